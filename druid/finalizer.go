@@ -26,7 +26,7 @@ const foregroundPause = 2 * time.Second
 // compare-and-set and before anything else is done. It returns the EtcdCluster as written, or nil if nothing was to be
 // written, and says whether nothing else is to be done.
 func (r *Reconciler) guardDeletion(ctx context.Context, o *observation) (written *v1alpha1.EtcdCluster, over bool, err error) {
-	guardDeletion := policy.FinalizerOf(o.desired, o.observed)
+	guardDeletion := o.evaluation.Finalizer
 	is := o.lock.wanted(o.cluster)
 	others := slices.DeleteFunc(slices.Clone(is.Finalizers), func(f string) bool { return f == v1alpha1.JoinFinalizer })
 	switch guardDeletion.Verdict {
@@ -68,7 +68,7 @@ func (r *Reconciler) releasable(ctx context.Context, o *observation, is *v1alpha
 	if err != nil {
 		return false, err
 	}
-	if policy.FinalizerOf(fresh.desired, fresh.observed).Verdict != policy.FinalizerRelease || cluster.UID != is.UID {
+	if fresh.evaluation.Finalizer.Verdict != policy.FinalizerRelease || cluster.UID != is.UID {
 		o.lookAgain(staleCachePause)
 		return false, nil
 	}

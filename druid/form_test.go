@@ -320,12 +320,12 @@ func TestPodIsDeletedByLiveReadsAlone(t *testing.T) {
 
 func stepFor(t *testing.T, o *observation, kind policy.Kind) policy.Step {
 	t.Helper()
-	for _, step := range policy.Steps(o.desired, o.observed) {
+	for _, step := range policy.Steps(o.evaluation) {
 		if step.Kind == kind {
 			return step
 		}
 	}
-	t.Fatalf("no step %s is planned: %+v", kind, policy.Steps(o.desired, o.observed))
+	t.Fatalf("no step %s is planned: %+v", kind, policy.Steps(o.evaluation))
 	return policy.Step{}
 }
 

@@ -65,7 +65,7 @@ func lockedOf(cluster *v1alpha1.EtcdCluster) (*v1alpha1.EtcdCluster, lock, error
 	return locked, l, nil
 }
 
-// observeLock compares the current spec with the accepted one and decides what to do about the difference.
+// observeLock finds out how the spec stands to the one that was adopted.
 func (r *Reconciler) observeLock(o *observation) {
 	d := &o.desired
 	d.Allowed = allowed(o.cluster)
@@ -82,7 +82,6 @@ func (r *Reconciler) observeLock(o *observation) {
 		d.Expired = left <= 0 && !r.restores(o)
 		o.lookAgain(left)
 	}
-	o.lock.adoption = policy.Adopt(o.desired, o.observed, o.lock.edit)
 }
 
 // wanted is the EtcdCluster with the current spec instead of the accepted one.

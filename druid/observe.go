@@ -40,6 +40,8 @@ type observation struct {
 	lock     lock
 	desired  policy.Desired
 	observed policy.Observed
+	// evaluation is what the policies say of desired and observed. It is made when both are complete.
+	evaluation policy.Evaluation
 
 	leases map[string]*coordinationv1.Lease
 	claims map[string]*corev1.PersistentVolumeClaim
@@ -117,10 +119,17 @@ func (r *Reconciler) observe(ctx context.Context, from source, cluster *v1alpha1
 	r.observeSeed(o)
 	observeSaving(o)
 	r.observeLock(o)
+	o.evaluate()
+	if !o.desired.Deleted { // a spec of what goes is not worked towards any more
+		o.lock.adoption = policy.Adopt(o.evaluation, o.lock.edit)
+	}
 	return o, nil
 }
 
-// observeDesired reads what the spec requests and, if it matters, whether the namespace is being deleted.
+// evaluate has the policies decide about desired and observed, which must not change afterwards.
+func (o *observation) evaluate() { o.evaluation = policy.Evaluate(o.desired, o.observed) }
+
+// observeDesired is what is asked for, and whether the namespace goes where that matters.
 func (r *Reconciler) observeDesired(ctx context.Context, o *observation) error {
 	desired, err := desiredOf(o.cluster)
 	if err != nil {

@@ -136,7 +136,7 @@ func (r *Reconciler) advance(ctx context.Context, cluster *v1alpha1.EtcdCluster)
 		if o.lock.waits() {
 			return o, nil, nil
 		}
-		steps := policy.Steps(o.desired, o.observed)
+		steps := policy.Steps(o.evaluation)
 		if len(steps) == 0 || steps[0].Stage != policy.StageRecord {
 			refused, err = r.apply(ctx, o, steps)
 			return o, refused, err
@@ -169,7 +169,8 @@ func (r *Reconciler) confirmed(ctx context.Context, o *observation, step policy.
 		}
 		fresh.shared, fresh.observed.Objects = o.shared, o.observed.Objects
 		fresh.observed.Budget, fresh.observed.BudgetMin = o.observed.Budget, o.observed.BudgetMin
-		steps := policy.Steps(fresh.desired, fresh.observed)
+		fresh.evaluate()
+		steps := policy.Steps(fresh.evaluation)
 		// What is to be done by a spec that is about to be adopted shows when it is.
 		if i := slices.IndexFunc(steps, step.Same); i >= 0 && fresh.lock.adoption.Rule == "" {
 			return fresh, steps[i], nil
@@ -182,7 +183,7 @@ func (r *Reconciler) confirmed(ctx context.Context, o *observation, step policy.
 // writeStatus writes once, and only what is new.
 func (r *Reconciler) writeStatus(ctx context.Context, o *observation, refused []policy.Problem) error {
 	changed := o.cluster.DeepCopy()
-	changed.Status = policy.Status(o.desired, o.observed, o.cluster.Status, refused, o.lock.generation, metav1.NewTime(r.now()))
+	changed.Status = policy.Status(o.evaluation, o.cluster.Status, refused, o.lock.generation, metav1.NewTime(r.now()))
 	changed.Status.Selector = metav1.FormatLabelSelector(&metav1.LabelSelector{MatchLabels: manifests.Selector(o.cluster.Name)})
 	if equality.Semantic.DeepEqual(o.cluster.Status, changed.Status) {
 		return nil

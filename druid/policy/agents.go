@@ -144,12 +144,11 @@ type update struct {
 	hindrance string
 }
 
-func updateOf(d Desired, o Observed) update {
-	listed := o.listed()
-	leaves, rolls := scaleDownOf(d, o), takesPods(d, o)
+func updateOf(e Evaluation) update {
+	o, listed, rolls := e.Observed, e.listed, e.takesPods()
 	u := update{verdicts: map[string]rules.Decision[verdict]{}, sum: rollingNone}
 	for _, m := range listed {
-		f := agentFactsOf(m, leaves.leaving(m), rolls, o, listed)
+		f := agentFactsOf(m, e.scaleDown.leaving(m), rolls, o, listed)
 		decision := agentRows.Decide(f)
 		u.verdicts[m.Name] = decision
 		v := decision.Verdict
@@ -182,12 +181,11 @@ func updateOf(d Desired, o Observed) update {
 	return u
 }
 
-// takesPods reports whether a rolling update replaces a Pod or is about to. A change of version that waits for the
-// comparison of the members replaces none. It must not block the agents either, because the comparison can depend on
-// what only a new agent reports.
-func takesPods(d Desired, o Observed) bool {
-	r := rolloutOf(d, o)
-	waits := r.sum == rollingUpgrades && r.next == "" && upgradeOf(d, o).facts.check == checkAsked
+// takesPods reports whether a rolling update replaces a Pod, or is about to. A version change that waits until the members are compared
+// takes none. It must not hold back the agents either: the comparison can depend on what only a new agent reports.
+func (e Evaluation) takesPods() bool {
+	r := e.rollout
+	waits := r.sum == rollingUpgrades && r.next == "" && e.upgrade.facts.check == checkAsked
 	return r.sum&(rollingGoes|rollingUpgrades) != 0 && !waits
 }
 
@@ -227,37 +225,37 @@ func (m Member) late() string {
 }
 
 // agentSteps replace agents, but not if this plan deletes a Pod.
-func agentSteps(d Desired, o Observed, leaving map[string]bool, add func(Step)) {
-	u := updateOf(d, o)
+func agentSteps(e Evaluation, leaving map[string]bool, add func(Step)) {
+	u := e.update
 	for _, name := range u.next {
-		if slices.ContainsFunc(o.listed(), func(m Member) bool { return leaving[m.Name] }) {
+		if slices.ContainsFunc(e.listed, func(m Member) bool { return leaving[m.Name] }) {
 			return
 		}
-		m, _ := o.member(name)
+		m, _ := e.member(name)
 		add(Step{
 			Kind: ReplaceAgent, Rule: u.verdicts[name].Rule, Stage: StageDelete, Member: name, PodUID: m.PodUID,
 		})
 	}
 }
 
-// rollingOf summarizes the outdated Pods, or the outdated agents if no Pod is outdated.
-func rollingOf(d Desired, o Observed) rolling {
-	if r := rolloutOf(d, o); r.sum != rollingNone {
-		return r.sum
+// rolling sums up what becomes of Pods, and where none is outdated, of agents.
+func (e Evaluation) rolling() rolling {
+	if e.rollout.sum != rollingNone {
+		return e.rollout.sum
 	}
-	return updateOf(d, o).sum
+	return e.update.sum
 }
 
 // agentMessage reports how many agents are updated, and what the update waits for.
 func agentMessage(p messageContext) string {
-	u := updateOf(p.Desired, p.Observed)
+	u := p.update
 	n := 0
-	for _, m := range p.listed() {
+	for _, m := range p.listed {
 		if m.Agent == AgentCurrent && m.Arrival&(ArrivalAwaited|ArrivalLate) == 0 {
 			n++
 		}
 	}
-	words := fmt.Sprintf("%d of %d agents updated: ", n, len(p.listed()))
+	words := fmt.Sprintf("%d of %d agents updated: ", n, len(p.listed))
 	switch {
 	case len(u.next) > 0:
 		return words + "the agent of member " + u.next[0] + " is being replaced"

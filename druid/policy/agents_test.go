@@ -177,7 +177,7 @@ func TestAgentUpdate(t *testing.T) {
 				d.Replicas = 2
 			}
 			got := []string{}
-			for _, s := range short(Steps(d, test.o)) {
+			for _, s := range short(Steps(Evaluate(d, test.o))) {
 				if !strings.HasPrefix(s, "ApplyBudget") && !strings.HasPrefix(s, "LabelPod etcd-not-ready") {
 					got = append(got, s)
 				}
@@ -185,7 +185,7 @@ func TestAgentUpdate(t *testing.T) {
 			if diff := cmp.Diff(append([]string{}, test.want...), got); diff != "" {
 				t.Errorf("steps (-want +got):\n%s", diff)
 			}
-			s := Status(d, test.o, v1alpha1.EtcdClusterStatus{ClusterID: "9"}, nil, 1, metav1.Time{})
+			s := Status(Evaluate(d, test.o), v1alpha1.EtcdClusterStatus{ClusterID: "9"}, nil, 1, metav1.Time{})
 			c := condition(s, v1alpha1.ConditionProgressing)
 			if c.Reason != test.reason || !strings.HasPrefix(c.Message, strings.TrimSuffix(AsSentences(test.words), ".")) {
 				t.Errorf("condition is %s %q, want %s %q", c.Reason, c.Message, test.reason, test.words)
@@ -211,7 +211,7 @@ func TestAgentsAreReplacedWhileTheMembersAreCompared(t *testing.T) {
 		"the members are equal": {leases.UpgradeAgree, false},
 	} {
 		d, o := upgraded(d, outdated, ordered(d, test.verdict, ""))
-		got := slices.ContainsFunc(Steps(d, o), func(s Step) bool { return s.Kind == ReplaceAgent })
+		got := slices.ContainsFunc(Steps(Evaluate(d, o)), func(s Step) bool { return s.Kind == ReplaceAgent })
 		if got != test.want {
 			t.Errorf("%s: an agent is replaced: %t, want %t", name, got, test.want)
 		}

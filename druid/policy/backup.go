@@ -1,55 +1,9 @@
 package policy
 
 import (
-	"cmp"
-	"strings"
-
-	"k8s.io/apimachinery/pkg/api/meta"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-
 	"github.com/etcd-druid/druid/api/v1alpha1"
-	"github.com/etcd-druid/druid/internal/rules"
 	"github.com/etcd-druid/druid/leases"
 )
-
-// BackupReported is what the previous status said about the backups. A druid that has just started keeps it.
-type BackupReported uint8
-
-// What the status may have said.
-const (
-	BackupReportedGood        BackupReported = 1 << iota // condition BackupReady was True
-	BackupReportedFullFailed                             // it was False because of the full backups
-	BackupReportedDeltaFailed                            // it was False because of the deltas
-	BackupReportedElse                                   // something else, or nothing
-)
-
-func (b BackupReported) String() string {
-	return rules.Word(b, "good", "full failed", "deltas failed", "else")
-}
-
-// BackupReportedBy reads it from the conditions.
-func BackupReportedBy(conditions []metav1.Condition) BackupReported {
-	c := meta.FindStatusCondition(conditions, v1alpha1.ConditionBackupReady)
-	switch {
-	case c == nil:
-		return BackupReportedElse
-	case c.Status == metav1.ConditionTrue:
-		return BackupReportedGood
-	case c.Reason == v1alpha1.ReasonFullBackupFailed:
-		return BackupReportedFullFailed
-	case c.Reason == v1alpha1.ReasonIncrementalBackupFailed:
-		return BackupReportedDeltaFailed
-	default:
-		return BackupReportedElse
-	}
-}
-
-// PauseReportedBy reports whether, according to the conditions, the cluster is paused, or was paused and has had no
-// quorum since.
-func PauseReportedBy(conditions []metav1.Condition) bool {
-	c := meta.FindStatusCondition(conditions, v1alpha1.ConditionReady)
-	return c != nil && (c.Reason == v1alpha1.ReasonPaused || c.Reason == v1alpha1.ReasonResuming)
-}
 
 // Snapshot is one of the two Leases in which the agents report backups.
 type Snapshot struct {
@@ -64,229 +18,34 @@ type Snapshot struct {
 	Liveness leases.Liveness
 }
 
-// backupRows decide condition BackupReady. full and delta are the liveness of the two Leases. A Lease is stale if it
-// is unchanged for longer than the schedule, or two periods, allow. A failing backup blocks maintenance that can lose
-// the last good copy: evictions and the removal of members. It never affects clients.
-var backupRows = rules.New(conditionVerdict{metav1.ConditionUnknown, v1alpha1.ReasonUnknown}, []rules.Row[backupFacts, conditionVerdict]{
-	{Name: "paused", When: backupFacts{paused: rules.Yes}, Verdict: conditionVerdict{metav1.ConditionUnknown, v1alpha1.ReasonPaused}},
-	{Name: "full-overdue", When: backupFacts{paused: rules.No, full: leases.Stale}, Verdict: conditionVerdict{metav1.ConditionFalse, v1alpha1.ReasonFullBackupFailed}},
-	{Name: "store-not-attached", When: backupFacts{paused: rules.No, full: leases.Never, attached: rules.No}, Verdict: conditionVerdict{metav1.ConditionFalse, v1alpha1.ReasonBackupStoreNotAttached}},
-	{Name: "full-never-succeeded", When: backupFacts{paused: rules.No, full: leases.Never, fullFailed: rules.Yes, attached: rules.Yes}, Verdict: conditionVerdict{metav1.ConditionFalse, v1alpha1.ReasonFullBackupFailed}},
-	{Name: "full-still-overdue", When: backupFacts{paused: rules.No, full: leases.Unknown, notified: BackupReportedFullFailed}, Verdict: conditionVerdict{metav1.ConditionFalse, v1alpha1.ReasonFullBackupFailed}},
-	{Name: "delta-overdue", When: backupFacts{paused: rules.No, full: anyLiveness &^ leases.Stale, delta: leases.Stale}, Verdict: conditionVerdict{metav1.ConditionFalse, v1alpha1.ReasonIncrementalBackupFailed}},
-	{Name: "delta-never-succeeded", When: backupFacts{paused: rules.No, full: anyLiveness &^ leases.Stale, delta: leases.Never, deltaFailed: rules.Yes}, Verdict: conditionVerdict{metav1.ConditionFalse, v1alpha1.ReasonIncrementalBackupFailed}},
-	{Name: "delta-still-overdue", When: backupFacts{paused: rules.No, full: anyLiveness &^ leases.Stale, delta: leases.Unknown, notified: BackupReportedDeltaFailed}, Verdict: conditionVerdict{metav1.ConditionFalse, v1alpha1.ReasonIncrementalBackupFailed}},
-	{Name: "spec-invalid", When: backupFacts{paused: rules.No, full: anyLiveness &^ leases.Stale, delta: anyLiveness &^ leases.Stale, valid: rules.No}, Verdict: conditionVerdict{metav1.ConditionFalse, v1alpha1.ReasonBackupSpecInvalid}},
-	{Name: "superseded", When: backupFacts{paused: rules.No, full: anyLiveness &^ leases.Stale, delta: anyLiveness &^ leases.Stale, valid: rules.Yes, superseded: rules.Yes}, Verdict: conditionVerdict{metav1.ConditionFalse, v1alpha1.ReasonBackupSuperseded}},
-	{Name: "saved", When: backupFacts{paused: rules.No, full: leases.Live, delta: leases.Live, valid: rules.Yes, superseded: rules.No}, Verdict: conditionVerdict{metav1.ConditionTrue, v1alpha1.ReasonIncrementalBackupSucceeded}},
-	{Name: "still-saved", When: backupFacts{paused: rules.No, full: leases.Live | leases.Unknown, delta: leases.Live | leases.Unknown, valid: rules.Yes, superseded: rules.No, notified: BackupReportedGood}, Verdict: conditionVerdict{metav1.ConditionTrue, v1alpha1.ReasonIncrementalBackupSucceeded}},
-	{Name: "saved-again", When: backupFacts{paused: rules.No, full: leases.Unknown, delta: leases.Live, valid: rules.Yes, superseded: rules.No, notified: BackupReportedDeltaFailed}, Verdict: conditionVerdict{metav1.ConditionTrue, v1alpha1.ReasonIncrementalBackupSucceeded}},
-	{Name: "full-saved", When: backupFacts{paused: rules.No, full: leases.Live, delta: leases.Never, deltaFailed: rules.No, valid: rules.Yes, superseded: rules.No}, Verdict: conditionVerdict{metav1.ConditionTrue, v1alpha1.ReasonFullBackupSucceeded}},
-	{Name: "full-still-saved", When: backupFacts{paused: rules.No, full: leases.Unknown, delta: leases.Never, deltaFailed: rules.No, valid: rules.Yes, superseded: rules.No, notified: BackupReportedGood}, Verdict: conditionVerdict{metav1.ConditionTrue, v1alpha1.ReasonFullBackupSucceeded}},
-	{Name: "backup-not-known", When: backupFacts{paused: rules.No, full: leases.Never | leases.Live | leases.Unknown, delta: leases.Never | leases.Live | leases.Unknown, valid: rules.Yes}, Verdict: conditionVerdict{metav1.ConditionUnknown, v1alpha1.ReasonUnknown}},
-})
+// backups is the reason that condition BackupReady has, or would have if the cluster were not paused. It is empty where the cluster is
+// not backed up.
+type backups string
 
-// backupFacts is the complete input of backupRows.
-type backupFacts struct {
-	paused      rules.YesNo     // no one runs who could back up, and no one who could write
-	full        leases.Liveness `fact:"full Lease is"`
-	delta       leases.Liveness `fact:"delta Lease is"`
-	fullFailed  rules.YesNo     `fact:"error of full"` // the last attempt ended with an error
-	deltaFailed rules.YesNo     `fact:"error of delta"`
-	attached    rules.YesNo     `fact:"all Pods have the store"` // all Pods have the volumes that the store needs
-	valid       rules.YesNo     `fact:"spec is valid"`           // druid can make sense of spec.backup
-	superseded  rules.YesNo     // the latest backup in this place is another cluster's
-	notified    BackupReported  `fact:"reported before"`
-}
-
-func backupFactsOf(d Desired, o Observed) backupFacts {
-	notified := d.BackupReported
-	if notified == 0 {
-		notified = BackupReportedElse
-	}
-	return backupFacts{
-		paused: rules.No,
-		full:   cmp.Or(o.Full.Liveness, leases.Unknown), delta: cmp.Or(o.Delta.Liveness, leases.Unknown),
-		fullFailed: rules.YesNoOf(o.Full.Reports.Error != ""), deltaFailed: rules.YesNoOf(o.Delta.Reports.Error != ""),
-		attached: rules.YesNoOf(len(o.Unattached) == 0), valid: rules.YesNoOf(d.BackupProblem == ""), superseded: rules.YesNoOf(o.Full.Reports.SupersededBy != ""), notified: notified,
-	}
-}
-
-// backupBlocks reports whether backups fail, so that anything that can lose the last good copy must wait. An unknown
-// state blocks nothing.
-func backupBlocks(d Desired, o Observed) bool {
+func backupsOf(d Desired, o Observed) backups {
 	if !d.Backup {
-		return false
+		return ""
 	}
-	reason := backupRows.Decide(backupFactsOf(d, o)).Verdict.reason
-	return reason == v1alpha1.ReasonFullBackupFailed || reason == v1alpha1.ReasonIncrementalBackupFailed
+	return backups(backupRows.Decide(backupFactsOf(d, o)).Verdict.reason)
 }
 
-// backupReady is condition BackupReady. A cluster without backups does not have it.
-func backupReady(p messageContext) (metav1.Condition, bool) {
-	if !p.Backup {
-		return metav1.Condition{}, false
-	}
-	f := backupFactsOf(p.Desired, p.Observed)
-	f.paused = rules.YesNoOf(restingOf(p.Desired, p.Observed) == restingPaused)
-	v := backupRows.Decide(f).Verdict
-	return metav1.Condition{Type: v1alpha1.ConditionBackupReady, Status: v.status, Reason: v.reason, Message: backupSentence(v.reason, p)}, true
+// block says whether backups fail, so that what could lose the last good copy has to wait. What is merely not known
+// hinders no one.
+func (b backups) block() bool {
+	return b == v1alpha1.ReasonFullBackupFailed || b == v1alpha1.ReasonIncrementalBackupFailed
 }
 
 // backupSteps create the Leases in which the agents report backups, and delete them when spec.backup is removed.
-func backupSteps(d Desired, o Observed, add func(Step)) {
+func backupSteps(e Evaluation, add func(Step)) {
 	for _, s := range []struct {
 		component leases.Component
 		snapshot  Snapshot
-	}{{leases.ComponentFullSnapshot, o.Full}, {leases.ComponentDeltaSnapshot, o.Delta}} {
+	}{{leases.ComponentFullSnapshot, e.Full}, {leases.ComponentDeltaSnapshot, e.Delta}} {
 		switch {
-		case d.Backup && s.snapshot.Lease == LeaseAbsent:
+		case e.Backup && s.snapshot.Lease == LeaseAbsent:
 			add(Step{Kind: CreateSnapshotLease, Rule: "snapshot-lease-missing", Stage: StageShared, Object: string(s.component)})
-		case !d.Backup && s.snapshot.Lease == LeaseOurs:
+		case !e.Backup && s.snapshot.Lease == LeaseOurs:
 			add(Step{Kind: DeleteSnapshotLease, Rule: "backup-ended", Stage: StageLate, Object: string(s.component)})
 		}
 	}
-}
-
-// backupSentences are the messages of condition BackupReady, by reason. They contain nothing that changes with each
-// backup: the revision and the time of the last backup are in the Leases.
-var backupSentences = map[string]func(messageContext) string{
-	v1alpha1.ReasonFullBackupSucceeded: func(messageContext) string {
-		return "a full backup is saved. Changes since then are not saved yet"
-	},
-	v1alpha1.ReasonIncrementalBackupSucceeded: func(messageContext) string {
-		return "a full backup and all changes since then are saved, within spec.backup.delta.period"
-	},
-	v1alpha1.ReasonFullBackupFailed: func(p messageContext) string {
-		if p.Full.Reports.EverSaved() {
-			return "the newest full backup is older than spec.backup.full allows" + because(p.Full) + blocked
-		}
-		return "the first full backup failed" + because(p.Full) + blocked
-	},
-	v1alpha1.ReasonIncrementalBackupFailed: func(p messageContext) string {
-		return "changes are not saved" + because(p.Delta) + blocked
-	},
-	v1alpha1.ReasonPaused: func(p messageContext) string {
-		if len(p.listed()) == 0 {
-			return "no member was created yet, so there is nothing to back up"
-		}
-		return "the cluster is paused, and no backup is made until it is resumed"
-	},
-	v1alpha1.ReasonBackupStoreNotAttached: func(messageContext) string { return "no backup exists yet" },
-	v1alpha1.ReasonBackupSpecInvalid:      func(p messageContext) string { return p.BackupProblem },
-	v1alpha1.ReasonBackupSuperseded: func(p messageContext) string {
-		return "a restore of the latest backup would restore lineage " + p.Full.Reports.SupersededBy +
-			" of another cluster. Backups continue, and nothing is deleted. Set another prefix for this cluster"
-	},
-	v1alpha1.ReasonUnknown: func(p messageContext) string {
-		switch {
-		case p.Full.Lease == LeaseForeign || p.Delta.Lease == LeaseForeign:
-			return "the Leases of the backups have another owner"
-		case p.Full.Liveness == leases.Never:
-			return "the first full backup does not exist yet"
-		default:
-			return "it is not known yet whether backups succeed"
-		}
-	},
-}
-
-// blocked is the consequence of a failing backup.
-const blocked = ". Until a backup succeeds, druid removes no member and allows no eviction"
-
-// because names the error of the last attempt.
-func because(s Snapshot) string {
-	if s.Reports.Error == "" {
-		return ". No agent reported an error: check that the cluster has a leader and that its agent runs"
-	}
-	return ": " + s.Reports.Error
-}
-
-// backupSentence returns the message of the condition. Each message names the Pods without access to the store,
-// because backups stop when one of them leads.
-func backupSentence(reason string, p messageContext) string {
-	words := v1alpha1.ConditionBackupReady + " is " + reason
-	if say, ok := backupSentences[reason]; ok {
-		words = say(p)
-	}
-	if len(p.Unattached) > 0 {
-		words += ". These Pods have no access to the backup store, because they are older than its configuration: " + strings.Join(p.Unattached, ", ") +
-			". Delete them one at a time while all members are ready. Their data stays"
-	}
-	return words
-}
-
-// VerificationReported is what the Lease of the full backups reports about the last verification.
-type VerificationReported uint8
-
-// What it may say.
-const (
-	VerificationUnknown VerificationReported = 1 << iota // the Lease cannot be read, or is not ours
-	VerificationNever                                    // no one found out
-	VerificationVerified
-	VerificationBroken
-)
-
-func (p VerificationReported) String() string {
-	return rules.Word(p, "unknown", "never", "verified", "broken")
-}
-
-// verifiedRows decide condition BackupVerified. present: the verified backups belong to the lineage that is written
-// now.
-var verifiedRows = rules.New(conditionVerdict{metav1.ConditionUnknown, v1alpha1.ReasonNotYetVerified}, []rules.Row[verifiedFacts, conditionVerdict]{
-	{Name: "verification-unreadable", When: verifiedFacts{notified: VerificationUnknown, paused: rules.No}, Verdict: conditionVerdict{metav1.ConditionUnknown, v1alpha1.ReasonNotYetVerified}},
-	{Name: "never-verified", When: verifiedFacts{notified: VerificationNever, paused: rules.No}, Verdict: conditionVerdict{metav1.ConditionUnknown, v1alpha1.ReasonNotYetVerified}},
-	{Name: "another-history", When: verifiedFacts{notified: VerificationVerified | VerificationBroken, present: rules.No, paused: rules.No}, Verdict: conditionVerdict{metav1.ConditionUnknown, v1alpha1.ReasonNotYetVerified}},
-	{Name: "verified", When: verifiedFacts{notified: VerificationVerified, present: rules.Yes}, Verdict: conditionVerdict{metav1.ConditionTrue, v1alpha1.ReasonVerificationSucceeded}},
-	{Name: "broken", When: verifiedFacts{notified: VerificationBroken, present: rules.Yes}, Verdict: conditionVerdict{metav1.ConditionFalse, v1alpha1.ReasonVerificationFailed}},
-	{Name: "paused", When: verifiedFacts{paused: rules.Yes}, Verdict: conditionVerdict{metav1.ConditionUnknown, v1alpha1.ReasonPaused}},
-})
-
-type verifiedFacts struct {
-	notified VerificationReported
-	present  rules.YesNo
-	paused   rules.YesNo // no one runs who could prove them
-}
-
-func verifiedFactsOf(s Snapshot) verifiedFacts {
-	f := verifiedFacts{notified: VerificationUnknown, paused: rules.No, present: rules.YesNoOf(s.Verified.Lineage != "" && s.Verified.Lineage == s.Reports.Lineage)}
-	switch {
-	case s.Lease != LeaseOurs || s.Unreadable:
-	case s.Verified.Verdict == leases.VerdictVerified:
-		f.notified = VerificationVerified
-	case s.Verified.Verdict == leases.VerdictBroken:
-		f.notified = VerificationBroken
-	default:
-		f.notified = VerificationNever
-	}
-	return f
-}
-
-// backupVerified is condition BackupVerified. A cluster without backups does not have it.
-func backupVerified(p messageContext) (metav1.Condition, bool) {
-	if !p.Backup {
-		return metav1.Condition{}, false
-	}
-	f := verifiedFactsOf(p.Full)
-	f.paused = rules.YesNoOf(restingOf(p.Desired, p.Observed) == restingPaused)
-	d := verifiedRows.Decide(f)
-	return metav1.Condition{
-		Type: v1alpha1.ConditionBackupVerified, Status: d.Verdict.status, Reason: d.Verdict.reason, Message: verifiedSentence(d.Rule, p.Full),
-	}, true
-}
-
-// verifiedSentence returns the message of the condition. The revision and the time of the verification are in the
-// Lease, because they change while all is well.
-func verifiedSentence(rule string, s Snapshot) string {
-	words := map[string]string{
-		"verification-unreadable": "the Lease of the full backups cannot be parsed",
-		"never-verified":          "the backups are not verified yet",
-		"another-history":         "the backups of this lineage are not verified yet",
-		"paused":                  "the cluster is paused, and its backups are not verified until it is resumed",
-		"verified":                "the newest backups were restored, and their data is equal to that of etcd",
-		"broken":                  "the newest backups failed verification: " + s.Verified.Trouble + ". A new full backup is made and verified",
-	}[rule]
-	if rule == "never-verified" && s.Verified.Trouble != "" {
-		words += ": " + s.Verified.Trouble
-	}
-	return words
 }

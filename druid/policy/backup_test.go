@@ -91,7 +91,7 @@ func TestBackupSteps(t *testing.T) {
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
-			if diff := cmp.Diff(test.want, short(Steps(test.desired, whole(test.change...)))); diff != "" {
+			if diff := cmp.Diff(test.want, short(Steps(Evaluate(test.desired, whole(test.change...))))); diff != "" {
 				t.Errorf("steps (-want +got):\n%s", diff)
 			}
 		})
@@ -151,7 +151,7 @@ func TestBackupReadyIsReportedAPerson(t *testing.T) {
 				before.Conditions = []metav1.Condition{{Type: v1alpha1.ConditionBackupReady, Status: test.before, Reason: "Before"}}
 			}
 			o := whole(test.change)
-			after := Status(test.desired, o, before, nil, 1, metav1.Now())
+			after := Status(Evaluate(test.desired, o), before, nil, 1, metav1.Now())
 			got := condition(after, v1alpha1.ConditionBackupReady)
 			if got.Reason != test.reason || !strings.Contains(strings.ToLower(got.Message), strings.ToLower(test.want)) {
 				t.Errorf("got %s %q, want %s %q", got.Reason, got.Message, test.reason, test.want)
@@ -197,7 +197,7 @@ func TestWhatTheStatusReportedIsReadBack(t *testing.T) {
 }
 
 func TestEveryReasonOfABackupHasASentence(t *testing.T) {
-	p := messageContext{Desired: Desired{BackupProblem: "wrong"}}
+	p := messageContext{Evaluation: Evaluation{Desired: Desired{BackupProblem: "wrong"}}}
 	for _, r := range backupRows.Rows() {
 		if words, ok := backupSentences[r.Verdict.reason]; !ok || words(p) == "" {
 			t.Errorf("row %s: reason %s says nothing to a person", r.Name, r.Verdict.reason)
@@ -207,7 +207,7 @@ func TestEveryReasonOfABackupHasASentence(t *testing.T) {
 
 func TestAFailingBackupKeepsMembersAndReportsSo(t *testing.T) {
 	o := whole(aged, unsaved)
-	status := Status(Desired{Replicas: 1, Backup: true}, o, v1alpha1.EtcdClusterStatus{}, nil, 1, metav1.Now())
+	status := Status(Evaluate(Desired{Replicas: 1, Backup: true}, o), v1alpha1.EtcdClusterStatus{}, nil, 1, metav1.Now())
 	got := condition(status, v1alpha1.ConditionProgressing)
 	want := "3 members, 1 requested: member c-c cannot be removed, because backups fail (see condition BackupReady)."
 	if got.Reason != v1alpha1.ReasonScaleDownBlocked || got.Message != want {
@@ -266,7 +266,7 @@ func TestBackupVerifiedIsReportedAPerson(t *testing.T) {
 			before := v1alpha1.EtcdClusterStatus{Conditions: []metav1.Condition{
 				{Type: v1alpha1.ConditionBackupVerified, Status: metav1.ConditionTrue, Reason: "Before"},
 			}}
-			after := Status(test.desired, whole(test.change), before, nil, 1, metav1.Now())
+			after := Status(Evaluate(test.desired, whole(test.change)), before, nil, 1, metav1.Now())
 			c := meta.FindStatusCondition(after.Conditions, v1alpha1.ConditionBackupVerified)
 			if test.status == "" {
 				if c != nil {

@@ -34,24 +34,6 @@ func (t Target) clock() Clock {
 	}
 }
 
-// overdueRules decide how condition Progressing changes when the deadline has passed, or when no member has begun the
-// bootstrap. An empty reason leaves the condition as progressingRows decide it.
-var overdueRules = rules.New(conditionVerdict{}, []rules.Row[overdueFacts, conditionVerdict]{
-	{Name: "record-not-usable", When: overdueFacts{record: RecordForeign | RecordUnreadable}, Verdict: conditionVerdict{"", ""}, Why: "the condition shows what is in progress"},
-	{Name: "bootstrap-failed", When: overdueFacts{record: RecordAbsent | RecordForming, wasFormed: rules.No, expired: rules.Yes}, Verdict: conditionVerdict{metav1.ConditionFalse, v1alpha1.ReasonBootstrapFailed}},
-	{Name: "waiting-for-seed", When: overdueFacts{record: RecordAbsent | RecordForming, wasFormed: rules.No, expired: rules.No, claimed: rules.No}, Verdict: conditionVerdict{metav1.ConditionTrue, v1alpha1.ReasonWaitingForSeed}},
-	{Name: "deadline-exceeded", When: overdueFacts{expired: rules.Yes}, Verdict: conditionVerdict{metav1.ConditionFalse, v1alpha1.ReasonDeadlineExceeded}},
-	{Name: "in-time", When: overdueFacts{expired: rules.No}, Verdict: conditionVerdict{"", ""}, Why: "the condition shows what is in progress"},
-})
-
-// overdueFacts is the complete input of overdueRules.
-type overdueFacts struct {
-	record    RecordState
-	wasFormed rules.YesNo `fact:"formed"`
-	expired   rules.YesNo `fact:"deadline passed"`
-	claimed   rules.YesNo `fact:"a member has begun"` // a member has begun to form the cluster, or none is to
-}
-
 // overdueRolloutFacts is the complete input of overdueRollouts.
 type overdueRolloutFacts struct {
 	expired rules.YesNo `fact:"deadline passed"`
@@ -84,73 +66,21 @@ func overdueRolloutPause(expired rules.YesNo, s pause) pause {
 
 // bootstrapFailed reports that no raft group formed before the deadline. druid takes no further step towards one. If
 // one forms nevertheless, druid uses it.
-func bootstrapFailed(d Desired, o Observed) bool {
-	return d.Expired && formationStateOf(d, o) == formationNeverFormed
+func bootstrapFailed(e Evaluation) bool {
+	return e.Expired && formationStateOf(e) == formationNeverFormed
 }
 
 // deadlineAfter returns the deadline that the status keeps, or nil if the target is reached. A cluster that has just
 // formed gets the full time for the members that join it, because a bootstrap from a backup can have used all of it.
-func deadlineAfter(d Desired, o Observed, formedNow bool, before *metav1.Time, now metav1.Time) *metav1.Time {
+func deadlineAfter(e Evaluation, formedNow bool, before *metav1.Time, now metav1.Time) *metav1.Time {
 	switch {
-	case before == nil || reached(d, o) == rules.Yes:
+	case before == nil || reached(e) == rules.Yes:
 		return nil
-	case formedNow && before.Time.Before(now.Add(d.Allowed)):
-		return new(metav1.NewTime(now.Add(d.Allowed).Truncate(time.Second)))
+	case formedNow && before.Time.Before(now.Add(e.Allowed)):
+		return new(metav1.NewTime(now.Add(e.Allowed).Truncate(time.Second)))
 	default:
 		return before
 	}
-}
-
-// progressing is condition Progressing: the decision of the table, changed if the deadline has passed.
-func progressing(p messageContext) (metav1.Condition, bool) {
-	if p.Deleted { // no deadline matters any more
-		return p.decided(v1alpha1.ConditionProgressing, progressingRows), true
-	}
-	return p.inTime(), true
-}
-
-// inTime is condition Progressing of a cluster that is not being deleted.
-func (p messageContext) inTime() metav1.Condition {
-	if p.Origin.known() == rules.No {
-		return metav1.Condition{Status: metav1.ConditionTrue, Reason: v1alpha1.ReasonWaitingForSnapshot, Message: p.Origin.Words}
-	}
-	overdueRule := overdueRules.Decide(overdueFacts{
-		record: p.RecordState, wasFormed: rules.YesNoOf(p.ClusterID != 0 || p.formed() == rules.Yes), expired: rules.YesNoOf(p.Expired && reached(p.Desired, p.Observed) == rules.No),
-		claimed: rules.YesNoOf(p.Record.Executor != "" || p.Replicas == 0),
-	}).Verdict
-	status, reason := overdueRule.status, overdueRule.reason
-	if reason == v1alpha1.ReasonWaitingForSeed {
-		return p.waits(metav1.Condition{Status: status, Reason: reason, Message: sentence(v1alpha1.ConditionProgressing, reason, p)})
-	}
-	until := p.Deadline.UTC().Format(time.RFC3339)
-	p.Expired = false // what would be under way
-	c := p.decided(v1alpha1.ConditionProgressing, progressingRows)
-	switch reason {
-	case "":
-		return p.waits(c)
-	case v1alpha1.ReasonBootstrapFailed:
-		if len(p.found) > 0 {
-			_, c.Message = describe(p.found)
-		}
-		c.Message = fmt.Sprintf("the cluster did not form before the deadline (%s), and druid takes no further action: %s. Delete this EtcdCluster and "+
-			"create it again. To give it more time instead, set status.progressDeadline to a later time", until, c.Message)
-		if p.Pending != 0 {
-			c.Message += fmt.Sprintf(". Until then, %s is not accepted", generation(p.Pending))
-		}
-	default:
-		c.Message = fmt.Sprintf("stopped at the deadline (%s): %s. druid continues with the next change of the spec, or when "+
-			"you set status.progressDeadline to a later time or remove it", until, c.Message)
-	}
-	c.Status, c.Reason = status, reason
-	return c
-}
-
-// waits adds to the message that an edit is not accepted yet.
-func (p messageContext) waits(c metav1.Condition) metav1.Condition {
-	if p.Pending != 0 {
-		c.Message += fmt.Sprintf(". The edit (%s) is accepted when that is complete, or at %s", generation(p.Pending), p.Deadline.UTC().Format(time.RFC3339))
-	}
-	return c
 }
 
 func generation(n int64) string { return fmt.Sprintf("generation %d of spec", n) }

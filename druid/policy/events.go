@@ -105,38 +105,19 @@ func leavingEvents(before, after v1alpha1.EtcdClusterStatus, inform announcer) {
 }
 
 func conditionEvents(before, after v1alpha1.EtcdClusterStatus, inform announcer) {
-	was, is := condition(before, v1alpha1.ConditionReady), condition(after, v1alpha1.ConditionReady)
-	switch {
-	case was.Reason == is.Reason:
-	case is.Reason == v1alpha1.ReasonQuorumLost:
-		inform(true, v1alpha1.EventQuorumLost, "", "%s", is.Message)
-	case is.Reason == v1alpha1.ReasonQuorate && was.Reason == v1alpha1.ReasonResuming:
-		inform(false, v1alpha1.EventResumed, "", "%s", is.Message)
-	case is.Reason == v1alpha1.ReasonQuorate && was.Reason == v1alpha1.ReasonQuorumLost:
-		inform(false, v1alpha1.EventQuorumRestored, "", "%s", is.Message)
-	}
-	was, is = condition(before, v1alpha1.ConditionDegraded), condition(after, v1alpha1.ConditionDegraded)
-	switch {
-	case was.Reason == is.Reason:
-	case is.Status == metav1.ConditionTrue:
-		inform(true, is.Reason, "", "%s", is.Message)
-	case was.Status == metav1.ConditionTrue:
-		inform(false, v1alpha1.EventRecovered, "", "%s is over", was.Reason)
-	}
-	for _, kind := range []string{v1alpha1.ConditionBackupReady, v1alpha1.ConditionBackupVerified, v1alpha1.ConditionSpread} {
-		was, is = condition(before, kind), condition(after, kind)
-		// If the members never shared a node, there is nothing to report.
-		fromTheStart := kind == v1alpha1.ConditionSpread && was.Status != metav1.ConditionFalse
-		turnEvents(was, is, fromTheStart, inform)
+	for _, c := range conditions {
+		if c.events != nil {
+			c.events(condition(before, c.kind), condition(after, c.kind), inform)
+		}
 	}
 }
 
 // turnEvents report that a condition changed to False, or to True after a problem.
-func turnEvents(was, is metav1.Condition, fromTheStart bool, inform announcer) {
+func turnEvents(was, is metav1.Condition, inform announcer) {
 	switch {
 	case is.Status == metav1.ConditionFalse && was.Reason != is.Reason:
 		inform(true, is.Reason, "", "%s", is.Message)
-	case is.Status == metav1.ConditionTrue && was.Status != metav1.ConditionTrue && !fromTheStart:
+	case is.Status == metav1.ConditionTrue && was.Status != metav1.ConditionTrue:
 		inform(false, is.Reason, "", "%s", is.Message)
 	}
 }

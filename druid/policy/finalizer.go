@@ -106,11 +106,11 @@ type finalizerFacts struct {
 	joinedGroup joinedGroup `fact:"who else is there"`
 }
 
-// FinalizerOf returns the decision about the finalizer, and its rule.
-func FinalizerOf(d Desired, o Observed) rules.Decision[Finalizer] {
+// finalizerOf says what becomes of the finalizer, and by which rule.
+func finalizerOf(d Desired, o Observed, has evidence) rules.Decision[Finalizer] {
 	return guards.Decide(finalizerFacts{
 		joins: rules.YesNoOf(d.Joins || o.Record.Adopted()), held: rules.YesNoOf(d.Held), deletion: deletionOf(d), going: rules.YesNoOf(d.NamespaceGoes),
-		joinedGroup: joinedGroupOf(d, o),
+		joinedGroup: joinedGroupOf(o, has),
 	})
 }
 
@@ -127,9 +127,9 @@ func deletionOf(d Desired) deletion {
 	}
 }
 
-func joinedGroupOf(d Desired, o Observed) joinedGroup {
+func joinedGroupOf(o Observed, has evidence) joinedGroup {
 	others, listed := o.Record.Others()
-	wasFormed := evidenceOf(d, o) >= evidenceLease
+	wasFormed := has >= evidenceLease
 	switch {
 	case o.RecordState == RecordForeign:
 		return joinedGroupForeign
@@ -150,19 +150,19 @@ func joinedGroupOf(d Desired, o Observed) joinedGroup {
 	}
 }
 
-// goes reports whether the EtcdCluster is deleted and its members leave the joined group.
-func goes(d Desired, o Observed) bool {
-	return FinalizerOf(d, o).Verdict == FinalizerLeave
+// goes says whether the EtcdCluster is deleted and its members are on their way out.
+func (e Evaluation) goes() bool {
+	return e.Finalizer.Verdict == FinalizerLeave
 }
 
-// leaves reports whether the record says that all members leave.
-func leaves(d Desired, o Observed) bool {
-	return o.RecordState == RecordFormed && o.Record.Leaving && goes(d, o)
+// leaves says whether the record reports everybody so.
+func (e Evaluation) leaves() bool {
+	return e.RecordState == RecordFormed && e.Record.Leaving && e.goes()
 }
 
 // leaveStep writes that into the record, before the first member leaves.
-func leaveStep(d Desired, o Observed) (Step, bool) {
-	if o.RecordState != RecordFormed || o.Record.Leaving || !goes(d, o) {
+func leaveStep(e Evaluation) (Step, bool) {
+	if e.RecordState != RecordFormed || e.Record.Leaving || !e.goes() {
 		return Step{}, false
 	}
 	return Step{Kind: UpdateRecord, Rule: "leave", Stage: StageRecord, Leave: true, Irreversible: true}, true
@@ -179,7 +179,7 @@ func leavingMessage(p messageContext) string {
 	case p.Foreground:
 		return "deleted in the foreground: Kubernetes deletes the Pods and Leases although the joined cluster has external members, which still count " +
 			"the deleted voters. Afterwards, druid creates the members again with their volumes, and they leave the joined cluster"
-	case joinedGroupOf(p.Desired, p.Observed) == joinedGroupBegun:
+	case joinedGroupOf(p.Observed, p.evidence) == joinedGroupBegun:
 		return fmt.Sprintf("deleted while member %s was joining the running cluster. It leaves that cluster after it has joined. If it cannot join, remove "+
 			"it there with etcdctl member remove if it is listed, and then remove the finalizer: %s", p.Record.Seed, letGo)
 	case p.RecordState != RecordFormed:

@@ -147,13 +147,13 @@ func TestMembersOfADeletedClusterLeaveThoseThatStay(t *testing.T) {
 			if test.change != nil {
 				test.change(&d)
 			}
-			if diff := cmp.Diff(test.want, short(Steps(d, test.o))); diff != "" {
+			if diff := cmp.Diff(test.want, short(Steps(Evaluate(d, test.o)))); diff != "" {
 				t.Errorf("steps (-want +got):\n%s", diff)
 			}
 			if test.words == "" {
 				return
 			}
-			s := Status(d, test.o, v1alpha1.EtcdClusterStatus{ClusterID: "9"}, nil, 1, metav1.Time{})
+			s := Status(Evaluate(d, test.o), v1alpha1.EtcdClusterStatus{ClusterID: "9"}, nil, 1, metav1.Time{})
 			c := condition(s, v1alpha1.ConditionProgressing)
 			if c.Reason != v1alpha1.ReasonLeavingJoinedCluster || !strings.HasPrefix(c.Message, strings.TrimSuffix(AsSentences(test.words), ".")) {
 				t.Errorf("condition is %s %q, want %q", c.Reason, c.Message, test.words)
@@ -166,7 +166,7 @@ func TestMembersOfADeletedClusterLeaveThoseThatStay(t *testing.T) {
 func TestNoOneLeavesAClusterThatIsNotDeleted(t *testing.T) {
 	d := deletedAlongsideOthers()
 	d.Deleted = false
-	if got := short(Steps(d, parting())); len(got) != 0 {
+	if got := short(Steps(Evaluate(d, parting()))); len(got) != 0 {
 		t.Errorf("steps are %v, want none", got)
 	}
 }
@@ -193,7 +193,7 @@ func TestWhoElseIsThere(t *testing.T) {
 		"an empty record that no one has left": {wasFormed, whole(func(o *Observed) { o.Record.Members = nil }), joinedGroupUnknown},
 	} {
 		t.Run(name, func(t *testing.T) {
-			if got := joinedGroupOf(test.d, test.o); got != test.want {
+			if got := joinedGroupOf(test.o, evidenceOf(test.d, test.o)); got != test.want {
 				t.Errorf("got %s, want %s", got, test.want)
 			}
 		})
@@ -255,10 +255,10 @@ func TestOthersInARaftGroupThatWasJoined(t *testing.T) {
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
 			d := Desired{Replicas: 3, RemoveOthers: test.release}
-			if diff := cmp.Diff(test.want, short(Steps(d, test.o))); diff != "" {
+			if diff := cmp.Diff(test.want, short(Steps(Evaluate(d, test.o)))); diff != "" {
 				t.Errorf("steps (-want +got):\n%s", diff)
 			}
-			s := Status(d, test.o, v1alpha1.EtcdClusterStatus{ClusterID: "9"}, nil, 1, metav1.Time{})
+			s := Status(Evaluate(d, test.o), v1alpha1.EtcdClusterStatus{ClusterID: "9"}, nil, 1, metav1.Time{})
 			c := condition(s, v1alpha1.ConditionProgressing)
 			if c.Reason != test.reason || !strings.HasPrefix(c.Message, strings.TrimSuffix(AsSentences(test.words), ".")) {
 				t.Errorf("condition is %s %q, want %s %q", c.Reason, c.Message, test.reason, test.words)
@@ -337,7 +337,7 @@ func TestOneMemberAtATimeWhateverTheReason(t *testing.T) {
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
-			got := short(Steps(Desired{Replicas: test.replicas}, whole(test.change...)))
+			got := short(Steps(Evaluate(Desired{Replicas: test.replicas}, whole(test.change...))))
 			if diff := cmp.Diff(test.want, got); diff != "" {
 				t.Errorf("steps (-want +got):\n%s", diff)
 			}

@@ -35,7 +35,7 @@ const anyLiveness = leases.Live | leases.Stale | leases.Never | leases.Unknown
 
 // labelFacts is the complete input of servingRows and voterRows.
 type labelFacts struct {
-	leaving   rules.YesNo     // the Pod terminates, this plan deletes it, or its member is on its way out
+	leaving   rules.YesNo     // the Pod terminates, this plan deletes it, or its member is being removed
 	out       rules.YesNo     `fact:"acknowledged to be out"` // the raft group acknowledged that the member is out of it
 	says      says            `fact:"Lease says"`
 	liveness  leases.Liveness `fact:"Lease is"`

@@ -81,18 +81,18 @@ type memberFacts struct {
 	paused rules.YesNo
 }
 
-func memberFactsOf(m Member, d Desired, o Observed, listed []Member) memberFacts {
-	others, turn := serving(m, listed), o.slotsFreeFor(m)
-	for _, other := range listed {
+func memberFactsOf(m Member, e Evaluation) memberFacts {
+	others, turn := serving(m, e.listed), e.slotsFreeFor(m)
+	for _, other := range e.listed {
 		turn = turn && (other.Name == m.Name || !(other.lostVolume() && before(other, m)))
 	}
 	return memberFacts{
 		lease:  m.Lease,
 		claim:  m.Claim,
 		pod:    m.Pod,
-		spare:  rules.YesNoOf(turn && (o.RecordState == RecordForming || others >= quorum(votersOf(o, listed)))),
+		spare:  rules.YesNoOf(turn && (e.RecordState == RecordForming || others >= quorum(votersOf(e.Observed, e.listed)))),
 		marked: rules.YesNoOf(m.Readable && m.Reports.PodUID == m.PodUID && m.Reports.VolumeUID == m.ClaimUID),
-		paused: rules.YesNoOf(pauseStateOf(d, o).holds(m, pauseRest)),
+		paused: rules.YesNoOf(e.pause.holds(m, pauseRest)),
 	}
 }
 

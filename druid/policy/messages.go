@@ -11,10 +11,10 @@ import (
 
 // messageContext is the complete input of a condition and its message.
 type messageContext struct {
-	Desired
-	Observed
+	Evaluation
 	status v1alpha1.EtcdClusterStatus
-	found  []Problem
+	// found are the problems of the Evaluation, and those that came up while the steps were taken.
+	found []Problem
 }
 
 // sentences are the messages of the conditions, by reason. If Degraded is True, its message names the problems
@@ -60,7 +60,7 @@ var sentences = map[string]func(messageContext) string{
 	},
 	v1alpha1.ReasonLeavingJoinedCluster: leavingMessage,
 	v1alpha1.ReasonRepairingMember: func(p messageContext) string {
-		for _, m := range p.listed() {
+		for _, m := range p.listed {
 			if progressFrom(m) == progressRepairing {
 				return fmt.Sprintf("member %s is being restarted or replaced", m.Name)
 			}
@@ -77,7 +77,7 @@ var sentences = map[string]func(messageContext) string{
 		return fmt.Sprintf("%s, %d requested: %s", count(len(p.Record.Members)), p.Replicas, p.departure())
 	},
 	v1alpha1.ReasonScaleDownBlocked: func(p messageContext) string {
-		leaves := scaleDownOf(p.Desired, p.Observed)
+		leaves := p.scaleDown
 		return fmt.Sprintf("%s, %d requested: %s cannot be removed, because %s", count(len(p.Record.Members)), p.Replicas, leaves.name(), leaves.hindrance)
 	},
 	v1alpha1.ReasonPausing:      pauseMessage,
@@ -109,7 +109,7 @@ func count(members int) string {
 
 // departure reports the member that is being removed.
 func (p messageContext) departure() string {
-	leaves := scaleDownOf(p.Desired, p.Observed)
+	leaves := p.scaleDown
 	words := map[v1alpha1.MemberLeaving]string{
 		v1alpha1.DrainingClients: "draining its clients",
 		v1alpha1.LeaveRequested:  "removal requested from the leader's agent",
@@ -143,7 +143,7 @@ func (p messageContext) ready() string {
 
 func (p messageContext) voters() string {
 	voters, up := 0, 0
-	for _, m := range p.listed() {
+	for _, m := range p.listed {
 		if m.votes() || m.mute() && m.publishedVoter(p.Observed) {
 			voters++
 			if m.up() {
@@ -176,7 +176,7 @@ func (o Observed) sizeUnknown() bool {
 // joined returns how many members are in the cluster.
 func (p messageContext) joined() int {
 	n := 0
-	for _, m := range p.listed() {
+	for _, m := range p.listed {
 		if progressFrom(m) != progressJoining {
 			n++
 		}

@@ -187,7 +187,7 @@ func TestWhatTakesAMemberAwayBearsItsToll(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			got := map[string]Toll{}
-			for _, s := range Steps(Desired{Replicas: 3}, whole(test.change)) {
+			for _, s := range Steps(Evaluate(Desired{Replicas: 3}, whole(test.change))) {
 				if s.Member == "c-a" && (s.Kind == LabelPod || s.Kind == DeletePod) {
 					got[string(s.Kind)] = s.Toll
 				}

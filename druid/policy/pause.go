@@ -3,6 +3,9 @@ package policy
 import (
 	"fmt"
 
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
 	"github.com/etcd-druid/druid/api/v1alpha1"
 	"github.com/etcd-druid/druid/internal/rules"
 	"github.com/etcd-druid/druid/leases"
@@ -154,7 +157,7 @@ func (s pauseState) is(one pause) bool { return s.pause&one != 0 }
 // holds reports whether m is the last member and the decision is one of these.
 func (s pauseState) holds(m Member, one pause) bool { return s.is(one) && s.member.Name == m.Name }
 
-func pauseStateOf(d Desired, o Observed) pauseState {
+func pauseStateOf(d Desired, o Observed, has evidence, saved backups) pauseState {
 	f := pauseFacts{
 		asked: rules.YesNoOf(d.Replicas == 0), record: o.RecordState, names: lastMembersOther, alone: aloneUnknown, slot: slotOf(o.Record),
 		pod: PodAbsent, volume: rules.No, lastMember: lastMemberStays, saved: savedAll, late: rules.YesNoOf(d.Expired),
@@ -164,13 +167,13 @@ func pauseStateOf(d Desired, o Observed) pauseState {
 	}
 	s := pauseState{}
 	switch listed := o.listed(); {
-	case len(listed) == 0 && evidenceOf(d, o) == evidenceNone:
+	case len(listed) == 0 && has == evidenceNone:
 		f.names = lastMembersNone
 	case len(listed) == 1:
 		m := listed[0]
 		s.member = m
 		f.names, f.alone, f.pod = lastMembersOne, aloneOf(m, o), m.Pod
-		f.volume, f.lastMember, f.saved = rules.YesNoOf(m.Claim == ClaimPresent), lastMemberOf(m), savedOf(m, d, o)
+		f.volume, f.lastMember, f.saved = rules.YesNoOf(m.Claim == ClaimPresent), lastMemberOf(m), savedOf(m, o, saved)
 	}
 	decision := pauseRows.Decide(f)
 	s.pause, s.rule = decision.Verdict, decision.Rule
@@ -211,13 +214,11 @@ func lastMemberOf(m Member) lastMember {
 
 // savedOf compares the revisions in the Leases of the backups with that in the member's Lease. If the member reports
 // no revision, its data does not count as saved.
-func savedOf(m Member, d Desired, o Observed) saving {
-	if !d.Backup {
-		return savedAll
-	}
-	reason := backupRows.Decide(backupFactsOf(d, o)).Verdict.reason
+func savedOf(m Member, o Observed, b backups) saving {
 	switch {
-	case backupBlocks(d, o) || reason == v1alpha1.ReasonBackupStoreNotAttached:
+	case b == "":
+		return savedAll
+	case b.block() || b == v1alpha1.ReasonBackupStoreNotAttached:
 		return savedFailing
 	case m.Reports.Revision > 0 && max(o.Full.Reports.Revision, o.Delta.Reports.Revision) >= m.Reports.Revision:
 		return savedAll
@@ -262,22 +263,22 @@ const (
 	restingBegins          // the last member's Pod is about to go
 	restingBlocked         // it is to, and something hinders it
 	restingPaused          // there is none, or it ends
-	restingResumes         // members are asked for again, and none was ready since
+	restingResumes         // the spec requests members again, and none was ready since
 )
 
 func (r resting) String() string {
 	return rules.Word(r, "none", "begins", "blocked", "paused", "resumes")
 }
 
-func restingOf(d Desired, o Observed) resting {
-	switch s := pauseStateOf(d, o); {
+func (e Evaluation) resting() resting {
+	switch s := e.pause; {
 	case s.is(pauseRest | pauseEnds):
 		return restingPaused
 	case s.is(pauseHeld):
 		return restingBlocked
 	case s.is(pauseWait | pauseDrain | pauseStop):
 		return restingBegins
-	case d.PauseReported && d.Replicas > 0:
+	case e.PauseReported && e.Replicas > 0:
 		return restingResumes
 	default:
 		return restingNone
@@ -285,15 +286,19 @@ func restingOf(d Desired, o Observed) resting {
 }
 
 // Paused reports whether the cluster is paused: the last member has no Pod, and none is requested.
-func Paused(d Desired, o Observed) bool { return pauseStateOf(d, o).is(pauseRest) }
+func Paused(d Desired, o Observed) bool {
+	return pauseStateOf(d, o, evidenceOf(d, o), backupsOf(d, o)).is(pauseRest)
+}
 
 // Saving reports whether the last member waits for its backup before a pause. The progress of that backup changes
 // Leases without an event that druid acts on.
-func Saving(d Desired, o Observed) bool { return pauseStateOf(d, o).is(pauseDrain) }
+func Saving(d Desired, o Observed) bool {
+	return pauseStateOf(d, o, evidenceOf(d, o), backupsOf(d, o)).is(pauseDrain)
+}
 
 // pauseMessage reports a pause that begins, is blocked or is complete.
 func pauseMessage(p messageContext) string {
-	s := pauseStateOf(p.Desired, p.Observed)
+	s := p.pause
 	name := s.member.Name
 	switch {
 	case s.is(pauseRest|pauseEnds) && name == "":
@@ -311,10 +316,17 @@ func pauseMessage(p messageContext) string {
 
 // resumeWords names the member that is started again.
 func resumeWords(p messageContext) string {
-	for _, m := range p.listed() {
+	for _, m := range p.listed {
 		if m.Readable && m.Reports.Role != leases.RoleLearner && m.Reports.EverFormed() {
 			return fmt.Sprintf("the cluster was paused, and member %s is restarted with its PersistentVolumeClaim", m.Name)
 		}
 	}
 	return "the cluster was paused and is being restarted"
+}
+
+// PauseReportedBy reports whether, according to the conditions, the cluster is paused, or was paused and has had no
+// quorum since.
+func PauseReportedBy(conditions []metav1.Condition) bool {
+	c := meta.FindStatusCondition(conditions, v1alpha1.ConditionReady)
+	return c != nil && (c.Reason == v1alpha1.ReasonPaused || c.Reason == v1alpha1.ReasonResuming)
 }

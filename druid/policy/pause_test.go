@@ -23,7 +23,7 @@ func TestPauseStopsOnlyWhatComesBackWhole(t *testing.T) {
 		started := f.pod&(PodUnscheduled|PodUnstarted) == 0
 		switch {
 		case f.asked == rules.No && verdict != pauseNone:
-			return "pauses a cluster of which members are asked for"
+			return "pauses a cluster of which the spec requests members"
 		case verdict == pauseStop && (f.record != RecordFormed || f.names != lastMembersOne || f.alone == aloneNo || f.slot != slotFree):
 			return "stops a member that is not the last one"
 		case verdict == pauseStop && started && (f.pod != PodLive || f.volume == rules.No || f.alone != aloneYes):
@@ -110,7 +110,7 @@ func TestPauseSteps(t *testing.T) {
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
-			if diff := cmp.Diff(test.want, short(Steps(test.desired, whole(test.change...)))); diff != "" {
+			if diff := cmp.Diff(test.want, short(Steps(Evaluate(test.desired, whole(test.change...))))); diff != "" {
 				t.Errorf("steps (-want +got):\n%s", diff)
 			}
 		})
@@ -165,7 +165,7 @@ func TestPauseIsReportedAPerson(t *testing.T) {
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
-			status := Status(test.desired, whole(test.change...), v1alpha1.EtcdClusterStatus{}, nil, 1, metav1.Now())
+			status := Status(Evaluate(test.desired, whole(test.change...)), v1alpha1.EtcdClusterStatus{}, nil, 1, metav1.Now())
 			for kind, want := range test.want {
 				c := meta.FindStatusCondition(status.Conditions, kind)
 				if c == nil || !strings.HasPrefix(strings.ToLower(string(c.Status)+" "+c.Reason+" "+c.Message), strings.ToLower(want)) {
@@ -185,19 +185,19 @@ func TestAPauseIsNoTimeInWhichSomethingWasWrong(t *testing.T) {
 		return words
 	}
 	off := Desired{ClusterID: 9}
-	running := Status(off, whole(last), v1alpha1.EtcdClusterStatus{}, nil, 1, at(1))
-	paused := Status(off, whole(stopped), running, nil, 1, at(2))
+	running := Status(Evaluate(off, whole(last)), v1alpha1.EtcdClusterStatus{}, nil, 1, at(1))
+	paused := Status(Evaluate(off, whole(stopped)), running, nil, 1, at(2))
 	if diff := cmp.Diff([]string{"Paused Paused "}, wrongs(paused)); diff != "" {
 		t.Errorf("members (-want +got):\n%s", diff)
 	}
-	if again := Status(off, whole(stopped), paused, nil, 1, at(3)); !cmp.Equal(paused, again) {
+	if again := Status(Evaluate(off, whole(stopped)), paused, nil, 1, at(3)); !cmp.Equal(paused, again) {
 		t.Errorf("a paused cluster is written again: %s", cmp.Diff(paused, again))
 	}
-	resumed := Status(Desired{ClusterID: 9, Replicas: 1, PauseReported: PauseReportedBy(paused.Conditions)}, whole(stopped), paused, nil, 2, at(4))
+	resumed := Status(Evaluate(Desired{ClusterID: 9, Replicas: 1, PauseReported: PauseReportedBy(paused.Conditions)}, whole(stopped)), paused, nil, 2, at(4))
 	if c := condition(resumed, v1alpha1.ConditionReady); c.Reason != v1alpha1.ReasonResuming || c.LastTransitionTime != at(4) {
 		t.Errorf("Ready is %+v, want it to resume from now on", c)
 	}
-	back := Status(Desired{ClusterID: 9, Replicas: 1, PauseReported: PauseReportedBy(resumed.Conditions)}, whole(last), resumed, nil, 2, at(5))
+	back := Status(Evaluate(Desired{ClusterID: 9, Replicas: 1, PauseReported: PauseReportedBy(resumed.Conditions)}, whole(last)), resumed, nil, 2, at(5))
 	var reasons []string
 	for _, e := range [][]Event{Events(running, paused), Events(paused, resumed), Events(resumed, back)} {
 		for _, e := range e {

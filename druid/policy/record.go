@@ -79,20 +79,23 @@ type recordFacts struct {
 	lost     rules.YesNo `fact:"names taken out"` // names were taken out of it by hand
 }
 
-func recordFactsOf(d Desired, o Observed) recordFacts {
-	f := recordFacts{record: o.RecordState, known: rules.YesNoOf(o.Record.ClusterID != 0), evidence: evidenceOf(d, o), stuck: o.SeedStuck, lost: rules.YesNoOf(len(lostNames(d, o)) > 0)}
-	switch listed := len(o.Record.Members); {
-	case listed == 0 && d.Replicas == 0:
+func recordFactsOf(e Evaluation) recordFacts {
+	f := recordFacts{
+		record: e.RecordState, known: rules.YesNoOf(e.Record.ClusterID != 0), evidence: e.evidence, stuck: e.SeedStuck,
+		lost: rules.YesNoOf(len(lostNames(e.Desired, e.Observed)) > 0),
+	}
+	switch listed := len(e.Record.Members); {
+	case listed == 0 && e.Replicas == 0:
 		f.names = namesNone
-	case listed < d.Replicas && !d.Expired && !d.Deleted:
+	case listed < e.Replicas && !e.Expired && !e.Deleted:
 		f.names = namesFew
-	case listed <= d.Replicas: // few are right when the time to draw more is over
+	case listed <= e.Replicas: // few are right when the time to draw more is over
 		f.names = namesRight
 	default:
 		f.names = namesMany
 	}
-	// A claimed bootstrap belongs to its executor. Only a seed that has claimed nothing may be moved.
-	if o.Record.Executor != "" || f.stuck == 0 {
+	// A claimed attempt belongs to its executor: only a seed that claimed nothing may be moved.
+	if e.Record.Executor != "" || f.stuck == 0 {
 		f.stuck = rules.No
 	}
 	return f

@@ -83,7 +83,7 @@ func TestSeedIsNotKeptFromFormingByAMark(t *testing.T) {
 		}
 		o.Members[1].Reports.Removal = leases.RemovalRequest{State: leases.RemovalRequested, Mark: NotFormed}
 	})
-	steps := Steps(Desired{Replicas: 1}, o)
+	steps := Steps(Evaluate(Desired{Replicas: 1}, o))
 	for _, s := range steps {
 		if s.Kind == WithdrawRemoval && s.Member == "c-b" {
 			return
@@ -161,7 +161,7 @@ func TestClaimsAreKeptInStepWhateverTheRecordReports(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			test.desired.Replicas = 3
 			test.desired.ClusterID = 9
-			got := short(Steps(test.desired, whole(test.change)))
+			got := short(Steps(Evaluate(test.desired, whole(test.change))))
 			if diff := cmp.Diff(append([]string{}, test.want...), got); diff != "" {
 				t.Errorf("steps (-want +got):\n%s", diff)
 			}
@@ -196,10 +196,10 @@ func TestTheStatusReportsWhichSnapshotIsWaitedFor(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			o := Observed{RecordState: RecordAbsent, Origin: JudgeOrigin(c.facts, words)}
 			d := Desired{Replicas: 3}
-			if got := Adopt(d, o, Edit{Seen: SeenFirst}); got.Rule != "" {
+			if got := Adopt(Evaluate(d, o), Edit{Seen: SeenFirst}); got.Rule != "" {
 				t.Errorf("it was adopted by %s", got.Rule)
 			}
-			s := Status(d, o, v1alpha1.EtcdClusterStatus{}, nil, 1, metav1.NewTime(someTime))
+			s := Status(Evaluate(d, o), v1alpha1.EtcdClusterStatus{}, nil, 1, metav1.NewTime(someTime))
 			is := condition(s, v1alpha1.ConditionProgressing)
 			if is.Status != metav1.ConditionTrue || is.Reason != v1alpha1.ReasonWaitingForSnapshot || is.Message != "Words of "+o.Origin.Rule+"." {
 				t.Errorf("Progressing is %+v", is)

@@ -118,7 +118,7 @@ func TestOrphansAreReportedAsWhatDruidCleansUp(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			o := whole(left, test.change)
 			notified := false
-			for _, p := range problems(Desired{Replicas: 2}, o) {
+			for _, p := range Evaluate(Desired{Replicas: 2}, o).problems {
 				notified = notified || p.Reason == v1alpha1.ReasonOrphanedObjects
 			}
 			if notified != test.orphan {
@@ -197,7 +197,7 @@ func TestMembersInMemoryLoseNoQuorumByOurHand(t *testing.T) {
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
-			got := short(Steps(test.desired, whole(append([]func(*Observed){inMemory}, test.change...)...)))
+			got := short(Steps(Evaluate(test.desired, whole(append([]func(*Observed){inMemory}, test.change...)...))))
 			if diff := cmp.Diff(append([]string{}, test.want...), got); diff != "" {
 				t.Errorf("steps (-want +got):\n%s", diff)
 			}
@@ -240,7 +240,7 @@ func TestWhatMemoryLostIsReportedAPerson(t *testing.T) {
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
-			status := Status(Desired{Replicas: 3, ClusterID: 9}, whole(test.change...), v1alpha1.EtcdClusterStatus{}, nil, 1, metav1.Now())
+			status := Status(Evaluate(Desired{Replicas: 3, ClusterID: 9}, whole(test.change...)), v1alpha1.EtcdClusterStatus{}, nil, 1, metav1.Now())
 			c := meta.FindStatusCondition(status.Conditions, v1alpha1.ConditionDegraded)
 			if !strings.HasPrefix(c.Reason+" "+c.Message, test.want) {
 				t.Errorf("Degraded is %s %q, want %q", c.Reason, c.Message, test.want)
@@ -250,7 +250,7 @@ func TestWhatMemoryLostIsReportedAPerson(t *testing.T) {
 	o := whole(inMemory, func(o *Observed) {
 		o.Members, o.Record.Members, o.Members[0].Make = o.Members[:1], o.Record.Members[:1], MakeOutdated
 	})
-	status := Status(Desired{Replicas: 1, ClusterID: 9}, o, v1alpha1.EtcdClusterStatus{}, nil, 1, metav1.Now())
+	status := Status(Evaluate(Desired{Replicas: 1, ClusterID: 9}, o), v1alpha1.EtcdClusterStatus{}, nil, 1, metav1.Now())
 	if c := condition(status, v1alpha1.ConditionProgressing); c.Reason != v1alpha1.ReasonRollingUpdateBlocked || !strings.Contains(c.Message, "c-a stores in memory") {
 		t.Errorf("Progressing is %+v, want it to say why the only copy is not replaced", c)
 	}

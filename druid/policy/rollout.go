@@ -118,16 +118,17 @@ type rolloutFacts struct {
 	room      Room `fact:"volume"`
 }
 
-func rolloutFactsOf(m Member, d Desired, o Observed, listed []Member, u upgrade) rolloutFacts {
+func rolloutFactsOf(m Member, e Evaluation) rolloutFacts {
+	d, o, listed, u := e.Desired, e.Observed, e.listed, e.upgrade
 	f := rolloutFacts{
 		make: m.Make, pod: m.Pod,
-		leaves:    rules.YesNoOf(scaleDownOf(d, o).leaving(m) || pauseStateOf(d, o).holds(m, anyPause)),
+		leaves:    rules.YesNoOf(e.scaleDown.leaving(m) || e.pause.holds(m, anyPause)),
 		podHealth: podHealthOf(m, o),
 		record:    o.RecordState,
 		gate:      u.gateFor(m, d, o),
 		turn:      turnOf(m, o, listed),
 		spare:     rules.YesNoOf(len(listed) == 1 && !m.volatile() || spared(m, o, listed) == rules.Yes),
-		saved:     rules.YesNoOf(!backupBlocks(d, o) || slices.Contains(o.Unattached, m.Name)),
+		saved:     rules.YesNoOf(!e.backups.block() || slices.Contains(o.Unattached, m.Name)),
 		place: placeOf(m, listed, func(other Member) bool {
 			// A Pod that a change of version blocks is not ahead of any other.
 			return other.Make == MakeOutdated && u.gateFor(other, d, o) == gateOpen

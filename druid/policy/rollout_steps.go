@@ -35,13 +35,11 @@ type rollout struct {
 	hindrance string
 }
 
-func rolloutOf(d Desired, o Observed) rollout {
-	listed := o.listed()
+func rolloutOf(e Evaluation) rollout {
 	r := rollout{verdicts: map[string]rules.Decision[verdict]{}, sum: rollingNone}
-	u := upgradeOf(d, o)
-	for _, m := range listed {
-		f := rolloutFactsOf(m, d, o, listed, u)
-		decision := braked(rules.YesNoOf(d.Expired), rolloutRows.Decide(f))
+	for _, m := range e.listed {
+		f := rolloutFactsOf(m, e)
+		decision := braked(rules.YesNoOf(e.Expired), rolloutRows.Decide(f))
 		r.verdicts[m.Name] = decision
 		switch decision.Verdict {
 		case remove:
@@ -57,19 +55,19 @@ func rolloutOf(d Desired, o Observed) rollout {
 		default:
 			continue
 		}
-		if words := hindranceOf(m, f, d, o, listed, u); r.hindrance == "" || decision.Verdict == held {
+		if words := hindranceOf(m, f, e); r.hindrance == "" || decision.Verdict == held {
 			r.hindrance = words
 		}
 	}
 	if r.next != "" {
 		r.sum, r.hindrance = rollingGoes, ""
 	}
-	return r.upgrading(u, d, o)
+	return r.upgrading(e)
 }
 
-// upgrading distinguishes a change of version from another rolling update. It continues after the last Pod until the
-// members are compared.
-func (r rollout) upgrading(u upgrade, d Desired, o Observed) rollout {
+// upgrading reports a change of version from another rolling update. It goes on after the last Pod, until the members were compared.
+func (r rollout) upgrading(e Evaluation) rollout {
+	u := e.upgrade
 	switch {
 	case u.facts.course == courseNone:
 	case r.sum == rollingBlocked, r.sum == rollingNone && u.gate&(gateClosed|gateRefused) != 0:
@@ -78,25 +76,25 @@ func (r rollout) upgrading(u upgrade, d Desired, o Observed) rollout {
 		r.sum = rollingUpgrades
 	}
 	if r.sum&(rollingUpgrades|rollingUpgradeBlocked) != 0 && r.next == "" && r.hindrance == "" {
-		r.hindrance = upgradeHindrance(u, d, o)
+		r.hindrance = upgradeHindrance(e)
 	}
 	return r
 }
 
-// hindranceOf says what keeps druid from replacing the outdated Pod of m.
-func hindranceOf(m Member, f rolloutFacts, d Desired, o Observed, listed []Member, u upgrade) string {
-	_, why := othersOf(m, o, listed)
+// hindranceOf says in words what keeps the outdated Pod of m.
+func hindranceOf(m Member, f rolloutFacts, e Evaluation) string {
+	_, why := othersOf(m, e.Observed, e.listed)
 	switch {
 	case f.make != MakeOutdated:
 		return growing(m)
 	case f.gate == gateRefused, f.podHealth&(podHealthIdle|podHealthDown) != 0 && f.gate != gateOpen:
-		return upgradeHindrance(u, d, o)
+		return upgradeHindrance(e)
 	case f.record != RecordFormed:
 		return "the cluster has not formed yet"
 	case f.podHealth == podHealthAway:
 		return "member " + m.Name + " is on an unreachable node"
 	case f.turn == rules.No:
-		return outOfTurn(m, o)
+		return outOfTurn(m, e.Observed)
 	case f.podHealth == podHealthDown:
 		return "member " + m.Name + " is not ready, and the others are not a healthy quorum without it"
 	case f.podHealth&(podHealthLearns|podHealthNotKnown) != 0:
@@ -106,7 +104,7 @@ func hindranceOf(m Member, f rolloutFacts, d Desired, o Observed, listed []Membe
 	case why != "":
 		return why
 	case f.gate != gateOpen:
-		return upgradeHindrance(u, d, o)
+		return upgradeHindrance(e)
 	case f.saved == rules.No:
 		return "backups fail (see condition BackupReady)"
 	case f.place == placeLater:
@@ -139,19 +137,18 @@ func (o Observed) updated() int {
 	return n
 }
 
-// rolloutSteps delete at most one outdated Pod, and none if this plan already deletes another one.
-func rolloutSteps(d Desired, o Observed, leaving map[string]bool, add func(Step)) {
-	r := rolloutOf(d, o)
-	listed := o.listed()
-	for _, m := range listed {
+// rolloutSteps delete at most one outdated Pod, and none while another goes by this plan already.
+func rolloutSteps(e Evaluation, leaving map[string]bool, add func(Step)) {
+	r := e.rollout
+	for _, m := range e.listed {
 		if r.verdicts[m.Name].Verdict == mark {
 			add(Step{Kind: AdoptPod, Rule: r.verdicts[m.Name].Rule, Stage: StageMarks, Member: m.Name, PodUID: m.PodUID})
 		}
 	}
-	if r.next == "" || slices.ContainsFunc(listed, func(m Member) bool { return leaving[m.Name] }) {
+	if r.next == "" || slices.ContainsFunc(e.listed, func(m Member) bool { return leaving[m.Name] }) {
 		return
 	}
-	m, _ := o.member(r.next)
+	m, _ := e.member(r.next)
 	leaving[m.Name] = true
 	add(Step{
 		Kind: DeletePod, Rule: r.verdicts[m.Name].Rule, Stage: StageDelete, Member: m.Name, PodUID: m.PodUID, Toll: tollOfChange(m),
@@ -168,8 +165,8 @@ func tollOfChange(m Member) Toll {
 
 // rollingMessage reports the progress of a rolling update and what it waits for.
 func rollingMessage(p messageContext) string {
-	r := rolloutOf(p.Desired, p.Observed)
-	words := fmt.Sprintf("%d of %s updated: ", p.updated(), count(len(p.listed())))
+	r := p.rollout
+	words := fmt.Sprintf("%d of %s updated: ", p.updated(), count(len(p.listed)))
 	switch {
 	case r.next != "":
 		return words + "member " + r.next + " is being restarted"
@@ -197,13 +194,13 @@ type budgetFacts struct {
 	unsaved bool
 }
 
-func budgetFactsOf(d Desired, o Observed) budgetFacts {
+func budgetFactsOf(e Evaluation) budgetFacts {
 	// The budget is raised before a Pod is replaced, so that no other Pod can be evicted at the same time.
-	outdated := slices.ContainsFunc(o.listed(), func(m Member) bool { return m.Make == MakeOutdated })
-	rolls := outdated && rolloutOf(d, o).sum&(rollingGoes|rollingUpgrades) != 0
-	moves := rolls || o.Record.Replacing != nil || o.Record.PendingRemoval != nil || externalsOf(d, o) != externalsNone
-	f := budgetFacts{moving: moves, unsaved: backupBlocks(d, o)}
-	for _, m := range o.listed() {
+	outdated := slices.ContainsFunc(e.listed, func(m Member) bool { return m.Make == MakeOutdated })
+	rolls := outdated && e.rollout.sum&(rollingGoes|rollingUpgrades) != 0
+	moves := rolls || e.Record.Replacing != nil || e.Record.PendingRemoval != nil || e.externals != externalsNone
+	f := budgetFacts{moving: moves, unsaved: e.backups.block()}
+	for _, m := range e.listed {
 		if !m.votes() {
 			f.moving = true
 			continue
@@ -213,7 +210,7 @@ func budgetFactsOf(d Desired, o Observed) budgetFacts {
 			f.ready++
 		}
 	}
-	for _, m := range o.Members {
+	for _, m := range e.Members {
 		if !m.Listed && m.Voter && m.Pod&(PodAbsent|PodForeign) == 0 {
 			f.strays++
 		}

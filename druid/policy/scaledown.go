@@ -122,55 +122,53 @@ type scaleDown struct {
 	hindrance string
 }
 
-func scaleDownOf(d Desired, o Observed) scaleDown {
+func scaleDownOf(e Evaluation) scaleDown {
 	r := scaleDown{facts: drainFacts{
-		record: o.RecordState,
-		excess: excessOf(d, o),
-		slot:   slotOf(o.Record),
+		record: e.RecordState,
+		excess: excessOf(e),
+		slot:   slotOf(e.Record),
 	}}
-	// There is no scale-down by a Formed record that does not name its group, or by a Forming record despite evidence
-	// that the cluster formed.
-	if o.RecordState == RecordFormed && o.Record.ClusterID == 0 ||
-		o.RecordState == RecordForming && evidenceOf(d, o) >= evidenceLease {
+	// A record that does not name its group, or a first life that was seen to be none, is no one's to shrink.
+	if e.RecordState == RecordFormed && e.Record.ClusterID == 0 ||
+		e.RecordState == RecordForming && e.evidence >= evidenceLease {
 		r.facts.record = RecordRecovering
 	}
 	member, there := Member{}, false
 	if r.facts.slot == slotTaken {
-		member, there = o.member(o.Record.PendingRemoval.Member)
+		member, there = e.member(e.Record.PendingRemoval.Member)
 	} else if r.facts.excess == rules.Yes {
-		member, there = removalCandidate(o)
+		member, there = removalCandidate(e.Observed)
 	}
 	r.facts.removalGate, r.facts.mark, r.facts.served = removalNotNeeded, markNone, rules.No
 	if there {
 		r.member = member
-		r.facts.mark = markOf(member, o)
+		r.facts.mark = markOf(member, e.Observed)
 		r.facts.served = rules.YesNoOf(member.Serving && member.Pod&(PodAbsent|PodForeign) == 0 || member.Routed)
-		r.facts.removalGate, r.hindrance = wayOut(member, d, o)
+		r.facts.removalGate, r.hindrance = wayOut(member, e)
 	}
 	if r.facts.slot == slotReplacing {
-		r.hindrance = "member " + o.Record.Replacing.Member + " replaces itself"
+		r.hindrance = "member " + e.Record.Replacing.Member + " replaces itself"
 	}
 	decision := removalRequests.Decide(r.facts)
 	r.order, r.rule = decision.Verdict, decision.Rule
 	return r
 }
 
-// excessOf says whether there are more names than the spec requests.
-func excessOf(d Desired, o Observed) rules.YesNo {
-	if d.Deleted {
-		return rules.YesNoOf(leaves(d, o) && len(o.Record.Members) > 0)
+// excessOf says whether there are more names than are to stay.
+func excessOf(e Evaluation) rules.YesNo {
+	if e.Deleted {
+		return rules.YesNoOf(e.leaves() && len(e.Record.Members) > 0)
 	}
-	return rules.YesNoOf(len(o.Record.Members) > d.kept() && !d.Expired)
+	return rules.YesNoOf(len(e.Record.Members) > e.kept() && !e.Expired)
 }
 
-// wayOut says whether m can be removed, and otherwise why not. If all members leave, none waits for another: the
-// agents check all members that stay.
-func wayOut(m Member, d Desired, o Observed) (removalGate, string) {
-	if leaves(d, o) {
+// wayOut says whether m may go, and else why not. Where all go none of ours waits for another: the agents ask all that stay.
+func wayOut(m Member, e Evaluation) (removalGate, string) {
+	if e.leaves() {
 		return removalAllowed, ""
 	}
-	found, why := removalGateOf(m, o)
-	if slotOf(o.Record) == slotFree && found&(removalAllowed|removalUnknown) != 0 && backupBlocks(d, o) {
+	found, why := removalGateOf(m, e.Observed)
+	if slotOf(e.Record) == slotFree && found&(removalAllowed|removalUnknown) != 0 && e.backups.block() {
 		return removalBackupFailing, "backups fail (see condition BackupReady)"
 	}
 	return found, why

@@ -255,7 +255,7 @@ func TestScaleDownSteps(t *testing.T) {
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
-			got := short(Steps(test.desired, whole(test.change...)))
+			got := short(Steps(Evaluate(test.desired, whole(test.change...))))
 			if test.want == nil {
 				test.want = []string{}
 			}
@@ -317,7 +317,7 @@ func TestScaleDownIsReportedAPerson(t *testing.T) {
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
 			o := whole(append([]func(*Observed){aged}, test.change...)...)
-			status := Status(Desired{Replicas: 1}, o, v1alpha1.EtcdClusterStatus{}, nil, 1, metav1.Now())
+			status := Status(Evaluate(Desired{Replicas: 1}, o), v1alpha1.EtcdClusterStatus{}, nil, 1, metav1.Now())
 			got := condition(status, v1alpha1.ConditionProgressing)
 			if want := "3 members, 1 requested: " + test.want + "."; got.Reason != test.reason || got.Message != want {
 				t.Errorf("got %s %q, want %s %q", got.Reason, got.Message, test.reason, want)

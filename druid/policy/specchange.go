@@ -122,8 +122,8 @@ type Adoption struct {
 }
 
 // Adopt decides about the spec. If it is an edit, d and o were made from the accepted spec.
-func Adopt(d Desired, o Observed, e Edit) Adoption {
-	f := adoptionFactsOf(d, o, e)
+func Adopt(e Evaluation, edit Edit) Adoption {
+	f := adoptionFactsOf(e, edit)
 	decision := adoptions.Decide(f)
 	if decision.Verdict != specDecisionAdopt {
 		return Adoption{}
@@ -132,26 +132,26 @@ func Adopt(d Desired, o Observed, e Edit) Adoption {
 	case f.seen == SeenFirst:
 		return Adoption{decision.Rule, f.reached == rules.No}
 	case f.effect == effectNone && f.clock != ClockPassed && f.formationState != formationNeverFormed:
-		return Adoption{decision.Rule, e.Grows && f.clock == ClockNone}
+		return Adoption{decision.Rule, edit.Grows && f.clock == ClockNone}
 	default:
 		return Adoption{decision.Rule, true}
 	}
 }
 
-func adoptionFactsOf(d Desired, o Observed, e Edit) adoptionFacts {
+func adoptionFactsOf(e Evaluation, edit Edit) adoptionFacts {
 	return adoptionFacts{
-		seen: e.Seen, formationState: formationStateOf(d, o), reached: reached(d, o), clock: d.clock(), effect: e.effect(d, o), stalled: stalled(d, o),
-		origin: o.Origin.known(),
+		seen: edit.Seen, formationState: formationStateOf(e), reached: reached(e), clock: e.clock(), effect: edit.effect(e.Desired, e.Observed), stalled: stalled(e),
+		origin: e.Origin.known(),
 	}
 }
 
 // formationStateOf reports whether a raft group was formed. It uses the strongest evidence: the status, a Lease, or
 // the record.
-func formationStateOf(d Desired, o Observed) formationState {
+func formationStateOf(e Evaluation) formationState {
 	switch {
-	case evidenceOf(d, o) >= evidenceLease || o.formed() == rules.Yes:
+	case e.evidence >= evidenceLease || e.formed() == rules.Yes:
 		return formationFormed
-	case o.RecordState&(RecordAbsent|RecordForming) != 0:
+	case e.RecordState&(RecordAbsent|RecordForming) != 0:
 		return formationNeverFormed
 	default:
 		return formationUnknown
@@ -161,14 +161,13 @@ func formationStateOf(d Desired, o Observed) formationState {
 // reached reports whether the cluster matches the accepted spec: as many ready voters as requested, each in an
 // up-to-date Pod, and no member joins or leaves. With replicas 0, the cluster must be paused. An unknown state does
 // not count as reached.
-func reached(d Desired, o Observed) rules.YesNo {
-	if d.Replicas == 0 {
-		return rules.YesNoOf(Paused(d, o))
+func reached(e Evaluation) rules.YesNo {
+	if e.Replicas == 0 {
+		return rules.YesNoOf(e.pause.is(pauseRest))
 	}
-	listed := o.listed()
-	whole := o.RecordState == RecordFormed && o.Record.ClusterID != 0 && len(listed) == d.Replicas &&
-		o.Record.PendingRemoval == nil && o.Record.Replacing == nil && rolloutOf(d, o).sum == rollingNone
-	for _, m := range listed {
+	whole := e.RecordState == RecordFormed && e.Record.ClusterID != 0 && len(e.listed) == e.Replicas &&
+		e.Record.PendingRemoval == nil && e.Record.Replacing == nil && e.rollout.sum == rollingNone
+	for _, m := range e.listed {
 		ready, _ := m.steady(rules.No)
 		whole = whole && ready == removalAllowed
 	}
@@ -184,17 +183,16 @@ func RefusedBy(conditions []metav1.Condition) bool {
 // stalled reports whether the change in progress waits for something that does not come by itself: a failing backup,
 // an object that the API server rejects, or a member that does not recover. A member that is being restarted does not
 // count.
-func stalled(d Desired, o Observed) rules.YesNo {
-	if d.Refused || rolloutOf(d, o).sum&(rollingBlocked|rollingUpgradeBlocked) != 0 || scaleDownOf(d, o).facts.removalGate == removalBackupFailing || pauseStateOf(d, o).is(pauseHeld) {
+func stalled(e Evaluation) rules.YesNo {
+	if e.Refused || e.rollout.sum&(rollingBlocked|rollingUpgradeBlocked) != 0 || e.scaleDown.facts.removalGate == removalBackupFailing || e.pause.is(pauseHeld) {
 		return rules.Yes
 	}
-	found := problems(d, o)
-	for _, m := range o.listed() {
+	for _, m := range e.listed {
 		silent := m.up() && m.Expired
 		if silent || !m.up() && (m.Stuck || m.Blocked || m.NodeLost) {
 			return rules.Yes
 		}
-		for _, p := range found {
+		for _, p := range e.problems {
 			if p.keepsDown(m) && !m.up() {
 				return rules.Yes
 			}

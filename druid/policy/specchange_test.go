@@ -118,8 +118,8 @@ func TestAdoption(t *testing.T) {
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
-			if got := Adopt(test.d, test.o, test.e); got != test.want {
-				t.Errorf("got %+v, want %+v by facts %+v", got, test.want, adoptionFactsOf(test.d, test.o, test.e))
+			if got := Adopt(Evaluate(test.d, test.o), test.e); got != test.want {
+				t.Errorf("got %+v, want %+v by facts %+v", got, test.want, adoptionFactsOf(Evaluate(test.d, test.o), test.e))
 			}
 		})
 	}
@@ -201,11 +201,11 @@ func TestStepsAfterTheDeadline(t *testing.T) {
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
-			if diff := cmp.Diff(test.want, short(Steps(test.d, test.o))); diff != "" {
+			if diff := cmp.Diff(test.want, short(Steps(Evaluate(test.d, test.o)))); diff != "" {
 				t.Errorf("steps (-want +got):\n%s", diff)
 			}
 			before := v1alpha1.EtcdClusterStatus{ProgressDeadline: new(metav1.NewTime(someTime))}
-			s := Status(test.d, test.o, before, nil, 1, metav1.NewTime(someTime.Add(time.Hour)))
+			s := Status(Evaluate(test.d, test.o), before, nil, 1, metav1.NewTime(someTime.Add(time.Hour)))
 			p := condition(s, v1alpha1.ConditionProgressing)
 			if p.Reason != test.reason || p.Status != metav1.ConditionFalse {
 				t.Errorf("condition is %+v, want %s", p, test.reason)
@@ -223,12 +223,12 @@ func TestDeadlineOfABootstrapBeginsAgainForThoseWhoJoin(t *testing.T) {
 	d := Desired{Replicas: 3, Target: Target{Deadline: someTime, Expired: true, Allowed: time.Minute}}
 	before := v1alpha1.EtcdClusterStatus{ProgressDeadline: new(metav1.NewTime(someTime))}
 	now := metav1.NewTime(someTime.Add(time.Hour))
-	s := Status(d, whole(joins), before, nil, 1, now)
+	s := Status(Evaluate(d, whole(joins)), before, nil, 1, now)
 	if want := now.Add(time.Minute); s.ProgressDeadline == nil || !s.ProgressDeadline.Time.Equal(want) {
 		t.Errorf("deadline is %v, want %v", s.ProgressDeadline, want)
 	}
 	// From then on it is no one's but the user's.
-	if again := Status(d, whole(joins), s, nil, 1, metav1.NewTime(now.Add(time.Hour))); !again.ProgressDeadline.Equal(s.ProgressDeadline) {
+	if again := Status(Evaluate(d, whole(joins)), s, nil, 1, metav1.NewTime(now.Add(time.Hour))); !again.ProgressDeadline.Equal(s.ProgressDeadline) {
 		t.Errorf("deadline is %v, was %v", again.ProgressDeadline, s.ProgressDeadline)
 	}
 }
@@ -241,7 +241,7 @@ func TestAnEditThatWaitsIsReportedOnce(t *testing.T) {
 	if !waits || e.Reason != v1alpha1.ReasonSpecChanged || !strings.Contains(e.Note, "generation 7") {
 		t.Errorf("got %+v, %t", e, waits)
 	}
-	s := Status(d, o, v1alpha1.EtcdClusterStatus{ProgressDeadline: new(metav1.NewTime(someTime))}, nil, 6, metav1.Now())
+	s := Status(Evaluate(d, o), v1alpha1.EtcdClusterStatus{ProgressDeadline: new(metav1.NewTime(someTime))}, nil, 6, metav1.Now())
 	p := condition(s, v1alpha1.ConditionProgressing)
 	if p.Reason != v1alpha1.ReasonRollingUpdate || !strings.Contains(p.Message, "The edit (generation 7 of spec) is accepted when that is complete, or at 2026-11-22T10:00:00Z") {
 		t.Errorf("condition is %+v", p)
@@ -255,7 +255,7 @@ func TestAnEditOfAClusterThatFailedToFormIsNotPromised(t *testing.T) {
 	d := Desired{Replicas: 3, Target: Target{Deadline: someTime, Expired: true, Allowed: time.Minute, Pending: 7}}
 	o := Observed{RecordState: RecordAbsent}
 	before := v1alpha1.EtcdClusterStatus{ProgressDeadline: new(metav1.NewTime(someTime))}
-	s := Status(d, o, before, nil, 6, metav1.NewTime(someTime.Add(time.Hour)))
+	s := Status(Evaluate(d, o), before, nil, 6, metav1.NewTime(someTime.Add(time.Hour)))
 	p := condition(s, v1alpha1.ConditionProgressing)
 	if p.Reason != v1alpha1.ReasonBootstrapFailed || !strings.Contains(p.Message, "Until then, generation 7 of spec is not accepted") {
 		t.Errorf("condition is %s %q, and reports nothing of the edit", p.Reason, p.Message)
@@ -267,7 +267,7 @@ func TestAnEditOfAClusterThatFailedToFormIsNotPromised(t *testing.T) {
 
 func TestAPauseThatItsDeadlineStoppedReportsSo(t *testing.T) {
 	o := whole(last, func(o *Observed) { o.Members[0].Pod, o.Members[0].EtcdReady = PodUnscheduled, false })
-	s := pauseStateOf(Desired{ClusterID: 9, Target: Target{Expired: true}}, o)
+	s := Evaluate(Desired{ClusterID: 9, Target: Target{Expired: true}}, o).pause
 	if !s.is(pauseHeld) || !strings.Contains(s.hindrance, "progressDeadline") {
 		t.Errorf("%s is held because %q, want the deadline", s.rule, s.hindrance)
 	}

@@ -1,7 +1,6 @@
 package policy
 
 import (
-	"fmt"
 	"slices"
 
 	"k8s.io/apimachinery/pkg/api/meta"
@@ -59,17 +58,17 @@ type statusFacts struct {
 // time of every transition.
 //
 // It returns before unchanged, byte for byte, if nothing is new. Then druid writes nothing.
-func Status(d Desired, o Observed, before v1alpha1.EtcdClusterStatus, refused []Problem, generation int64, now metav1.Time) v1alpha1.EtcdClusterStatus {
+func Status(e Evaluation, before v1alpha1.EtcdClusterStatus, refused []Problem, generation int64, now metav1.Time) v1alpha1.EtcdClusterStatus {
 	s := *before.DeepCopy()
 	s.ObservedGeneration = generation
-	if s.ClusterID == "" && o.RecordState == RecordFormed && o.Record.ClusterID != 0 {
-		s.ClusterID = leases.FormatID(o.Record.ClusterID)
+	if s.ClusterID == "" && e.RecordState == RecordFormed && e.Record.ClusterID != 0 {
+		s.ClusterID = leases.FormatID(e.Record.ClusterID)
 	}
-	s.ProgressDeadline = deadlineAfter(d, o, s.ClusterID != before.ClusterID, before.ProgressDeadline, now)
-	found := slices.Concat(problems(d, o), refused)
-	if o.RecordState&usableRecord != 0 {
-		s.ClusterSize = int32(len(o.Record.Members))
-		s.Members = memberStatuses(o.listed(), departures{scaleDownOf(d, o), pauseStateOf(d, o)}, before.Members, found, now)
+	s.ProgressDeadline = deadlineAfter(e, s.ClusterID != before.ClusterID, before.ProgressDeadline, now)
+	found := slices.Concat(e.problems, refused)
+	if e.RecordState&usableRecord != 0 {
+		s.ClusterSize = int32(len(e.Record.Members))
+		s.Members = memberStatuses(e, before.Members, found, now)
 	}
 	s.ReadyReplicas = 0
 	for _, m := range s.Members {
@@ -77,7 +76,7 @@ func Status(d Desired, o Observed, before v1alpha1.EtcdClusterStatus, refused []
 			s.ReadyReplicas++
 		}
 	}
-	p := messageContext{d, o, s, found}
+	p := messageContext{e, s, found}
 	for _, c := range conditions {
 		condition, applies := c.of(p)
 		if !applies {
@@ -93,26 +92,9 @@ func Status(d Desired, o Observed, before v1alpha1.EtcdClusterStatus, refused []
 	return s
 }
 
-// departures are the states of members that are to be removed or stopped.
-type departures struct {
-	scaleDown
-	pauseState
-}
-
-// setCondition sets the condition. The time of a pause does not count as time with a problem.
-func setCondition(conditions *[]metav1.Condition, c metav1.Condition) {
-	was := meta.FindStatusCondition(*conditions, c.Type)
-	resumed := was != nil && was.Reason == v1alpha1.ReasonPaused && c.Reason != v1alpha1.ReasonPaused
-	c.Message = AsSentences(c.Message)
-	meta.SetStatusCondition(conditions, c)
-	if resumed {
-		meta.FindStatusCondition(*conditions, c.Type).LastTransitionTime = c.LastTransitionTime
-	}
-}
-
-func memberStatuses(listed []Member, leaves departures, before []v1alpha1.MemberStatus, found []Problem, now metav1.Time) []v1alpha1.MemberStatus {
+func memberStatuses(e Evaluation, before []v1alpha1.MemberStatus, found []Problem, now metav1.Time) []v1alpha1.MemberStatus {
 	var all []v1alpha1.MemberStatus
-	for _, m := range listed {
+	for _, m := range e.listed {
 		s := v1alpha1.MemberStatus{Name: m.Name, LastTransitionTime: now}
 		was := v1alpha1.MemberStatus{}
 		if i := slices.IndexFunc(before, func(b v1alpha1.MemberStatus) bool { return b.Name == m.Name }); i >= 0 {
@@ -123,12 +105,12 @@ func memberStatuses(listed []Member, leaves departures, before []v1alpha1.Member
 		if m.Readable && m.Reports.ID != 0 {
 			s.ID = leases.FormatID(m.Reports.ID)
 		}
-		s.Role = roleOf(m, was.Role, listed)
+		s.Role = roleOf(m, was.Role, e.listed)
 		if m.Readable && m.Reports.Version != "" {
 			s.Version = m.Reports.Version
 		}
 		v := memberRows.Decide(statusFacts{
-			paused:   rules.YesNoOf(leaves.holds(m, pauseRest|pauseEnds)),
+			paused:   rules.YesNoOf(e.pause.holds(m, pauseRest|pauseEnds)),
 			health:   healthOf(m),
 			learner:  rules.YesNoOf(m.Readable && m.Reports.Role == leases.RoleLearner),
 			liveness: m.Liveness,
@@ -139,7 +121,7 @@ func memberStatuses(listed []Member, leaves departures, before []v1alpha1.Member
 		if s.Status == v1alpha1.MemberPaused {
 			s.Role = ""
 		}
-		s.Leaving = leaves.station(m)
+		s.Leaving = e.scaleDown.station(m)
 		s.Message = memberMessage(m, s, found)
 		if was.Status == s.Status {
 			s.LastTransitionTime = was.LastTransitionTime
@@ -187,115 +169,4 @@ func roleOf(m Member, before string, listed []Member) string {
 // leads reports whether the member's Lease is renewed and calls it the leader.
 func (m Member) leads() bool {
 	return m.Lease == LeaseOurs && m.Readable && m.Liveness == leases.Live && m.Reports.Role == leases.RoleLeader
-}
-
-// problems are those that were observed, and those that follow from the state of all members.
-func problems(d Desired, o Observed) []Problem {
-	all := append([]Problem(nil), o.Problems...)
-	switch o.RecordState {
-	case RecordForeign:
-		all = append(all, Problem{Reason: v1alpha1.ReasonObjectNotOwned, Message: o.RecordProblem})
-	case RecordUnreadable:
-		all = append(all, Problem{Reason: v1alpha1.ReasonRecordUnreadable, Message: o.RecordProblem +
-			". druid does not use it. Correct it, or delete that Lease: druid creates it again"})
-	case RecordFormed:
-		if recordLost(d, o) {
-			all = append(all, Problem{Reason: v1alpha1.ReasonRecordLost, Message: "the cluster record was deleted before " +
-				"bootstrap was known to be complete. Bootstrap is blocked, because a member might have formed the cluster. That member reports it in its " +
-				"Lease within a minute, and the cluster continues. If this condition stays, no client was ever served: " +
-				"delete this EtcdCluster and create it again"})
-		}
-	default:
-	}
-	if o.Origin.Stuck {
-		all = append(all, Problem{Reason: v1alpha1.ReasonSnapshotUnusable, Message: o.Origin.Words})
-	}
-	all = append(all, foreignLeases(d, o)...)
-	for _, object := range o.Objects {
-		if object.State == ObjectForeign {
-			all = append(all, foreign("", object.Kind+" "+object.Name))
-		}
-	}
-	if o.Budget == ObjectForeign {
-		all = append(all, foreign("", "PodDisruptionBudget"))
-	}
-	listed := o.listed()
-	for _, m := range listed {
-		all = append(all, memberProblems(m, memberFactsOf(m, d, o, listed))...)
-	}
-	if p, found := lossProblem(o, listed); found {
-		all = append(all, p)
-	}
-	all = append(all, repairingProblems(o, listed)...)
-	return append(all, alarmProblems(listed)...)
-}
-
-// alarmProblems reports an alarm that the leader's agent published. What another member reports, or one that is not
-// renewing its Lease, can be out of date.
-func alarmProblems(listed []Member) (all []Problem) {
-	for _, m := range listed {
-		if m.Lease == LeaseOurs && m.Readable && m.Liveness == leases.Live && m.Reports.Role == leases.RoleLeader && m.Reports.Alarm != "" {
-			all = append(all, Problem{Reason: v1alpha1.ReasonAlarmRaised, Message: "an alarm of etcd is raised, and etcd refuses writes. " +
-				"The leader's agent reports: " + m.Reports.Alarm})
-		}
-	}
-	return all
-}
-
-// recordLost reports whether a record says Formed and the cluster ID is unknown.
-func recordLost(d Desired, o Observed) bool {
-	return o.Record.ClusterID == 0 && evidenceOf(d, o)&(evidenceLease|evidenceStatus) == 0
-}
-
-func memberProblems(m Member, f memberFacts) []Problem {
-	var all []Problem
-	if leaseRows.Decide(f).Verdict == conflict {
-		all = append(all, foreign(m.Name, "Lease "+m.Name))
-	}
-	switch claimRows.Decide(f).Verdict {
-	case conflict:
-		all = append(all, foreign(m.Name, "PersistentVolumeClaim "+m.Name))
-	case held:
-		all = append(all, Problem{Reason: v1alpha1.ReasonVolumeDeleted, Member: m.Name, Message: "its PersistentVolumeClaim " + m.Name +
-			" was deleted while the cluster was paused, and held the only copy of the data. druid creates no other, because it " +
-			"would be empty. Restore a backup into a new EtcdCluster with spec.bootstrap.restore"})
-	default:
-	}
-	switch podRows.Decide(f).Verdict {
-	case conflict:
-		all = append(all, foreign(m.Name, "Pod "+m.Name))
-	case held:
-		all = append(all, Problem{Reason: v1alpha1.ReasonVolumeDeleted, Member: m.Name, Message: "its PersistentVolumeClaim " +
-			"was deleted, and the other members are not a quorum without it. It is replaced when they are. To abandon its data " +
-			"now, delete its Pod"})
-	default:
-	}
-	if m.Lease == LeaseOurs && !m.Readable {
-		all = append(all, Problem{Reason: v1alpha1.ReasonLeaseUnreadable, Member: m.Name, Message: fmt.Sprintf(
-			"its Lease %s cannot be parsed. Delete that Lease: druid creates it again and the agent fills it in", m.Name)})
-	}
-	if m.Lease == LeaseOurs && m.Readable && m.Reports.Removal.State == leases.RemovalUnreadable {
-		all = append(all, Problem{Reason: v1alpha1.ReasonLeaseUnreadable, Member: m.Name, Message: fmt.Sprintf(
-			"the annotation %s on its Lease %s cannot be parsed, so druid neither removes nor keeps the member. Remove that annotation", leases.AnnotationRemoval, m.Name)})
-	}
-	return all
-}
-
-func foreign(member, object string) Problem {
-	return Problem{Reason: v1alpha1.ReasonObjectNotOwned, Member: member, Message: object +
-		" exists and has another owner. Delete or rename it"}
-}
-
-// foreignLeases are the Leases of the cluster that have another owner.
-func foreignLeases(d Desired, o Observed) (all []Problem) {
-	if o.LeaderLease == LeaseForeign {
-		all = append(all, foreign("", "Lease of the leader"))
-	}
-	if d.Backup && o.Full.Lease == LeaseForeign {
-		all = append(all, foreign("", "Lease of full backups"))
-	}
-	if d.Backup && o.Delta.Lease == LeaseForeign {
-		all = append(all, foreign("", "Lease of delta backups"))
-	}
-	return all
 }

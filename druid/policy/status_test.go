@@ -17,7 +17,7 @@ import (
 
 // after is the status that follows from an observation.
 func after(before v1alpha1.EtcdClusterStatus, change ...func(*Observed)) v1alpha1.EtcdClusterStatus {
-	return Status(Desired{Replicas: 3}, whole(change...), before, nil, 1, metav1.Now())
+	return Status(Evaluate(Desired{Replicas: 3}, whole(change...)), before, nil, 1, metav1.Now())
 }
 
 func TestRoleIsReportedOnlyWhileItIsKnown(t *testing.T) {

@@ -134,42 +134,41 @@ func (s Step) Same(other Step) bool {
 		s.PodUID == other.PodUID && s.ClaimUID == other.ClaimUID
 }
 
-// Steps bring the cluster closer to the desired state, ordered by stage. A step that writes the record stands alone,
-// because all other steps depend on the record. A cluster in the desired state has no steps.
-func Steps(d Desired, o Observed) []Step {
-	if d.Deleted && !goes(d, o) || bootstrapFailed(d, o) {
+// Steps are what brings the cluster nearer to what is desired, ordered by stage. A step that writes the record stands
+// alone: all others follow from what the record says afterwards. A steady cluster has no steps.
+func Steps(e Evaluation) []Step {
+	if e.Deleted && !e.goes() || bootstrapFailed(e) {
 		return nil
 	}
-	if step, ok := recordStep(d, o); ok {
+	if step, ok := recordStep(e); ok {
 		return []Step{step}
 	}
-	if step, ok := leaveStep(d, o); ok {
+	if step, ok := leaveStep(e); ok {
 		return []Step{step}
 	}
-	leaves, still := scaleDownOf(d, o), pauseStateOf(d, o)
+	o, leaves := e.Observed, e.scaleDown
 	if step, ok := leaves.recordStep(o); ok {
 		return []Step{step}
 	}
-	listed := o.listed()
 	var stages [StageGrow + 1][]Step
 	add := func(s Step) { stages[s.Stage] = append(stages[s.Stage], s) }
 	leaving := map[string]bool{}
 	if o.RecordState&(RecordForming|RecordFormed|RecordRecovering) != 0 {
 		sharedSteps(o, add)
-		backupSteps(d, o, add)
-		for _, m := range listed {
-			leaving[m.Name] = memberSteps(m, memberFactsOf(m, d, o, listed), add) || leaves.leaving(m) || still.holds(m, pauseDrain)
-			growStep(m, d.Deleted || leaves.leaving(m), add)
+		backupSteps(e, add)
+		for _, m := range e.listed {
+			leaving[m.Name] = memberSteps(m, memberFactsOf(m, e), add) || leaves.leaving(m) || e.pause.holds(m, pauseDrain)
+			growStep(m, e.Deleted || leaves.leaving(m), add)
 		}
 		leaves.markSteps(o, add)
-		still.step(leaving, add)
-		healSteps(o, listed, leaving, add)
-		changeSteps(d, o, leaving, add)
-		budgetStep(d, o, add)
+		e.pause.step(leaving, add)
+		healSteps(o, e.listed, leaving, add)
+		changeSteps(e, leaving, add)
+		budgetStep(e, add)
 	}
 	for _, m := range o.Members {
-		leaving[m.Name] = partSteps(m, d, o, add) || leaving[m.Name]
-		labelStep(m, labelFactsOf(m, leaving[m.Name], o, listed), add)
+		leaving[m.Name] = partSteps(m, e, add) || leaving[m.Name]
+		labelStep(m, labelFactsOf(m, leaving[m.Name], o, e.listed), add)
 	}
 	var steps []Step
 	for _, stage := range stages {
@@ -179,33 +178,33 @@ func Steps(d Desired, o Observed) []Step {
 	return steps
 }
 
-// changeSteps replace Pods that differ from the spec. A deleted EtcdCluster has none.
-func changeSteps(d Desired, o Observed, leaving map[string]bool, add func(Step)) {
-	if d.Deleted {
+// changeSteps bring Pods to what the spec asks for. No one asks a deleted EtcdCluster for anything.
+func changeSteps(e Evaluation, leaving map[string]bool, add func(Step)) {
+	if e.Deleted {
 		return
 	}
-	upgradeSteps(d, o, add)
-	rolloutSteps(d, o, leaving, add)
-	agentSteps(d, o, leaving, add)
+	upgradeSteps(e, add)
+	rolloutSteps(e, leaving, add)
+	agentSteps(e, leaving, add)
 }
 
-// partSteps delete the objects of a removed member and maintain the owner references of the other claims. They return
-// whether an object of the member is being deleted. If the EtcdCluster is deleted, everything except Pods stays or is
-// deleted afterwards, as the spec says.
-func partSteps(m Member, d Desired, o Observed, add func(Step)) bool {
-	step, ok := leftoverStep(m, d, o)
+// partSteps take away what a member left that is out, and keep the claims of the others to their owners; they say whether something
+// of it goes. When the EtcdCluster is deleted what is not a Pod stays, or goes after it, as it says for that.
+func partSteps(m Member, e Evaluation, add func(Step)) bool {
+	step, ok := leftoverStep(m, e.Desired, e.Observed)
 	switch {
-	case ok && (!d.Deleted || step.Kind == DeletePod):
+	case ok && (!e.Deleted || step.Kind == DeletePod):
 		add(step)
 		return true
-	case !ok && !d.Deleted:
-		ownershipStep(d, m, add)
+	case !ok && !e.Deleted:
+		ownershipStep(e.Desired, m, add)
 	}
 	return false
 }
 
-func recordStep(d Desired, o Observed) (Step, bool) {
-	decision := records.Decide(recordFactsOf(d, o))
+func recordStep(e Evaluation) (Step, bool) {
+	d, o := e.Desired, e.Observed
+	decision := records.Decide(recordFactsOf(e))
 	step := Step{Rule: decision.Rule, Stage: StageRecord, Kind: UpdateRecord}
 	switch decision.Verdict {
 	case orderBootstrap:
@@ -284,27 +283,28 @@ func memberSteps(m Member, f memberFacts, add func(Step)) bool {
 	return decision.Verdict == remove
 }
 
-func budgetStep(d Desired, o Observed, add func(Step)) {
-	step := Step{Kind: ApplyBudget, Rule: "budget-raised", Stage: StageRaise, MinAvailable: minAvailable(budgetFactsOf(d, o))}
+func budgetStep(e Evaluation, add func(Step)) {
+	step := Step{Kind: ApplyBudget, Rule: "budget-raised", Stage: StageRaise, MinAvailable: minAvailable(budgetFactsOf(e))}
+	noOne := e.noOne()
 	switch {
-	case o.Budget == ObjectForeign, o.Budget == ObjectAbsent && o.noOne(d):
+	case e.Budget == ObjectForeign, e.Budget == ObjectAbsent && noOne:
 		return
-	case o.noOne(d):
+	case noOne:
 		step = Step{Kind: DeleteBudget, Rule: "budget-without-members", Stage: StageLate}
-	case o.Budget == ObjectAbsent, o.Budget == ObjectOutdated && o.BudgetMin == step.MinAvailable:
-		step.Rule = objectRule(o.Budget)
-	case o.BudgetMin > step.MinAvailable:
+	case e.Budget == ObjectAbsent, e.Budget == ObjectOutdated && e.BudgetMin == step.MinAvailable:
+		step.Rule = objectRule(e.Budget)
+	case e.BudgetMin > step.MinAvailable:
 		step.Rule, step.Stage = ruleLowered, StageLate
-	case o.BudgetMin == step.MinAvailable:
+	case e.BudgetMin == step.MinAvailable:
 		return
 	}
 	add(step)
 }
 
-// noOne says whether the cluster is paused and has no Pod that could be evicted.
-func (o Observed) noOne(d Desired) bool {
-	return pauseStateOf(d, o).is(pauseRest) &&
-		!slices.ContainsFunc(o.Members, func(m Member) bool { return m.Pod&(PodAbsent|PodForeign) == 0 })
+// noOne says whether the cluster is paused and no Pod of it is left that could be evicted.
+func (e Evaluation) noOne() bool {
+	return e.pause.is(pauseRest) &&
+		!slices.ContainsFunc(e.Members, func(m Member) bool { return m.Pod&(PodAbsent|PodForeign) == 0 })
 }
 
 func labelStep(m Member, f labelFacts, add func(Step)) {

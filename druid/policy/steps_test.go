@@ -220,7 +220,7 @@ func TestSteps(t *testing.T) {
 			if test.want == nil {
 				test.want = []string{}
 			}
-			if diff := cmp.Diff(test.want, short(Steps(d, whole(test.change)))); diff != "" {
+			if diff := cmp.Diff(test.want, short(Steps(Evaluate(d, whole(test.change))))); diff != "" {
 				t.Errorf("steps (-want +got):\n%s", diff)
 			}
 		})
@@ -292,12 +292,12 @@ func TestSeedMovesOnlyBeforeAnythingWasClaimed(t *testing.T) {
 			o.Members[i].Reports = leases.Member{}
 		}
 	})
-	steps := Steps(Desired{Replicas: 3}, stuck)
+	steps := Steps(Evaluate(Desired{Replicas: 3}, stuck))
 	if len(steps) != 1 || steps[0].Rule != "seed-stuck" || steps[0].Seed != "c-c" {
 		t.Errorf("got %+v, want the seed to move to the next member that started", steps)
 	}
 	stuck.Record.Executor = "pod"
-	for _, s := range Steps(Desired{Replicas: 3}, stuck) {
+	for _, s := range Steps(Evaluate(Desired{Replicas: 3}, stuck)) {
 		if s.Kind == UpdateRecord {
 			t.Errorf("a claimed seed was moved: %+v", s)
 		}

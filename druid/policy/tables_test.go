@@ -219,7 +219,7 @@ func TestGravityNamesEveryReason(t *testing.T) {
 }
 
 func ExampleDesired() {
-	steps := Steps(Desired{Replicas: 3}, Observed{RecordState: RecordAbsent})
+	steps := Steps(Evaluate(Desired{Replicas: 3}, Observed{RecordState: RecordAbsent}))
 	fmt.Println(steps[0].Kind, steps[0].Rule, steps[0].Draw)
 	// Output: CreateRecord record-newly-formed 3
 }

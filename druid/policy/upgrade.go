@@ -251,13 +251,13 @@ func orderFor(d Desired, o Observed, listed []Member, c course) (leases.UpgradeO
 // The Pod may also be replaced if the change waits for the backup, and only the new Pod has access to the store. The
 // same applies if the members cannot be compared without the edit.
 func (u upgrade) gateFor(m Member, d Desired, o Observed) gate {
-	if u.rule == ruleAwaitsEdit && m.Remade == rules.Yes && StartsAs(m.Name, d, o) != d.Version {
+	if u.rule == ruleAwaitsEdit && m.Remade == rules.Yes && u.startsAs(m.Name, d, o) != d.Version {
 		return gateOpen
 	}
 	if u.awaitsBackup() && m.Remade == rules.Yes && slices.Contains(o.Unattached, m.Name) {
 		return gateOpen
 	}
-	if podHealthOf(m, o)&(podHealthIdle|podHealthDown) != 0 && u.gate&(gateWaits|gateClosed) != 0 && (m.Remade == rules.Yes || StartsAs(m.Name, d, o) == d.Version) {
+	if podHealthOf(m, o)&(podHealthIdle|podHealthDown) != 0 && u.gate&(gateWaits|gateClosed) != 0 && (m.Remade == rules.Yes || u.startsAs(m.Name, d, o) == d.Version) {
 		return gateOpen
 	}
 	return u.gate

@@ -18,42 +18,42 @@ type Save struct {
 }
 
 // upgradeSteps return the next step of a change of version, and none if its deadline has passed.
-func upgradeSteps(d Desired, o Observed, add func(Step)) {
-	u := upgradeOf(d, o)
-	if d.Expired && u.facts.course&(courseOn|courseBack) != 0 {
+func upgradeSteps(e Evaluation, add func(Step)) {
+	u := e.upgrade
+	if e.Expired && u.facts.course&(courseOn|courseBack) != 0 {
 		return
 	}
 	switch u.step {
 	case upgradeSave:
-		if len(o.Unattached) > 0 {
+		if len(e.Unattached) > 0 {
 			return // no one could make it yet: see gateFor
 		}
-		add(Step{Kind: CreateSnapshot, Rule: u.rule, Stage: StageMarks, Object: o.Save.Name})
+		add(Step{Kind: CreateSnapshot, Rule: u.rule, Stage: StageMarks, Object: e.Save.Name})
 	case upgradeAsk:
-		order, _ := orderFor(d, o, o.listed(), u.facts.course)
+		order, _ := orderFor(e.Desired, e.Observed, e.listed, u.facts.course)
 		add(Step{Kind: OrderUpgrade, Rule: u.rule, Stage: StageMarks, Object: order.Nonce, Order: &order})
 	case upgradeEnd:
-		add(Step{Kind: EndUpgrade, Rule: u.rule, Stage: StageMarks, Object: o.Record.Upgrade.Order.Nonce, Order: &leases.UpgradeOrder{}})
+		add(Step{Kind: EndUpgrade, Rule: u.rule, Stage: StageMarks, Object: e.Record.Upgrade.Order.Nonce, Order: &leases.UpgradeOrder{}})
 	case upgradeNothing:
 	}
 }
 
 // upgradeHindrance says what a change of version waits for.
-func upgradeHindrance(u upgrade, d Desired, o Observed) string {
-	switch u.rule {
+func upgradeHindrance(e Evaluation) string {
+	switch e.upgrade.rule {
 	case "version-refused":
-		return u.refusal
+		return e.upgrade.refusal
 	case "members-differ":
-		return "the members do not have the same data: " + o.Record.Upgrade.Answer.Why + ". No Pod is replaced until you change the spec. docs/how-to/run/upgrade-etcd.md shows how to find the wrong member"
+		return "the members do not have the same data: " + e.Record.Upgrade.Answer.Why + ". No Pod is replaced until you change the spec. docs/how-to/run/upgrade-etcd.md shows how to find the wrong member"
 	case "backup-failed":
-		return fmt.Sprintf("EtcdSnapshot %s, the verified backup before the first step, failed: %s. Resolve that, and delete the EtcdSnapshot to try again", o.Save.Name, o.Save.Message)
+		return fmt.Sprintf("EtcdSnapshot %s, the verified backup before the first step, failed: %s. Resolve that, and delete the EtcdSnapshot to try again", e.Save.Name, e.Save.Message)
 	case ruleBackupFirst, ruleBackupComes:
-		return fmt.Sprintf("EtcdSnapshot %s is made and verified before the first member changes to %s", o.Save.Name, d.Version)
+		return fmt.Sprintf("EtcdSnapshot %s is made and verified before the first member changes to %s", e.Save.Name, e.Version)
 	case ruleAwaitsEdit:
-		return o.Record.Upgrade.Answer.Why + ". Pods get that change before the new version"
+		return e.Record.Upgrade.Answer.Why + ". Pods get that change before the new version"
 	case "members-compared", "compare-members":
 		words := "the members are compared"
-		if why := o.Record.Upgrade.Answer.Why; why != "" && u.rule == "members-compared" {
+		if why := e.Record.Upgrade.Answer.Why; why != "" && e.upgrade.rule == "members-compared" {
 			words += ", and it is not known yet whether they have the same data: " + why
 		}
 		return words
@@ -67,7 +67,7 @@ func upgradeHindrance(u upgrade, d Desired, o Observed) string {
 // running counts the members that run the requested version.
 func (p messageContext) running() int {
 	n := 0
-	for _, m := range p.listed() {
+	for _, m := range p.listed {
 		if m.Reports.Version == p.Version && m.up() && m.Make != MakeOutdated {
 			n++
 		}
@@ -77,12 +77,12 @@ func (p messageContext) running() int {
 
 // upgradingMessage reports how many members run the new version, and what the change waits for.
 func upgradingMessage(p messageContext) string {
-	r := rolloutOf(p.Desired, p.Observed)
+	r := p.rollout
 	verb := "run"
 	if p.running() == 1 {
 		verb = "runs"
 	}
-	words := fmt.Sprintf("%d of %s %s etcd %s: ", p.running(), count(len(p.listed())), verb, p.Version)
+	words := fmt.Sprintf("%d of %s %s etcd %s: ", p.running(), count(len(p.listed)), verb, p.Version)
 	switch {
 	case r.next != "" && !p.Backup:
 		return words + "member " + r.next + " is being restarted. No backup was made before, because spec.backup is not set"
@@ -162,12 +162,16 @@ type startFacts struct {
 // another version and may not change yet. Then the Pod keeps the old version and is replaced in its turn. So a Pod
 // that was evicted, or deleted for a pause, does not bypass what a change of version waits for.
 func StartsAs(name string, d Desired, o Observed) string {
+	return upgradeOf(d, o).startsAs(name, d, o)
+}
+
+func (u upgrade) startsAs(name string, d Desired, o Observed) string {
 	target, known := versions.Parse(d.Version)
 	runs, notified := ranBy(name, target, d, o)
 	if !notified || !known || o.RecordState != RecordFormed {
 		return d.Version
 	}
-	if startRows.Decide(startFactsOf(name, runs, target, d, o)).Verdict == startsAsAsked {
+	if startRows.Decide(u.startFacts(name, runs, target, o)).Verdict == startsAsAsked {
 		return d.Version
 	}
 	return runs.String()
@@ -188,8 +192,8 @@ func ranBy(name string, target versions.Version, d Desired, o Observed) (version
 	return versions.Version{}, false
 }
 
-func startFactsOf(name string, runs, target versions.Version, d Desired, o Observed) startFacts {
-	u, stands := upgradeOf(d, o), o.Record.Upgrade
+func (u upgrade) startFacts(name string, runs, target versions.Version, o Observed) startFacts {
+	stands := o.Record.Upgrade
 	f := startFacts{
 		versionStep: versionStepOf(runs, target),
 		agreed:      rules.YesNoOf(stands.Answer.Verdict == leases.UpgradeAgree && leadsTo(stands.Order, runs, target)),

@@ -93,7 +93,7 @@ func TestADownPodBeforeTheComparisonIsRemadeOnlyForWhatElseIsCorrected(t *testin
 	}
 	for remade, want := range map[rules.YesNo]string{0: "", rules.No: "", rules.Yes: "c-c"} {
 		d, o := upgraded(backed, saveSeen(SaveDone, ""), idle, func(o *Observed) { o.Members[2].Remade = remade })
-		if got := rolloutOf(d, o).next; got != want {
+		if got := Evaluate(d, o).rollout.next; got != want {
 			t.Errorf("remade %d: Pod %q goes, want %q", remade, got, want)
 		}
 	}
@@ -125,7 +125,7 @@ func TestNoDownPodGoesBackBeforeEtcdWasReported(t *testing.T) {
 		if verdict != "" {
 			ordered(back, verdict, "")(&o)
 		}
-		if got := rolloutOf(d, o).next == "c-c"; got != want {
+		if got := Evaluate(d, o).rollout.next == "c-c"; got != want {
 			t.Errorf("answer %q: the Pod goes: %v, want %v", verdict, got, want)
 		}
 	}
@@ -143,7 +143,7 @@ func TestAChangeOfVersionBeginsNothingAfterItsDeadline(t *testing.T) {
 	} {
 		test.desired.Expired = true
 		d, o := upgraded(test.desired, test.change)
-		for _, s := range Steps(d, o) {
+		for _, s := range Steps(Evaluate(d, o)) {
 			if s.Kind == CreateSnapshot || s.Kind == OrderUpgrade {
 				t.Errorf("%s: %s is taken after the deadline", name, s.Kind)
 			}
@@ -157,7 +157,7 @@ func TestAVersionWaitsWhoseMembersLostTheirLeases(t *testing.T) {
 	for i := range o.Members {
 		o.Members[i].Reports.Version = ""
 	}
-	if r := rolloutOf(d, o); r.next != "" || r.sum != rollingUpgrades {
+	if r := Evaluate(d, o).rollout; r.next != "" || r.sum != rollingUpgrades {
 		t.Errorf("Pod %q goes, and the sum is %d", r.next, r.sum)
 	}
 }

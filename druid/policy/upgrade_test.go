@@ -243,7 +243,7 @@ func TestUpgrade(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			d, o := upgraded(test.desired, test.change...)
 			var got []string
-			steps := Steps(d, o)
+			steps := Steps(Evaluate(d, o))
 			for i, s := range short(steps) {
 				if order := steps[i].Order; order != nil {
 					s = string(steps[i].Kind) + " " + steps[i].Rule + " " + order.Downgrade
@@ -257,7 +257,7 @@ func TestUpgrade(t *testing.T) {
 			if diff := cmp.Diff(test.want, append([]string{}, got...)); diff != "" {
 				t.Errorf("steps (-want +got):\n%s", diff)
 			}
-			s := Status(d, o, v1alpha1.EtcdClusterStatus{ClusterID: "9"}, nil, 1, metav1.Time{})
+			s := Status(Evaluate(d, o), v1alpha1.EtcdClusterStatus{ClusterID: "9"}, nil, 1, metav1.Time{})
 			c := condition(s, v1alpha1.ConditionProgressing)
 			if c.Reason != test.reason || !strings.HasPrefix(c.Message, strings.TrimSuffix(AsSentences(test.words), ".")) {
 				t.Errorf("condition is %s %q, want %s %q", c.Reason, c.Message, test.reason, test.words)

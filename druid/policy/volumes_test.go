@@ -92,10 +92,10 @@ func TestGrowth(t *testing.T) {
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
 			d := Desired{Replicas: 3}
-			if diff := cmp.Diff(test.want, short(Steps(d, test.o))); diff != "" {
+			if diff := cmp.Diff(test.want, short(Steps(Evaluate(d, test.o)))); diff != "" {
 				t.Errorf("steps (-want +got):\n%s", diff)
 			}
-			s := Status(d, test.o, v1alpha1.EtcdClusterStatus{ClusterID: "9"}, nil, 1, metav1.Time{})
+			s := Status(Evaluate(d, test.o), v1alpha1.EtcdClusterStatus{ClusterID: "9"}, nil, 1, metav1.Time{})
 			if c := condition(s, v1alpha1.ConditionProgressing); c.Reason != test.reason || c.Message != AsSentences(test.words) {
 				t.Errorf("condition is %s %q, want %s %q", c.Reason, c.Message, test.reason, test.words)
 			}

@@ -78,7 +78,7 @@ func (p page) child(i int, element, key []byte, r ref, below []ref) ([]ref, erro
 // bucket appends the root page of a bucket, or checks the page within the element.
 func (p page) bucket(name, value []byte, below []ref) ([]ref, error) {
 	if len(value) < BucketSize {
-		return nil, damaged(BadPage, "bucket %q in page %d has no header", name, p.id)
+		return nil, damaged(BadPage, "bucket %q in page %d has no headerer", name, p.id)
 	}
 	values := string(name) == keyBucket
 	root := Order.Uint64(value)

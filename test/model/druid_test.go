@@ -182,7 +182,7 @@ func (w *world) druidStep(di int) bool {
 				RecordState: policy.RecordAbsent, SeedStuck: rules.No,
 			}
 		}
-		d.steps = policy.Steps(d.desired, d.observed)
+		d.steps = policy.Steps(policy.Evaluate(d.desired, d.observed))
 		d.checked = false
 		return len(d.steps) > 0 || w.status(d)
 	}
@@ -211,7 +211,7 @@ func (w *world) live() *kube {
 // confirmStep plans once more from live reads.
 func (w *world) confirmStep(d *druid, step policy.Step) {
 	desired, observed := w.observe(d, w.live())
-	again := policy.Steps(desired, observed)
+	again := policy.Steps(policy.Evaluate(desired, observed))
 	if at := slices.IndexFunc(again, step.Same); at >= 0 {
 		d.steps = append([]policy.Step{again[at]}, d.steps[1:]...)
 		d.checked, d.desired, d.observed = true, desired, observed

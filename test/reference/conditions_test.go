@@ -105,6 +105,12 @@ func (s *source) verdictsIn(declaration ast.Decl, tables map[string]table, value
 	}
 	inspect := func(n ast.Node) {
 		conditions, used, statuses, reasons := mentioned(n, tables)
+		if !isFunction {
+			for _, function := range s.functionsNamed(n) {
+				_, usedThere, statusesThere, reasonsThere := mentioned(function, tables)
+				used, statuses, reasons = append(used, usedThere...), append(statuses, statusesThere...), append(reasons, reasonsThere...)
+			}
+		}
 		for _, name := range used {
 			for _, v := range tables[name].verdicts {
 				if len(conditions) == 1 || strings.HasPrefix(v.status, "Member") {
@@ -139,6 +145,24 @@ func (s *source) verdictsIn(declaration ast.Decl, tables map[string]table, value
 	if isFunction {
 		inspect(declaration)
 	}
+}
+
+// functionsNamed are the functions of the package that a row of a list names.
+func (s *source) functionsNamed(n ast.Node) []*ast.FuncDecl {
+	var all []*ast.FuncDecl
+	ast.Inspect(n, func(n ast.Node) bool {
+		if name, ok := n.(*ast.Ident); ok {
+			for _, file := range s.files {
+				for _, d := range file.Decls {
+					if f, ok := d.(*ast.FuncDecl); ok && f.Recv == nil && f.Name.Name == name.Name {
+						all = append(all, f)
+					}
+				}
+			}
+		}
+		return true
+	})
+	return all
 }
 
 // mentioned are the conditions and the tables that a piece of code names, and the status and the reasons of the conditions that it writes.

@@ -92,11 +92,17 @@ func (s spread) stake() rules.YesNo {
 // spreadCondition is condition Spread. It considers nodes only: druid does not watch Nodes, so it does not know their
 // zones.
 func spreadCondition(p messageContext) (metav1.Condition, bool) {
-	s := spreadOf(p.listed())
-	d := spreadRows.Decide(spreadFacts{s.placement(), s.stake(), rules.YesNoOf(restingOf(p.Desired, p.Observed) == restingPaused)})
-	return metav1.Condition{
-		Type: v1alpha1.ConditionSpread, Status: d.Verdict.status, Reason: d.Verdict.reason, Message: s.sentence(d.Rule),
-	}, true
+	s := spreadOf(p.listed)
+	d := spreadRows.Decide(spreadFacts{s.placement(), s.stake(), rules.YesNoOf(p.resting() == restingPaused)})
+	return metav1.Condition{Status: d.Verdict.status, Reason: d.Verdict.reason, Message: s.sentence(d.Rule)}, true
+}
+
+// spreadEvents reports a change as turnEvents does. Members that never were on one node are nothing to report.
+func spreadEvents(was, is metav1.Condition, inform announcer) {
+	if is.Status == metav1.ConditionTrue && was.Status != metav1.ConditionFalse {
+		return
+	}
+	turnEvents(was, is, inform)
 }
 
 func (s spread) sentence(rule string) string {

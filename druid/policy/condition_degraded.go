@@ -1,0 +1,186 @@
+package policy
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/etcd-druid/druid/api/v1alpha1"
+	"github.com/etcd-druid/druid/internal/rules"
+	"github.com/etcd-druid/druid/leases"
+)
+
+// degradedRows decide condition Degraded. If it is True, its reason is that of the most severe problem.
+var degradedRows = rules.New(notDecided, []rules.Row[conditionFacts, conditionVerdict]{
+	{Name: "problem", When: conditionFacts{problem: rules.Yes}, Verdict: conditionVerdict{metav1.ConditionTrue, ""}, Why: "the most severe problem determines the reason"},
+	{Name: "no-problem", When: conditionFacts{problem: rules.No}, Verdict: conditionVerdict{metav1.ConditionFalse, v1alpha1.ReasonAsExpected}},
+})
+
+func degraded(p messageContext) (metav1.Condition, bool) {
+	c := p.decided(v1alpha1.ConditionDegraded, degradedRows)
+	if c.Status == metav1.ConditionTrue {
+		c.Reason, c.Message = describe(p.found)
+	}
+	return c, true
+}
+
+// degradedEvents reports the gravest problem, and that it is over.
+func degradedEvents(was, is metav1.Condition, inform announcer) {
+	switch {
+	case was.Reason == is.Reason:
+	case is.Status == metav1.ConditionTrue:
+		inform(true, is.Reason, "", "%s", is.Message)
+	case was.Status == metav1.ConditionTrue:
+		inform(false, v1alpha1.EventRecovered, "", "%s is over", was.Reason)
+	}
+}
+
+// gravity orders the reasons of Degraded: first what stops the cluster, last what one member can recover from by
+// itself.
+var gravity = []string{
+	v1alpha1.ReasonRecordUnreadable, v1alpha1.ReasonRecordLost, v1alpha1.ReasonSnapshotUnusable, v1alpha1.ReasonDataLost, v1alpha1.ReasonAlarmRaised, v1alpha1.ReasonObjectNotOwned, v1alpha1.ReasonVolumeDeleted,
+	v1alpha1.ReasonNodeLost, v1alpha1.ReasonAPIRequestRejected, v1alpha1.ReasonLeaseUnreadable, v1alpha1.ReasonStorageClassMissing,
+	v1alpha1.ReasonVolumePending, v1alpha1.ReasonPodUnschedulable, v1alpha1.ReasonImagePullFailed,
+	v1alpha1.ReasonContainerCannotStart, v1alpha1.ReasonMemberCannotStart, v1alpha1.ReasonAgentNotRunning, v1alpha1.ReasonMemberStuck, v1alpha1.ReasonVolumeNotExpanded, v1alpha1.ReasonOrphanedObjects,
+}
+
+// maxProblems is how many problems a message names. It only counts the others.
+const maxProblems = 3
+
+// describe sorts the problems by gravity and member. It returns the reason and the message of the condition.
+func describe(problems []Problem) (reason, message string) {
+	sorted := slices.Clone(problems)
+	slices.SortStableFunc(sorted, func(a, b Problem) int {
+		if d := slices.Index(gravity, a.Reason) - slices.Index(gravity, b.Reason); d != 0 {
+			return d
+		}
+		return strings.Compare(a.Member+a.Message, b.Member+b.Message)
+	})
+	sorted = slices.Compact(sorted)
+	var words []string
+	for i, p := range sorted {
+		if i == maxProblems {
+			words = append(words, fmt.Sprintf("and %d more", len(sorted)-i))
+			break
+		}
+		if p.Member == "" {
+			words = append(words, p.Message)
+			continue
+		}
+		words = append(words, fmt.Sprintf("member %s: %s", p.Member, p.Message))
+	}
+	return sorted[0].Reason, strings.Join(words, "; ")
+}
+
+// problemsOf are those that were observed, and those that follow from the cluster as a whole.
+func problemsOf(e Evaluation) []Problem {
+	o := e.Observed
+	all := append([]Problem(nil), o.Problems...)
+	switch o.RecordState {
+	case RecordForeign:
+		all = append(all, Problem{Reason: v1alpha1.ReasonObjectNotOwned, Message: o.RecordProblem})
+	case RecordUnreadable:
+		all = append(all, Problem{Reason: v1alpha1.ReasonRecordUnreadable, Message: o.RecordProblem +
+			". druid does not use it. Correct it, or delete that Lease: druid creates it again"})
+	case RecordFormed:
+		if recordLost(e) {
+			all = append(all, Problem{Reason: v1alpha1.ReasonRecordLost, Message: "the cluster record was deleted before " +
+				"bootstrap was known to be complete. Bootstrap is blocked, because a member might have formed the cluster. That member reports it in its " +
+				"Lease within a minute, and the cluster continues. If this condition stays, no client was ever served: " +
+				"delete this EtcdCluster and create it again"})
+		}
+	default:
+	}
+	if o.Origin.Stuck {
+		all = append(all, Problem{Reason: v1alpha1.ReasonSnapshotUnusable, Message: o.Origin.Words})
+	}
+	all = append(all, foreignLeases(e)...)
+	for _, object := range o.Objects {
+		if object.State == ObjectForeign {
+			all = append(all, foreign("", object.Kind+" "+object.Name))
+		}
+	}
+	if o.Budget == ObjectForeign {
+		all = append(all, foreign("", "PodDisruptionBudget"))
+	}
+	for _, m := range e.listed {
+		all = append(all, memberProblems(m, memberFactsOf(m, e))...)
+	}
+	if p, found := lossProblem(o, e.listed); found {
+		all = append(all, p)
+	}
+	all = append(all, repairingProblems(o, e.listed)...)
+	return append(all, alarmProblems(e.listed)...)
+}
+
+// alarmProblems reports an alarm that the leader's agent published. What another member reports, or one that is not
+// renewing its Lease, can be out of date.
+func alarmProblems(listed []Member) (all []Problem) {
+	for _, m := range listed {
+		if m.Lease == LeaseOurs && m.Readable && m.Liveness == leases.Live && m.Reports.Role == leases.RoleLeader && m.Reports.Alarm != "" {
+			all = append(all, Problem{Reason: v1alpha1.ReasonAlarmRaised, Message: "an alarm of etcd is raised, and etcd refuses writes. " +
+				"The leader's agent reports: " + m.Reports.Alarm})
+		}
+	}
+	return all
+}
+
+// recordLost reports whether a record says Formed and the cluster ID is unknown.
+func recordLost(e Evaluation) bool {
+	return e.Record.ClusterID == 0 && e.evidence&(evidenceLease|evidenceStatus) == 0
+}
+
+func memberProblems(m Member, f memberFacts) []Problem {
+	var all []Problem
+	if leaseRows.Decide(f).Verdict == conflict {
+		all = append(all, foreign(m.Name, "Lease "+m.Name))
+	}
+	switch claimRows.Decide(f).Verdict {
+	case conflict:
+		all = append(all, foreign(m.Name, "PersistentVolumeClaim "+m.Name))
+	case held:
+		all = append(all, Problem{Reason: v1alpha1.ReasonVolumeDeleted, Member: m.Name, Message: "its PersistentVolumeClaim " + m.Name +
+			" was deleted while the cluster was paused, and held the only copy of the data. druid creates no other, because it " +
+			"would be empty. Restore a backup into a new EtcdCluster with spec.bootstrap.restore"})
+	default:
+	}
+	switch podRows.Decide(f).Verdict {
+	case conflict:
+		all = append(all, foreign(m.Name, "Pod "+m.Name))
+	case held:
+		all = append(all, Problem{Reason: v1alpha1.ReasonVolumeDeleted, Member: m.Name, Message: "its PersistentVolumeClaim " +
+			"was deleted, and the other members are not a quorum without it. It is replaced when they are. To abandon its data " +
+			"now, delete its Pod"})
+	default:
+	}
+	if m.Lease == LeaseOurs && !m.Readable {
+		all = append(all, Problem{Reason: v1alpha1.ReasonLeaseUnreadable, Member: m.Name, Message: fmt.Sprintf(
+			"its Lease %s cannot be parsed. Delete that Lease: druid creates it again and the agent fills it in", m.Name)})
+	}
+	if m.Lease == LeaseOurs && m.Readable && m.Reports.Removal.State == leases.RemovalUnreadable {
+		all = append(all, Problem{Reason: v1alpha1.ReasonLeaseUnreadable, Member: m.Name, Message: fmt.Sprintf(
+			"the annotation %s on its Lease %s cannot be parsed, so druid neither removes nor keeps the member. Remove that annotation", leases.AnnotationRemoval, m.Name)})
+	}
+	return all
+}
+
+func foreign(member, object string) Problem {
+	return Problem{Reason: v1alpha1.ReasonObjectNotOwned, Member: member, Message: object +
+		" exists and has another owner. Delete or rename it"}
+}
+
+// foreignLeases are the Leases of the cluster that have another owner.
+func foreignLeases(e Evaluation) (all []Problem) {
+	if e.LeaderLease == LeaseForeign {
+		all = append(all, foreign("", "Lease of the leader"))
+	}
+	if e.Backup && e.Full.Lease == LeaseForeign {
+		all = append(all, foreign("", "Lease of full backups"))
+	}
+	if e.Backup && e.Delta.Lease == LeaseForeign {
+		all = append(all, foreign("", "Lease of delta backups"))
+	}
+	return all
+}

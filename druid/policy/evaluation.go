@@ -1,0 +1,41 @@
+package policy
+
+import "github.com/etcd-druid/druid/internal/rules"
+
+// Evaluation is what the policies say of a cluster. Each policy decides once per pass. The adoption of a spec, the steps, the status and
+// the messages follow from the same Evaluation.
+type Evaluation struct {
+	Desired
+	Observed
+
+	// Finalizer is what becomes of the finalizer of the EtcdCluster, and by which rule.
+	Finalizer rules.Decision[Finalizer]
+
+	// listed are the members that the record lists.
+	listed    []Member
+	evidence  evidence
+	backups   backups
+	pause     pauseState
+	scaleDown scaleDown
+	externals externals
+	upgrade   upgrade
+	rollout   rollout
+	update    update
+	// problems are all that were observed, and those that follow from the cluster as a whole.
+	problems []Problem
+}
+
+// Evaluate decides every policy once, each after those that it depends on. The observation must be complete.
+func Evaluate(d Desired, o Observed) Evaluation {
+	e := Evaluation{
+		Desired: d, Observed: o, listed: o.listed(),
+		evidence: evidenceOf(d, o), backups: backupsOf(d, o), externals: externalsOf(d, o), upgrade: upgradeOf(d, o),
+	}
+	e.Finalizer = finalizerOf(d, o, e.evidence)
+	e.pause = pauseStateOf(d, o, e.evidence, e.backups)
+	e.scaleDown = scaleDownOf(e)
+	e.rollout = rolloutOf(e)
+	e.update = updateOf(e)
+	e.problems = problemsOf(e)
+	return e
+}
