@@ -66,7 +66,7 @@ func TestEncryptedBackupsOfARealEtcd(t *testing.T) {
 	t.Run("restore", func(t *testing.T) { testRestore(t, h, with) })
 	t.Run("copy", func(t *testing.T) { testEncryptedCopy(t, in, with) })
 
-	t.Run("each swap is found", func(t *testing.T) { testEachSwapIsFound(t, path, at, with, in) })
+	t.Run("each swap is found", func(t *testing.T) { testEachSwapIsFound(t, path, with, in) })
 
 	lost := t.TempDir()
 	copied(t, filepath.Join(keys, "b"), filepath.Join(lost, "b"))
@@ -91,7 +91,7 @@ func copied(t *testing.T, from, to string) {
 }
 
 // An encrypted object is not bound to its name, so each backup must show by its content that it is not what its name says.
-func testEachSwapIsFound(t *testing.T, path string, at, with []string, in func(string, []string, ...string) []string) {
+func testEachSwapIsFound(t *testing.T, path string, with []string, in func(string, []string, ...string) []string) {
 	objects := encryptedObjects(t, path)
 	for _, replaced := range objects {
 		original, err := os.ReadFile(replaced)

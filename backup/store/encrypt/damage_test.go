@@ -36,7 +36,7 @@ func (p place) found(t *testing.T, damage string) {
 func TestEachBitThatFlipsIsFound(t *testing.T) {
 	p := newPlace(t)
 	put(t, p.open(t, true), object, 300)
-	raw := p.raw(t, object+".age")
+	raw := p.raw(t)
 	for i := range raw {
 		broken := bytes.Clone(raw)
 		broken[i] ^= 1 << (i % 8)
@@ -52,7 +52,7 @@ func TestEachTruncationIsFound(t *testing.T) {
 			t.Fatal(err)
 		}
 		put(t, p.open(t, true), object, size)
-		raw := p.raw(t, object+".age")
+		raw := p.raw(t)
 		for _, cut := range cuts(len(raw)) {
 			p.write(t, object+".age", raw[:cut])
 			p.found(t, fmt.Sprintf("%d of %d bytes", cut, len(raw)))
@@ -81,7 +81,7 @@ func TestChunksThatWereSwappedAreFound(t *testing.T) {
 	p := newPlace(t)
 	s := p.open(t, true)
 	put(t, s, object, 3*chunkSize)
-	raw := p.raw(t, object+".age")
+	raw := p.raw(t)
 	first, second := int(headerSize)+nonceSize, int(headerSize)+nonceSize+chunkSize+tagSize
 	swapped := append(append(bytes.Clone(raw[:first]), raw[second:second+chunkSize+tagSize]...), raw[first:second]...)
 	p.write(t, object+".age", append(swapped, raw[len(swapped):]...))
@@ -94,7 +94,7 @@ func TestAHistoryMayBeMoved(t *testing.T) {
 	s := p.open(t, true)
 	content := put(t, s, object, 500)
 	moved := strings.Replace(object, "default/demo", "archive/2026/demo", 1)
-	p.write(t, moved+".age", p.raw(t, object+".age"))
+	p.write(t, moved+".age", p.raw(t))
 	if got, err := get(t, s, moved, 0, -1); err != nil || !bytes.Equal(got, content) {
 		t.Errorf("%d bytes, %v", len(got), err)
 	}

@@ -61,10 +61,10 @@ func (p place) open(t testing.TB, encrypting bool) *Store {
 	return Around(inner, &store.ClientEncryption{KeysDir: p.keys})
 }
 
-// raw returns the bytes on the disk.
-func (p place) raw(t testing.TB, key string) []byte {
+// raw returns the encrypted bytes of object.
+func (p place) raw(t testing.TB) []byte {
 	t.Helper()
-	content, err := os.ReadFile(filepath.Join(p.path, key))
+	content, err := os.ReadFile(filepath.Join(p.path, object+".age"))
 	if err != nil {
 		t.Fatal(err)
 	}

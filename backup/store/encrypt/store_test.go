@@ -110,7 +110,7 @@ func TestNothingIsInPlain(t *testing.T) {
 	if _, err := p.open(t, true).Put(t.Context(), object, strings.NewReader(secret), store.PutOptions{}); err != nil {
 		t.Fatal(err)
 	}
-	raw := p.raw(t, object+".age")
+	raw := p.raw(t)
 	if bytes.Contains(raw, []byte("password")) {
 		t.Error("the content stands in the object")
 	}
