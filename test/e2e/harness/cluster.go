@@ -79,11 +79,18 @@ func (r *Rig) Apply(t testing.TB, options ...Option) *Cluster {
 func (r *Rig) ApplyIn(t testing.TB, namespace string, options ...Option) *Cluster {
 	t.Helper()
 	definition := Definition(namespace, options...)
-	c := r.Attach(namespace, definition.Name)
-	c.dumpAtTheEnd(t)
+	c := r.Expect(t, namespace, definition.Name)
 	if err := r.Client.Create(t.Context(), definition); err != nil {
 		t.Fatalf("create EtcdCluster %s: %v", c, err)
 	}
+	return c
+}
+
+// Expect speaks of an EtcdCluster that a command of the test creates. It is written down if the test fails.
+func (r *Rig) Expect(t testing.TB, namespace, name string) *Cluster {
+	t.Helper()
+	c := r.Attach(namespace, name)
+	c.dumpAtTheEnd(t)
 	return c
 }
 

@@ -138,6 +138,9 @@ func (s *S3) MakeSecret(t testing.TB, namespace string) {
 	}
 }
 
+// Credentials are the ID and the secret of the access key.
+func (s *S3) Credentials() (id, secret string) { return s3AccessKey, s3SecretKey }
+
 // Put puts an object.
 func (s *S3) Put(t testing.TB, bucket, key string, content []byte) {
 	t.Helper()

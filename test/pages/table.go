@@ -1,0 +1,36 @@
+package pages
+
+import "regexp"
+
+// Folders of the pages whose commands stories of test/e2e run, below docs.
+var Folders = []string{"tutorials", "how-to/rescue"}
+
+// Stories has the pages with commands, below docs, and the story that runs the commands of each.
+var Stories = map[string]string{
+	"tutorials/first-cluster.md":        "TestTutorialOfTheFirstClusterIsTrue",
+	"tutorials/back-up-and-restore.md":  "TestTutorialOfBackupAndRestoreIsTrue",
+	"tutorials/lose-a-disk.md":          "TestTutorialOfALostDiskIsTrue",
+	"how-to/rescue/manual-actions.md":   rescue,
+	"how-to/rescue/nospace.md":          rescue,
+	"how-to/rescue/pod-not-ready.md":    rescue,
+	"how-to/rescue/quarantined-data.md": rescue,
+	"how-to/rescue/quorum-lost.md":      rescue,
+	"how-to/rescue/node-lost.md":        "TestPageOfALostNodeIsTrue",
+}
+
+const rescue = "TestPagesOfRescueAreTrue"
+
+// Replaced has all that a story replaces in the commands of the pages, and what it stands for. The words of lose-a-disk.md are
+// what the quickstart printed once, and the page says that its reader has others.
+var Replaced = map[string]string{
+	"<ID>":                         "the access key ID of the bucket",
+	"<key>":                        "the secret access key of the bucket",
+	"<member>":                     "the name of the member that the page is about",
+	"<node>":                       "the name of the node that the page is about",
+	"demo-qtd87":                   "the name of the leader",
+	"demo-svg4g":                   "the name of the follower that loses its disk",
+	"go run ./test/rig kubectl --": "kubectl, as lose-a-disk.md says",
+}
+
+// placeholder is a word in a command that a reader has to replace, such as <member>.
+var placeholder = regexp.MustCompile(`<[A-Za-z][A-Za-z-]*>`)

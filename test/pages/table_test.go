@@ -1,0 +1,112 @@
+package pages
+
+import (
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/etcd-druid/druid/test/e2e/stories"
+)
+
+// docs is the folder of all pages, from that of this package.
+const docs = "../../docs"
+
+// allowed is how many blocks of a page no story runs. Add one here only if the rig cannot run it, and write the reason above the block.
+var allowed = map[string]int{
+	"tutorials/lose-a-disk.md": 6,
+}
+
+// blocksOf reads the blocks of all pages in the folders.
+func blocksOf(t *testing.T) map[string][]Block {
+	t.Helper()
+	all := map[string][]Block{}
+	for _, folder := range Folders {
+		files, err := filepath.Glob(filepath.Join(docs, folder, "*.md"))
+		if err != nil || len(files) == 0 {
+			t.Fatalf("%s has %d pages, %v", folder, len(files), err)
+		}
+		for _, file := range files {
+			blocks, err := Read(file)
+			if err != nil {
+				t.Fatal(err)
+			}
+			name, err := filepath.Rel(docs, file)
+			if err != nil {
+				t.Fatal(err)
+			}
+			all[name] = blocks
+		}
+	}
+	return all
+}
+
+func TestEachBlockIsRunByAStoryOrMarked(t *testing.T) {
+	marked := map[string]int{}
+	var toRun []string
+	for page, blocks := range blocksOf(t) {
+		for _, b := range blocks {
+			if b.NotRun != "" {
+				marked[page]++
+			} else if !slices.Contains(toRun, page) {
+				toRun = append(toRun, page)
+			}
+		}
+	}
+	if diff := cmp.Diff(slices.Sorted(maps.Keys(Stories)), slices.Sorted(slices.Values(toRun))); diff != "" {
+		t.Errorf("other pages have blocks to run (-table of stories +pages):\n%s", diff)
+	}
+	if diff := cmp.Diff(allowed, marked); diff != "" {
+		t.Errorf("other blocks are marked as not run (-allowed +pages):\n%s", diff)
+	}
+}
+
+func TestEachStoryOfAPageFollowsIt(t *testing.T) {
+	files, err := filepath.Glob("../e2e/*_test.go")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var source strings.Builder
+	for _, file := range files {
+		text, err := os.ReadFile(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		source.Write(text)
+	}
+	for page, story := range Stories {
+		if _, ok := stories.Find(story); !ok {
+			t.Errorf("%s is the story of %s, and test/e2e/stories has no row for it", story, page)
+		}
+		if !strings.Contains(source.String(), `"`+page+`"`) {
+			t.Errorf("no story of test/e2e opens %s", page)
+		}
+	}
+}
+
+func TestEachPlaceholderIsKnown(t *testing.T) {
+	used := map[string]bool{}
+	for page, blocks := range blocksOf(t) {
+		for _, b := range blocks {
+			for _, s := range b.Steps {
+				for _, word := range placeholder.FindAllString(s.Command, -1) {
+					if Replaced[word] == "" {
+						t.Errorf("%s:%d: no story knows what to replace %s with", page, s.Line, word)
+					}
+				}
+				for word := range Replaced {
+					used[word] = used[word] || strings.Contains(s.Command, word)
+				}
+			}
+		}
+	}
+	for word := range Replaced {
+		if !used[word] {
+			t.Errorf("no command has %q", word)
+		}
+	}
+}
