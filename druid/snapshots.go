@@ -112,28 +112,26 @@ func (s snapshots) resolvePending(ctx context.Context, o *ordered) error {
 	for component, kind := range map[leases.Component]v1alpha1.SnapshotType{
 		leases.ComponentFullSnapshot: v1alpha1.SnapshotFull, leases.ComponentDeltaSnapshot: v1alpha1.SnapshotDelta,
 	} {
-		lease, err := s.lease(ctx, o, component)
+		order, exists, err := s.readOrder(ctx, o, component)
 		if err != nil {
 			return err
 		}
-		if err := s.withdraw(ctx, o, lease); err != nil {
+		if err := s.withdraw(ctx, o, order); err != nil {
 			return err
 		}
 		slot := policy.OrderSlotUnknown
-		var order leases.SnapshotOrder
-		if lease != nil {
-			if order = leases.DecodeSnapshotOrder(lease); order.UID == "" {
-				slot = policy.OrderSlotFree
-			} else {
-				slot = policy.OrderSlotTaken
-			}
+		switch {
+		case exists && order.UID == "":
+			slot = policy.OrderSlotFree
+		case exists:
+			slot = policy.OrderSlotTaken
 		}
 		for _, snapshot := range o.all {
 			if snapshot.Spec.Type != kind {
 				continue
 			}
-			decision := s.judge(o, snapshot, slot, order)
-			if err := s.take(ctx, o, snapshot, lease, decision.Verdict, decision.Rule); err != nil {
+			decision := s.judge(o, snapshot, slot, order.SnapshotOrder)
+			if err := s.take(ctx, o, snapshot, order, decision.Verdict, decision.Rule); err != nil {
 				return err
 			}
 			if decision.Verdict == policy.SnapshotOrder {
@@ -152,17 +150,25 @@ func (s snapshots) judge(o *ordered, snapshot *v1alpha1.EtcdSnapshot, slot polic
 	return policy.JudgeSnapshot(s.facts(o, snapshot, slot, order))
 }
 
-// lease is the cluster's own Lease of component, nil for none.
-func (s snapshots) lease(ctx context.Context, o *ordered, component leases.Component) (*coordinationv1.Lease, error) {
+// leaseOrder is the request on the snapshot Lease of component, empty for none.
+type leaseOrder struct {
+	leases.SnapshotOrder
+	component leases.Component
+}
+
+// readOrder reads the request from the caches, and says whether the cluster has such a Lease of its own.
+func (s snapshots) readOrder(ctx context.Context, o *ordered, component leases.Component) (order leaseOrder, exists bool, err error) {
+	order.component = component
 	if o.cluster == nil {
-		return nil, nil
+		return order, false, nil
 	}
 	var lease coordinationv1.Lease
 	name := types.NamespacedName{Namespace: o.name.Namespace, Name: leases.SnapshotName(o.name.Name, component)}
 	if err := s.client.Get(ctx, name, &lease); err != nil || !ours(o.cluster, &lease) {
-		return nil, client.IgnoreNotFound(err)
+		return order, false, client.IgnoreNotFound(err)
 	}
-	return &lease, nil
+	order.SnapshotOrder = leases.DecodeSnapshotOrder(&lease)
+	return order, true, nil
 }
 
 func (s snapshots) facts(o *ordered, snapshot *v1alpha1.EtcdSnapshot, slot policy.OrderSlot, order leases.SnapshotOrder) policy.SnapshotFacts {

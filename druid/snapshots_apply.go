@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"slices"
 
-	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -22,15 +21,15 @@ import (
 )
 
 func (s snapshots) take(
-	ctx context.Context, o *ordered, snapshot *v1alpha1.EtcdSnapshot, lease *coordinationv1.Lease, step policy.SnapshotStep, rule string,
+	ctx context.Context, o *ordered, snapshot *v1alpha1.EtcdSnapshot, order leaseOrder, step policy.SnapshotStep, rule string,
 ) (err error) {
 	switch step {
 	case policy.SnapshotWait:
 		return nil
 	case policy.SnapshotOrder:
-		err = s.order(ctx, snapshot, lease)
+		err = s.order(ctx, snapshot, order)
 	case policy.SnapshotClear:
-		err = s.clear(ctx, lease)
+		err = s.clear(ctx, o.name, order)
 	case policy.SnapshotDelete:
 		err = s.delete(ctx, snapshot)
 	case policy.SnapshotHoldIt:
@@ -38,9 +37,9 @@ func (s snapshots) take(
 	case policy.SnapshotLetGo:
 		err = s.letGo(ctx, snapshot)
 	case policy.SnapshotReleaseDeleted, policy.SnapshotReleaseRefused, policy.SnapshotReleaseCluster, policy.SnapshotReleaseLate:
-		err = s.release(ctx, o, snapshot, lease, step)
+		err = s.release(ctx, o, snapshot, order, step)
 	default:
-		err = s.inform(ctx, snapshot, s.statusAfter(o, snapshot, lease, step))
+		err = s.inform(ctx, snapshot, s.statusAfter(o, snapshot, order, step))
 	}
 	if err != nil {
 		return fmt.Errorf("EtcdSnapshot %s: %s by rule %s: %w", snapshot.Name, step, rule, err)
@@ -53,7 +52,7 @@ func (s snapshots) take(
 
 // order asks on the Lease, as the caches have it: a compare-and-set, by which no other order is lost. The EtcdSnapshot is read
 // live, because one that is settled in truth must not be ordered once more, nor a backup deleted that is to stay.
-func (s snapshots) order(ctx context.Context, snapshot *v1alpha1.EtcdSnapshot, lease *coordinationv1.Lease) error {
+func (s snapshots) order(ctx context.Context, snapshot *v1alpha1.EtcdSnapshot, on leaseOrder) error {
 	var live v1alpha1.EtcdSnapshot
 	if err := s.live.Get(ctx, client.ObjectKeyFromObject(snapshot), &live); client.IgnoreNotFound(err) != nil {
 		return err
@@ -70,14 +69,13 @@ func (s snapshots) order(ctx context.Context, snapshot *v1alpha1.EtcdSnapshot, l
 		}
 	}
 	kind, target := orderOf(&live)
-	annotations, err := orderAnnotations(string(snapshot.UID), kind, target)
-	if err != nil {
-		return err
-	}
 	defer crash.Around("order-snapshot")()
-	return s.patchMetadata(ctx, lease.DeepCopy(), metadataPatch{
-		UID: string(lease.UID), ResourceVersion: lease.ResourceVersion, Annotations: annotations,
-	})
+	return s.orders(snapshot.Namespace, snapshot.Spec.ClusterRef.Name).OrderSnapshot(ctx, on.component, on.Version, string(snapshot.UID), kind, target)
+}
+
+// orders writes the requests of the cluster.
+func (s snapshots) orders(namespace, cluster string) *leases.Store {
+	return leases.NewStore(s.leases.Leases(namespace), cluster)
 }
 
 // goesWithItsCluster says, by live reads, whether the EtcdCluster is gone, or the namespace goes: that is no one's wish that the
@@ -92,31 +90,6 @@ func (s snapshots) goesWithItsCluster(ctx context.Context, snapshot *v1alpha1.Et
 		return false, err
 	}
 	return namespace.DeletionTimestamp != nil, nil
-}
-
-// withoutOrder takes order and answer off a Lease.
-func withoutOrder() map[string]*string {
-	return map[string]*string{
-		leases.AnnotationSnapshotOrder: nil, leases.AnnotationSnapshotOrderKind: nil, leases.AnnotationSnapshotOrderTarget: nil,
-		leases.AnnotationSnapshotAnswer: nil,
-	}
-}
-
-// orderAnnotations order without an answer.
-func orderAnnotations(uid string, kind leases.SnapshotKind, target *leases.SnapshotTarget) (map[string]*string, error) {
-	annotations := withoutOrder()
-	annotations[leases.AnnotationSnapshotOrder] = &uid
-	if kind != "" {
-		annotations[leases.AnnotationSnapshotOrderKind] = new(leases.OrderKind(kind, uid))
-	}
-	if target != nil {
-		encoded, err := leases.OrderTarget(*target, uid)
-		if err != nil {
-			return nil, err
-		}
-		annotations[leases.AnnotationSnapshotOrderTarget] = &encoded
-	}
-	return annotations, nil
 }
 
 // orderOf is what is ordered for an EtcdSnapshot: its backup, or that it be deleted.
@@ -145,13 +118,9 @@ func cachesBehind(name string) error {
 }
 
 // withdraw takes the order of an EtcdSnapshot off the Lease that is not there any more, by a live list.
-func (s snapshots) withdraw(ctx context.Context, o *ordered, lease *coordinationv1.Lease) error {
-	if lease == nil {
-		return nil
-	}
-	uid := leases.DecodeSnapshotOrder(lease).UID
-	bears := func(snapshot *v1alpha1.EtcdSnapshot) bool { return string(snapshot.UID) == uid }
-	if uid == "" || slices.ContainsFunc(o.all, bears) {
+func (s snapshots) withdraw(ctx context.Context, o *ordered, order leaseOrder) error {
+	bears := func(snapshot *v1alpha1.EtcdSnapshot) bool { return string(snapshot.UID) == order.UID }
+	if order.UID == "" || slices.ContainsFunc(o.all, bears) {
 		return nil
 	}
 	var live v1alpha1.EtcdSnapshotList
@@ -163,19 +132,16 @@ func (s snapshots) withdraw(ctx context.Context, o *ordered, lease *coordination
 			return cachesBehind(live.Items[i].Name)
 		}
 	}
-	if err := s.clear(ctx, lease); err != nil {
-		return fmt.Errorf("withdraw order %s: %w", uid, err)
+	if err := s.clear(ctx, o.name, order); err != nil {
+		return fmt.Errorf("withdraw order %s: %w", order.UID, err)
 	}
-	s.log.InfoContext(ctx, "order withdrawn", "namespace", o.name.Namespace, "cluster", o.name.Name, "order", uid)
-	return cachesBehind(lease.Name) // the slot is free when the caches say so
+	s.log.InfoContext(ctx, "order withdrawn", "namespace", o.name.Namespace, "cluster", o.name.Name, "order", order.UID)
+	return cachesBehind(leases.SnapshotName(o.name.Name, order.component)) // the slot is free when the caches say so
 }
 
-func (s snapshots) clear(ctx context.Context, lease *coordinationv1.Lease) error {
+func (s snapshots) clear(ctx context.Context, cluster types.NamespacedName, order leaseOrder) error {
 	defer crash.Around("clear-snapshot-order")()
-	return client.IgnoreNotFound(s.patchMetadata(ctx, lease.DeepCopy(), metadataPatch{
-		UID: string(lease.UID), ResourceVersion: lease.ResourceVersion,
-		Annotations: withoutOrder(),
-	}))
+	return client.IgnoreNotFound(s.orders(cluster.Namespace, cluster.Name).ClearSnapshotOrder(ctx, order.component, order.Version))
 }
 
 // delete takes away the request, and never the backup.
@@ -197,7 +163,7 @@ func (s snapshots) inform(ctx context.Context, snapshot *v1alpha1.EtcdSnapshot, 
 
 // statusAfter is what the status says after the step.
 func (s snapshots) statusAfter(
-	o *ordered, snapshot *v1alpha1.EtcdSnapshot, lease *coordinationv1.Lease, step policy.SnapshotStep,
+	o *ordered, snapshot *v1alpha1.EtcdSnapshot, order leaseOrder, step policy.SnapshotStep,
 ) v1alpha1.EtcdSnapshotStatus {
 	status := *snapshot.Status.DeepCopy()
 	now := metav1.NewTime(o.now)
@@ -210,9 +176,9 @@ func (s snapshots) statusAfter(
 		}
 	case policy.SnapshotFollow:
 		status.Phase, status.Message = v1alpha1.SnapshotRunning, "the leader's agent is saving it"
-		status.StartedAt = new(metav1.NewTime(leases.DecodeSnapshotOrder(lease).Answer.Started))
+		status.StartedAt = new(metav1.NewTime(order.Answer.Started))
 	case policy.SnapshotConclude:
-		status = concluded(leases.DecodeSnapshotOrder(lease).Answer)
+		status = concluded(order.Answer)
 	case policy.SnapshotFailCluster:
 		status.Phase, status.FinishedAt = v1alpha1.SnapshotFailed, &now
 		status.Message = fmt.Sprintf("there is no EtcdCluster %s in this namespace", o.name.Name)

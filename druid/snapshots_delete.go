@@ -6,7 +6,6 @@ import (
 	"slices"
 	"time"
 
-	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -94,7 +93,7 @@ func (s snapshots) finalizers(ctx context.Context, snapshot *v1alpha1.EtcdSnapsh
 
 // release the EtcdSnapshot, and report before what became of its backup: afterwards no one would.
 func (s snapshots) release(
-	ctx context.Context, o *ordered, snapshot *v1alpha1.EtcdSnapshot, lease *coordinationv1.Lease, step policy.SnapshotStep,
+	ctx context.Context, o *ordered, snapshot *v1alpha1.EtcdSnapshot, order leaseOrder, step policy.SnapshotStep,
 ) error {
 	uri := "its backup"
 	if snapshot.Status.Artifact != nil {
@@ -106,7 +105,7 @@ func (s snapshots) release(
 		kind, reason = corev1.EventTypeNormal, v1alpha1.EventBackupDeleted
 		note = fmt.Sprintf("%s was deleted", uri)
 	case policy.SnapshotReleaseRefused:
-		note = fmt.Sprintf("%s stays in the store: %s", uri, leases.DecodeSnapshotOrder(lease).Answer.Error)
+		note = fmt.Sprintf("%s stays in the store: %s", uri, order.Answer.Error)
 	case policy.SnapshotReleaseCluster:
 		note = fmt.Sprintf("%s stays in the store: there is no EtcdCluster %s with spec.backup any more. Delete the object in the store if you do not need it",
 			uri, o.name.Name)

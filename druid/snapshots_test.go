@@ -138,7 +138,7 @@ func TestWhatIsSettledIsNotOrderedOnceMore(t *testing.T) {
 	s.becomes("a", v1alpha1.SnapshotSucceeded)
 	s.orders(full, "")
 	r := snapshots{&Reconciler{live: source{s.Client, nil}, client: s.Client}}
-	err := r.order(t.Context(), &old, nil)
+	err := r.order(t.Context(), &old, leaseOrder{})
 	if passing(err) == 0 {
 		t.Errorf("got %v, want to look again", err)
 	}

@@ -438,6 +438,60 @@ func TestOrdersOnARealServer(t *testing.T) {
 	}
 }
 
+func TestOrdersAreWrittenAndRemovedWhole(t *testing.T) {
+	s := newServer(t)
+	s.make("demo-full-snapshot", func(l *coordinationv1.Lease) { l.Annotations = map[string]string{"other": "stays"} })
+	read := func() leases.SnapshotOrder {
+		t.Helper()
+		order, err := s.store.SnapshotOrder(t.Context(), leases.ComponentFullSnapshot)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return order
+	}
+	want := leases.SnapshotTarget{URI: "s3://b/full"}
+	before := read()
+	if err := s.store.OrderSnapshot(t.Context(), leases.ComponentFullSnapshot, before.Version, "one", leases.SnapshotDelete, &want); err != nil {
+		t.Fatal(err)
+	}
+	order := read()
+	if target, err := order.Target(); order.UID != "one" || order.Kind != leases.SnapshotDelete || target != want || err != nil {
+		t.Errorf("ordered %+v of %+v, %v", order, target, err)
+	}
+	for name, write := range map[string]func(leases.Version) error{
+		"an order": func(at leases.Version) error {
+			return s.store.OrderSnapshot(t.Context(), leases.ComponentFullSnapshot, at, "two", "", nil)
+		},
+		"a removal": func(at leases.Version) error {
+			return s.store.ClearSnapshotOrder(t.Context(), leases.ComponentFullSnapshot, at)
+		},
+	} {
+		if err := write(before.Version); !errors.Is(err, leases.ErrConflict) {
+			t.Errorf("%s over an old version: %v, want ErrConflict", name, err)
+		}
+		if err := write(""); err == nil {
+			t.Errorf("%s without a version, want an error", name)
+		}
+	}
+	answer := leases.SnapshotAnswer{UID: "one", Kind: leases.SnapshotDelete, Phase: leases.SnapshotSucceeded}
+	if err := s.store.AnswerSnapshot(t.Context(), leases.ComponentFullSnapshot, read().Version, answer); err != nil {
+		t.Fatal(err)
+	}
+	// Nothing of an order or its answer is left to the next one.
+	if err := s.store.OrderSnapshot(t.Context(), leases.ComponentFullSnapshot, read().Version, "two", "", nil); err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff(map[string]string{"other": "stays", leases.AnnotationSnapshotOrder: "two"}, s.get("demo-full-snapshot").Annotations); diff != "" {
+		t.Errorf("the next order (-want +got)\n%s", diff)
+	}
+	if err := s.store.ClearSnapshotOrder(t.Context(), leases.ComponentFullSnapshot, read().Version); err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff(map[string]string{"other": "stays"}, s.get("demo-full-snapshot").Annotations); diff != "" {
+		t.Errorf("removed (-want +got)\n%s", diff)
+	}
+}
+
 func TestATargetIsOfItsOrderAlone(t *testing.T) {
 	want := leases.SnapshotTarget{URI: "s3://b/demo/full/1.zst", Place: &leases.SnapshotPlace{Bucket: "b", Prefix: "a/b", PathStyle: new(false)}}
 	of, err := leases.OrderTarget(want, "one")
