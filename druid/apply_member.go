@@ -19,6 +19,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/etcd-druid/druid/api/v1alpha1"
+	"github.com/etcd-druid/druid/druid/control"
 	"github.com/etcd-druid/druid/druid/policy"
 	"github.com/etcd-druid/druid/internal/crash"
 	"github.com/etcd-druid/druid/leases"
@@ -29,7 +30,7 @@ import (
 // it is a conflict.
 func (r *Reconciler) create(ctx context.Context, o *observation, kind string, object client.Object) error {
 	labels := object.GetLabels()
-	err := r.client.Create(ctx, object, client.FieldOwner(fieldOwner))
+	err := r.client.Create(ctx, object, client.FieldOwner(control.FieldOwner))
 	if !apierrors.IsAlreadyExists(err) {
 		return err
 	}
@@ -83,7 +84,7 @@ func (r *Reconciler) patch(ctx context.Context, object client.Object, kind types
 	if err != nil {
 		return err
 	}
-	err = r.client.Patch(ctx, object, client.RawPatch(kind, raw), client.FieldOwner(fieldOwner))
+	err = r.client.Patch(ctx, object, client.RawPatch(kind, raw), client.FieldOwner(control.FieldOwner))
 	if otherUID(err) {
 		// To the API server this is an attempt to change the UID; to us it says that the plan is old.
 		return apierrors.NewConflict(schema.GroupResource{}, object.GetName(), err)

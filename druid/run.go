@@ -38,6 +38,7 @@ import (
 	crsource "sigs.k8s.io/controller-runtime/pkg/source"
 
 	"github.com/etcd-druid/druid/api/v1alpha1"
+	"github.com/etcd-druid/druid/druid/control"
 	"github.com/etcd-druid/druid/internal/cli"
 	"github.com/etcd-druid/druid/internal/crash"
 	"github.com/etcd-druid/druid/leases"
@@ -48,7 +49,7 @@ const (
 	// firstRetry and lastRetry bound the pause after an error, which doubles each time. controller-runtime's own goes up to 1000 s:
 	// what a webhook or a quota refused would wait for that long after it was repaired.
 	firstRetry = 5 * time.Millisecond
-	lastRetry  = conflictTimeout
+	lastRetry  = control.NamePause
 )
 
 // leaderElectionID is the name of the Lease for which druid's replicas campaign.
@@ -207,7 +208,7 @@ func watch(ctx context.Context, mgr manager.Manager, r *Reconciler, o Options) e
 	}
 	b := builder.ControllerManagedBy(mgr).
 		Named("etcdcluster").
-		For(&v1alpha1.EtcdCluster{}, builder.WithPredicates(specChanged)).
+		For(&v1alpha1.EtcdCluster{}, builder.WithPredicates(control.SpecChanged)).
 		Watches(&coordinationv1.Lease{}, r.leaseHandler()).
 		// One that druid made itself is waited for: the verified backup before a change of version.
 		Watches(&v1alpha1.EtcdSnapshot{}, handler.EnqueueRequestForOwner(mgr.GetScheme(), mgr.GetRESTMapper(), &v1alpha1.EtcdCluster{})).
@@ -221,7 +222,7 @@ func watch(ctx context.Context, mgr manager.Manager, r *Reconciler, o Options) e
 			SkipNameValidation: new(true),
 		})
 	for _, object := range watched {
-		b = b.Watches(object, handler.EnqueueRequestsFromMapFunc(mapToCluster))
+		b = b.Watches(object, handler.EnqueueRequestsFromMapFunc(control.ToCluster))
 	}
 	if err := b.Complete(r); err != nil {
 		return fmt.Errorf("create the controller: %w", err)

@@ -20,6 +20,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	"github.com/etcd-druid/druid/api/v1alpha1"
+	"github.com/etcd-druid/druid/druid/control"
 	"github.com/etcd-druid/druid/druid/policy"
 	"github.com/etcd-druid/druid/internal/rules"
 	"github.com/etcd-druid/druid/leases"
@@ -41,8 +42,8 @@ func (s snapshots) Reconcile(ctx context.Context, request reconcile.Request) (re
 	switch {
 	case err == nil:
 		return reconcile.Result{RequeueAfter: o.again}, nil
-	case passing(err) > 0:
-		return reconcile.Result{RequeueAfter: passing(err)}, nil
+	case control.Passing(err) > 0:
+		return reconcile.Result{RequeueAfter: control.Passing(err)}, nil
 	default:
 		return reconcile.Result{}, fmt.Errorf("EtcdSnapshots of %s: %w", request.NamespacedName, err)
 	}
@@ -231,8 +232,8 @@ func watchSnapshots(ctx context.Context, mgr manager.Manager, r *Reconciler, o O
 	err = builder.ControllerManagedBy(mgr).
 		Named("etcdsnapshot").
 		Watches(&v1alpha1.EtcdSnapshot{}, handler.EnqueueRequestsFromMapFunc(toCluster)).
-		Watches(&v1alpha1.EtcdCluster{}, &handler.EnqueueRequestForObject{}, builder.WithPredicates(specChanged)).
-		Watches(&coordinationv1.Lease{}, handler.EnqueueRequestsFromMapFunc(mapToCluster), builder.WithPredicates(ordersChanged)).
+		Watches(&v1alpha1.EtcdCluster{}, &handler.EnqueueRequestForObject{}, builder.WithPredicates(control.SpecChanged)).
+		Watches(&coordinationv1.Lease{}, handler.EnqueueRequestsFromMapFunc(control.ToCluster), builder.WithPredicates(ordersChanged)).
 		WithOptions(controller.Options{MaxConcurrentReconciles: o.Concurrency, EnableWarmup: new(true), SkipNameValidation: new(true)}).
 		Complete(snapshots{r})
 	if err != nil {
@@ -257,5 +258,5 @@ var ordersChanged = predicate.Funcs{
 
 func ordersOn(object client.Object) bool {
 	lease, ok := object.(*coordinationv1.Lease)
-	return ok && reportsOfBackups(lease)
+	return ok && leases.ReportsBackups(lease)
 }

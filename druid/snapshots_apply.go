@@ -15,6 +15,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/etcd-druid/druid/api/v1alpha1"
+	"github.com/etcd-druid/druid/druid/control"
 	"github.com/etcd-druid/druid/druid/policy"
 	"github.com/etcd-druid/druid/internal/crash"
 	"github.com/etcd-druid/druid/leases"
@@ -158,7 +159,7 @@ func (s snapshots) inform(ctx context.Context, snapshot *v1alpha1.EtcdSnapshot, 
 	changed.Status = status
 	patch := client.MergeFromWithOptions(snapshot, client.MergeFromWithOptimisticLock{})
 	defer crash.Around("write-snapshot-status")()
-	return client.IgnoreNotFound(s.client.Status().Patch(ctx, changed, patch, client.FieldOwner(fieldOwner)))
+	return client.IgnoreNotFound(s.client.Status().Patch(ctx, changed, patch, client.FieldOwner(control.FieldOwner)))
 }
 
 // statusAfter is what the status says after the step.

@@ -114,6 +114,6 @@ func (s snapshots) release(
 			uri, deletionTimeout, o.name.Name)
 	}
 	s.metrics.events.WithLabelValues(kind, reason).Inc()
-	s.recorder.Eventf(snapshot, nil, kind, reason, "Snapshot"+string(step), "%s", noted(note))
+	s.recorder.Eventf(snapshot, nil, kind, reason, "Snapshot"+string(step), "%s", policy.Note(note))
 	return s.letGo(ctx, snapshot)
 }

@@ -15,6 +15,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/etcd-druid/druid/api/v1alpha1"
+	"github.com/etcd-druid/druid/druid/control"
 	"github.com/etcd-druid/druid/druid/policy"
 	"github.com/etcd-druid/druid/leases"
 )
@@ -213,7 +214,7 @@ func TestWhatIsToStayIsNotOrderedToGo(t *testing.T) {
 	s.edit("a", &live, func() { live.Spec.DeletionPolicy = v1alpha1.SnapshotRetain })
 	s.orders(full, "")
 	r := snapshots{&Reconciler{live: source{s.Client, nil}, client: s.Client}}
-	if err := r.order(t.Context(), &old, leaseOrder{}); passing(err) == 0 {
+	if err := r.order(t.Context(), &old, leaseOrder{}); control.Passing(err) == 0 {
 		t.Errorf("got %v, want to look again", err)
 	}
 	s.eventually("let go", func() error { return s.heldBy("a", false) })

@@ -12,6 +12,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/etcd-druid/druid/api/v1alpha1"
+	"github.com/etcd-druid/druid/druid/control"
 	"github.com/etcd-druid/druid/druid/policy"
 	"github.com/etcd-druid/druid/internal/rules"
 	"github.com/etcd-druid/druid/leases"
@@ -139,7 +140,7 @@ func TestWhatIsSettledIsNotOrderedOnceMore(t *testing.T) {
 	s.orders(full, "")
 	r := snapshots{&Reconciler{live: source{s.Client, nil}, client: s.Client}}
 	err := r.order(t.Context(), &old, leaseOrder{})
-	if passing(err) == 0 {
+	if control.Passing(err) == 0 {
 		t.Errorf("got %v, want to look again", err)
 	}
 	if err := s.ordered(full, ""); err != nil {
