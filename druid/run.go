@@ -39,6 +39,7 @@ import (
 
 	"github.com/etcd-druid/druid/api/v1alpha1"
 	"github.com/etcd-druid/druid/druid/control"
+	"github.com/etcd-druid/druid/druid/snapshot"
 	"github.com/etcd-druid/druid/internal/cli"
 	"github.com/etcd-druid/druid/internal/crash"
 	"github.com/etcd-druid/druid/leases"
@@ -81,7 +82,7 @@ func New(ctx context.Context, restConfig *rest.Config, o Options, log *slog.Logg
 	if err := watch(ctx, mgr, r, o); err != nil {
 		return nil, err
 	}
-	if err := watchSnapshots(ctx, mgr, r, o); err != nil {
+	if err := snapshotsOf(r).Watch(ctx, mgr, o.Concurrency); err != nil {
 		return nil, err
 	}
 	if err := addChecks(mgr); err != nil {
@@ -187,6 +188,13 @@ func newReconciler(mgr manager.Manager, restConfig *rest.Config, o Options, log 
 		grace:     o.NotReadyGracePeriod,
 		draw:      func() string { return utilrand.String(nameLetters) },
 	}, nil
+}
+
+// snapshotsOf returns the controller of EtcdSnapshots that works with what r works with.
+func snapshotsOf(r *Reconciler) *snapshot.Reconciler {
+	return &snapshot.Reconciler{
+		Client: r.client, Live: r.live, Leases: r.leases, Recorder: r.recorder, Steps: r.metrics.steps, Events: r.metrics.events, Log: r.log, Now: r.now,
+	}
 }
 
 const (
