@@ -172,19 +172,8 @@ func (r *Reconciler) deleteSnapshotLease(ctx context.Context, o *observation, st
 // markRepairing announces on the member's Lease what druid is about to do with the member, or withdraws that. It is a
 // compare-and-set on the Lease of the plan.
 func (r *Reconciler) markRepairing(ctx context.Context, o *observation, step policy.Step) error {
-	value, err := step.Repairing.Encode()
-	if err != nil {
-		return err
-	}
-	annotations := map[string]*string{leases.AnnotationRepairing: nil}
-	if value != "" {
-		annotations[leases.AnnotationRepairing] = &value
-	}
-	lease := o.leases[step.Member]
 	crash.Before("mark-healing")
-	err = r.patchMetadata(ctx, lease.DeepCopy(), metadataPatch{
-		UID: string(lease.UID), ResourceVersion: lease.ResourceVersion, Annotations: annotations,
-	})
+	err := r.leaseStore(o).AnnounceRepair(ctx, step.Member, leases.Version(o.leases[step.Member].ResourceVersion), *step.Repairing)
 	crash.After("mark-healing")
 	if err != nil {
 		return fmt.Errorf("annotate Lease %s: %w", step.Member, err)

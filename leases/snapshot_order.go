@@ -215,11 +215,7 @@ func (s *Store) AnswerSnapshot(ctx context.Context, component Component, version
 
 // patchSnapshot changes annotations of the snapshot Lease of component by compare-and-set.
 func (s *Store) patchSnapshot(ctx context.Context, component Component, version Version, annotations annotationPatch) error {
-	name := SnapshotName(s.cluster, component)
-	if version == "" {
-		return fmt.Errorf("patch Lease %s: a compare-and-set needs the version that was read", name)
-	}
-	_, err := s.patch(ctx, name, leasePatch{Metadata: patchMetadata{ResourceVersion: version, Annotations: annotations}})
+	_, err := s.annotate(ctx, SnapshotName(s.cluster, component), version, annotations)
 	return err
 }
 
