@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"strings"
 	"sync"
 
 	"golang.org/x/sync/errgroup"
@@ -16,20 +15,15 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/etcd-druid/druid/api/v1alpha1"
+	"github.com/etcd-druid/druid/druid/control"
 	"github.com/etcd-druid/druid/druid/policy"
 	"github.com/etcd-druid/druid/internal/crash"
 	"github.com/etcd-druid/druid/leases"
 	"github.com/etcd-druid/druid/manifests"
 )
 
-const (
-	// fieldOwner of what druid writes.
-	fieldOwner = "druid"
-	// namespaceTerminating is the cause with which the API server refuses objects in a namespace that goes.
-	namespaceTerminating = corev1.NamespaceTerminatingCause
-	// parallel steps of one stage: a cluster has at most nine members and about as many shared objects.
-	parallel = 16
-)
+// parallel steps of one stage: a cluster has at most nine members and about as many shared objects.
+const parallel = 16
 
 // apply takes the steps stage by stage, and the steps of a stage in parallel. A step that fails holds back only the
 // steps that need it (see policy.Troubles).
@@ -116,7 +110,7 @@ func (r *Reconciler) take(ctx context.Context, o *observation, step policy.Step)
 		return fmt.Errorf("step %s by rule %s: there is no such step", step.Kind, step.Rule)
 	}
 	if err := r.perform(ctx, o, step, act); err != nil {
-		if passing(err) == 0 {
+		if control.Passing(err) == 0 {
 			r.metrics.failures.WithLabelValues(string(step.Kind), step.Rule).Inc()
 		}
 		return fmt.Errorf("%s by rule %s: %w", step.Kind, step.Rule, err)
@@ -178,19 +172,8 @@ func (r *Reconciler) deleteSnapshotLease(ctx context.Context, o *observation, st
 // markRepairing announces on the member's Lease what druid is about to do with the member, or withdraws that. It is a
 // compare-and-set on the Lease of the plan.
 func (r *Reconciler) markRepairing(ctx context.Context, o *observation, step policy.Step) error {
-	value, err := step.Repairing.Encode()
-	if err != nil {
-		return err
-	}
-	annotations := map[string]*string{leases.AnnotationRepairing: nil}
-	if value != "" {
-		annotations[leases.AnnotationRepairing] = &value
-	}
-	lease := o.leases[step.Member]
 	crash.Before("mark-healing")
-	err = r.patchMetadata(ctx, lease.DeepCopy(), metadataPatch{
-		UID: string(lease.UID), ResourceVersion: lease.ResourceVersion, Annotations: annotations,
-	})
+	err := r.leaseStore(o).AnnounceRepair(ctx, step.Member, leases.Version(o.leases[step.Member].ResourceVersion), *step.Repairing)
 	crash.After("mark-healing")
 	if err != nil {
 		return fmt.Errorf("annotate Lease %s: %w", step.Member, err)
@@ -237,10 +220,6 @@ func (r *Reconciler) adoptPod(ctx context.Context, o *observation, step policy.S
 	}))
 }
 
-// maxNote is the maximum length of an Event's note in bytes. The API server accepts 1024; the rest is room for an
-// ellipsis.
-const maxNote = 1000
-
 // event emits an Event about the cluster. The Event is related to the member's Pod, because the recorder counts two
 // Events that differ only in their notes as one that happened twice, and keeps the first note.
 func (r *Reconciler) event(o *observation, e policy.Event, action string) {
@@ -253,16 +232,7 @@ func (r *Reconciler) event(o *observation, e policy.Event, action string) {
 		related = &corev1.ObjectReference{APIVersion: "v1", Kind: "Pod", Namespace: o.cluster.Namespace, Name: e.Member}
 	}
 	r.metrics.events.WithLabelValues(kind, e.Reason).Inc()
-	r.recorder.Eventf(o.cluster, related, kind, e.Reason, action, "%s", noted(e.Note))
-}
-
-// noted returns the note as sentences, and not longer than the API server accepts.
-func noted(note string) string {
-	note = policy.AsSentences(note)
-	if len(note) > maxNote {
-		return strings.ToValidUTF8(note[:maxNote], "") + "…"
-	}
-	return note
+	r.recorder.Eventf(o.cluster, related, kind, e.Reason, action, "%s", policy.Note(e.Note))
 }
 
 // inform reports a step that was taken.

@@ -19,6 +19,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/etcd-druid/druid/api/v1alpha1"
+	"github.com/etcd-druid/druid/druid/control"
 	"github.com/etcd-druid/druid/druid/policy"
 	"github.com/etcd-druid/druid/internal/crash"
 	"github.com/etcd-druid/druid/leases"
@@ -29,7 +30,7 @@ import (
 // it is a conflict.
 func (r *Reconciler) create(ctx context.Context, o *observation, kind string, object client.Object) error {
 	labels := object.GetLabels()
-	err := r.client.Create(ctx, object, client.FieldOwner(fieldOwner))
+	err := r.client.Create(ctx, object, client.FieldOwner(control.FieldOwner))
 	if !apierrors.IsAlreadyExists(err) {
 		return err
 	}
@@ -83,7 +84,7 @@ func (r *Reconciler) patch(ctx context.Context, object client.Object, kind types
 	if err != nil {
 		return err
 	}
-	err = r.client.Patch(ctx, object, client.RawPatch(kind, raw), client.FieldOwner(fieldOwner))
+	err = r.client.Patch(ctx, object, client.RawPatch(kind, raw), client.FieldOwner(control.FieldOwner))
 	if otherUID(err) {
 		// To the API server this is an attempt to change the UID; to us it says that the plan is old.
 		return apierrors.NewConflict(schema.GroupResource{}, object.GetName(), err)
@@ -137,16 +138,13 @@ func (r *Reconciler) createPod(ctx context.Context, o *observation, step policy.
 // markLease writes to the member's Lease which Pod and which volume belong to the member. It is a compare-and-set on
 // the Lease of the plan, so that a druid that lost its leadership cannot replace a newer Pod with an older one.
 func (r *Reconciler) markLease(ctx context.Context, o *observation, step policy.Step) error {
-	lease := o.leases[step.Member]
 	defer crash.Around("mark-lease")()
-	return r.patchMetadata(ctx, lease.DeepCopy(), metadataPatch{
-		UID:             string(lease.UID),
-		ResourceVersion: lease.ResourceVersion,
-		Annotations: map[string]*string{
-			leases.AnnotationPodUID:    &step.PodUID,
-			leases.AnnotationVolumeUID: &step.ClaimUID,
-		},
-	})
+	return r.leaseStore(o).BindMember(ctx, step.Member, leases.Version(o.leases[step.Member].ResourceVersion), step.PodUID, step.ClaimUID)
+}
+
+// leaseStore writes the Leases of the cluster.
+func (r *Reconciler) leaseStore(o *observation) *leases.Store {
+	return leases.NewStore(r.leases.Leases(o.cluster.Namespace), o.cluster.Name)
 }
 
 func (r *Reconciler) labelPod(ctx context.Context, o *observation, step policy.Step) error {
@@ -229,7 +227,7 @@ func (r *Reconciler) withdrawRemoval(ctx context.Context, o *observation, step p
 type markWriter func(store *leases.Store, version leases.Version, step policy.Step) (leases.Member, error)
 
 func (r *Reconciler) writeMark(o *observation, step policy.Step, write markWriter) error {
-	store := leases.NewStore(r.leases.Leases(o.cluster.Namespace), o.cluster.Name)
+	store := r.leaseStore(o)
 	_, err := write(store, leases.Version(o.leases[step.Member].ResourceVersion), step)
 	switch {
 	case errors.Is(err, leases.ErrConflict):

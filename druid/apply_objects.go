@@ -16,6 +16,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/etcd-druid/druid/api/v1alpha1"
+	"github.com/etcd-druid/druid/druid/control"
 	"github.com/etcd-druid/druid/druid/policy"
 	"github.com/etcd-druid/druid/internal/crash"
 	"github.com/etcd-druid/druid/leases"
@@ -74,7 +75,7 @@ func (r *Reconciler) applyOurs(ctx context.Context, o *observation, a manifests.
 		return &foreignError{kind: a.Kind.Kind, name: a.Name}
 	}
 	apply := func() error {
-		return r.client.Apply(ctx, a.Configuration, client.FieldOwner(fieldOwner), client.ForceOwnership)
+		return r.client.Apply(ctx, a.Configuration, client.FieldOwner(control.FieldOwner), client.ForceOwnership)
 	}
 	refused := apply()
 	if !apierrors.IsInvalid(refused) {
@@ -124,7 +125,7 @@ func (r *Reconciler) applyNew(ctx context.Context, a manifests.Applied) error {
 	}
 	object := &unstructured.Unstructured{Object: fields}
 	object.SetResourceVersion(versionOfNothing)
-	return r.client.Apply(ctx, client.ApplyConfigurationFromUnstructured(object), client.FieldOwner(fieldOwner))
+	return r.client.Apply(ctx, client.ApplyConfigurationFromUnstructured(object), client.FieldOwner(control.FieldOwner))
 }
 
 // versionOfNothing is a resourceVersion that no object ever has: the revision of an etcd without writes. The API

@@ -91,7 +91,7 @@ func (r *Reconciler) updateRecord(ctx context.Context, o *observation, step poli
 	if err != nil || changed == nil {
 		return nil, err
 	}
-	store := leases.NewStore(r.leases.Leases(o.cluster.Namespace), o.cluster.Name)
+	store := r.leaseStore(o)
 	crash.Before("update-record")
 	version, err := store.UpdateRecord(ctx, leases.Version(lease.ResourceVersion), *changed)
 	crash.After("update-record")
@@ -235,19 +235,9 @@ func (r *Reconciler) createSave(ctx context.Context, o *observation, step policy
 // orderUpgrade writes to the record what the leader's agent should check, or removes that together with the earlier
 // answer. It is a compare-and-set on the record of a live read.
 func (r *Reconciler) orderUpgrade(ctx context.Context, o *observation, step policy.Step) error {
-	annotations := map[string]*string{leases.AnnotationUpgradeOrder: nil, leases.AnnotationUpgradeAnswer: nil}
-	if step.Order.Nonce != "" {
-		value, err := step.Order.Encode()
-		if err != nil {
-			return err
-		}
-		annotations[leases.AnnotationUpgradeOrder] = &value
-	}
 	lease := o.leases[leases.RecordName(o.cluster.Name)]
 	crash.Before("order-upgrade")
-	err := r.patchMetadata(ctx, lease.DeepCopy(), metadataPatch{
-		UID: string(lease.UID), ResourceVersion: lease.ResourceVersion, Annotations: annotations,
-	})
+	err := r.leaseStore(o).OrderUpgrade(ctx, leases.Version(lease.ResourceVersion), *step.Order)
 	crash.After("order-upgrade")
 	if err != nil {
 		return fmt.Errorf("write the upgrade order to Lease %s: %w", lease.Name, err)

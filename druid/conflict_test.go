@@ -23,6 +23,7 @@ import (
 
 	"github.com/etcd-druid/druid/agent/config"
 	"github.com/etcd-druid/druid/api/v1alpha1"
+	"github.com/etcd-druid/druid/druid/control"
 	"github.com/etcd-druid/druid/leases"
 	"github.com/etcd-druid/druid/manifests"
 )
@@ -349,7 +350,7 @@ func (s *stage) refused(name, kind, version, spec string) {
 	object.Name, object.Namespace = name, s.namespace
 	patch := fmt.Sprintf(`{"apiVersion":%q,"kind":%q,"metadata":{"name":%q,"namespace":%q},"spec":%s}`, version, kind, name, s.namespace, spec)
 	err := s.Patch(s.Context(), object, client.RawPatch("application/apply-patch+yaml", []byte(patch)),
-		client.FieldOwner(fieldOwner), client.ForceOwnership, client.DryRunAll)
+		client.FieldOwner(control.FieldOwner), client.ForceOwnership, client.DryRunAll)
 	if !apierrors.IsInvalid(err) {
 		s.Fatalf("an apply of %s %s: %v, want it to be refused as invalid", kind, name, err)
 	}

@@ -22,6 +22,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	"github.com/etcd-druid/druid/api/v1alpha1"
+	"github.com/etcd-druid/druid/druid/control"
 	"github.com/etcd-druid/druid/leases"
 )
 
@@ -163,8 +164,8 @@ func TestNamespaceThatGoesIsLeftInPeace(t *testing.T) {
 	r := s.reconciler(s.Client)
 	for _, name := range []string{"demo", "unborn"} {
 		result, err := r.Reconcile(t.Context(), reconcile.Request{NamespacedName: client.ObjectKey{Namespace: s.namespace, Name: name}})
-		if err != nil || result.RequeueAfter != conflictTimeout {
-			t.Errorf("%s: got %+v and error %v, want to look again in %s without a word", name, result, err, conflictTimeout)
+		if err != nil || result.RequeueAfter != control.NamePause {
+			t.Errorf("%s: got %+v and error %v, want to look again in %s without a word", name, result, err, control.NamePause)
 		}
 		var cluster v1alpha1.EtcdCluster
 		if err := s.fetch(name, &cluster); err != nil {

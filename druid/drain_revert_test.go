@@ -14,6 +14,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/etcd-druid/druid/api/v1alpha1"
+	"github.com/etcd-druid/druid/druid/control"
 	"github.com/etcd-druid/druid/druid/policy"
 	"github.com/etcd-druid/druid/leases"
 	"github.com/etcd-druid/druid/manifests"
@@ -250,7 +251,7 @@ func TestOwnersAreWrittenByCompareAndSet(t *testing.T) {
 	o := s.observed(r)
 	step := stepFor(t, o, policy.ReleaseClaim)
 	s.binder(name) // the claim changes after the plan
-	if err := r.take(t.Context(), o, step); !apierrors.IsConflict(err) || passing(err) != staleCachePause {
+	if err := r.take(t.Context(), o, step); !apierrors.IsConflict(err) || control.Passing(err) != control.StaleCachePause {
 		t.Errorf("release a claim that changed: got %v, want a conflict", err)
 	}
 	if owners := s.owners("demo")[name]; len(owners) != 1 {

@@ -13,6 +13,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/controller/controllerutil"
 
 	"github.com/etcd-druid/druid/api/v1alpha1"
+	"github.com/etcd-druid/druid/druid/control"
 	"github.com/etcd-druid/druid/druid/policy"
 	"github.com/etcd-druid/druid/internal/crash"
 	"github.com/etcd-druid/druid/manifests"
@@ -69,7 +70,7 @@ func (r *Reconciler) releasable(ctx context.Context, o *observation, is *v1alpha
 		return false, err
 	}
 	if fresh.evaluation.Finalizer.Verdict != policy.FinalizerRelease || cluster.UID != is.UID {
-		o.lookAgain(staleCachePause)
+		o.lookAgain(control.StaleCachePause)
 		return false, nil
 	}
 	return true, nil

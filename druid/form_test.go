@@ -27,6 +27,7 @@ import (
 
 	"github.com/etcd-druid/druid/agent/config"
 	"github.com/etcd-druid/druid/api/v1alpha1"
+	"github.com/etcd-druid/druid/druid/control"
 	"github.com/etcd-druid/druid/druid/policy"
 	"github.com/etcd-druid/druid/leases"
 	"github.com/etcd-druid/druid/manifests"
@@ -345,7 +346,7 @@ func TestOldPlansLoseTheirCompareAndSet(t *testing.T) {
 	}
 	s.agent("demo", names[0], 1, leases.RoleLeader) // the Lease changes after the plan
 	err = r.markLease(t.Context(), o, policy.Step{Member: names[0], PodUID: "older", ClaimUID: "older"})
-	if !apierrors.IsConflict(err) || passing(err) != staleCachePause {
+	if !apierrors.IsConflict(err) || control.Passing(err) != control.StaleCachePause {
 		t.Errorf("mark a Lease that changed: got %v, want a conflict", err)
 	}
 	err = r.labelPod(t.Context(), o, policy.Step{Member: names[0], PodUID: "older", Serving: new(false)})

@@ -10,10 +10,9 @@ import (
 	"k8s.io/apimachinery/pkg/api/equality"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
-	"sigs.k8s.io/controller-runtime/pkg/event"
-	"sigs.k8s.io/controller-runtime/pkg/predicate"
 
 	"github.com/etcd-druid/druid/api/v1alpha1"
+	"github.com/etcd-druid/druid/druid/control"
 	"github.com/etcd-druid/druid/druid/policy"
 	"github.com/etcd-druid/druid/internal/crash"
 	"github.com/etcd-druid/druid/manifests"
@@ -149,7 +148,7 @@ func (r *Reconciler) adopt(ctx context.Context, o *observation) (*v1alpha1.EtcdC
 	changed.Status = status
 	patch := client.MergeFromWithOptions(is, client.MergeFromWithOptimisticLock{})
 	crash.Before("adopt-spec")
-	err = r.client.Status().Patch(ctx, changed, patch, client.FieldOwner(fieldOwner))
+	err = r.client.Status().Patch(ctx, changed, patch, client.FieldOwner(control.FieldOwner))
 	crash.After("adopt-spec")
 	if err != nil {
 		return nil, fmt.Errorf("accept the spec (%s): %w", o.lock.adoption.Rule, err)
@@ -161,17 +160,3 @@ func (r *Reconciler) adopt(ctx context.Context, o *observation) (*v1alpha1.EtcdC
 	}
 	return changed, nil
 }
-
-// specChanged passes changes of what druid works towards and until when: a change of the spec, and of two fields in
-// the status that do not count in the generation.
-var specChanged = predicate.Or(predicate.GenerationChangedPredicate{}, predicate.Funcs{
-	CreateFunc:  func(event.CreateEvent) bool { return false },
-	DeleteFunc:  func(event.DeleteEvent) bool { return false },
-	GenericFunc: func(event.GenericEvent) bool { return false },
-	UpdateFunc: func(e event.UpdateEvent) bool {
-		before, ok := e.ObjectOld.(*v1alpha1.EtcdCluster)
-		after, isOne := e.ObjectNew.(*v1alpha1.EtcdCluster)
-		return ok && isOne && (!before.Status.ProgressDeadline.Equal(after.Status.ProgressDeadline) ||
-			!equality.Semantic.DeepEqual(before.Status.Observed, after.Status.Observed))
-	},
-})

@@ -15,6 +15,7 @@ import (
 	"github.com/etcd-druid/druid/api/v1alpha1"
 	"github.com/etcd-druid/druid/backup/store"
 	"github.com/etcd-druid/druid/druid/policy"
+	"github.com/etcd-druid/druid/druid/snapshot"
 	"github.com/etcd-druid/druid/manifests"
 )
 
@@ -51,18 +52,18 @@ type originOf struct {
 }
 
 func (n *originOf) read(ctx context.Context, from client.Reader) error {
-	var snapshot v1alpha1.EtcdSnapshot
-	err := from.Get(ctx, types.NamespacedName{Namespace: n.namespace, Name: n.from.SnapshotRef.Name}, &snapshot)
+	var found v1alpha1.EtcdSnapshot
+	err := from.Get(ctx, types.NamespacedName{Namespace: n.namespace, Name: n.from.SnapshotRef.Name}, &found)
 	switch {
-	case apierrors.IsNotFound(err), err == nil && snapshot.DeletionTimestamp != nil:
+	case apierrors.IsNotFound(err), err == nil && found.DeletionTimestamp != nil:
 		return nil
 	case err != nil:
 		return fmt.Errorf("get EtcdSnapshot %s: %w", n.from.SnapshotRef.Name, err)
 	}
-	n.snapshot = &snapshot
-	n.cluster, err = clusterOrNil(ctx, from, types.NamespacedName{Namespace: n.namespace, Name: snapshot.Spec.ClusterRef.Name})
+	n.snapshot = &found
+	n.cluster, err = snapshot.ClusterOf(ctx, from, types.NamespacedName{Namespace: n.namespace, Name: found.Spec.ClusterRef.Name})
 	if err != nil {
-		return fmt.Errorf("get EtcdCluster %s: %w", snapshot.Spec.ClusterRef.Name, err)
+		return fmt.Errorf("get EtcdCluster %s: %w", found.Spec.ClusterRef.Name, err)
 	}
 	return nil
 }

@@ -14,6 +14,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/etcd-druid/druid/api/v1alpha1"
+	"github.com/etcd-druid/druid/druid/control"
 	"github.com/etcd-druid/druid/druid/policy"
 	"github.com/etcd-druid/druid/manifests"
 )
@@ -237,7 +238,7 @@ func (r *Reconciler) observeExpansion(ctx context.Context, from source, o *obser
 	m.Expands = policy.ExpansionAllowed
 	if refusal != "" {
 		m.Expands = policy.ExpansionRefused
-		o.lookAgain(conflictTimeout) // nothing reports when the class allows it
+		o.lookAgain(control.NamePause) // nothing reports when the class allows it
 	}
 	return refusal, nil
 }

@@ -23,6 +23,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	"github.com/etcd-druid/druid/api/v1alpha1"
+	"github.com/etcd-druid/druid/druid/control"
 	"github.com/etcd-druid/druid/druid/policy"
 	"github.com/etcd-druid/druid/internal/crash"
 	"github.com/etcd-druid/druid/manifests"
@@ -48,9 +49,6 @@ type Reconciler struct {
 	draw func() string
 }
 
-// conflictTimeout is how soon druid looks again at a name that is taken: nothing reports when it becomes free.
-const conflictTimeout = 30 * time.Second
-
 // Reconcile observes, plans, takes the steps and writes the status if it changed. What it works towards is the spec that was
 // adopted (see lock), never one that was edited a moment ago.
 func (r *Reconciler) Reconcile(ctx context.Context, request reconcile.Request) (reconcile.Result, error) {
@@ -72,7 +70,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, request reconcile.Request) (
 			stepErr = errors.Join(stepErr, err)
 		}
 		if len(refused) > 0 {
-			o.lookAgain(conflictTimeout)
+			o.lookAgain(control.NamePause)
 		}
 	}
 	switch {
@@ -80,8 +78,8 @@ func (r *Reconciler) Reconcile(ctx context.Context, request reconcile.Request) (
 		return reconcile.Result{}, nil
 	case stepErr == nil:
 		return reconcile.Result{RequeueAfter: o.again}, nil
-	case passing(stepErr) > 0:
-		return reconcile.Result{RequeueAfter: sooner(passing(stepErr), o)}, nil
+	case control.Passing(stepErr) > 0:
+		return reconcile.Result{RequeueAfter: sooner(control.Passing(stepErr), o)}, nil
 	case r.goes(ctx, cluster):
 		return reconcile.Result{}, nil // deleted while druid worked on it: what it needed went away
 	default:
@@ -98,13 +96,9 @@ func sooner(pause time.Duration, o *observation) time.Duration {
 	return o.again
 }
 
-const (
-	// staleCachePause before another pass after a lost compare-and-set. The watch is usually milliseconds behind.
-	staleCachePause = 200 * time.Millisecond
-	// maxPlans in one pass: one may hold the EtcdCluster, one may adopt the spec, one may make the record, one may add names to it, the
-	// last takes the steps.
-	maxPlans = 5
-)
+// maxPlans in one pass: one may hold the EtcdCluster, one may adopt the spec, one may make the record, one may add names to it, the
+// last takes the steps.
+const maxPlans = 5
 
 // advance observes and takes steps until a plan leaves the spec and the record alone. Without an observation nothing was done
 // by one, and err says why.
@@ -176,7 +170,7 @@ func (r *Reconciler) confirmed(ctx context.Context, o *observation, step policy.
 			return fresh, steps[i], nil
 		}
 	}
-	o.lookAgain(staleCachePause)
+	o.lookAgain(control.StaleCachePause)
 	return nil, step, nil
 }
 
@@ -190,7 +184,7 @@ func (r *Reconciler) writeStatus(ctx context.Context, o *observation, refused []
 	}
 	patch := client.MergeFromWithOptions(o.cluster, client.MergeFromWithOptimisticLock{})
 	crash.Before("write-status")
-	err := client.IgnoreNotFound(r.client.Status().Patch(ctx, changed, patch, client.FieldOwner(fieldOwner)))
+	err := client.IgnoreNotFound(r.client.Status().Patch(ctx, changed, patch, client.FieldOwner(control.FieldOwner)))
 	crash.After("write-status")
 	if err != nil {
 		return fmt.Errorf("patch status: %w", err)
@@ -225,7 +219,7 @@ func sort(step policy.Step, err error) ([]policy.Problem, error) {
 // isRefusal says whether the API server, or a webhook that it asks, will not have what is to be made. A webhook that refuses without a
 // code of its own is a bad request, and one that does not answer is the API server's internal error.
 func isRefusal(err error) bool {
-	return apierrors.IsForbidden(err) && !apierrors.HasStatusCause(err, namespaceTerminating) || apierrors.IsInvalid(err) ||
+	return apierrors.IsForbidden(err) && !apierrors.HasStatusCause(err, control.NamespaceTerminating) || apierrors.IsInvalid(err) ||
 		apierrors.IsBadRequest(err) || apierrors.IsInternalError(err) && strings.Contains(err.Error(), "failed calling webhook")
 }
 

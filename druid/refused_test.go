@@ -23,6 +23,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/etcd-druid/druid/api/v1alpha1"
+	"github.com/etcd-druid/druid/druid/control"
 	"github.com/etcd-druid/druid/druid/policy"
 	"github.com/etcd-druid/druid/manifests"
 )
@@ -212,7 +213,7 @@ func TestNoPodIsReplacedWhileTheBudgetCannotBeRaised(t *testing.T) {
 func TestWhatAPersonMustRepairIsReported(t *testing.T) {
 	pods := schema.GroupResource{Resource: "pods"}
 	terminating := apierrors.NewForbidden(pods, "demo-a", errors.New("the namespace goes"))
-	terminating.ErrStatus.Details.Causes = []metav1.StatusCause{{Type: namespaceTerminating}}
+	terminating.ErrStatus.Details.Causes = []metav1.StatusCause{{Type: control.NamespaceTerminating}}
 	// As k8s.io/apiserver/pkg/admission/plugin/webhook/errors makes it of a webhook's answer without a code.
 	denied := &apierrors.StatusError{ErrStatus: metav1.Status{Status: metav1.StatusFailure, Code: 400, Message: `admission webhook "policy" denied the request`}}
 	tests := map[string]struct {

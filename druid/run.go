@@ -38,6 +38,8 @@ import (
 	crsource "sigs.k8s.io/controller-runtime/pkg/source"
 
 	"github.com/etcd-druid/druid/api/v1alpha1"
+	"github.com/etcd-druid/druid/druid/control"
+	"github.com/etcd-druid/druid/druid/snapshot"
 	"github.com/etcd-druid/druid/internal/cli"
 	"github.com/etcd-druid/druid/internal/crash"
 	"github.com/etcd-druid/druid/leases"
@@ -48,7 +50,7 @@ const (
 	// firstRetry and lastRetry bound the pause after an error, which doubles each time. controller-runtime's own goes up to 1000 s:
 	// what a webhook or a quota refused would wait for that long after it was repaired.
 	firstRetry = 5 * time.Millisecond
-	lastRetry  = conflictTimeout
+	lastRetry  = control.NamePause
 )
 
 // leaderElectionID is the name of the Lease for which druid's replicas campaign.
@@ -80,7 +82,7 @@ func New(ctx context.Context, restConfig *rest.Config, o Options, log *slog.Logg
 	if err := watch(ctx, mgr, r, o); err != nil {
 		return nil, err
 	}
-	if err := watchSnapshots(ctx, mgr, r, o); err != nil {
+	if err := snapshotsOf(r).Watch(ctx, mgr, o.Concurrency); err != nil {
 		return nil, err
 	}
 	if err := addChecks(mgr); err != nil {
@@ -188,6 +190,13 @@ func newReconciler(mgr manager.Manager, restConfig *rest.Config, o Options, log 
 	}, nil
 }
 
+// snapshotsOf returns the controller of EtcdSnapshots that works with what r works with.
+func snapshotsOf(r *Reconciler) *snapshot.Reconciler {
+	return &snapshot.Reconciler{
+		Client: r.client, Live: r.live, Leases: r.leases, Recorder: r.recorder, Steps: r.metrics.steps, Events: r.metrics.events, Log: r.log, Now: r.now,
+	}
+}
+
 const (
 	// clusterIndex finds a cluster's objects in the caches without a look at those of all others.
 	clusterIndex = "cluster"
@@ -207,7 +216,7 @@ func watch(ctx context.Context, mgr manager.Manager, r *Reconciler, o Options) e
 	}
 	b := builder.ControllerManagedBy(mgr).
 		Named("etcdcluster").
-		For(&v1alpha1.EtcdCluster{}, builder.WithPredicates(specChanged)).
+		For(&v1alpha1.EtcdCluster{}, builder.WithPredicates(control.SpecChanged)).
 		Watches(&coordinationv1.Lease{}, r.leaseHandler()).
 		// One that druid made itself is waited for: the verified backup before a change of version.
 		Watches(&v1alpha1.EtcdSnapshot{}, handler.EnqueueRequestForOwner(mgr.GetScheme(), mgr.GetRESTMapper(), &v1alpha1.EtcdCluster{})).
@@ -221,7 +230,7 @@ func watch(ctx context.Context, mgr manager.Manager, r *Reconciler, o Options) e
 			SkipNameValidation: new(true),
 		})
 	for _, object := range watched {
-		b = b.Watches(object, handler.EnqueueRequestsFromMapFunc(mapToCluster))
+		b = b.Watches(object, handler.EnqueueRequestsFromMapFunc(control.ToCluster))
 	}
 	if err := b.Complete(r); err != nil {
 		return fmt.Errorf("create the controller: %w", err)

@@ -6,7 +6,6 @@ import (
 	"slices"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/google/go-cmp/cmp"
 	corev1 "k8s.io/api/core/v1"
@@ -15,7 +14,6 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/etcd-druid/druid/api/v1alpha1"
-	"github.com/etcd-druid/druid/druid/policy"
 	"github.com/etcd-druid/druid/leases"
 )
 
@@ -40,7 +38,7 @@ func (s *stage) heldBy(name string, want bool) error {
 	if err := s.fetch(name, &snapshot); err != nil {
 		return err
 	}
-	if held(&snapshot) != want {
+	if slices.Contains(snapshot.Finalizers, v1alpha1.SnapshotFinalizer) != want {
 		return fmt.Errorf("EtcdSnapshot %s has finalizers %v, is held: want %t", name, snapshot.Finalizers, want)
 	}
 	return nil
@@ -170,33 +168,6 @@ func TestWhoKeepsABackupAfterAllIsNotHeld(t *testing.T) {
 	}
 }
 
-func TestADeletionIsWaitedForForAWhile(t *testing.T) {
-	deleted := metav1.NewTime(time.Date(2026, 11, 22, 5, 0, 0, 0, time.UTC))
-	snapshot := etcdSnapshot("default", "a", v1alpha1.SnapshotFull)
-	snapshot.UID, snapshot.DeletionTimestamp, snapshot.Finalizers = "uid", &deleted, []string{v1alpha1.SnapshotFinalizer}
-	snapshot.Spec.DeletionPolicy = v1alpha1.SnapshotDelete
-	snapshot.Status = v1alpha1.EtcdSnapshotStatus{Phase: v1alpha1.SnapshotSucceeded, Artifact: &v1alpha1.SnapshotArtifact{Key: "demo/full"}}
-	cluster := &v1alpha1.EtcdCluster{Spec: v1alpha1.EtcdClusterSpec{Backup: &v1alpha1.BackupSpec{}}}
-	for age, want := range map[time.Duration]policy.SnapshotStep{
-		-time.Second: policy.SnapshotOrder, deletionTimeout - 1: policy.SnapshotOrder, deletionTimeout: policy.SnapshotReleaseLate,
-	} {
-		o := &ordered{now: deleted.Add(age), cluster: cluster}
-		d := snapshots{}.judge(o, snapshot, policy.OrderSlotFree, leases.SnapshotOrder{})
-		if d.Verdict != want || (o.again > 0) != (want == policy.SnapshotOrder) {
-			t.Errorf("after %s: %s by %s, looks again in %s", age, d.Verdict, d.Rule, o.again)
-		}
-	}
-	// It was made, and deleted before the status informed of it.
-	snapshot.Status = v1alpha1.EtcdSnapshotStatus{Phase: v1alpha1.SnapshotRunning}
-	order := leases.SnapshotOrder{UID: "uid", Answer: done7("uid")}
-	for slot, want := range map[leases.SnapshotOrder]policy.SnapshotStep{order: policy.SnapshotConclude, {}: policy.SnapshotLetGo} {
-		d := snapshots{}.judge(&ordered{now: deleted.Time, cluster: cluster}, snapshot, policy.OrderSlotTaken, slot)
-		if d.Verdict != want {
-			t.Errorf("%+v: %s by %s, want %s", slot, d.Verdict, d.Rule, want)
-		}
-	}
-}
-
 // A pass that goes by an old cache must not have a backup deleted that is to stay.
 func TestWhatIsToStayIsNotOrderedToGo(t *testing.T) {
 	s := backedUp(t)
@@ -212,10 +183,7 @@ func TestWhatIsToStayIsNotOrderedToGo(t *testing.T) {
 	var live v1alpha1.EtcdSnapshot
 	s.edit("a", &live, func() { live.Spec.DeletionPolicy = v1alpha1.SnapshotRetain })
 	s.orders(full, "")
-	r := snapshots{&Reconciler{live: source{s.Client, nil}, client: s.Client}}
-	if err := r.order(t.Context(), &old, nil); passing(err) == 0 {
-		t.Errorf("got %v, want to look again", err)
-	}
+	s.looksAgain(&old)
 	s.eventually("let go", func() error { return s.heldBy("a", false) })
 	s.edit("a", &live, func() { live.Finalizers = nil })
 	if err := s.ordered(full, ""); err != nil {

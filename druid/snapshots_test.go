@@ -1,19 +1,26 @@
 package druid
 
 import (
+	"context"
 	"fmt"
+	"log/slog"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/testutil"
 	coordinationv1 "k8s.io/api/coordination/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+	coordinationclient "k8s.io/client-go/kubernetes/typed/coordination/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	"github.com/etcd-druid/druid/api/v1alpha1"
-	"github.com/etcd-druid/druid/druid/policy"
-	"github.com/etcd-druid/druid/internal/rules"
+	"github.com/etcd-druid/druid/druid/control"
+	"github.com/etcd-druid/druid/druid/snapshot"
 	"github.com/etcd-druid/druid/leases"
 )
 
@@ -137,46 +144,57 @@ func TestWhatIsSettledIsNotOrderedOnceMore(t *testing.T) {
 	s.replies(full, done7(uid))
 	s.becomes("a", v1alpha1.SnapshotSucceeded)
 	s.orders(full, "")
-	r := snapshots{&Reconciler{live: source{s.Client, nil}, client: s.Client}}
-	err := r.order(t.Context(), &old, nil)
-	if passing(err) == 0 {
-		t.Errorf("got %v, want to look again", err)
-	}
+	s.looksAgain(&old)
 	if err := s.ordered(full, ""); err != nil {
 		t.Error(err)
 	}
 }
 
-func TestAnEtcdSnapshotWaitsAWhileForItsCluster(t *testing.T) {
-	created := time.Date(2026, 11, 21, 18, 0, 0, 0, time.UTC)
-	snapshot := &v1alpha1.EtcdSnapshot{ObjectMeta: metav1.ObjectMeta{Name: "a", CreationTimestamp: metav1.NewTime(created)}}
-	for age, want := range map[time.Duration]policy.SnapshotCluster{
-		-time.Second: policy.SnapshotClusterMissing, clusterGrace - 1: policy.SnapshotClusterMissing, clusterGrace: policy.SnapshotClusterGone,
-	} {
-		o := &ordered{name: types.NamespacedName{Name: "demo"}, now: created.Add(age)}
-		got := snapshots{}.facts(o, snapshot, policy.OrderSlotUnknown, leases.SnapshotOrder{}).Cluster
-		if got != want || (o.again > 0) != (want == policy.SnapshotClusterMissing) {
-			t.Errorf("after %s: %d, looks again in %s", age, got, o.again)
-		}
+// oldSnapshots is caches that have an old EtcdSnapshot.
+type oldSnapshots struct {
+	client.Client
+	old *v1alpha1.EtcdSnapshot
+}
+
+func (b oldSnapshots) List(ctx context.Context, list client.ObjectList, opts ...client.ListOption) error {
+	if l, ok := list.(*v1alpha1.EtcdSnapshotList); ok {
+		l.Items = []v1alpha1.EtcdSnapshot{*b.old.DeepCopy()}
+		return nil
 	}
-	finished := snapshot.DeepCopy()
-	finished.Status = v1alpha1.EtcdSnapshotStatus{Phase: v1alpha1.SnapshotFailed, FinishedAt: new(metav1.NewTime(created))}
-	finished.Spec.TTLSecondsAfterFinished = new(int32(60))
-	for age, want := range map[time.Duration]rules.YesNo{time.Minute - 1: rules.No, time.Minute: rules.Yes} {
-		o := &ordered{name: types.NamespacedName{Name: "demo"}, now: created.Add(age)}
-		got := snapshots{}.facts(o, finished, policy.OrderSlotUnknown, leases.SnapshotOrder{}).Expired
-		if got != want || (o.again > 0) != (want == rules.No) {
-			t.Errorf("expired after %s: %d, looks again in %s", age, got, o.again)
-		}
+	return b.Client.List(ctx, list, opts...)
+}
+
+// looksAgain fails unless a pass by old caches does nothing but look again, and counts no step.
+func (s *stage) looksAgain(old *v1alpha1.EtcdSnapshot) {
+	s.Helper()
+	coordination, err := coordinationclient.NewForConfig(s.config)
+	if err != nil {
+		s.Fatal(err)
+	}
+	metrics, err := newMetrics(prometheus.NewRegistry())
+	if err != nil {
+		s.Fatal(err)
+	}
+	r := snapshot.Reconciler{
+		Client: oldSnapshots{s.Client, old}, Live: s.Client, Leases: coordination, Steps: metrics.steps, Events: metrics.events,
+		Log: slog.New(slog.DiscardHandler), Now: time.Now,
+	}
+	key := types.NamespacedName{Namespace: s.namespace, Name: "demo"}
+	result, err := r.Reconcile(s.Context(), reconcile.Request{NamespacedName: key})
+	if err != nil || result.RequeueAfter != control.StaleCachePause {
+		s.Errorf("got %+v, %v, want to look again", result, err)
+	}
+	if steps := testutil.CollectAndCount(metrics.steps); steps != 0 {
+		s.Errorf("%d steps were taken by old caches", steps)
 	}
 }
 
 // snapshot asks for a backup of cluster demo and returns the UID of the request.
 func (s *stage) snapshot(name string, kind v1alpha1.SnapshotType, ttl *int32) string {
 	s.Helper()
-	snapshot := etcdSnapshot(s.namespace, name, kind)
-	snapshot.Spec.TTLSecondsAfterFinished = ttl
-	return s.asks(snapshot)
+	requested := etcdSnapshot(s.namespace, name, kind)
+	requested.Spec.TTLSecondsAfterFinished = ttl
+	return s.asks(requested)
 }
 
 func etcdSnapshot(namespace, name string, kind v1alpha1.SnapshotType) *v1alpha1.EtcdSnapshot {

@@ -16,31 +16,18 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	"github.com/etcd-druid/druid/api/v1alpha1"
+	"github.com/etcd-druid/druid/druid/control"
 	"github.com/etcd-druid/druid/leases"
 )
 
 // queue of clusters to look at.
 type queue = workqueue.TypedRateLimitingInterface[reconcile.Request]
 
-// clusterOf names the EtcdCluster that an object says it belongs to.
-func clusterOf(object client.Object) (reconcile.Request, bool) {
-	name := object.GetLabels()[leases.LabelCluster]
-	return reconcile.Request{NamespacedName: types.NamespacedName{Namespace: object.GetNamespace(), Name: name}}, name != ""
-}
-
-// mapToCluster is the handler for all objects but Leases.
-func mapToCluster(_ context.Context, object client.Object) []reconcile.Request {
-	if request, ok := clusterOf(object); ok {
-		return []reconcile.Request{request}
-	}
-	return nil
-}
-
 // leaseHandler notes every renewal at the time when it is seen, and asks for a pass only when a Lease says something new:
 // a thousand members renew 67 times per second, and mean nothing by it.
 func (r *Reconciler) leaseHandler() handler.EventHandler {
 	enqueue := func(lease client.Object, q queue) {
-		if request, ok := clusterOf(lease); ok {
+		if request, ok := control.ClusterOf(lease); ok {
 			q.Add(request)
 		}
 	}
@@ -66,19 +53,11 @@ func (r *Reconciler) leaseHandler() handler.EventHandler {
 // sees notes a member's or a snapshot Lease, and says whether that makes it alive for those who took it for something else.
 func (r *Reconciler) sees(object client.Object) bool {
 	lease, ok := object.(*coordinationv1.Lease)
-	if !ok || component(lease) != leases.ComponentMember && !reportsOfBackups(lease) {
+	if !ok || leases.ComponentOf(lease) != leases.ComponentMember && !leases.ReportsBackups(lease) {
 		return false
 	}
 	liveness := r.memory.watcher.Observe(lease, r.now())
 	return liveness == leases.Live && r.memory.took(keyOf(lease)) != leases.Live
-}
-
-func component(lease *coordinationv1.Lease) leases.Component {
-	return leases.Component(lease.Labels[leases.LabelComponent])
-}
-
-func reportsOfBackups(lease *coordinationv1.Lease) bool {
-	return component(lease) == leases.ComponentFullSnapshot || component(lease) == leases.ComponentDeltaSnapshot
 }
 
 // reportsMore says whether the Lease changed in anything that druid goes by.
@@ -87,7 +66,7 @@ func reportsMore(before, after *coordinationv1.Lease) bool {
 		!maps.Equal(before.Labels, after.Labels) || len(before.OwnerReferences) != len(after.OwnerReferences) {
 		return true
 	}
-	switch component(after) {
+	switch leases.ComponentOf(after) {
 	case leases.ComponentLeader:
 		return false // the agents' own affair
 	case leases.ComponentMember:
@@ -186,36 +165,6 @@ func (m *memory) expired(now time.Time) []types.NamespacedName {
 		}
 	}
 	return clusters
-}
-
-// passing says how soon to try again after an error that is no one's fault and passes by itself, and 0 for every other,
-// which is logged and tried again with growing pauses. Of several errors each must be of that kind.
-func passing(err error) time.Duration {
-	if joined, ok := err.(interface{ Unwrap() []error }); ok {
-		return passingAll(joined.Unwrap())
-	}
-	switch {
-	case apierrors.IsConflict(err):
-		// The caches are behind; they will have caught up in a moment.
-		return staleCachePause
-	case apierrors.HasStatusCause(err, namespaceTerminating):
-		// Nothing can be made in a namespace that goes, and the EtcdCluster goes with it.
-		return conflictTimeout
-	default:
-		return 0
-	}
-}
-
-func passingAll(errs []error) time.Duration {
-	longest := time.Duration(0)
-	for _, err := range errs {
-		pause := passing(err)
-		if pause == 0 {
-			return 0
-		}
-		longest = max(longest, pause)
-	}
-	return longest
 }
 
 // goes says whether the EtcdCluster was deleted and is left to Kubernetes, by a live read. No answer is no.

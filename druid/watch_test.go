@@ -86,7 +86,7 @@ func TestOnlyChangesCostAPass(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			r := &Reconciler{memory: newMemory(), now: time.Now}
 			before, after := base(test.component), base(test.component)
-			if reportsOfBackups(before) {
+			if leases.ReportsBackups(before) {
 				before.Spec.HolderIdentity, after.Spec.HolderIdentity = new("7"), new("7")
 			}
 			after.ResourceVersion = "2"

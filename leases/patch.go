@@ -217,6 +217,17 @@ const (
 	ComponentDeltaSnapshot Component = "delta-snapshot"
 )
 
+// ComponentOf returns the component in the Lease's label.
+func ComponentOf(lease *coordinationv1.Lease) Component {
+	return Component(lease.Labels[LabelComponent])
+}
+
+// ReportsBackups says whether it is one of the Leases that report backups, on which backups are requested too.
+func ReportsBackups(lease *coordinationv1.Lease) bool {
+	c := ComponentOf(lease)
+	return c == ComponentFullSnapshot || c == ComponentDeltaSnapshot
+}
+
 // RecordName returns the name of the cluster record.
 func RecordName(cluster string) string { return cluster + "-cluster" }
 

@@ -222,21 +222,31 @@ func (o UpgradeOrder) Encode() (string, error) {
 	return string(raw), nil
 }
 
+// OrderUpgrade writes a request to the record, and removes the answer to an earlier one, if the record still is at
+// version. Otherwise it changes nothing and returns ErrConflict. A request without a nonce removes both.
+func (s *Store) OrderUpgrade(ctx context.Context, version Version, o UpgradeOrder) error {
+	annotations := annotationPatch{AnnotationUpgradeOrder: nil, AnnotationUpgradeAnswer: nil}
+	if o.Nonce != "" {
+		value, err := o.Encode()
+		if err != nil {
+			return err
+		}
+		annotations[AnnotationUpgradeOrder] = &value
+	}
+	_, err := s.annotate(ctx, RecordName(s.cluster), version, annotations)
+	return err
+}
+
 // AnswerUpgrade writes an answer if the record still is at version. Otherwise it changes nothing and returns
 // ErrConflict. It returns the new version.
 func (s *Store) AnswerUpgrade(ctx context.Context, version Version, a UpgradeAnswer) (Version, error) {
 	name := RecordName(s.cluster)
-	if version == "" {
-		return "", fmt.Errorf("patch Lease %s: a compare-and-set needs the version that was read", name)
-	}
 	a.Why = truncate(a.Why, maxReason)
 	raw, err := json.Marshal(a)
 	if err != nil {
 		return "", fmt.Errorf("patch Lease %s: %w", name, err)
 	}
-	lease, err := s.patch(ctx, name, leasePatch{Metadata: patchMetadata{
-		ResourceVersion: version, Annotations: annotationPatch{AnnotationUpgradeAnswer: new(string(raw))},
-	}})
+	lease, err := s.annotate(ctx, name, version, annotationPatch{AnnotationUpgradeAnswer: new(string(raw))})
 	if err != nil {
 		return "", err
 	}

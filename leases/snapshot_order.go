@@ -170,21 +170,52 @@ func (s *Store) SnapshotOrder(ctx context.Context, component Component) (Snapsho
 	return DecodeSnapshotOrder(lease), nil
 }
 
+// OrderSnapshot writes a request to the snapshot Lease of component, and removes the answer to an earlier one, if the
+// Lease still is at version. Otherwise it changes nothing and returns ErrConflict. The kind is empty for the backup that
+// the Lease is for. The target is nil for a kind without one.
+func (s *Store) OrderSnapshot(ctx context.Context, component Component, version Version, uid string, kind SnapshotKind, target *SnapshotTarget) error {
+	annotations := noOrder()
+	annotations[AnnotationSnapshotOrder] = &uid
+	if kind != "" {
+		annotations[AnnotationSnapshotOrderKind] = new(OrderKind(kind, uid))
+	}
+	if target != nil {
+		encoded, err := OrderTarget(*target, uid)
+		if err != nil {
+			return err
+		}
+		annotations[AnnotationSnapshotOrderTarget] = &encoded
+	}
+	return s.patchSnapshot(ctx, component, version, annotations)
+}
+
+// ClearSnapshotOrder removes the request and its answer from the snapshot Lease of component if the Lease still is at
+// version. Otherwise it changes nothing and returns ErrConflict.
+func (s *Store) ClearSnapshotOrder(ctx context.Context, component Component, version Version) error {
+	return s.patchSnapshot(ctx, component, version, noOrder())
+}
+
+// noOrder removes a request and its answer.
+func noOrder() annotationPatch {
+	return annotationPatch{
+		AnnotationSnapshotOrder: nil, AnnotationSnapshotOrderKind: nil, AnnotationSnapshotOrderTarget: nil, AnnotationSnapshotAnswer: nil,
+	}
+}
+
 // AnswerSnapshot writes an answer if the Lease still is at version. Otherwise it changes nothing and returns
 // ErrConflict: a request that was deleted or replaced meanwhile is not answered.
 func (s *Store) AnswerSnapshot(ctx context.Context, component Component, version Version, a SnapshotAnswer) error {
-	name := SnapshotName(s.cluster, component)
-	if version == "" {
-		return fmt.Errorf("patch Lease %s: a compare-and-set needs the version that was read", name)
-	}
 	a.Error = truncate(a.Error, maxReason)
 	raw, err := json.Marshal(a)
 	if err != nil {
-		return fmt.Errorf("patch Lease %s: %w", name, err)
+		return fmt.Errorf("patch Lease %s: %w", SnapshotName(s.cluster, component), err)
 	}
-	_, err = s.patch(ctx, name, leasePatch{Metadata: patchMetadata{
-		ResourceVersion: version, Annotations: annotationPatch{AnnotationSnapshotAnswer: new(string(raw))},
-	}})
+	return s.patchSnapshot(ctx, component, version, annotationPatch{AnnotationSnapshotAnswer: new(string(raw))})
+}
+
+// patchSnapshot changes annotations of the snapshot Lease of component by compare-and-set.
+func (s *Store) patchSnapshot(ctx context.Context, component Component, version Version, annotations annotationPatch) error {
+	_, err := s.annotate(ctx, SnapshotName(s.cluster, component), version, annotations)
 	return err
 }
 

@@ -126,6 +126,26 @@ func (s *Store) PatchMember(ctx context.Context, name string, p MemberPatch) (Me
 	return DecodeMember(lease)
 }
 
+// BindMember writes to the Lease of the member called name which Pod and which volume belong to the member, if the Lease
+// still is at version. Otherwise it changes nothing and returns ErrConflict.
+func (s *Store) BindMember(ctx context.Context, name string, version Version, podUID, volumeUID string) error {
+	_, err := s.annotate(ctx, name, version, annotationPatch{AnnotationPodUID: &podUID, AnnotationVolumeUID: &volumeUID})
+	return err
+}
+
+// AnnounceRepair writes to the Lease of the member called name how druid repairs the member, if the Lease still is at
+// version. Otherwise it changes nothing and returns ErrConflict. The zero Repairing removes the announcement.
+func (s *Store) AnnounceRepair(ctx context.Context, name string, version Version, r Repairing) error {
+	value, err := r.Encode()
+	if err != nil {
+		return fmt.Errorf("patch Lease %s: %w", name, err)
+	}
+	annotations := annotationPatch{}
+	annotations.exactly(AnnotationRepairing, value)
+	_, err = s.annotate(ctx, name, version, annotations)
+	return err
+}
+
 func (s *Store) get(ctx context.Context, name string) (*coordinationv1.Lease, error) {
 	ctx, cancel := context.WithTimeout(ctx, s.timeout)
 	defer cancel()
@@ -148,6 +168,14 @@ func (s *Store) patch(ctx context.Context, name string, patch leasePatch) (*coor
 		return nil, fmt.Errorf("patch Lease %s: %w", name, classify(err))
 	}
 	return lease, nil
+}
+
+// annotate changes annotations of a Lease if it still is at version. Otherwise it changes nothing and returns ErrConflict.
+func (s *Store) annotate(ctx context.Context, name string, version Version, annotations annotationPatch) (*coordinationv1.Lease, error) {
+	if version == "" {
+		return nil, fmt.Errorf("patch Lease %s: a compare-and-set needs the version that was read", name)
+	}
+	return s.patch(ctx, name, leasePatch{Metadata: patchMetadata{ResourceVersion: version, Annotations: annotations}})
 }
 
 // classify joins the sentinel to the error, whose text has more detail for users.

@@ -438,6 +438,131 @@ func TestOrdersOnARealServer(t *testing.T) {
 	}
 }
 
+func TestOrdersAreWrittenAndRemovedWhole(t *testing.T) {
+	s := newServer(t)
+	s.make("demo-full-snapshot", func(l *coordinationv1.Lease) { l.Annotations = map[string]string{"other": "stays"} })
+	read := func() leases.SnapshotOrder {
+		t.Helper()
+		order, err := s.store.SnapshotOrder(t.Context(), leases.ComponentFullSnapshot)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return order
+	}
+	want := leases.SnapshotTarget{URI: "s3://b/full"}
+	before := read()
+	if err := s.store.OrderSnapshot(t.Context(), leases.ComponentFullSnapshot, before.Version, "one", leases.SnapshotDelete, &want); err != nil {
+		t.Fatal(err)
+	}
+	order := read()
+	if target, err := order.Target(); order.UID != "one" || order.Kind != leases.SnapshotDelete || target != want || err != nil {
+		t.Errorf("ordered %+v of %+v, %v", order, target, err)
+	}
+	for name, write := range map[string]func(leases.Version) error{
+		"an order": func(at leases.Version) error {
+			return s.store.OrderSnapshot(t.Context(), leases.ComponentFullSnapshot, at, "two", "", nil)
+		},
+		"a removal": func(at leases.Version) error {
+			return s.store.ClearSnapshotOrder(t.Context(), leases.ComponentFullSnapshot, at)
+		},
+	} {
+		if err := write(before.Version); !errors.Is(err, leases.ErrConflict) {
+			t.Errorf("%s over an old version: %v, want ErrConflict", name, err)
+		}
+		if err := write(""); err == nil {
+			t.Errorf("%s without a version, want an error", name)
+		}
+	}
+	answer := leases.SnapshotAnswer{UID: "one", Kind: leases.SnapshotDelete, Phase: leases.SnapshotSucceeded}
+	if err := s.store.AnswerSnapshot(t.Context(), leases.ComponentFullSnapshot, read().Version, answer); err != nil {
+		t.Fatal(err)
+	}
+	// Nothing of an order or its answer is left to the next one.
+	if err := s.store.OrderSnapshot(t.Context(), leases.ComponentFullSnapshot, read().Version, "two", "", nil); err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff(map[string]string{"other": "stays", leases.AnnotationSnapshotOrder: "two"}, s.get("demo-full-snapshot").Annotations); diff != "" {
+		t.Errorf("the next order (-want +got)\n%s", diff)
+	}
+	if err := s.store.ClearSnapshotOrder(t.Context(), leases.ComponentFullSnapshot, read().Version); err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff(map[string]string{"other": "stays"}, s.get("demo-full-snapshot").Annotations); diff != "" {
+		t.Errorf("removed (-want +got)\n%s", diff)
+	}
+}
+
+// What druid writes on a Lease is a compare-and-set that leaves everything else on the Lease unchanged.
+func TestDruidsAnnotationsAreWrittenByCompareAndSet(t *testing.T) {
+	order, repairing := leases.UpgradeOrder{Nonce: "one", Version: "3.6.5"}, leases.Repairing{Restarts: 2}
+	encodedOrder, err1 := order.Encode()
+	encodedRepairing, err2 := repairing.Encode()
+	if err := errors.Join(err1, err2); err != nil {
+		t.Fatal(err)
+	}
+	s := newServer(t)
+	for name, test := range map[string]struct {
+		lease        string
+		write, clear func(leases.Version) error // clear is nil for what is never removed
+		want         map[string]string
+	}{
+		"the Pod and the volume of a member": {
+			lease: "demo-a",
+			write: func(at leases.Version) error { return s.store.BindMember(t.Context(), "demo-a", at, "pod", "volume") },
+			want:  map[string]string{leases.AnnotationPodUID: "pod", leases.AnnotationVolumeUID: "volume"},
+		},
+		"the repair of a member": {
+			lease: "demo-b",
+			write: func(at leases.Version) error { return s.store.AnnounceRepair(t.Context(), "demo-b", at, repairing) },
+			clear: func(at leases.Version) error {
+				return s.store.AnnounceRepair(t.Context(), "demo-b", at, leases.Repairing{})
+			},
+			want: map[string]string{leases.AnnotationRepairing: encodedRepairing},
+		},
+		"an upgrade": {
+			lease: leases.RecordName("demo"),
+			write: func(at leases.Version) error { return s.store.OrderUpgrade(t.Context(), at, order) },
+			clear: func(at leases.Version) error { return s.store.OrderUpgrade(t.Context(), at, leases.UpgradeOrder{}) },
+			want:  map[string]string{leases.AnnotationUpgradeOrder: encodedOrder},
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s.make(test.lease, func(l *coordinationv1.Lease) {
+				l.Annotations = map[string]string{"other": "stays", leases.AnnotationUpgradeAnswer: "of an earlier order"}
+			})
+			if test.lease != leases.RecordName("demo") {
+				test.want[leases.AnnotationUpgradeAnswer] = "of an earlier order"
+			}
+			test.want["other"] = "stays"
+			before := leases.Version(s.get(test.lease).ResourceVersion)
+			if err := test.write(before); err != nil {
+				t.Fatal(err)
+			}
+			if err := test.write(""); err == nil {
+				t.Error("written without a version, want an error")
+			}
+			s.edit(test.lease, func(l *coordinationv1.Lease) { l.Labels = map[string]string{"edited": "true"} })
+			if err := test.write(before); !errors.Is(err, leases.ErrConflict) {
+				t.Errorf("over an old version: %v, want ErrConflict", err)
+			}
+			if diff := cmp.Diff(test.want, s.get(test.lease).Annotations); diff != "" {
+				t.Errorf("written (-want +got)\n%s", diff)
+			}
+			if test.clear == nil {
+				return
+			}
+			if err := test.clear(leases.Version(s.get(test.lease).ResourceVersion)); err != nil {
+				t.Fatal(err)
+			}
+			for key := range s.get(test.lease).Annotations {
+				if key == leases.AnnotationRepairing || key == leases.AnnotationUpgradeOrder {
+					t.Errorf("%s is still there", key)
+				}
+			}
+		})
+	}
+}
+
 func TestATargetIsOfItsOrderAlone(t *testing.T) {
 	want := leases.SnapshotTarget{URI: "s3://b/demo/full/1.zst", Place: &leases.SnapshotPlace{Bucket: "b", Prefix: "a/b", PathStyle: new(false)}}
 	of, err := leases.OrderTarget(want, "one")

@@ -258,3 +258,16 @@ func AsSentences(message string) string {
 	}
 	return message + "."
 }
+
+// maxNote is the maximum length of an Event's note in bytes. The API server accepts 1024; the rest is room for an
+// ellipsis.
+const maxNote = 1000
+
+// Note returns the note of an Event as sentences, and not longer than the API server accepts.
+func Note(note string) string {
+	note = AsSentences(note)
+	if len(note) > maxNote {
+		return strings.ToValidUTF8(note[:maxNote], "") + "…"
+	}
+	return note
+}

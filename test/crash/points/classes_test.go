@@ -67,7 +67,7 @@ var classes = merge(map[class][]string{
 		"(kubernetes/typed/coordination/v1.LeaseInterface).Patch", "(kubernetes/typed/coordination/v1.LeaseInterface).Apply",
 		"(kubernetes/typed/coordination/v1.LeaseInterface).Delete", "(leases.Client).Patch",
 		"(*leases.Store).UpdateRecord", "(*leases.Store).PatchMember", "(*leases.Store).RequestRemoval", "(*leases.Store).RenewBackup", "(*leases.Store).ReportVerification",
-		"(*leases.Store).AnswerSnapshot", "(*leases.Store).AnswerUpgrade", "(*leases.Store).NoteDefragmentation",
+		"(*leases.Store).AnswerSnapshot", "(*leases.Store).OrderSnapshot", "(*leases.Store).ClearSnapshotOrder", "(*leases.Store).OrderUpgrade", "(*leases.Store).AnswerUpgrade", "(*leases.Store).BindMember", "(*leases.Store).AnnounceRepair", "(*leases.Store).NoteDefragmentation",
 		"(*leases.Store).Lead",
 		// The backup store.
 		"(backup/store.Store).Put", "(backup/store.Store).Delete", "(backup/store.Store).Sweep", "backup/catalog.WriteBootstrap",
@@ -113,7 +113,7 @@ var classes = merge(map[class][]string{
 var carried = map[string]string{
 	"(*agent/backups.Duty).verifyBackups": "one patch reports all that was found; without it the backups are verified again",
 	"(*agent/backups.Duty).reportBroken":  "one patch reports what is broken, before the order is answered; without it the next proof finds it",
-	"(*leases.Store).patch":               "UpdateRecord, PatchMember, Retire, Lead, RenewBackup and AnswerSnapshot stand between points where they are called",
+	"(*leases.Store).patch":               "the exported functions of Store stand between points where they are called",
 	"(*agent/backups.session).record":     "each delta is in the store whole or not at all, and the next recorder goes on after the last",
 	"(*agent/backups.session).flush":      "as record",
 	"(*agent/backups.orders).flush":       "as record",

@@ -2,16 +2,16 @@ package stories
 
 // What stories are of. A change in one of these packages puts its stories first.
 const (
-	ofForming  = "internal/loop internal/rules agent agent/start agent/cli agent/config api/... cmd/agent cmd/druid druid druid/policy internal/cli leases manifests membership"
+	ofForming  = "internal/loop internal/rules agent agent/start agent/cli agent/config api/... cmd/agent cmd/druid druid druid/control druid/policy internal/cli leases manifests membership"
 	ofData     = "agent/start agent/datadir/... agent/duties membership"
 	ofPods     = "agent agent/launch/... agent/transport cmd/launch druid manifests"
 	ofScale    = "agent/start agent/duties druid druid/policy leases membership"
 	ofRemoval  = "agent/duties leases membership"
-	ofBackups  = "agent/backups agent/cli/backup backup/... internal/boltdb"
+	ofBackups  = "agent/backups agent/cli/backup backup/... druid/snapshot internal/boltdb"
 	ofRestore  = ofBackups + " agent/start agent/datadir/..."
 	ofUpgrades = "agent/duties api/... druid internal/versions membership " + ofBackups
 	ofMoving   = "agent/start agent/duties druid leases membership"
-	ofDruid    = "cmd/druid druid druid/policy internal/crash leases"
+	ofDruid    = "cmd/druid druid druid/control druid/policy internal/crash leases"
 	ofNodes    = "agent/launch/... agent druid leases"
 	ofVolumes  = "api/... druid manifests"
 	ofEnds     = "agent/duties druid leases manifests"

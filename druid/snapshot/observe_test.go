@@ -1,0 +1,65 @@
+package snapshot
+
+import (
+	"testing"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/etcd-druid/druid/api/v1alpha1"
+	"github.com/etcd-druid/druid/internal/rules"
+	"github.com/etcd-druid/druid/leases"
+)
+
+func TestAnEtcdSnapshotWaitsAWhileForItsCluster(t *testing.T) {
+	created := time.Date(2026, 11, 21, 18, 0, 0, 0, time.UTC)
+	snapshot := &v1alpha1.EtcdSnapshot{ObjectMeta: metav1.ObjectMeta{Name: "a", CreationTimestamp: metav1.NewTime(created)}}
+	for age, want := range map[time.Duration]clusterState{
+		-time.Second: clusterMissing, clusterGrace - 1: clusterMissing, clusterGrace: clusterGone,
+	} {
+		o := &observation{name: types.NamespacedName{Name: "demo"}, now: created.Add(age)}
+		got := snapshotFactsOf(o, snapshot, slotUnknown, leases.SnapshotOrder{}).Cluster
+		if got != want || (o.again > 0) != (want == clusterMissing) {
+			t.Errorf("after %s: %d, looks again in %s", age, got, o.again)
+		}
+	}
+	finished := snapshot.DeepCopy()
+	finished.Status = v1alpha1.EtcdSnapshotStatus{Phase: v1alpha1.SnapshotFailed, FinishedAt: new(metav1.NewTime(created))}
+	finished.Spec.TTLSecondsAfterFinished = new(int32(60))
+	for age, want := range map[time.Duration]rules.YesNo{time.Minute - 1: rules.No, time.Minute: rules.Yes} {
+		o := &observation{name: types.NamespacedName{Name: "demo"}, now: created.Add(age)}
+		got := snapshotFactsOf(o, finished, slotUnknown, leases.SnapshotOrder{}).Expired
+		if got != want || (o.again > 0) != (want == rules.No) {
+			t.Errorf("expired after %s: %d, looks again in %s", age, got, o.again)
+		}
+	}
+}
+
+func TestADeletionIsWaitedForForAWhile(t *testing.T) {
+	deleted := metav1.NewTime(time.Date(2026, 11, 22, 5, 0, 0, 0, time.UTC))
+	snapshot := &v1alpha1.EtcdSnapshot{
+		ObjectMeta: metav1.ObjectMeta{Name: "a", UID: "uid", DeletionTimestamp: &deleted, Finalizers: []string{v1alpha1.SnapshotFinalizer}},
+		Spec:       v1alpha1.EtcdSnapshotSpec{Type: v1alpha1.SnapshotFull, DeletionPolicy: v1alpha1.SnapshotDelete},
+	}
+	snapshot.Status = v1alpha1.EtcdSnapshotStatus{Phase: v1alpha1.SnapshotSucceeded, Artifact: &v1alpha1.SnapshotArtifact{Key: "demo/full"}}
+	cluster := &v1alpha1.EtcdCluster{Spec: v1alpha1.EtcdClusterSpec{Backup: &v1alpha1.BackupSpec{}}}
+	for age, want := range map[time.Duration]step{
+		-time.Second: stepOrder, deletionTimeout - 1: stepOrder, deletionTimeout: stepReleaseLate,
+	} {
+		o := &observation{now: deleted.Add(age), cluster: cluster}
+		d := decide(o, snapshot, slotFree, leases.SnapshotOrder{})
+		if d.Verdict != want || (o.again > 0) != (want == stepOrder) {
+			t.Errorf("after %s: %s by %s, looks again in %s", age, d.Verdict, d.Rule, o.again)
+		}
+	}
+	// It was made, and deleted before the status informed of it.
+	snapshot.Status = v1alpha1.EtcdSnapshotStatus{Phase: v1alpha1.SnapshotRunning}
+	order := leases.SnapshotOrder{UID: "uid", Answer: leases.SnapshotAnswer{UID: "uid", Phase: leases.SnapshotSucceeded, Object: "demo/full"}}
+	for slot, want := range map[leases.SnapshotOrder]step{order: stepConclude, {}: stepLetGo} {
+		d := decide(&observation{now: deleted.Time, cluster: cluster}, snapshot, slotTaken, slot)
+		if d.Verdict != want {
+			t.Errorf("%+v: %s by %s, want %s", slot, d.Verdict, d.Rule, want)
+		}
+	}
+}
