@@ -132,7 +132,7 @@ func (s *source) verdictsIn(declaration ast.Decl, tables map[string]table, value
 		if !ok {
 			return true
 		}
-		if fields := fieldsOf(literal); fields["Reason"] != nil && named(literal.Type) == "Problem" {
+		if fields := fieldsOf(literal); fields["Reason"] != nil && (named(literal.Type) == "Problem" || literal.Type == nil) {
 			if reason := constantOf(fields["Reason"], "Reason"); reason != "" {
 				add("Degraded", verdict{"", "True", reason})
 			}

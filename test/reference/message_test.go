@@ -1,6 +1,7 @@
 package reference
 
 import (
+	"cmp"
 	"go/ast"
 	"go/token"
 	"regexp"
@@ -40,8 +41,22 @@ func formatOf(call *ast.CallExpr) int {
 		if isText(call.Args[0]) {
 			return 0
 		}
+	default: // a function of ours that formats
+		for i, argument := range call.Args {
+			if format := literal(argument); verb.MatchString(format) && len(call.Args) > i+1 {
+				return i
+			}
+		}
 	}
 	return -1
+}
+
+// literal is a text that is written in one or several pieces, or nothing.
+func literal(e ast.Expr) string {
+	if sum, ok := e.(*ast.BinaryExpr); ok && sum.Op == token.ADD && literal(sum.X) != "" && literal(sum.Y) != "" {
+		return literal(sum.X) + literal(sum.Y)
+	}
+	return unquote(e)
 }
 
 // isText says whether an expression begins with, or is, a literal text.
@@ -88,7 +103,7 @@ func formatted(format string, arguments []ast.Expr) string {
 }
 
 // ofMember are the names that variables of the type Member have.
-var ofMember = []string{"m", "other", "member", "s", "step"}
+var ofMember = []string{"m", "other", "member", "step"}
 
 // nameOf says in words what an expression stands for.
 func nameOf(e ast.Expr) string {
@@ -101,8 +116,10 @@ func nameOf(e ast.Expr) string {
 	case *ast.SelectorExpr:
 		of := nameOf(e.X)
 		switch {
-		case e.Sel.Name == "Name" && slices.Contains(ofMember, of):
+		case e.Sel.Name == "Name" && slices.Contains(ofMember, namedBy(e.X)):
 			return "member"
+		case e.Sel.Name == "Name" && len(namedBy(e.X)) == 1:
+			return "name"
 		case slices.Contains([]string{"Name", "String", "Error"}, e.Sel.Name):
 			return of
 		}
@@ -134,6 +151,17 @@ func nameOf(e ast.Expr) string {
 	}
 }
 
+// namedBy is the name of a variable.
+func namedBy(e ast.Expr) string {
+	if variable, ok := e.(*ast.Ident); ok {
+		return variable.Name
+	}
+	return ""
+}
+
+// short are names of one letter.
+var short = map[string]string{"n": "number", "v": "version", "l": "lineage"}
+
 // spaced writes a name in Go as words.
 func spaced(name string) string {
 	var b strings.Builder
@@ -143,17 +171,25 @@ func spaced(name string) string {
 		}
 		b.WriteRune(unicode.ToLower(r))
 	}
-	if b.Len() == 0 {
-		return "value"
+	words := strings.TrimPrefix(b.String(), "err ")
+	if len(words) < 2 {
+		return cmp.Or(short[words], "value")
 	}
-	return b.String()
+	return words
 }
 
 // placeholder is a name in angle brackets, which may have spaces.
 var placeholder = regexp.MustCompile(`"?<[^<>]*>"?`)
 
+// glued matches a placeholder next to a word or to another placeholder: a part that begins or ends with a space of its own.
+var glued = regexp.MustCompile(`(>)([\pL<])|([\pL])(<)`)
+
+// commandLine matches a call of a program in a message.
+var commandLine = regexp.MustCompile(`kubectl [a-z-]+( (pod|pods|pvc|nodes?|etcdcluster))?( (<[^<> ]+>|-c \w+|--?\w+( json)?|'\[.*\]'|[\w./-]+=[\w:-]+))*|etcdctl member remove|agent backup restore( --without \S+[^),;.])*`)
+
 // messageCell is a message in a cell of a table. Its placeholders and code are in code quotes.
 func messageCell(text string) string {
 	text = placeholder.ReplaceAllStringFunc(join(text), func(p string) string { return strings.ReplaceAll(p, " ", "-") })
-	return cell(prose(strings.ReplaceAll(text, "`", "'")))
+	text = glued.ReplaceAllString(glued.ReplaceAllString(text, "$1$3 $2$4"), "$1$3 $2$4")
+	return cell(prose(commandLine.ReplaceAllString(strings.ReplaceAll(text, "`", "'"), "`$0`")))
 }

@@ -7,6 +7,7 @@ import (
 	"go/token"
 	"go/types"
 	"io/fs"
+	"os"
 	"path/filepath"
 	"slices"
 	"strconv"
@@ -17,11 +18,10 @@ import (
 // root is the directory of the repository.
 const root = "../.."
 
-// source is a package of the repository as it is written. Types that it imports are not resolved: what is looked for here is its own.
+// source is a package of the repository. Types of other modules are not resolved: what is looked for is in the repository.
 type source struct {
 	// dir is relative to the repository.
 	dir   string
-	name  string
 	fset  *token.FileSet
 	files []*ast.File
 	info  *types.Info
@@ -30,32 +30,27 @@ type source struct {
 // sources reads the packages in and below the directories, without their tests.
 func sources(t *testing.T, dirs ...string) (all []*source) {
 	t.Helper()
-	found := map[string]*source{}
+	imports := &own{found: map[string]*source{}, checked: map[string]*types.Package{}}
 	for _, dir := range dirs {
 		err := filepath.WalkDir(filepath.Join(root, dir), func(path string, entry fs.DirEntry, err error) error {
-			if err != nil || entry.IsDir() || !strings.HasSuffix(path, ".go") || strings.HasSuffix(path, "_test.go") {
+			if err != nil || !entry.IsDir() {
 				return err
 			}
-			in, err := filepath.Rel(root, filepath.Dir(path))
-			if err != nil {
+			in, err := filepath.Rel(root, path)
+			if err != nil || entry.Name() == "testdata" {
 				return err
 			}
-			if found[in] == nil {
-				found[in] = &source{dir: in, fset: token.NewFileSet()}
-				all = append(all, found[in])
+			if _, err := imports.Import(module + filepath.ToSlash(in)); err != nil {
+				return err
 			}
-			file, err := parser.ParseFile(found[in].fset, path, nil, parser.ParseComments|parser.SkipObjectResolution)
-			if err == nil && !otherSystem(file) {
-				found[in].files, found[in].name = append(found[in].files, file), file.Name.Name
+			if s := imports.found[in]; len(s.files) > 0 {
+				all = append(all, s)
 			}
-			return err
+			return nil
 		})
 		if err != nil {
 			t.Fatal(err)
 		}
-	}
-	for _, s := range all {
-		s.resolve()
 	}
 	return all
 }
@@ -67,27 +62,72 @@ func otherSystem(file *ast.File) bool {
 	})
 }
 
-// nothing imports no package.
-type nothing struct{}
+// module is the path of the repository's module.
+const module = "github.com/etcd-druid/druid/"
 
-func (nothing) Import(string) (*types.Package, error) { return nil, errors.New("not resolved") }
-
-// resolve finds what each name of the package stands for, as far as that needs no other package.
-func (s *source) resolve() {
-	s.info = &types.Info{Uses: map[*ast.Ident]types.Object{}, Defs: map[*ast.Ident]types.Object{}, Selections: map[*ast.SelectorExpr]*types.Selection{}}
-	config := types.Config{Importer: nothing{}, Error: func(error) {}, IgnoreFuncBodies: false, FakeImportC: true}
-	_, _ = config.Check(s.dir, s.fset, s.files, s.info) // what is imported is missing, which is expected
+// own imports the packages of the repository. All others stay unknown: no name of theirs is looked for here.
+type own struct {
+	found map[string]*source
+	// checked are nil while they are being resolved.
+	checked map[string]*types.Package
 }
 
-// api are the constants of the API, by name.
-type constant struct {
+func (o *own) Import(path string) (*types.Package, error) {
+	dir, ok := strings.CutPrefix(path, module)
+	if !ok {
+		return nil, errors.New("not resolved")
+	}
+	if checked, ok := o.checked[dir]; ok {
+		return checked, nil
+	}
+	s := o.found[dir]
+	if s == nil {
+		var err error
+		if s, err = parseDir(dir); err != nil {
+			return nil, err
+		}
+		o.found[dir] = s
+	}
+	o.checked[dir] = nil
+	s.info = &types.Info{
+		Uses: map[*ast.Ident]types.Object{}, Defs: map[*ast.Ident]types.Object{}, Types: map[ast.Expr]types.TypeAndValue{},
+	}
+	config := types.Config{Importer: o, Error: func(error) {}}
+	o.checked[dir], _ = config.Check(path, s.fset, s.files, s.info) // what is imported from elsewhere is missing, which is expected
+	return o.checked[dir], nil
+}
+
+// parseDir reads one package.
+func parseDir(dir string) (*source, error) {
+	s := &source{dir: dir, fset: token.NewFileSet()}
+	entries, err := os.ReadDir(filepath.Join(root, dir))
+	if err != nil {
+		return nil, err
+	}
+	for _, entry := range entries {
+		if entry.IsDir() || !strings.HasSuffix(entry.Name(), ".go") || strings.HasSuffix(entry.Name(), "_test.go") {
+			continue
+		}
+		file, err := parser.ParseFile(s.fset, filepath.Join(root, dir, entry.Name()), nil, parser.ParseComments|parser.SkipObjectResolution)
+		if err != nil {
+			return nil, err
+		}
+		if !otherSystem(file) {
+			s.files = append(s.files, file)
+		}
+	}
+	return s, nil
+}
+
+// apiConstant is a constant of the API.
+type apiConstant struct {
 	name, value, doc string
 	// group is the comment of the block.
 	group string
 }
 
 // constants reads the constants of the API whose names begin with prefix.
-func constants(t *testing.T, prefix string) (all []constant) {
+func constants(t *testing.T, prefix string) (all []apiConstant) {
 	t.Helper()
 	for _, s := range sources(t, "api") {
 		for _, file := range s.files {
@@ -99,7 +139,7 @@ func constants(t *testing.T, prefix string) (all []constant) {
 				for _, spec := range block.Specs {
 					value := spec.(*ast.ValueSpec)
 					if name := value.Names[0].Name; strings.HasPrefix(name, prefix) && len(value.Values) == 1 {
-						all = append(all, constant{name, unquote(value.Values[0]), join(value.Doc.Text()), join(block.Doc.Text())})
+						all = append(all, apiConstant{name, unquote(value.Values[0]), join(value.Doc.Text()), join(block.Doc.Text())})
 					}
 				}
 			}

@@ -86,7 +86,7 @@ func explain(volume string, err error) error {
 		case syscall.EROFS:
 			hint = "it is read-only: Linux can remount a file system with errors as read-only; check the kernel log of the node"
 		case syscall.EACCES, syscall.EPERM:
-			hint = fmt.Sprintf("it is not writable by UID %d, GID %d: grant write access with the fsGroup of the Pod or in the storage class",
+			hint = fmt.Sprintf("it is not writable by UID %d, GID %d: grant write access with the fsGroup of the Pod or in the StorageClass",
 				os.Getuid(), os.Getgid())
 		case syscall.ENOSPC, syscall.EDQUOT:
 			hint = "it is full: increase spec.storage.size"

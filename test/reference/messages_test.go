@@ -1,0 +1,145 @@
+package reference
+
+import (
+	"cmp"
+	"fmt"
+	"go/ast"
+	"go/constant"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/etcd-druid/druid/test/golden"
+)
+
+// elsewhere are functions whose texts are in no message, and why.
+var elsewhere = map[string]string{
+	"reportedNothing": "the key of a fact",
+}
+
+// unread are packages of the agent whose texts are not in the status of an object.
+var unread = map[string]string{
+	"agent/cli":              "the page of the commands",
+	"agent/cli/backup":       "the page of the commands",
+	"agent/launch":           "the log of the etcd container",
+	"agent/launch/supervise": "the log of the etcd container",
+}
+
+const messagesPreface = `# Messages
+
+<!-- Written by go test ./test/reference -update: do not edit. -->
+
+The messages of conditions, members and EtcdSnapshots, and the parts that they are made of. A name in angle brackets stands for a value or
+for another part. A message begins with a capital letter and ends with a full stop.
+
+## Messages of an EtcdCluster
+
+The reasons are those whose conditions show the message. A name of a condition stands for all its reasons.
+
+`
+
+const snapshotPreface = `
+## Messages of an EtcdSnapshot
+
+`
+
+const agentPreface = `
+## Messages of the agents
+
+An agent writes what it waits for to the member Lease, with the rule that decided. druid shows it as the message of the member, and
+with the reason ` + "`MemberCannotStart`" + ` if it lasts. Errors of backups are the message of ` + "`BackupReady`, `BackupVerified`" + ` or the
+EtcdSnapshot. All others are in the log of the agent.
+`
+
+const versionsPreface = `
+## Releases of etcd
+
+druid shows what it knows about releases with the reasons ` + "`UpgradeBlocked` and `Reconciled`" + `.
+`
+
+// TestMessages writes the page of the messages. Every text in the code of druid must reach a message.
+func TestMessages(t *testing.T) {
+	values := map[string]string{}
+	for _, c := range slices.Concat(constants(t, "Reason"), constants(t, "Condition")) {
+		values[c.name] = c.value
+	}
+	f := newFlow(sources(t, "druid"), values)
+	f.roots()
+	clusters, snapshots := map[string][]string{}, [][]string{}
+	for e, found := range f.texts {
+		reasons := f.reasonsOf(e)
+		switch {
+		case slices.Contains(reasons, ofSnapshots):
+			snapshots = append(snapshots, []string{messageCell(found.words)})
+		case len(reasons) > 0:
+			clusters[messageCell(found.words)] = append(clusters[messageCell(found.words)], reasons...)
+		case found.isError || found.in == "" || elsewhere[found.in] != "":
+		default:
+			t.Errorf("%s: %q reaches no message: if it is shown, teach flow_test.go how; if not, add %s to elsewhere", found.at, found.words, found.in)
+		}
+	}
+	if len(clusters) == 0 || len(snapshots) == 0 {
+		t.Fatalf("found %d messages of EtcdClusters and %d of EtcdSnapshots", len(clusters), len(snapshots))
+	}
+	var rows [][]string
+	for words, reasons := range clusters {
+		slices.Sort(reasons)
+		rows = append(rows, []string{"`" + strings.Join(slices.Compact(reasons), "`, `") + "`", words})
+	}
+	var page strings.Builder
+	page.WriteString(messagesPreface + golden.Table([]string{"Reason", "Message"}, ordered(rows)))
+	page.WriteString(snapshotPreface + golden.Table([]string{"Message"}, ordered(snapshots)))
+	page.WriteString(agentPreface)
+	byPackage(t, &page, values, "agent", "membership")
+	page.WriteString(versionsPreface)
+	byPackage(t, &page, values, "internal/versions")
+	golden.File(t, pages+"messages.md", page.String())
+}
+
+// byPackage renders the texts of each package: the reasons of its rules, and details and errors.
+func byPackage(t *testing.T, page *strings.Builder, values map[string]string, dirs ...string) {
+	t.Helper()
+	for _, s := range sources(t, dirs...) {
+		if unread[s.dir] != "" {
+			continue
+		}
+		var rules, details [][]string
+		for _, file := range s.files {
+			ast.Inspect(file, func(n ast.Node) bool {
+				if literal, ok := n.(*ast.CompositeLit); ok {
+					fields := s.fields(literal)
+					if name := cmp.Or(fields["name"], fields["rule"]); name != nil && fields["why"] != nil && isText(fields["why"]) {
+						rules = append(rules, []string{code(ruleName(s, name)), messageCell(message(fields["why"]))})
+					}
+				}
+				return true
+			})
+		}
+		for _, found := range newFlow([]*source{s}, values).texts {
+			details = append(details, []string{messageCell(found.words)})
+		}
+		if len(rules)+len(details) > 0 {
+			fmt.Fprintf(page, "\n### Package `%s`\n", s.dir)
+		}
+		if len(rules) > 0 {
+			page.WriteString("\n" + golden.Table([]string{"Rule", "Message"}, ordered(rules)))
+		}
+		if len(details) > 0 {
+			page.WriteString("\n" + golden.Table([]string{"Detail or error"}, ordered(details)))
+		}
+	}
+}
+
+// ruleName is the name of a row of a table: a literal, or a constant.
+func ruleName(s *source, e ast.Expr) string {
+	if value := s.info.Types[e].Value; value != nil && value.Kind() == constant.String {
+		return constant.StringVal(value)
+	}
+	return unquote(e)
+}
+
+// ordered sorts rows, and drops those that occur again.
+func ordered(rows [][]string) [][]string {
+	slices.SortFunc(rows, slices.Compare)
+	return slices.CompactFunc(rows, slices.Equal)
+}
