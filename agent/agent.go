@@ -156,7 +156,7 @@ func (a *Agent) Run(ctx context.Context) error {
 	var group errgroup.Group
 	for name, run := range map[string]func(context.Context) error{
 		"launch":        a.launch.Run,
-		"settle":        a.resolvePending,
+		"pending":       a.resolvePending,
 		"barriers":      a.watchBarriers,
 		loopObserver:    a.observer.Run,
 		loopRenewer:     a.renewer.Run,

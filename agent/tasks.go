@@ -105,8 +105,8 @@ func (a *Agent) resolvePending(ctx context.Context) error {
 	}
 }
 
-// follow runs Settle while launch is connected and runs etcd as pid. It reports whether the start of that etcd is
-// complete. Settle writes to the volume, whose lock launch holds. After launch has ended, the lock can belong to a
+// follow runs FinishStart while launch is connected and runs etcd as pid. It reports whether the start of that etcd is
+// complete. FinishStart writes to the volume, whose lock launch holds. After launch has ended, the lock can belong to a
 // later Pod.
 func (a *Agent) follow(ctx context.Context, pid int) (done bool, err error) {
 	running, end := context.WithCancel(ctx)

@@ -73,7 +73,7 @@ func (s *stage) withAgents(image string, names []string) (found []string) {
 	return found
 }
 
-// attended is a settled cluster of three, whose agents run.
+// attended is a stable cluster of three, whose agents run.
 func attended(t *testing.T) (*clocked, []string) {
 	t.Helper()
 	c, names := renewed(t)
@@ -106,21 +106,21 @@ func TestAgentsAreReplacedInPodsThatRunOnTheLeadersLast(t *testing.T) {
 			t.Errorf("condition is %+v", p)
 		}
 		c.renew(names, slices.Index(names, name))
-		c.after(2 * settled)
+		c.after(2 * stable)
 		c.have("while the former agent runs and renews", youngerImage, names, done...)
 		c.agentStatus(name, "first/crashed", "")
 		c.renew(names, slices.Index(names, name))
-		c.after(2 * settled)
+		c.after(2 * stable)
 		c.renew(names, slices.Index(names, name))
-		c.after(2 * settled)
+		c.after(2 * stable)
 		c.have("while the former agent, which crashed, runs again", youngerImage, names, done...)
 		c.agentStatus(name, "second", "")
-		c.after(2 * settled)
+		c.after(2 * stable)
 		c.have("while the new one has not renewed", youngerImage, names, done...)
 		c.renew(names, slices.Index(names, name))
 		c.pass()
 		c.have("the moment that it did", youngerImage, names, done...)
-		c.after(settled)
+		c.after(stable)
 	}
 	c.have("in the end", youngerImage, names, names...)
 	if p := c.progressing(); p.Reason != v1alpha1.ReasonReconciled {
@@ -136,7 +136,7 @@ func TestAgentsAreReplacedInPodsThatRunOnTheLeadersLast(t *testing.T) {
 		for i := range names {
 			c.renew(names, i)
 		}
-		successor.after(settled)
+		successor.after(stable)
 	}
 	if got := c.resourceVersion(); got != writes {
 		t.Errorf("a druid that took over wrote the EtcdCluster: %+v", c.progressing())
@@ -169,7 +169,7 @@ func badAgentImage(t *testing.T, state, reason string) {
 	for range 7 {
 		c.renew(names, 0)
 		c.renew(names, 2)
-		c.after(settled)
+		c.after(stable)
 	}
 	c.have("in the end", "registry.invalid/druid", names, removalCandidate)
 	p := c.progressing()
@@ -181,20 +181,20 @@ func badAgentImage(t *testing.T, state, reason string) {
 	}
 	// A druid that takes over knows it too.
 	successor := c.stage.clocked(func(r *Reconciler) { r.manifests.AgentImage = "registry.invalid/druid" })
-	successor.after(settled)
+	successor.after(stable)
 	c.have("by another druid", "registry.invalid/druid", names, removalCandidate)
 
 	c.manifests.AgentImage = agentImage
 	c.pass()
 	c.have("when it is corrected", agentImage, names, names...)
-	c.after(settled)
+	c.after(stable)
 	if p := c.progressing(); state == completed && p.Reason != v1alpha1.ReasonUpdatingAgents {
 		t.Errorf("the corrected image is given no time: %+v", p)
 	}
 	c.agentStatus(removalCandidate, "second", "")
 	c.pass()
 	c.renew(names, 1)
-	c.after(settled)
+	c.after(stable)
 	c.have("at last", agentImage, names, names...)
 	if p := c.progressing(); p.Reason != v1alpha1.ReasonReconciled {
 		t.Errorf("in the end it is %+v", p)
@@ -206,7 +206,7 @@ func TestAgentsThatAreNotKnownToBeOutdatedAreLeftAlone(t *testing.T) {
 	// A Pod whose images a webhook sends to a mirror, and one of a druid that did not write the annotation.
 	c.patchPod(names[1], `{"spec":{"initContainers":[{"name":"install","image":"mirror/druid:test"},{"name":"agent","image":"mirror/druid:test"}]}}`)
 	c.patchPod(names[2], `{"metadata":{"annotations":{"`+manifests.AnnotationAgentImage+`":null}}}`)
-	c.after(settled)
+	c.after(stable)
 	c.have("before", agentImage, names, names[0], names[2])
 	if p := c.progressing(); p.Reason != v1alpha1.ReasonReconciled {
 		t.Errorf("condition is %+v", p)

@@ -176,7 +176,7 @@ var crashScenarios = map[string]scenario{
 			s.snapshot("passing", v1alpha1.SnapshotFull, new(int32(0)))
 		},
 		reached: func(s *stage, _ []string) error {
-			_, err := s.settled("kept", v1alpha1.SnapshotSucceeded)
+			_, err := s.stable("kept", v1alpha1.SnapshotSucceeded)
 			return errors.Join(err, s.gone("passing", &v1alpha1.EtcdSnapshot{}), s.ordered(full, ""))
 		},
 	},

@@ -35,7 +35,7 @@ func TestVolumesGrowInPlaceAndNoQuotaIsAboveThem(t *testing.T) {
 	if notified := strings.Join(c.notified(), "\n"); strings.Count(notified, v1alpha1.EventPVCExpanded) != len(names) {
 		t.Errorf("events are\n%s", notified)
 	}
-	c.after(settled)
+	c.after(stable)
 	c.isGoing("before any volume had grown", names)
 	if p := c.progressing(); p.Reason != v1alpha1.ReasonRollingUpdate || !strings.Contains(p.Message, "the volume of member "+names[0]+" grows") {
 		t.Errorf("condition is %+v", p)
@@ -52,25 +52,25 @@ func TestVolumesGrowInPlaceAndNoQuotaIsAboveThem(t *testing.T) {
 		t.Errorf("on 4 GiB the quota is %s", got)
 	}
 	c.resized(names[1], "8Gi")
-	c.after(settled)
+	c.after(stable)
 	c.isGoing("when its volume had grown", names, names[1])
 	c.returns(names, names[1])
 	if got := c.quota(names[1]); got != gib(6) {
 		t.Errorf("on 8 GiB the quota is %s", got)
 	}
-	c.after(settled)
+	c.after(stable)
 	c.isGoing("while the other volumes grow", names)
 
 	for _, name := range []string{names[2], names[0]} {
 		c.resized(name, "8Gi")
-		c.after(settled)
+		c.after(stable)
 		c.isGoing("when its volume had grown", names, name)
 		c.returns(names, name)
 		if got := c.quota(name); got != gib(6) {
 			t.Errorf("on 8 GiB the quota of %s is %s", name, got)
 		}
 	}
-	c.after(settled)
+	c.after(stable)
 	c.isGoing("in the end", names)
 	if p := c.progressing(); p.Reason != v1alpha1.ReasonReconciled {
 		t.Errorf("in the end it is %+v", p)
@@ -107,14 +107,14 @@ func TestDriverThatGrowsAtAMountGetsOnePodAfterAnother(t *testing.T) {
 	}
 	c.returns(names, names[2])
 	c.resized(names[2], "8Gi")
-	c.after(settled)
+	c.after(stable)
 	c.isGoing("last", names, names[0])
 	c.returns(names, names[0])
 	c.resized(names[0], "8Gi")
 	c.after(2 * mountTimeout)
 	c.isGoing("for a second time", names)
 	c.resized(names[1], "8Gi")
-	c.after(settled)
+	c.after(stable)
 	c.isGoing("in the end", names)
 	if p := c.progressing(); p.Reason != v1alpha1.ReasonReconciled || c.notExpanded() != "" {
 		t.Errorf("in the end it is %+v, and %q", p, c.notExpanded())
@@ -157,7 +157,7 @@ func TestVolumesThatCannotGrowAreReportedAndHoldNothingUp(t *testing.T) {
 				t.Errorf("condition says %q, want %q", notified, test.words)
 			}
 			c.patchCluster(`{"spec":{"resources":{"requests":{"cpu":"123m"}}}}`)
-			c.after(settled)
+			c.after(stable)
 			c.isGoing("for another edit", names, names[1])
 			c.returns(names, names[1])
 			if got := c.quota(names[1]); got != gib(2) {

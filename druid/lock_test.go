@@ -76,7 +76,7 @@ func TestFiveEditsInTheMiddleOfAnUpdateEndInTheLast(t *testing.T) {
 			c.isGoing("in turn", names, name)
 			c.returns(names, name)
 			w.look()
-			c.after(settled)
+			c.after(stable)
 			w.look()
 		}
 	}

@@ -256,7 +256,7 @@ func (r *Reconciler) observeStuck(o *observation, m *policy.Member) {
 	wellKept := learner && m.Liveness == leases.Live // its etcd is healthy, and waits for its vote
 	m.Stuck = r.still(o, *m, "down", progress, !up && !wellKept, maxWait)
 	marked := m.Readable && m.Reports.PodUID == m.PodUID // so it is this Pod's agent that renews
-	m.Settled = r.still(o, *m, "settling", m.PodUID, up && !learner && marked && m.Liveness == leases.Live, finishTimeout)
+	m.Stable = r.still(o, *m, "stable", m.PodUID, up && !learner && marked && m.Liveness == leases.Live, finishTimeout)
 	if m.Reports.Repairing != (leases.Repairing{}) {
 		m.Steady = r.still(o, *m, "up", m.PodUID, up && !learner, maxWait)
 	}

@@ -174,7 +174,7 @@ func agentStopped(pod *corev1.Pod) bool {
 
 // observeArrival follows an agent that was replaced until it has worked for some seconds. That it works shows in a renewal of its
 // member's Lease that was not there when its container was first seen: who was before it cannot have made that. A druid that just
-// started knows of no renewal, and takes it for one that settles.
+// started knows of no renewal, and takes it for one that is not confirmed yet.
 func (r *Reconciler) observeArrival(o *observation, m *policy.Member, pod *corev1.Pod) {
 	replaced, run := manifests.AgentReplaced(pod)
 	if !replaced {
@@ -190,13 +190,13 @@ func (r *Reconciler) observeArrival(o *observation, m *policy.Member, pod *corev
 		lease     = o.leases[m.Name]
 		which     = m.PodUID + " " + m.AgentImage + " " + pod.Annotations[manifests.AnnotationAgentBefore]
 		lastKnown = r.memory.renewedSince(fact{o.cluster.UID, m.Name + " agent heard"}, which+container, runs, renewalOf(lease))
-		settled   = r.still(o, *m, "agent settles", which+container, lastKnown && runs && m.Liveness == leases.Live, enough)
+		stable    = r.still(o, *m, "agent renews", which+container, lastKnown && runs && m.Liveness == leases.Live, enough)
 		silent    = !lastKnown && m.Liveness != leases.Unknown
 		overdue   = r.still(o, *m, "agent comes", which, silent, lingerTimeout)
-		arriving  = policy.ArrivalSettles
+		arriving  = policy.ArrivalUnconfirmed
 	)
 	switch {
-	case settled:
+	case stable:
 		arriving = policy.ArrivalOver
 	case overdue, silent && blocked(pod):
 		arriving = policy.ArrivalLate

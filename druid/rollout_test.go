@@ -18,8 +18,8 @@ import (
 	"github.com/etcd-druid/druid/manifests"
 )
 
-// settled is when a member that is ready lets another one go.
-const settled = finishTimeout + time.Second
+// stable is when a member that is ready lets another one go.
+const stable = finishTimeout + time.Second
 
 // renewed is a cluster of three that formed, whose first member leads, and a druid that has reachable all.
 func renewed(t *testing.T) (*clocked, []string) {
@@ -29,7 +29,7 @@ func renewed(t *testing.T) (*clocked, []string) {
 		c.renew(names, i)
 	}
 	c.pass()
-	c.after(settled)
+	c.after(stable)
 	return c, names
 }
 
@@ -118,7 +118,7 @@ func TestEditedSpecReplacesOnePodAfterAnotherTheLeadersLast(t *testing.T) {
 		if want := fmt.Sprintf("%d of 3 members updated", i+1); i < 2 && !strings.HasPrefix(c.progressing().Message, want) {
 			t.Errorf("condition is %+v, want %q", c.progressing(), want)
 		}
-		c.after(settled)
+		c.after(stable)
 	}
 	if p := c.progressing(); p.Reason != v1alpha1.ReasonReconciled {
 		t.Errorf("in the end it is %s: %s", p.Reason, p.Message)
@@ -142,7 +142,7 @@ func TestImageThatDoesNotExistTakesDownOneMemberAndIsCorrected(t *testing.T) {
 	c.replace(removalCandidate)
 	c.pulls(removalCandidate)
 	c.pass()
-	c.after(settled)
+	c.after(stable)
 	p := c.progressing()
 	if p.Reason != v1alpha1.ReasonRollingUpdateBlocked || p.Status != metav1.ConditionFalse || !strings.Contains(p.Message, removalCandidate) ||
 		!strings.Contains(p.Message, "registry.invalid/etcd") {
@@ -164,7 +164,7 @@ func TestImageThatDoesNotExistTakesDownOneMemberAndIsCorrected(t *testing.T) {
 	c.kubelet(removalCandidate, true)
 	c.renew(names, 1)
 	c.pass()
-	c.after(settled)
+	c.after(stable)
 	if got := c.going(names); len(got) != 0 {
 		t.Errorf("%v were deleted, although they run what the spec asks for again", got)
 	}
@@ -187,7 +187,7 @@ func TestPodsThatAreNotOutdatedAreLeftAlone(t *testing.T) {
 	patch(names[1], `{"metadata":{"annotations":{"a.webhook/was":"here"},"labels":{"a.webhook/was":"here"}}}`)
 	// What the agents take up while they run.
 	c.patchCluster(`{"spec":{"defragmentation":{"disabled":true}}}`)
-	c.after(settled)
+	c.after(stable)
 	if got := c.going(names); len(got) != 0 || fmt.Sprint(c.uids(names, &corev1.Pod{})) != fmt.Sprint(before) {
 		t.Fatalf("%v were deleted, Pods are %v, were %v", got, c.uids(names, &corev1.Pod{}), before)
 	}

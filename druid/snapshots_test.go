@@ -126,14 +126,14 @@ func TestAnEtcdSnapshotWithoutBackupsFails(t *testing.T) {
 	last := s.snapshot("last", v1alpha1.SnapshotFull, nil)
 	s.orders(full, last)
 	for _, name := range []string{"early", "later"} {
-		if _, err := s.settled(name, v1alpha1.SnapshotFailed); err != nil {
+		if _, err := s.stable(name, v1alpha1.SnapshotFailed); err != nil {
 			t.Errorf("an outcome was taken back: %v", err)
 		}
 	}
 }
 
-// A pass that goes by an old cache must not order once more what was settled since.
-func TestWhatIsSettledIsNotOrderedOnceMore(t *testing.T) {
+// A pass that goes by an old cache must not order once more what was stable since.
+func TestWhatIsCompleteIsNotOrderedAgain(t *testing.T) {
 	s := backedUp(t)
 	uid := s.snapshot("a", v1alpha1.SnapshotFull, nil)
 	s.orders(full, uid)
@@ -213,8 +213,8 @@ func (s *stage) asks(snapshot *v1alpha1.EtcdSnapshot) string {
 	return string(snapshot.UID)
 }
 
-// settled is the status of the EtcdSnapshot, with what is missing until it is in a phase.
-func (s *stage) settled(name string, phase v1alpha1.SnapshotPhase) (v1alpha1.EtcdSnapshotStatus, error) {
+// stable is the status of the EtcdSnapshot, with what is missing until it is in a phase.
+func (s *stage) stable(name string, phase v1alpha1.SnapshotPhase) (v1alpha1.EtcdSnapshotStatus, error) {
 	var snapshot v1alpha1.EtcdSnapshot
 	if err := s.fetch(name, &snapshot); err != nil {
 		return snapshot.Status, err
@@ -228,7 +228,7 @@ func (s *stage) settled(name string, phase v1alpha1.SnapshotPhase) (v1alpha1.Etc
 func (s *stage) becomes(name string, phase v1alpha1.SnapshotPhase) (status v1alpha1.EtcdSnapshotStatus) {
 	s.Helper()
 	s.eventually("become "+string(phase), func() (err error) {
-		status, err = s.settled(name, phase)
+		status, err = s.stable(name, phase)
 		return err
 	})
 	return status

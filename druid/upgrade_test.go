@@ -70,7 +70,7 @@ func TestVersionChangesAfterAVerifiedBackupAndOnlyWhileTheMembersAreEqual(t *tes
 	c.saves(delta, time.Hour)
 	c.patchCluster(`{"spec":{"version":"3.7.4"}}`)
 	c.pass()
-	c.after(settled)
+	c.after(stable)
 	var list v1alpha1.EtcdSnapshotList
 	if err := c.List(t.Context(), &list); err != nil {
 		t.Fatal(err)
@@ -115,7 +115,7 @@ func TestVersionChangesAfterAVerifiedBackupAndOnlyWhileTheMembersAreEqual(t *tes
 
 	for i, name := range []string{names[1], names[2], names[0]} {
 		c.pass()
-		c.after(settled)
+		c.after(stable)
 		if got := c.going(names); len(got) != 0 {
 			t.Fatalf("%v were deleted before the members were compared", got)
 		}
@@ -134,14 +134,14 @@ func TestVersionChangesAfterAVerifiedBackupAndOnlyWhileTheMembersAreEqual(t *tes
 		c.runsVersion(names, slices.Index(names, name), "3.7.4")
 	}
 	c.pass()
-	c.after(settled)
+	c.after(stable)
 	c.progresses(v1alpha1.ReasonUpgrading, "3 of 3 members run etcd 3.7.4", "the members are compared")
 	c.compares(leases.UpgradeDiffer, "at revision 9")
 	c.pass()
 	c.progresses(v1alpha1.ReasonUpgradeBlocked, "at revision 9", "until you change the spec")
 	c.patchCluster(`{"spec":{"priorityClassName":"system-cluster-critical"}}`)
 	c.pass()
-	c.after(settled)
+	c.after(stable)
 	if got := c.going(names); len(got) != 0 {
 		t.Fatalf("%v were deleted although the members may differ", got)
 	}
@@ -183,16 +183,16 @@ func TestALostPodComesBackAsItWasUntilTheFirstOfAnotherMinorMayGo(t *testing.T) 
 	// One in which no etcd runs is made again once, for it is of another image, and not again.
 	c.pulls(names[1])
 	c.pass()
-	c.after(settled)
+	c.after(stable)
 	c.isGoing("when no etcd ran in it", names, names[1])
 	comes(names[1], "3.6.16")
 	c.pulls(names[1])
 	c.pass()
-	c.after(settled)
+	c.after(stable)
 	c.isGoing("when it would come back as it is", names)
 	ready(1, "3.6.16")
 	c.pass()
-	c.after(settled)
+	c.after(stable)
 	c.compares(leases.UpgradeAgree, "")
 	c.pass()
 	c.isGoing("when the members were equal", names, names[1])
@@ -216,17 +216,17 @@ func TestAnEditThatTheVersionWaitsForGoesBeforeIt(t *testing.T) {
 	}
 	c.patchCluster(`{"spec":{"version":"3.7.4","etcd":{"snapshotCount":10000}}}`)
 	c.pass()
-	c.after(settled)
+	c.after(stable)
 	c.compares(leases.UpgradeUnknown, "member demo-a does not answer")
 	c.pass()
-	c.after(settled)
+	c.after(stable)
 	if got := c.going(names); len(got) != 0 {
 		t.Fatalf("%v were deleted while it is not known what the version waits for", got)
 	}
 	const hindrance = "spec.etcd.snapshotCount is too large"
 	for _, name := range []string{names[1], names[2], names[0]} {
 		c.pass()
-		c.after(settled)
+		c.after(stable)
 		c.compares(leases.UpgradeAwaitsEdit, hindrance)
 		c.pass()
 		if got := c.going(names); len(got) != 1 || got[0] != name {
@@ -244,10 +244,10 @@ func TestAnEditThatTheVersionWaitsForGoesBeforeIt(t *testing.T) {
 	}
 	// Then there is nothing left to replace for it, and the version waits on.
 	c.pass()
-	c.after(settled)
+	c.after(stable)
 	c.compares(leases.UpgradeAwaitsEdit, hindrance)
 	c.pass()
-	c.after(settled)
+	c.after(stable)
 	if got := c.going(names); len(got) != 0 {
 		t.Fatalf("%v were deleted although the members were not compared", got)
 	}
@@ -294,17 +294,17 @@ func TestASmallerSnapshotCountReachesThePodsBeforeTheVersion(t *testing.T) {
 	c.patchCluster(`{"spec":{"version":"3.6.16"}}`)
 	for _, i := range []int{1, 2, 0} {
 		c.pass()
-		c.after(settled)
+		c.after(stable)
 		c.isGoing("for an image of the version that all run", names, names[i])
 		c.replace(names[i])
 		c.kubelet(names[i], true)
 		c.runsVersion(names, i, "3.6.16")
 	}
 	c.pass()
-	c.after(settled)
+	c.after(stable)
 	c.patchCluster(`{"spec":{"version":"3.7.4"}}`)
 	c.pass()
-	c.after(settled)
+	c.after(stable)
 	c.compares(leases.UpgradeAwaitsEdit, why)
 	c.pass()
 	c.progresses(v1alpha1.ReasonUpgradeBlocked, why)
@@ -330,7 +330,7 @@ func TestASmallerSnapshotCountReachesThePodsBeforeTheVersion(t *testing.T) {
 		c.kubelet(names[i], true)
 		c.runsVersion(names, i, version)
 		c.pass()
-		c.after(settled)
+		c.after(stable)
 	}
 	comes(2, "3.6.16")
 	for _, i := range []int{1, 0} {

@@ -42,8 +42,8 @@ type DefragFacts struct {
 	Authoritative rules.Answer `fact:"firm record"`
 	// Leads: the agent's own member leads, in the raft term in which the list was read.
 	Leads rules.Answer `fact:"we lead"`
-	// Settled: no member is joining, being replaced, being removed, or superfluous.
-	Settled rules.Answer `fact:"settled"`
+	// Stable: no member is joining, being replaced, being removed, or superfluous.
+	Stable rules.Answer `fact:"stable"`
 	// Healthy: every voter knows a leader, reports no alarm, and answered a linearizable read just now. A member that
 	// is being defragmented or has not caught up does not answer.
 	Healthy rules.Answer `fact:"all healthy"`
@@ -85,7 +85,7 @@ var defrags = rules.New(DefragWait, []rules.Row[DefragFacts, DefragVerdict]{
 		Why: "the members are certain only with a cluster record that was read just now, has the phase Formed and lists the deciding member"},
 	{Name: "leadership-moved", When: DefragFacts{Leads: notYes}, Verdict: DefragWait,
 		Why: "another agent might lead now and defragment another member"},
-	{Name: "not-settled", When: DefragFacts{Settled: notYes}, Verdict: DefragWait,
+	{Name: "not-stable", When: DefragFacts{Stable: notYes}, Verdict: DefragWait,
 		Why: "a member is joining, being replaced, leaving, or superfluous"},
 	{Name: "not-healthy", When: DefragFacts{Healthy: notYes}, Verdict: DefragWait,
 		Why: "a member is down, lags, has an alarm, or is being defragmented; another stalled member could cost the quorum"},
@@ -177,9 +177,9 @@ func MostFragmented(v View, leader uint64, spaces map[uint64]Space, due func(Mem
 	return last, found
 }
 
-// Settled says whether the list has exactly the desired members, each of them a started voter: none is joining, and
+// Stable says whether the list has exactly the desired members, each of them a started voter: none is joining, and
 // none is superfluous.
-func Settled(v View, names []string) rules.Answer {
+func Stable(v View, names []string) rules.Answer {
 	if len(v.Members) != len(names) {
 		return rules.No
 	}

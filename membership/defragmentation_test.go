@@ -10,7 +10,7 @@ import (
 // brokenDefrag names the invariant that a decision violates, or returns the empty string.
 func brokenDefrag(f DefragFacts, d DefragDecision) string {
 	acts := d.Verdict == Defrag || d.Verdict == DefragMove
-	sound := f.Authoritative == rules.Yes && f.Leads == rules.Yes && f.Settled == rules.Yes && f.Healthy == rules.Yes && f.Room == rules.Yes
+	sound := f.Authoritative == rules.Yes && f.Leads == rules.Yes && f.Stable == rules.Yes && f.Healthy == rules.Yes && f.Room == rules.Yes
 	wanted := f.Enabled == rules.Yes && f.Window == rules.Yes && f.Turn&(FollowerFragmented|LeaderFragmented) != 0
 	switch {
 	case acts && !wanted:
@@ -116,7 +116,7 @@ func TestNoDefragmentationIsRepeatedForNothing(t *testing.T) {
 	}
 }
 
-func TestSettledIsExactlyTheDesiredVoters(t *testing.T) {
+func TestStableIsExactlyTheDesiredVoters(t *testing.T) {
 	a, b := Member{ID: 1, Name: "a"}, Member{ID: 2, Name: "b"}
 	names := []string{"a", "b"}
 	for name, tc := range map[string]struct {
@@ -131,7 +131,7 @@ func TestSettledIsExactlyTheDesiredVoters(t *testing.T) {
 		"one never started":    {[]Member{a, {ID: 2}}, rules.No},
 	} {
 		t.Run(name, func(t *testing.T) {
-			if got := Settled(View{Members: tc.members}, names); got != tc.want {
+			if got := Stable(View{Members: tc.members}, names); got != tc.want {
 				t.Errorf("got %s, want %s", got, tc.want)
 			}
 		})

@@ -82,8 +82,8 @@ type NospaceFacts struct {
 	Fill Fill `fact:"files and margins"`
 	// History that can be discarded.
 	History History `fact:"old revisions"`
-	// Settled is as in DefragFacts. Healthy is too, except that the alarm NOSPACE does not make a member unhealthy.
-	Settled rules.Answer `fact:"settled"`
+	// Stable is as in DefragFacts. Healthy is too, except that the alarm NOSPACE does not make a member unhealthy.
+	Stable  rules.Answer `fact:"stable"`
 	Healthy rules.Answer `fact:"all healthy"`
 	// Room: the volume of the selected member has room for a second copy of the data in use.
 	Room rules.Answer `fact:"room"`
@@ -143,7 +143,7 @@ var nospaceRules = rules.New(NospaceWait, []rules.Row[NospaceFacts, NospaceVerdi
 		Why: "the data in use exceeds the margin even without old revisions; delete keys, or raise the quota"},
 	{Name: "resting", When: NospaceFacts{Fill: Resting}, Verdict: NospaceWait,
 		Why: "the defragmentation of a member failed and is retried later (see the log of the agent)"},
-	{Name: "not-settled", When: NospaceFacts{Settled: notYes}, Verdict: NospaceWait,
+	{Name: "not-stable", When: NospaceFacts{Stable: notYes}, Verdict: NospaceWait,
 		Why: "a member is joining, being replaced, leaving, or superfluous"},
 	{Name: "not-healthy", When: NospaceFacts{Healthy: notYes}, Verdict: NospaceWait,
 		Why: "a member is down, lags, or is being defragmented; another stalled member could cost the quorum"},

@@ -13,7 +13,7 @@ func brokenNospace(f NospaceFacts, d NospaceDecision) string {
 	may := f.Alarms == NoSpaceRaised && f.Enabled == rules.Yes && f.Authoritative == rules.Yes && f.Leads == rules.Yes
 	loose := f.Fill == FollowerLoose || f.Fill == LeaderLoose
 	stalls := d.Verdict == NospaceDefrag || d.Verdict == NospaceMove
-	sound := f.Settled == rules.Yes && f.Healthy == rules.Yes && f.Room == rules.Yes
+	healthy := f.Stable == rules.Yes && f.Healthy == rules.Yes && f.Room == rules.Yes
 	switch {
 	case acts && !may:
 		return "acts without an alarm NOSPACE and no other one, unasked, or without leadership"
@@ -21,7 +21,7 @@ func brokenNospace(f NospaceFacts, d NospaceDecision) string {
 		return "disarms while a file is above the margin, or is not known"
 	case d.Verdict == NospaceCompact && (f.Fill != OverThreshold || f.History != HistoryThere):
 		return "compacts although a defragmentation would do, or what is not old and saved"
-	case stalls && (!loose || !sound):
+	case stalls && (!loose || !healthy):
 		return "stalls a member without need, next to another change, on an ailing cluster, or without room"
 	case d.Verdict == NospaceMove && (f.Fill != LeaderLoose || f.Alone == rules.Yes || f.Moved != rules.No):
 		return "moves leadership although a follower is due, or no one else is there, or again"
@@ -30,7 +30,7 @@ func brokenNospace(f NospaceFacts, d NospaceDecision) string {
 	case d.Verdict == NospaceWait && d.Why == "", f.Alarms != NoAlarm && d.Verdict == NospaceKeep && d.Why == "":
 		return "does not say why an alarm stays"
 	// The table must act whenever it is allowed to.
-	case may && !acts && (f.Fill == AllBelow || f.Fill == OverThreshold && f.History == HistoryThere || loose && sound):
+	case may && !acts && (f.Fill == AllBelow || f.Fill == OverThreshold && f.History == HistoryThere || loose && healthy):
 		return "what may be done is not"
 	}
 	return ""

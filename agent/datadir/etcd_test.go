@@ -51,9 +51,9 @@ func startEtcd(tb testing.TB, dir string) *embed.Etcd {
 	return e
 }
 
-// settled waits until etcd has written its storage version, which is the last thing that it writes by itself after a
+// stable waits until etcd has written its storage version, which is the last thing that it writes by itself after a
 // start.
-func settled(tb testing.TB, c *clientv3.Client) {
+func stable(tb testing.TB, c *clientv3.Client) {
 	tb.Helper()
 	for poll, late := time.Tick(10*time.Millisecond), time.After(maxWait); ; {
 		status, err := c.Status(tb.Context(), "")
@@ -103,7 +103,7 @@ func servedVolume(tb testing.TB) string {
 		c := v3client.New(e.Server)
 		put(tb, c, 2000, 300)
 		put(tb, c, 20, 20000) // values that overflow their page
-		settled(tb, c)
+		stable(tb, c)
 		if _, err := c.Compact(tb.Context(), 500); err != nil {
 			tb.Fatal(err)
 		}

@@ -106,7 +106,7 @@ func TestReportReportsWhatEtcdKnew(t *testing.T) {
 	e := startEtcd(t, dir)
 	c := v3client.New(e.Server)
 	put(t, c, 250, 10)
-	settled(t, c)
+	stable(t, c)
 	status, err := c.Status(t.Context(), "")
 	if err != nil {
 		t.Fatal(err)

@@ -101,7 +101,7 @@ func (r *databases) measured(ctx context.Context, self Cluster, view membership.
 func (r *databases) defragment(ctx context.Context, self Cluster, view membership.View, policy DefragPolicy) error {
 	w := sizes{self: self, view: view, facts: membership.DefragFacts{
 		Enabled: policy.Enabled, Window: policy.Window, Scheduled: policy.Scheduled, Turn: membership.FragmentsUnknown, Alone: rules.Unknown,
-		Authoritative: rules.Unknown, Leads: rules.Unknown, Settled: rules.Unknown, Healthy: rules.Unknown, Room: rules.Unknown, Moved: rules.Unknown,
+		Authoritative: rules.Unknown, Leads: rules.Unknown, Stable: rules.Unknown, Healthy: rules.Unknown, Room: rules.Unknown, Moved: rules.Unknown,
 	}}
 	if policy.Enabled == rules.Yes && policy.Window == rules.Yes {
 		r.measure(ctx, &w, policy.Thresholds)

@@ -45,9 +45,9 @@ func (r *databases) measure(ctx context.Context, w *sizes, thresholds membership
 // desiredNow takes the desired members from the record that was read last.
 func (r *databases) desiredNow(w *sizes, authoritative rules.Answer) {
 	w.facts.Authoritative = authoritative
-	w.facts.Settled = membership.Settled(w.view, r.record.Members)
+	w.facts.Stable = membership.Stable(w.view, r.record.Members)
 	if r.record.PendingRemoval != nil || r.record.Replacing != nil {
-		w.facts.Settled = rules.No
+		w.facts.Stable = rules.No
 	}
 }
 

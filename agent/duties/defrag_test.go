@@ -336,7 +336,7 @@ func TestNoOneIsDefragmentedUnlessAllIsWell(t *testing.T) {
 		{"window-unread", func() { d.setPolicy(func(p *DefragPolicy) { p.Window = rules.Unknown }) }, func() {}},
 		{"no-one", func() { d.setPolicy(func(p *DefragPolicy) { p.Thresholds.FreeBytes = 1 << 40 }) }, func() {}},
 		{
-			"not-settled", func() { slot(&leases.PendingRemoval{Member: followers[0], Mark: "m"}); d.setPolicy(well) },
+			"not-stable", func() { slot(&leases.PendingRemoval{Member: followers[0], Mark: "m"}); d.setPolicy(well) },
 			func() { d.setPolicy(func(p *DefragPolicy) { p.Enabled = rules.No }); slot(nil) },
 		},
 		{

@@ -75,7 +75,7 @@ func (r *databases) nospace(ctx context.Context, self Cluster, view membership.V
 	r.recovering.see(status.Revision, time.Now(), policy.Nospace.Window)
 	c := alarmState{sizes: sizes{self: self, view: view, thresholds: policy.Thresholds}, facts: membership.NospaceFacts{
 		Alarms: membership.NoAlarm, Enabled: policy.Nospace.Enabled, Authoritative: rules.Unknown, Leads: rules.Unknown,
-		Fill: membership.FillUnknown, History: membership.HistoryUnknown, Settled: rules.Unknown, Healthy: rules.Unknown,
+		Fill: membership.FillUnknown, History: membership.HistoryUnknown, Stable: rules.Unknown, Healthy: rules.Unknown,
 		Room: rules.Unknown, Alone: rules.Unknown, Moved: rules.Unknown,
 	}}
 	if status.Alarmed() {

@@ -60,7 +60,7 @@ func (r *databases) diagnose(ctx context.Context, c *alarmState, policy NospaceP
 	f.Moved = rules.AnswerOf(!r.defrag.movedAt.IsZero() && time.Since(r.defrag.movedAt) < movePause)
 	f.Room = rules.Yes
 	r.desiredNow(&c.sizes, r.authoritative(c.self))
-	f.Authoritative, f.Settled = c.sizes.facts.Authoritative, c.sizes.facts.Settled
+	f.Authoritative, f.Stable = c.sizes.facts.Authoritative, c.sizes.facts.Stable
 }
 
 // freshAlarmState reads the record and the Leases again. Where no member's database is meant, it reads the Lease of
@@ -73,7 +73,7 @@ func (r *databases) freshAlarmState(ctx context.Context, c *alarmState) error {
 	if err := r.freshSizes(ctx, &c.sizes); err != nil {
 		return err
 	}
-	c.facts.Authoritative, c.facts.Settled = c.sizes.facts.Authoritative, c.sizes.facts.Settled
+	c.facts.Authoritative, c.facts.Stable = c.sizes.facts.Authoritative, c.sizes.facts.Stable
 	if loose {
 		c.facts.Room = c.sizes.facts.Room
 	}

@@ -162,15 +162,15 @@ func (b *Bootstrapper) agreedList(ctx context.Context, o *observation, id uint64
 		if _, ok := view.Member(id); !ok {
 			return view, fmt.Errorf("join: member %x is no longer listed", id)
 		}
-		unsettled := errNotYet
+		disagreement := errNotYet
 		if view.Same(last) {
-			if unsettled = b.firstPeerAgrees(ctx, view, id); unsettled == nil {
+			if disagreement = b.firstPeerAgrees(ctx, view, id); disagreement == nil {
 				return view, nil
 			}
 		}
 		last = view
 		if !loop.Sleep(ctx, finishInterval) {
-			return view, fmt.Errorf("join: the member list keeps changing: %w", unsettled)
+			return view, fmt.Errorf("join: the member list keeps changing: %w", disagreement)
 		}
 	}
 }

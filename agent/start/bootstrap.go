@@ -89,7 +89,7 @@ type Bootstrapper struct {
 	identity datadir.IdentityFile // of the data that etcd was last started on
 	known    bool
 
-	// These fields are used by one goroutine at a time: that of launch or that of Settle.
+	// These fields are used by one goroutine at a time: that of launch or that of FinishStart.
 	last    Decision
 	record  *recordState // the last one that could be read
 	joining joining

@@ -114,7 +114,7 @@ func TestEpochAndBootstrapOfOurData(t *testing.T) {
 			if got := classifyEpoch(us, v, tc.record); got != tc.epoch {
 				t.Errorf("epoch is %s, want %s", got, tc.epoch)
 			}
-			// Settle asks this only of data that is not Formed.
+			// FinishStart asks this only of data that is not Formed.
 			if got := classifyBootstrap(tc.record, v.identityFile, us.Member); got != tc.formation {
 				t.Errorf("bootstrap is %d, want %d", got, tc.formation)
 			}

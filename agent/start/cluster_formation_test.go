@@ -42,7 +42,7 @@ func TestAttemptThatAnotherClaimedIsStoppedAndGoesAside(t *testing.T) {
 		return etcd()
 	})
 	if !errors.Is(err, ErrAttemptLost) || !stopped {
-		t.Fatalf("settle: %v, stopped %t", err, stopped)
+		t.Fatalf("finish: %v, stopped %t", err, stopped)
 	}
 	if identityFile, _ := b.Identity(); identityFile.Formed || identityFile.Lineage != lost {
 		t.Errorf("the identity file says %+v", identityFile)

@@ -61,7 +61,7 @@ func TestSeedWhoseDiskIsLostReplacesItself(t *testing.T) {
 	if c.voters("c-a", "c-b", "c-c"); c.get("c-a", "color") != "blue" {
 		t.Error("the key is lost")
 	}
-	c.settled("c-a")
+	c.stable("c-a")
 	if rules := seed.rules(); slices.Contains(rules, "first-boot") || !slices.Contains(rules, "data-lost") {
 		t.Errorf("it decided by %v", rules)
 	}

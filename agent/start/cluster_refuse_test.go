@@ -272,8 +272,8 @@ func (c *cluster) get(name, key string) string {
 	return value
 }
 
-// settled waits until a replacement is complete.
-func (c *cluster) settled(name string) {
+// stable waits until a replacement is complete.
+func (c *cluster) stable(name string) {
 	c.t.Helper()
 	c.eventually(name+" gives the slot back", func() error {
 		if record, _ := c.record(); record.Replacing != nil {

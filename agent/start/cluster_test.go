@@ -253,17 +253,17 @@ func (m *member) supervise(ctx context.Context, b *Bootstrapper, order launch.Or
 	m.etcd = etcd
 	m.mu.Unlock()
 	running, ended := context.WithCancel(ctx)
-	settled := make(chan struct{})
+	stable := make(chan struct{})
 	go func() {
-		defer close(settled)
+		defer close(stable)
 		err := b.FinishStart(running, func(context.Context, string) error { return etcd.Process.Signal(syscall.SIGTERM) })
-		fmt.Fprintln(m, "settled:", err)
+		fmt.Fprintln(m, "stable:", err)
 	}()
 	stop := context.AfterFunc(ctx, func() { _ = etcd.Process.Signal(syscall.SIGTERM) })
 	err := etcd.Wait()
 	stop()
 	ended()
-	<-settled
+	<-stable
 	fmt.Fprintf(m, "etcd ended: %v\n%s\n", err, tail(output.String(), 1200))
 	report := launch.Report{State: launch.StateIdle, Clean: err == nil, LastExit: &launch.Exit{RanFor: time.Since(began)}}
 	if err != nil {

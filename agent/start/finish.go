@@ -28,7 +28,7 @@ const finishPoll = 200 * time.Millisecond
 // bootTime is how long etcd may take to respond after a start before errors are logged.
 const bootTime = 5 * time.Second
 
-// finisher follows one run of etcd. It shares no state with Next, which can begin before the settler sees that etcd
+// finisher follows one run of etcd. It shares no state with Next, which can begin before the finisher sees that etcd
 // exited.
 type finisher struct {
 	b            *Bootstrapper
@@ -49,8 +49,8 @@ type finisher struct {
 const askAgain = time.Second
 
 // FinishStart follows a started etcd until its start is complete: the cluster is recorded as Formed, the member votes,
-// the replacement slot is free and quarantined data is deleted. ctx must end when etcd does. Settle returns nil then,
-// and when all steps are done. stop must stop etcd and return when it has exited. Settle calls it if the attempt was
+// the replacement slot is free and quarantined data is deleted. ctx must end when etcd does. FinishStart returns nil then,
+// and when all steps are done. stop must stop etcd and return when it has exited. FinishStart calls it if the attempt was
 // lost.
 func (b *Bootstrapper) FinishStart(ctx context.Context, stop func(ctx context.Context, reason string) error) error {
 	identityFile, err := datadir.ReadIdentityFile(b.cfg.VolumePath)

@@ -173,7 +173,7 @@ func TestVerifyNamesWhatIsBroken(t *testing.T) {
 			test.damageKind(t, s)
 			for key, f := range verify(t, s) {
 				reason, broken := test.broken[key]
-				if want := map[bool]State{true: Broken, false: Sound}[broken]; f.State != want || !strings.Contains(f.Reason, reason) {
+				if want := map[bool]State{true: Broken, false: Intact}[broken]; f.State != want || !strings.Contains(f.Reason, reason) {
 					t.Errorf("%s is %s (%s), want %s with %q", key, f.State, f.Reason, want, reason)
 				}
 				delete(test.broken, key)
@@ -187,7 +187,7 @@ func TestVerifyNamesWhatIsBroken(t *testing.T) {
 		s := fresh(t)
 		broken := unreadable{s, h.Fulls[1].Key, errors.New("503 busy")}
 		err := Verify(t.Context(), broken, c, func(f Finding) error {
-			if want := map[bool]State{true: Unknown, false: Sound}[f.Key == broken.key]; f.State != want {
+			if want := map[bool]State{true: Unknown, false: Intact}[f.Key == broken.key]; f.State != want {
 				t.Errorf("%s is %s (%s), want %s", f.Key, f.State, f.Reason, want)
 			}
 			return nil
@@ -206,7 +206,7 @@ func TestVerifyNamesWhatIsBroken(t *testing.T) {
 	t.Run("a connection that broke in an error that wraps io.EOF is no end", func(t *testing.T) {
 		for _, key := range []string{h.Fulls[1].Key, h.Deltas[1].Key} {
 			err := Verify(t.Context(), severed{fresh(t), key}, c, func(f Finding) error {
-				if want := map[bool]State{true: Unknown, false: Sound}[f.Key == key]; f.State != want {
+				if want := map[bool]State{true: Unknown, false: Intact}[f.Key == key]; f.State != want {
 					t.Errorf("%s is %s (%s), want %s", f.Key, f.State, f.Reason, want)
 				}
 				return nil

@@ -17,8 +17,8 @@ type State string
 
 // The states of an object.
 const (
-	// Sound: it was read completely, all its checksums match, and the content is what the name says.
-	Sound State = "sound"
+	// Intact: it was read completely, all its checksums match, and the content is what the name says.
+	Intact State = "intact"
 	// Broken: it can never be used.
 	Broken State = "broken"
 	// Unknown: it could not be read, so nothing is known about it.
@@ -76,7 +76,7 @@ type end struct {
 // judge separates a broken object from one that could not be read.
 func judge(err error) (State, string) {
 	if err == nil {
-		return Sound, ""
+		return Intact, ""
 	}
 	_, full := errors.AsType[*snapshot.DamagedError](err)
 	_, part := errors.AsType[*delta.DamagedError](err)

@@ -9,11 +9,11 @@ import (
 	"time"
 )
 
-// settling is the tolerance for clocks: how far the clock of the agent that took a full backup may differ from the
+// finishing is the tolerance for clocks: how far the clock of the agent that took a full backup may differ from the
 // clocks behind the times of the target and the delta backups, and how long a watch may lag. A full backup may hold
 // more than its name says, up to its time. One that is this close to a target is used only if no older one leads
 // there, because the restore would have to remove newer revisions from it, which is not always possible.
-const settling = time.Minute
+const finishing = time.Minute
 
 // Plan finds what leads to the target: the newest full backup at or before it and the delta backups after that. If
 // objects are missing in between, it returns a GapError, never a shorter plan.
@@ -106,7 +106,7 @@ func (c Catalog) planIn(h History, l limit, exact bool) (Plan, error) {
 		if best == nil {
 			best = &w
 		}
-		if settled(w, l) {
+		if isBefore(w, l) {
 			best = &w
 			break
 		}
@@ -134,12 +134,12 @@ func (h History) leads(w walked, l limit, exact bool) bool {
 	return !exact && !more
 }
 
-// settled reports whether a full backup was made long enough before the limit to hold nothing beyond it.
-func settled(w walked, l limit) bool {
+// isBefore reports whether a full backup was made long enough before the limit to hold nothing beyond it.
+func isBefore(w walked, l limit) bool {
 	if !l.bounded() {
 		return true
 	}
-	from := w.full.At.Add(settling)
+	from := w.full.At.Add(finishing)
 	if !l.until.IsZero() {
 		return !l.until.Before(from)
 	}

@@ -70,7 +70,7 @@ const (
 	ReasonNoFull   Reason = "no-full"
 	ReasonFinal    Reason = "final"
 	ReasonNewest   Reason = "newest"
-	ReasonSound    Reason = "newest-sound"
+	ReasonNewestIntact    Reason = "newest-intact"
 	ReasonVerified Reason = "newest-verified"
 	ReasonLatest   Reason = "latest"
 	ReasonKeepAll  Reason = "keep-all"
@@ -104,7 +104,7 @@ var reasons = []knownReason{
 	{ReasonNoFull, true, "its lineage has no full backup yet, so it may still be needed"},
 	{ReasonFinal, true, "a final backup, which retention never deletes"},
 	{ReasonNewest, true, "the newest full backup of its lineage"},
-	{ReasonSound, true, "the newest full backup of its lineage that is not known to be broken"},
+	{ReasonNewestIntact, true, "the newest full backup of its lineage that is not known to be broken"},
 	{ReasonVerified, true, "the newest verified full backup of its lineage, or a delta backup after it"},
 	{ReasonLatest, true, "needed for the latest state of a lineage"},
 	{ReasonKeepAll, true, "younger than keepAll"},

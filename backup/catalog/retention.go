@@ -116,7 +116,7 @@ func (r *retention) keepLatest(h History) {
 		r.keep(newest.Key, ReasonNewest)
 		if sound, _ := r.sound.History(h.Lineage); len(sound.Fulls) > 0 {
 			newest = sound.Fulls[len(sound.Fulls)-1]
-			r.keep(newest.Key, ReasonSound)
+			r.keep(newest.Key, ReasonNewestIntact)
 		}
 		r.keepAfter(h, newest.Revision, ReasonLatest)
 	}

@@ -137,7 +137,7 @@ func TestAFileThatWasDamagedWhenItWasSavedIsNamed(t *testing.T) {
 func TestAFullThatWasDamagedWhenItWasTakenIsNamed(t *testing.T) {
 	t.Parallel()
 	s := newSource(t, "3.6", 14)
-	s.settled(50)
+	s.stable(50)
 	taken, good := s.full(), s.saved()
 	meta := metaOf(t, good)
 	path := filepath.Join(t.TempDir(), "db")

@@ -82,14 +82,14 @@ func TestKeysKeepTheirLeases(t *testing.T) {
 func TestTheFullIsCutBackToTheTarget(t *testing.T) {
 	t.Parallel()
 	s := newSource(t, newest, 2)
-	s.settled(100)
+	s.stable(100)
 	lease := s.grant(500)
 	s.put("revoked", "", clientv3.WithLease(lease))
 	target := s.revision()
 	if _, err := s.m.Client.Revoke(t.Context(), lease); err != nil {
 		t.Fatal(err)
 	}
-	s.settled(100)
+	s.stable(100)
 	full := s.full()
 	f := s.catalog().Histories[0].Fulls[0]
 	got, m := restored(t, s, catalog.Plan{Full: f, Revision: target}, newest)
@@ -154,9 +154,9 @@ func TestABumpedRestoreReportsWatchersToStartAgain(t *testing.T) {
 		t.Run(minor, func(t *testing.T) {
 			t.Parallel()
 			s := newSource(t, minor, 3)
-			s.settled(50)
+			s.stable(50)
 			full := s.full()
-			s.settled(50)
+			s.stable(50)
 			last := s.revision()
 			s.delta(full.Revision+1, last)
 			g := newTarget(t)

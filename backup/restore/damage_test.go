@@ -65,13 +65,13 @@ func flip(b []byte, at int) []byte {
 func TestDamageIsNamedAndNothingIsWritten(t *testing.T) {
 	t.Parallel()
 	s := newSource(t, newest, 7)
-	s.settled(60)
+	s.stable(60)
 	older := s.full()
-	s.settled(60)
+	s.stable(60)
 	first, f := s.revision(), s.full()
 	var borders []int64
 	for range 3 {
-		s.settled(40)
+		s.stable(40)
 		borders = append(borders, s.revision())
 	}
 	full := s.named(f.Key)

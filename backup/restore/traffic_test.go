@@ -17,9 +17,9 @@ func (s *source) traffic(n int) {
 	}
 }
 
-// settled makes n changes, and waits until the short leases have expired: each expiry makes a revision at an
+// stable makes n changes, and waits until the short leases have expired: each expiry makes a revision at an
 // unpredictable time.
-func (s *source) settled(n int) {
+func (s *source) stable(n int) {
 	s.tb.Helper()
 	s.traffic(n)
 	s.await("the leases that die soon to be gone", func() bool {

@@ -127,7 +127,7 @@ func pendingUpdateOf(m Member, o Observed, listed []Member) (pendingUpdate, stri
 		case other.Name == m.Name || o.RecordState != RecordFormed:
 		case other.Arrival == ArrivalLate:
 			return pendingUpdateLate, other.Name
-		case other.Arrival&(ArrivalAwaited|ArrivalSettles) != 0:
+		case other.Arrival&(ArrivalAwaited|ArrivalUnconfirmed) != 0:
 			found, of = pendingUpdateAwaited, other.Name
 		}
 	}

@@ -45,7 +45,7 @@ func TestAgentsAreReplacedOneAfterAnother(t *testing.T) {
 func given(change ...func(*Observed)) Observed {
 	return whole(append([]func(*Observed){func(o *Observed) {
 		for i := range o.Members {
-			o.Members[i].Agent, o.Members[i].AgentImage, o.Members[i].Settled = AgentOutdated, "druid:1", true
+			o.Members[i].Agent, o.Members[i].AgentImage, o.Members[i].Stable = AgentOutdated, "druid:1", true
 		}
 		o.Members[1].Reports.Role = leases.RoleLeader
 	}}, change...)...)
@@ -80,7 +80,7 @@ func TestAgentUpdate(t *testing.T) {
 			words: "0 of 3 agents updated: the new agent of member c-a is not ready yet",
 		},
 		"and for long enough": {
-			o: given(replaced(0, ArrivalSettles)), reason: v1alpha1.ReasonUpdatingAgents,
+			o: given(replaced(0, ArrivalUnconfirmed)), reason: v1alpha1.ReasonUpdatingAgents,
 			words: "1 of 3 agents updated: the new agent of member c-a is not ready yet",
 		},
 		"then it goes": {
@@ -95,7 +95,7 @@ func TestAgentUpdate(t *testing.T) {
 			words: "2 of 3 agents updated: the new agent of member c-b is not ready yet",
 		},
 		"a druid that just started calls a cluster up to date whose agents are": {
-			o:      given(replaced(0, ArrivalSettles), replaced(2, ArrivalSettles), replaced(1, ArrivalSettles)),
+			o:      given(replaced(0, ArrivalUnconfirmed), replaced(2, ArrivalUnconfirmed), replaced(1, ArrivalUnconfirmed)),
 			reason: v1alpha1.ReasonReconciled,
 		},
 		"an image that is no good stops after the first": {
@@ -127,7 +127,7 @@ func TestAgentUpdate(t *testing.T) {
 		},
 		"no one goes next to a member that is down": {
 			o: given(replaced(2, ArrivalOver), func(o *Observed) {
-				o.Members[2].EtcdReady, o.Members[2].Serving, o.Members[2].Settled, o.Members[2].Stuck = false, false, false, true
+				o.Members[2].EtcdReady, o.Members[2].Serving, o.Members[2].Stable, o.Members[2].Stuck = false, false, false, true
 			}),
 			reason: v1alpha1.ReasonAgentUpdateBlocked, words: "1 of 3 agents updated: no other agent is replaced, because member c-c is not ready",
 		},
@@ -199,7 +199,7 @@ func TestAgentsAreReplacedWhileTheMembersAreCompared(t *testing.T) {
 	d := Desired{Replicas: 3, Version: "3.7.3"}
 	outdated := func(o *Observed) {
 		for i := range o.Members {
-			o.Members[i].Agent, o.Members[i].AgentImage, o.Members[i].Settled = AgentOutdated, "druid:1", true
+			o.Members[i].Agent, o.Members[i].AgentImage, o.Members[i].Stable = AgentOutdated, "druid:1", true
 		}
 		o.Members[1].Reports.Role = leases.RoleLeader
 	}

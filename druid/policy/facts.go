@@ -112,10 +112,10 @@ func (a AgentMake) String() string {
 
 // The stations of an agent's arrival.
 const (
-	ArrivalOver    Arrival = 1 << iota // none was replaced, or the new one has been reachable for some seconds
-	ArrivalSettles                     // it was reachable, or druid has just begun to listen
-	ArrivalAwaited                     // it has not renewed its Lease yet
-	ArrivalLate                        // nor for long
+	ArrivalOver        Arrival = 1 << iota // none was replaced, or the new one has been reachable for some seconds
+	ArrivalUnconfirmed                     // it was reachable, or druid has just begun to listen
+	ArrivalAwaited                         // it has not renewed its Lease yet
+	ArrivalLate                            // nor for long
 )
 
 // The states of an object that druid applies.
@@ -266,8 +266,8 @@ type Member struct {
 	// Stuck says that the member was not up for longer than its wait limit and is not a learner that makes progress.
 	// Steady says that it was up for that long.
 	Stuck, Steady bool
-	// Settled says that this Pod has served for long enough that druid may replace another one.
-	Settled bool
+	// Stable says that this Pod has served for long enough that druid may replace another one.
+	Stable bool
 	// Blocked says that a container waits for an image or a configuration, which a restart does not provide.
 	Blocked bool
 	// Lingers says of a listed name that it had no Pod with a running container for a long time. Of any other name it

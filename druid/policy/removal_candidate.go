@@ -144,7 +144,7 @@ func (m Member) arrived() (removalGate, string) {
 	switch m.Arrival {
 	case ArrivalLate:
 		return removalBlocked, "has a new agent that is not renewing its Lease"
-	case ArrivalAwaited, ArrivalSettles:
+	case ArrivalAwaited, ArrivalUnconfirmed:
 		return removalUnknown, "has a new agent that is not ready yet"
 	default:
 		return removalAllowed, ""

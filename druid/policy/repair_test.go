@@ -132,7 +132,7 @@ func TestOrphansAreReportedAsWhatDruidCleansUp(t *testing.T) {
 func inMemory(o *Observed) {
 	for i := range o.Members {
 		m := &o.Members[i]
-		m.Claim, m.ClaimUID, m.Reports.VolumeUID, m.Settled = ClaimUnwanted, m.PodUID, m.PodUID, true
+		m.Claim, m.ClaimUID, m.Reports.VolumeUID, m.Stable = ClaimUnwanted, m.PodUID, m.PodUID, true
 	}
 	o.Members[0].Reports.Role = leases.RoleLeader
 }

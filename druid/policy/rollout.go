@@ -188,7 +188,7 @@ func othersOf(m Member, o Observed, listed []Member) (others, string) {
 			return othersNotReady, words
 		case ready != removalAllowed:
 			found, why = othersComing, words
-		case !other.Settled && found == othersReady:
+		case !other.Stable && found == othersReady:
 			found, why = othersComing, "member "+other.Name+" has just become ready"
 		}
 	}

@@ -55,7 +55,7 @@ func TestRolloutsTakeDownNoSecondMember(t *testing.T) {
 func edited(change ...func(*Observed)) Observed {
 	o := whole()
 	for i := range o.Members {
-		o.Members[i].Make, o.Members[i].Settled = MakeOutdated, true
+		o.Members[i].Make, o.Members[i].Stable = MakeOutdated, true
 	}
 	o.Members[1].Reports.Role = leases.RoleLeader
 	o.BudgetMin = 3
@@ -76,8 +76,8 @@ func brought(i int, change ...func(*Member)) func(*Observed) {
 }
 
 func TestRollout(t *testing.T) {
-	down := func(m *Member) { m.EtcdReady, m.Settled = false, false }
-	noImage := func(m *Member) { m.EtcdReady, m.Settled, m.Idle, m.Blocked = false, false, true, true }
+	down := func(m *Member) { m.EtcdReady, m.Stable = false, false }
+	noImage := func(m *Member) { m.EtcdReady, m.Stable, m.Idle, m.Blocked = false, false, true, true }
 	tests := map[string]struct {
 		desired Desired
 		o       Observed
@@ -96,7 +96,7 @@ func TestRollout(t *testing.T) {
 			words: "0 of 3 members updated: member c-a is not ready",
 		},
 		"and until that one has served for a while": {
-			o: edited(brought(0, func(m *Member) { m.Settled = false })), want: []string{}, reason: v1alpha1.ReasonRollingUpdate,
+			o: edited(brought(0, func(m *Member) { m.Stable = false })), want: []string{}, reason: v1alpha1.ReasonRollingUpdate,
 			words: "1 of 3 members updated: member c-a has just become ready",
 		},
 		"a follower goes before the leader": {

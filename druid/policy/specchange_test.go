@@ -67,8 +67,8 @@ func TestAdoption(t *testing.T) {
 		m := &o.Members[2]
 		m.Reports, m.Voter, m.Serving, m.EtcdReady, m.Liveness = leases.Member{}, false, false, false, leases.Never
 	}
-	restarted := func(m *Member) { m.EtcdReady, m.Settled, m.Pod = false, false, PodUnstarted }
-	noImage := func(m *Member) { m.EtcdReady, m.Settled, m.Idle, m.Blocked = false, false, true, true }
+	restarted := func(m *Member) { m.EtcdReady, m.Stable, m.Pod = false, false, PodUnstarted }
+	noImage := func(m *Member) { m.EtcdReady, m.Stable, m.Idle, m.Blocked = false, false, true, true }
 	passed := running(3)
 	passed.Expired = true
 	refused := running(3)

@@ -30,7 +30,7 @@ func TestGrowth(t *testing.T) {
 	small := func(o *Observed) {
 		for i := range o.Members {
 			m := &o.Members[i]
-			m.ClaimSmall, m.ClaimBound, m.Expands, m.Room, m.Settled, m.Make = true, true, ExpansionAllowed, RoomGrows, true, MakeCurrent
+			m.ClaimSmall, m.ClaimBound, m.Expands, m.Room, m.Stable, m.Make = true, true, ExpansionAllowed, RoomGrows, true, MakeCurrent
 		}
 	}
 	asked := func(o *Observed) {
@@ -83,7 +83,7 @@ func TestGrowth(t *testing.T) {
 		"one without etcd is replaced while its volume grows": {
 			o: edited(func(o *Observed) {
 				m := &o.Members[2]
-				m.EtcdReady, m.Settled, m.Idle, m.Blocked, m.Room = false, false, true, true, RoomGrows
+				m.EtcdReady, m.Stable, m.Idle, m.Blocked, m.Room = false, false, true, true, RoomGrows
 			}),
 			want: []string{"LabelPod leaving c-c serving=false", "DeletePod outdated-idle c-c"}, reason: v1alpha1.ReasonRollingUpdate,
 			words: "0 of 3 members updated: member c-c is being restarted",

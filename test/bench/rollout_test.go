@@ -49,7 +49,7 @@ func rolloutStep(b *testing.B, c *harness.Cluster, w *harness.Writer, before har
 	c.AwaitCondition(b, rolloutWithin, "Progressing", "False", "Reconciled")
 	after := c.AwaitMembers(b, members, within)
 	took := time.Since(begun)
-	report.seconds(what+": settled", "", took)
+	report.seconds(what+": stable", "", took)
 	report.seconds("· "+what+": the last Pod is ready", "", replaced)
 	report.seconds("· "+what+": per member", "", took/time.Duration(members))
 	report.seconds("· "+what+": ends and starts of so many bare Pods", "", time.Duration(members)*bare)

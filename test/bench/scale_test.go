@@ -32,7 +32,7 @@ func BenchmarkScale(b *testing.B) {
 	}
 }
 
-// scaleStep begins as soon as the step before it is settled: that is when etcd's guard hinders most.
+// scaleStep begins as soon as the step before it is stable: that is when etcd's guard hinders most.
 func scaleStep(b *testing.B, c *harness.Cluster, w *harness.Writer, before harness.View, to int, want string) harness.View {
 	b.Helper()
 	what := fmt.Sprintf("%d → %d under a writer", len(before.Members), to)
@@ -60,7 +60,7 @@ func scaleStep(b *testing.B, c *harness.Cluster, w *harness.Writer, before harne
 	})
 	listed := time.Since(begun)
 	after := c.AwaitMembers(b, to, within)
-	report.seconds(what+": settled", want, time.Since(begun))
+	report.seconds(what+": stable", want, time.Since(begun))
 	report.seconds("· "+what+": etcd lists so many voters", "", listed)
 	report.seconds("· "+what+": etcd's guard was closed for", "", guarded)
 	report.seconds("· "+what+": longest time without an acknowledged write", "", w.Gap())

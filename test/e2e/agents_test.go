@@ -63,12 +63,12 @@ func TestDruidAndAgentsAreUpgradedUnderAWriter(t *testing.T) {
 	before := livesOf(t, c, view)
 	w.Gap()
 	druidIsUpgraded(t, c, view)
-	view = settledAs(t, c, view)
+	view = stableAs(t, c, view)
 	agentsAreUpgraded(t, c, w, view, before)
 
 	// An etcd that ends is started by the launch of before, on the word of the agent of now.
 	killEtcd(t, c, view.Follower())
-	settledAs(t, c, view)
+	stableAs(t, c, view)
 	if got := c.Restarts(t, view.Follower(), harness.ContainerEtcd); got != before[view.Follower()].Restarts {
 		t.Errorf("etcd's container was restarted %d times, want %d", got, before[view.Follower()].Restarts)
 	}
@@ -138,7 +138,7 @@ func agentsAreUpgraded(t *testing.T, c *harness.Cluster, w *harness.Writer, view
 		return nil
 	})
 	c.AwaitCondition(t, scaleWithin, "Progressing", "False", "Reconciled")
-	after := settledAs(t, c, view)
+	after := stableAs(t, c, view)
 	t.Logf("druid and three agents were upgraded after %s", time.Since(begun).Round(100*time.Millisecond))
 	if diff := cmp.Diff(before, livesOf(t, c, view)); diff != "" {
 		t.Errorf("an etcd, its container, its Pod, or the install was touched (-before +after):\n%s", diff)
@@ -177,7 +177,7 @@ func druidIsUpgraded(t *testing.T, c *harness.Cluster, view harness.View) {
 	c.Edit(t, `{"spec":{"progressDeadlineSeconds":601}}`) // it is taken up by the druid of now
 	reconciled(t, c, scaleWithin)
 	pods, restarts := 0, int32(0)
-	for member, now := range containersOf(t, c, settledAs(t, c, view)) {
+	for member, now := range containersOf(t, c, stableAs(t, c, view)) {
 		if now.pod != before[member].pod {
 			pods++
 		}

@@ -32,7 +32,7 @@ func TestDruidEndsAtAPointAndAnotherFinishesTheChangeOfScale(t *testing.T) {
 			harness.Eventually(t, scaleWithin, "the end of druid "+change.point, rig.DruidCrashed)
 			t.Logf("druid ended %s, %s after the change", change.point, time.Since(begun).Round(100*time.Millisecond))
 			after := c.AwaitMembers(t, change.to, scaleWithin)
-			t.Logf("settled at %d after %s", change.to, time.Since(begun).Round(100*time.Millisecond))
+			t.Logf("stable at %d after %s", change.to, time.Since(begun).Round(100*time.Millisecond))
 			survived(t, view, after)
 			view = after
 		})

@@ -64,7 +64,7 @@ func TestVolumesGrowUnderTheMembers(t *testing.T) {
 		for member := range view.Members {
 			reportsAs(t, c, corev1.EventTypeNormal, v1alpha1.EventPVCExpanded, "PersistentVolumeClaim "+member+" requests "+larger)
 		}
-		view = settledAs(t, c, view)
+		view = stableAs(t, c, view)
 		if diff := cmp.Diff(before, livesOf(t, c, view)); diff != "" {
 			t.Errorf("a member was touched (-before +after):\n%s", diff)
 		}
@@ -82,12 +82,12 @@ func TestQuotaFollowsTheVolumesOnePodAfterAnother(t *testing.T) {
 	c.Edit(t, grows)
 	grown(t, c, view)
 	reconciled(t, c, growWithin)
-	view = settledAs(t, c, view)
+	view = stableAs(t, c, view)
 	before := podsOf(t, c, view)
 	w.Gap()
 	c.Edit(t, moreQuota)
 	reconciled(t, c, scaleWithin)
-	view = settledAs(t, c, view)
+	view = stableAs(t, c, view)
 	servedOn(t, w)
 	for member, uid := range podsOf(t, c, view) {
 		if uid == before[member] {
@@ -118,12 +118,12 @@ func TestVolumesThatGrowAtAMountGetOnePodAfterAnotherTheLeaderLast(t *testing.T)
 		})
 	})
 	c.AwaitCondition(t, growWithin, "Progressing", "True", "RollingUpdate", "grows")
-	view = settledAs(t, c, view)
+	view = stableAs(t, c, view)
 	leader := view.Leader()
 	order, elected := replacedInTurn(t, c, before, leader, remountWithin)
 	grown(t, c, view)
 	reconciled(t, c, scaleWithin)
-	view = settledAs(t, c, view)
+	view = stableAs(t, c, view)
 	t.Logf("three volumes have grown after %s, by Pods in the order %v", time.Since(begun).Round(100*time.Millisecond), order)
 	servedOn(t, w)
 	if order[2] != leader && !elected {
@@ -159,7 +159,7 @@ func TestVolumeOfAClassThatDoesNotGrowIsReportedAndNothingElseHappens(t *testing
 		})
 		return errors.Join(err, w.StoodStill(harness.NoticeableGap))
 	})
-	if diff := cmp.Diff(before, livesOf(t, c, settledAs(t, c, view))); diff != "" {
+	if diff := cmp.Diff(before, livesOf(t, c, stableAs(t, c, view))); diff != "" {
 		t.Errorf("the member was touched (-before +after):\n%s", diff)
 	}
 	w.Stop(t, etcd)

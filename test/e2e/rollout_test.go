@@ -36,7 +36,7 @@ func TestClusterRollsUnderLoadAndABadImageStopsIt(t *testing.T) {
 			return nil
 		})
 		c.AwaitCondition(t, scaleWithin, "Progressing", "False", "Reconciled")
-		view = settledAs(t, c, view)
+		view = stableAs(t, c, view)
 		t.Logf("all three were replaced after %s", time.Since(begun).Round(100*time.Millisecond))
 		servedOn(t, w)
 		for member, uid := range podsOf(t, c, view) {
@@ -63,7 +63,7 @@ func TestClusterRollsUnderLoadAndABadImageStopsIt(t *testing.T) {
 		}
 		c.Edit(t, fmt.Sprintf(`{"spec":{"image":%q}}`, cluster.Spec.Image))
 		c.AwaitCondition(t, scaleWithin, "Progressing", "False", "Reconciled")
-		view = settledAs(t, c, view)
+		view = stableAs(t, c, view)
 		servedOn(t, w)
 		for member, uid := range podsOf(t, c, view) {
 			if _, wasDown := down[member]; uid != before[member] && !wasDown {
@@ -112,7 +112,7 @@ func TestFiveEditsInTheMiddleOfAnUpdateEndInTheLast(t *testing.T) {
 		_, err = asAsked(ctx, c)
 		return err
 	})
-	view = settledAs(t, c, view)
+	view = stableAs(t, c, view)
 	t.Logf("reached after %s", time.Since(begun).Round(100*time.Millisecond))
 	servedOn(t, w)
 	delete(seen, "100m") // what druid adds, and was there before
@@ -134,7 +134,7 @@ func requests(cpu string) string {
 	return fmt.Sprintf(`{"spec":{"replicas":3,"env":null,"resources":{"requests":{"cpu":%q}}}}`, cpu)
 }
 
-func settledAs(t *testing.T, c *harness.Cluster, before harness.View) harness.View {
+func stableAs(t *testing.T, c *harness.Cluster, before harness.View) harness.View {
 	t.Helper()
 	after := c.AwaitMembers(t, len(before.Members), scaleWithin)
 	same(t, before, after)

@@ -51,7 +51,7 @@ func versionsChange(t *testing.T, first string, minors ...string) {
 			c.Edit(t, fmt.Sprintf(`{"spec":{"version":%q}}`, version))
 			c.AwaitCondition(t, upgradeWithin, v1alpha1.ConditionProgressing, "True", v1alpha1.ReasonUpgrading, version)
 			c.AwaitCondition(t, upgradeWithin, v1alpha1.ConditionProgressing, "False", v1alpha1.ReasonReconciled)
-			view = settledAs(t, c, view)
+			view = stableAs(t, c, view)
 			t.Logf("all members run %s after %s", version, time.Since(begun).Round(100*time.Millisecond))
 			servedOn(t, w)
 			for member := range view.Members {

@@ -284,7 +284,7 @@ func (w *world) kill(i int) {
 	p := &w.procs[i]
 	w.stop(p)
 	p.alive, p.agent = false, false
-	p.start, p.resolvePending, p.renew, p.duty = starting{}, settling{}, renewing{}, leading{}
+	p.start, p.resolvePending, p.renew, p.duty = starting{}, finishing{}, renewing{}, leading{}
 	for v := range w.vols {
 		if w.vols[v].lock == i+1 {
 			w.vols[v].lock = 0

@@ -226,7 +226,7 @@ func (w *world) crashAgent(p *proc) bool {
 	if !p.alive {
 		return false
 	}
-	p.start, p.resolvePending, p.renew, p.duty = starting{}, settling{}, renewing{}, leading{}
+	p.start, p.resolvePending, p.renew, p.duty = starting{}, finishing{}, renewing{}, leading{}
 	w.say("fault: the agent of %s (Pod %d) crashes", names[p.k], p.pod)
 	return true
 }

@@ -10,7 +10,7 @@ import (
 	"github.com/etcd-druid/druid/membership"
 )
 
-// The steps of settling.
+// The steps of finishing.
 const (
 	finishLook uint8 = iota
 	finishClaim

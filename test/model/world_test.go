@@ -139,7 +139,7 @@ type proc struct {
 	young          bool // its etcd is connected for less than 5 s
 	limit          int  // max-learners of its etcd
 	start          starting
-	resolvePending settling
+	resolvePending finishing
 	renew          renewing
 	duty           leading
 }
@@ -162,7 +162,7 @@ type starting struct {
 	identityFile datadir.IdentityFile
 }
 
-type settling struct {
+type finishing struct {
 	step    uint8
 	record  leases.Record
 	version int

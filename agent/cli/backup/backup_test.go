@@ -285,7 +285,7 @@ func TestGCDeletesOnlyWhenReported(t *testing.T) {
 	rules := append(at, "--count", "1", "--broken", names[3], "--verified", names[1])
 	contains(t, ok(t, rules...), "would-go", "kept", "the newest full backup of its lineage that is not known to be broken", "1 of 4 objects would be deleted, 1 B. Nothing was deleted")
 	fates := decoded[[]fate](t, ok(t, append(rules, "-o", "json")...))
-	if len(fates) != 4 || fates[0].Fate != fateGoes || fates[1].Reason != catalog.ReasonVerified || fates[2].Reason != catalog.ReasonSound || fates[3].Reason != catalog.ReasonNewest {
+	if len(fates) != 4 || fates[0].Fate != fateGoes || fates[1].Reason != catalog.ReasonVerified || fates[2].Reason != catalog.ReasonNewestIntact || fates[3].Reason != catalog.ReasonNewest {
 		t.Errorf("got %+v", fates)
 	}
 	if c, err := catalog.Read(t.Context(), s, demo); err != nil || len(c.Histories[0].Fulls) != 4 {

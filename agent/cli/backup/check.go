@@ -78,7 +78,7 @@ This command checks what is stored. To compare it with what etcd had, use ` + "`
 func (v *verification) add(s *session, f archive.Finding) error {
 	v.Objects++
 	switch f.State {
-	case archive.Sound:
+	case archive.Intact:
 	case archive.Broken:
 		v.Broken++
 	case archive.Unknown:

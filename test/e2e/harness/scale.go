@@ -17,13 +17,13 @@ import (
 	"github.com/etcd-druid/druid/leases"
 )
 
-// ScaleTo sets spec.replicas and waits until the cluster has settled at that.
+// ScaleTo sets spec.replicas and waits until the cluster has stable at that.
 func (c *Cluster) ScaleTo(t testing.TB, replicas int, within time.Duration) View {
 	t.Helper()
 	begun := time.Now()
 	c.Scale(t, int32(replicas))
 	view := c.AwaitMembers(t, replicas, within)
-	t.Logf("settled at %d after %s", replicas, time.Since(begun).Round(100*time.Millisecond))
+	t.Logf("stable at %d after %s", replicas, time.Since(begun).Round(100*time.Millisecond))
 	return view
 }
 
