@@ -106,11 +106,11 @@ func TestAMemberFormsReportsItsLeaseAndLeads(t *testing.T) {
 	}
 	p.eventually("the agent reports the same", func() error {
 		_, body := p.get("/v1/status")
-		var notified agent.Status
-		if err := json.Unmarshal([]byte(body), &notified); err != nil {
+		var reported agent.Status
+		if err := json.Unmarshal([]byte(body), &reported); err != nil {
 			return fmt.Errorf("status %s: %w", body, err)
 		}
-		if notified.Etcd.MemberID != leases.FormatID(m.ID) || notified.Etcd.Role != "Leader" || !notified.Lease.Known || notified.Launch.PID == 0 || !notified.Leading {
+		if reported.Etcd.MemberID != leases.FormatID(m.ID) || reported.Etcd.Role != "Leader" || !reported.Lease.Known || reported.Launch.PID == 0 || !reported.Leading {
 			return fmt.Errorf("status %s", body)
 		}
 		return nil

@@ -96,7 +96,7 @@ func (a *Agent) Status() Status {
 	a.facts.mu.Lock()
 	defer a.facts.mu.Unlock()
 	s.Etcd, s.Leading = etcdStatus(a.facts.now), a.facts.leading
-	d := a.facts.notified()
+	d := a.facts.reported()
 	s.Start = StartStatus{Mode: string(d.Mode), Rule: d.Rule, Reason: d.Reason, Data: d.Data}
 	return s
 }
@@ -173,8 +173,8 @@ func (f *facts) bar(d start.Decision) {
 	f.barred = d
 }
 
-// notified is the current start decision. The caller holds the lock.
-func (f *facts) notified() start.Published {
+// reported is the current start decision. The caller holds the lock.
+func (f *facts) reported() start.Published {
 	if f.barred.Rule != "" {
 		return start.Published{Decision: f.barred, Data: start.DataUnread.String()}
 	}
@@ -213,9 +213,9 @@ func (f *facts) lead(leading bool) {
 func (f *facts) fact(identityFile datadir.IdentityFile, known bool) leases.Fact {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	notified := f.notified()
+	reported := f.reported()
 	m := leases.Member{
-		AgentVersion: f.version, Snapshots: f.snapshots, Data: notified.Data, Rule: notified.Rule, Reason: notified.Reason,
+		AgentVersion: f.version, Snapshots: f.snapshots, Data: reported.Data, Rule: reported.Rule, Reason: reported.Reason,
 	}
 	ours := known && identityFile.Formed && f.seen.MemberID == uint64(identityFile.MemberID) && f.seen.ClusterID == uint64(identityFile.ClusterID)
 	if !ours || f.seen.MemberID == 0 {

@@ -40,7 +40,7 @@ func TestTheLeadersAgentReportsOfAnAlarmBeforeItDecided(t *testing.T) {
 	for name, tc := range map[string]struct {
 		role     membership.Role
 		errors   []string
-		notified string
+		reported string
 		want     string
 	}{
 		"none stands":            {membership.RoleLeader, nil, "", ""},
@@ -53,7 +53,7 @@ func TestTheLeadersAgentReportsOfAnAlarmBeforeItDecided(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			f := newFacts("1", leases.Snapshots{})
 			f.observe(State{Reachable: true, Healthy: true, Status: membership.Status{MemberID: 1, ClusterID: 2, Role: tc.role, Errors: tc.errors}})
-			f.alarmed(tc.notified)
+			f.alarmed(tc.reported)
 			if got := f.fact(datadir.IdentityFile{Formed: true, MemberID: 1, ClusterID: 2}, true).Member.Alarm; got != tc.want {
 				t.Errorf("the Lease says %q, want %q", got, tc.want)
 			}

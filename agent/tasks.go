@@ -205,7 +205,7 @@ var barriers = map[launch.State]start.Decision{
 // watchBarriers reports in the Lease what prevents launch from using the volume, in the words of launch, and when that
 // has ended.
 func (a *Agent) watchBarriers(ctx context.Context) error {
-	var notified start.Decision
+	var reported start.Decision
 	for {
 		status, changed := a.launch.State()
 		barrier := barriers[status.Report.State]
@@ -213,10 +213,10 @@ func (a *Agent) watchBarriers(ctx context.Context) error {
 			barrier.Reason = status.Report.Error
 		}
 		// The report of a launch that is gone remains valid until the next launch reports.
-		if status.Connected && barrier != notified {
+		if status.Connected && barrier != reported {
 			a.facts.bar(barrier)
 			a.publish()
-			notified = barrier
+			reported = barrier
 			a.log.InfoContext(ctx, "volume status changed", "mode", barrier.Mode, "rule", barrier.Rule, "reason", barrier.Reason)
 		}
 		select {

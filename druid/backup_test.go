@@ -43,7 +43,7 @@ func TestBackupReadyFollowsTheLeases(t *testing.T) {
 	s.eventually("inform the agents", func() error {
 		b, err := s.backup()
 		if err == nil && b == nil {
-			err = errors.New("they are informed of no backup")
+			err = errors.New("their configuration has no backup")
 		}
 		return err
 	})
@@ -67,7 +67,7 @@ func TestBackupReadyFollowsTheLeases(t *testing.T) {
 	s.backupIs(metav1.ConditionFalse, v1alpha1.ReasonIncrementalBackupFailed)
 	s.words(v1alpha1.ConditionBackupReady, []string{"access denied", "druid removes no member"}, nil)
 	s.minAvailable(3)
-	s.notified(v1alpha1.ReasonIncrementalBackupFailed, "")
+	s.reported(v1alpha1.ReasonIncrementalBackupFailed, "")
 	s.scale("demo", 1)
 	s.condition("demo", v1alpha1.ConditionProgressing, metav1.ConditionFalse, v1alpha1.ReasonScaleDownBlocked)
 

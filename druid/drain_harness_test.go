@@ -222,8 +222,8 @@ func (s *stage) looks(count int) {
 	})
 }
 
-// notified waits until an Event of the reason reports about the member.
-func (s *stage) notified(reason, member string) {
+// reported waits until an Event of the reason reports about the member.
+func (s *stage) reported(reason, member string) {
 	s.Helper()
 	s.eventually("report "+reason, func() error {
 		var list eventsv1.EventList

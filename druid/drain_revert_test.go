@@ -46,7 +46,7 @@ func TestScaleDownIsTakenBackUntilAnAgentClaimedIt(t *testing.T) {
 			return err
 		})
 		s.minAvailable(2)
-		s.notified(v1alpha1.EventScaleDownCancelled, member)
+		s.reported(v1alpha1.EventScaleDownCancelled, member)
 		if deletes := s.calls.matching("DELETE", ""); len(deletes) != 0 {
 			t.Errorf("druid deleted %v", deletes)
 		}
@@ -110,7 +110,7 @@ func TestScaleDownWaitsForTheOthers(t *testing.T) {
 		if !strings.Contains(condition.Message, by) {
 			t.Errorf("message %q does not say %q", condition.Message, by)
 		}
-		s.notified(v1alpha1.EventScaleDownBlocked, "")
+		s.reported(v1alpha1.EventScaleDownBlocked, "")
 		s.eventually("leave the slot free", func() error {
 			record, err := s.record("demo")
 			if err == nil && (record.PendingRemoval != nil || len(record.Members) != 3) {
@@ -298,8 +298,8 @@ func TestNewClusterShowsTheVolumesOfTheOneBefore(t *testing.T) {
 	s := newStage(t)
 	s.startDruid()
 	names := s.whole(3)
-	if notified := s.leftoversReported(); len(notified) != 0 {
-		t.Errorf("a first cluster reports volumes that are left: %v", notified)
+	if reported := s.leftoversReported(); len(reported) != 0 {
+		t.Errorf("a first cluster reports volumes that are left: %v", reported)
 	}
 	deleted := s.delete("demo", metav1.DeletePropagationBackground)
 	s.eventually("see the deletion", func() error { return s.rests() })
@@ -320,9 +320,9 @@ func TestNewClusterShowsTheVolumesOfTheOneBefore(t *testing.T) {
 		}
 	}
 	s.eventually("report what is left", func() error {
-		notified := s.leftoversReported()
-		if len(notified) != 1 || !strings.Contains(notified[0], strings.Join(names, ", ")) {
-			return fmt.Errorf("reported %q, want %v once", notified, names)
+		reported := s.leftoversReported()
+		if len(reported) != 1 || !strings.Contains(reported[0], strings.Join(names, ", ")) {
+			return fmt.Errorf("reported %q, want %v once", reported, names)
 		}
 		return nil
 	})

@@ -54,7 +54,7 @@ func TestScaleDownGoesStepByStepThroughAnyDruid(t *testing.T) {
 		return err
 	})
 	s.minAvailable(3)
-	s.notified(v1alpha1.EventScalingDown, first.Member) // an Event that is not written yet ends with its druid
+	s.reported(v1alpha1.EventScalingDown, first.Member) // an Event that is not written yet ends with its druid
 	restart()
 	s.looks(2)
 	if mark := s.mark(first.Member); mark != (leases.RemovalRequest{}) {
@@ -75,7 +75,7 @@ func TestScaleDownGoesStepByStepThroughAnyDruid(t *testing.T) {
 	restart()
 	s.answer(first.Member, done)
 	s.struck(first.Member)
-	s.notified(v1alpha1.EventMemberRemoved, first.Member)
+	s.reported(v1alpha1.EventMemberRemoved, first.Member)
 	for _, next := range []func(string){s.podGoes, s.claimGoes} {
 		restart()
 		if err := s.fetch(first.Member, &coordinationv1.Lease{}); err != nil {
@@ -240,7 +240,7 @@ func TestRetainedClaimIsNoOnes(t *testing.T) {
 	s.struck(member)
 	s.podGoes(member)
 	s.eventually("delete Lease "+member, func() error { return s.gone(member, &coordinationv1.Lease{}) })
-	s.notified(v1alpha1.EventPVCRetained, member)
+	s.reported(v1alpha1.EventPVCRetained, member)
 	var claim corev1.PersistentVolumeClaim
 	if err := s.fetch(member, &claim); err != nil || claim.UID != uid || claim.DeletionTimestamp != nil {
 		t.Fatalf("claim is %+v, %v; want it to stay", claim, err)

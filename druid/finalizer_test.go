@@ -60,7 +60,7 @@ func TestMembersOfAClusterThatIsDeletedAlongsideOthersLeaveBeforeItGoes(t *testi
 	s, names, stop := joined(t, 3)
 	s.delete("demo", metav1.DeletePropagationBackground)
 	s.condition("demo", v1alpha1.ConditionProgressing, metav1.ConditionTrue, v1alpha1.ReasonLeavingJoinedCluster)
-	s.notified(v1alpha1.ReasonLeavingJoinedCluster, "")
+	s.reported(v1alpha1.ReasonLeavingJoinedCluster, "")
 	// Nothing of it is in druid's memory.
 	stop()
 	s.startDruid()

@@ -182,7 +182,7 @@ func TestBackupVerifiedFollowsTheLease(t *testing.T) {
 	inform := func(v leases.Verification) {
 		s.Helper()
 		v.Lineage, v.At, v.Tried = "00000001-a", now, now
-		s.eventually("report a proof", func() error { return s.store("demo").ReportVerification(s.Context(), v) })
+		s.eventually("report a verification", func() error { return s.store("demo").ReportVerification(s.Context(), v) })
 	}
 	s.eventually("report a backup", func() error {
 		return s.store("demo").RenewBackup(s.Context(), full, leases.BackupPatch{
@@ -193,7 +193,7 @@ func TestBackupVerifiedFollowsTheLease(t *testing.T) {
 	is(metav1.ConditionTrue, v1alpha1.ReasonVerificationSucceeded, "equal to that of etcd")
 	inform(leases.Verification{Verdict: leases.VerdictBroken, Full: "some", VerifiedFull: "older", Broken: "some", Trouble: "full some is damaged"})
 	is(metav1.ConditionFalse, v1alpha1.ReasonVerificationFailed, "full some is damaged")
-	s.notified(v1alpha1.ReasonVerificationFailed, "")
+	s.reported(v1alpha1.ReasonVerificationFailed, "")
 	s.patchCluster(backupsOff)
 	s.eventually("take the condition away", func() error {
 		var c v1alpha1.EtcdCluster
@@ -205,7 +205,7 @@ func TestBackupVerifiedFollowsTheLease(t *testing.T) {
 	})
 }
 
-// blind is a cache that has not reachable anything but EtcdClusters: no server can be reported to make one.
+// blind is a cache that has read only EtcdClusters. No real server can be made to produce one.
 type blind struct{ client.Reader }
 
 func (b blind) Get(ctx context.Context, key client.ObjectKey, object client.Object, options ...client.GetOption) error {

@@ -32,8 +32,8 @@ func TestVolumesGrowInPlaceAndNoQuotaIsAboveThem(t *testing.T) {
 	if err := c.requests(names, "8Gi"); err != nil {
 		t.Fatal(err)
 	}
-	if notified := strings.Join(c.notified(), "\n"); strings.Count(notified, v1alpha1.EventPVCExpanded) != len(names) {
-		t.Errorf("events are\n%s", notified)
+	if reported := strings.Join(c.reported(), "\n"); strings.Count(reported, v1alpha1.EventPVCExpanded) != len(names) {
+		t.Errorf("events are\n%s", reported)
 	}
 	c.after(stable)
 	c.isGoing("before any volume had grown", names)
@@ -102,8 +102,8 @@ func TestDriverThatGrowsAtAMountGetsOnePodAfterAnother(t *testing.T) {
 	c.pass()
 	c.after(startMaxWait)
 	c.isGoing("then", names, names[2])
-	if notified := c.notExpanded(); !strings.Contains(notified, names[1]) || !strings.Contains(notified, "the node fails") {
-		t.Errorf("condition says %q", notified)
+	if reported := c.notExpanded(); !strings.Contains(reported, names[1]) || !strings.Contains(reported, "the node fails") {
+		t.Errorf("condition says %q", reported)
 	}
 	c.returns(names, names[2])
 	c.resized(names[2], "8Gi")
@@ -153,8 +153,8 @@ func TestVolumesThatCannotGrowAreReportedAndHoldNothingUp(t *testing.T) {
 			if want := map[bool]string{false: "4Gi", true: "8Gi"}[test.allow]; c.requests(names, want) != nil {
 				t.Error(c.requests(names, want))
 			}
-			if notified := c.notExpanded(); !strings.Contains(notified, "its volume has 4Gi and spec.storage.size is 8Gi: ") || !strings.Contains(notified, test.words) {
-				t.Errorf("condition says %q, want %q", notified, test.words)
+			if reported := c.notExpanded(); !strings.Contains(reported, "its volume has 4Gi and spec.storage.size is 8Gi: ") || !strings.Contains(reported, test.words) {
+				t.Errorf("condition says %q, want %q", reported, test.words)
 			}
 			c.patchCluster(`{"spec":{"resources":{"requests":{"cpu":"123m"}}}}`)
 			c.after(stable)

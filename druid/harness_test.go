@@ -253,10 +253,10 @@ func (s *stage) edit(name string, object client.Object, change func()) {
 	})
 }
 
-// caughtUp waits until every druid has reachable the object as the API server has it: events come when they come.
+// caughtUp waits until the cache of every druid has the object as the API server has it.
 func (s *stage) caughtUp(name string, object client.Object) {
 	s.Helper()
-	s.eventually("druid has reachable "+name, func() error {
+	s.eventually("the cache of druid has "+name, func() error {
 		if err := s.fetch(name, object); err != nil {
 			return err
 		}

@@ -79,8 +79,8 @@ func (c *clocked) after(d time.Duration) {
 	}
 }
 
-// notified says whether an Event of the reason was reported since the last call.
-func (c *clocked) notified() (all []string) {
+// reported says whether an Event of the reason was reported since the last call.
+func (c *clocked) reported() (all []string) {
 	recorded := c.recorder.(*events.FakeRecorder).Events
 	for {
 		select {

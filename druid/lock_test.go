@@ -56,7 +56,7 @@ func TestFiveEditsInTheMiddleOfAnUpdateEndInTheLast(t *testing.T) {
 	if want := c.at.Add(defaultProgressDeadline); deadline == nil || deadline.Sub(want).Abs() > time.Second {
 		t.Errorf("the deadline is %v, want %v", deadline, want)
 	}
-	c.notified()
+	c.reported()
 	for _, edit := range []string{
 		request("200m"), `{"spec":{"replicas":5}}`, `{"spec":{"env":[{"name":"GOGC","value":"50"}]}}`, `{"spec":{"replicas":1}}`, request("300m"),
 	} {
@@ -65,8 +65,8 @@ func TestFiveEditsInTheMiddleOfAnUpdateEndInTheLast(t *testing.T) {
 		w.look()
 		c.adopted(true)
 	}
-	if notified := strings.Join(c.notified(), "\n"); strings.Count(notified, v1alpha1.ReasonSpecChanged) != 5 || strings.Contains(notified, "was adopted") {
-		t.Errorf("each edit is reported once to wait, events are\n%s", notified)
+	if reported := strings.Join(c.reported(), "\n"); strings.Count(reported, v1alpha1.ReasonSpecChanged) != 5 || strings.Contains(reported, "was adopted") {
+		t.Errorf("each edit is reported once to wait, events are\n%s", reported)
 	}
 	if message := c.progressing().Message; !strings.Contains(message, fmt.Sprintf("The edit (generation %d of spec) is accepted when that is complete", c.cluster().Generation)) {
 		t.Errorf("message %q does not say what waits", message)
@@ -108,12 +108,12 @@ func TestDeadlineInThePastForcesAnEdit(t *testing.T) {
 	c.deadline(time.Hour)
 	c.after(2 * time.Minute)
 	c.adopted(true)
-	c.notified()
+	c.reported()
 	c.deadline(-time.Second)
 	c.pass()
 	c.adopted(false)
-	if notified := strings.Join(c.notified(), "\n"); !strings.Contains(notified, v1alpha1.ReasonRetryAfterDeadline) {
-		t.Errorf("events are\n%s", notified)
+	if reported := strings.Join(c.reported(), "\n"); !strings.Contains(reported, v1alpha1.ReasonRetryAfterDeadline) {
+		t.Errorf("events are\n%s", reported)
 	}
 	if at := c.cluster().Status.ProgressDeadline; at == nil || at.Sub(c.at.Add(defaultProgressDeadline)).Abs() > time.Second {
 		t.Errorf("the next deadline is %v", at)
@@ -130,8 +130,8 @@ func TestAfterTheDeadlineDruidHealsAndResumesAtTheNextEdit(t *testing.T) {
 	slot := c.requested()
 	c.after(late)
 	c.stands(v1alpha1.ReasonDeadlineExceeded)
-	if notified := strings.Join(c.notified(), "\n"); !strings.Contains(notified, "Warning "+v1alpha1.ReasonDeadlineExceeded) {
-		t.Errorf("events are\n%s", notified)
+	if reported := strings.Join(c.reported(), "\n"); !strings.Contains(reported, "Warning "+v1alpha1.ReasonDeadlineExceeded) {
+		t.Errorf("events are\n%s", reported)
 	}
 	record, err := c.record("demo")
 	if err != nil || record.PendingRemoval != nil || c.mark(slot.Member) != (leases.RemovalRequest{}) || !slices.Equal(record.Members, names) {

@@ -152,7 +152,7 @@ func TestLocalVolumeOfALostNodeIsGivenUpInSteps(t *testing.T) {
 	if want := (leases.Repairing{ClaimUID: string(claims[removalCandidate])}); c.repairing(removalCandidate) != want || c.claimGoes(removalCandidate) {
 		t.Fatalf("announced is %+v, want %+v before anything is deleted (deleted: %t)", c.repairing(removalCandidate), want, c.claimGoes(removalCandidate))
 	}
-	announced := strings.Join(c.notified(), "\n")
+	announced := strings.Join(c.reported(), "\n")
 	if !strings.Contains(announced, v1alpha1.EventVolumeAbandoned) || !strings.Contains(announced, nodes[0]) {
 		t.Errorf("events of the announcement are\n%s", announced)
 	}
@@ -189,7 +189,7 @@ func TestLocalVolumeOfALostNodeIsGivenUpInSteps(t *testing.T) {
 	if c.repairing(removalCandidate) != (leases.Repairing{}) {
 		t.Errorf("it is well again and still marked: %+v", c.repairing(removalCandidate))
 	}
-	all := strings.Join(c.notified(), "\n")
+	all := strings.Join(c.reported(), "\n")
 	if !strings.Contains(all, v1alpha1.EventPVCDeleted) {
 		t.Errorf("events are\n%s", all)
 	}

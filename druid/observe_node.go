@@ -208,7 +208,7 @@ const (
 	// lingerTimeout with what lost its counterpart. A Pod gets its node and its image in less, and what is on its way out
 	// is gone by then.
 	lingerTimeout = time.Minute
-	// nodeTimeout with a node that is not reachable before a person is asked: most that reboot are back by then.
+	// nodeTimeout is how long a node may be unreachable before druid reports it: most nodes are back from a reboot by then.
 	nodeTimeout = 2 * time.Minute
 	// nodeInterval between two looks at a node that is not reachable: druid does not watch nodes.
 	nodeInterval = 30 * time.Second

@@ -92,8 +92,8 @@ func etcdReady(pod *corev1.Pod) bool {
 
 // makeOf reports for which spec the Pod was made.
 func makeOf(pod *corev1.Pod, specHash string) policy.PodMake {
-	switch made, notified := pod.Annotations[manifests.AnnotationSpecHash]; {
-	case !notified:
+	switch made, reported := pod.Annotations[manifests.AnnotationSpecHash]; {
+	case !reported:
 		return policy.MakeUnmarked
 	case made == specHash:
 		return policy.MakeCurrent

@@ -70,7 +70,7 @@ func TestASnapshotStandsForAStateInAPlace(t *testing.T) {
 	for name, c := range map[string]struct {
 		snapshot *v1alpha1.EtcdSnapshot
 		cluster  *v1alpha1.EtcdCluster
-		notified *v1alpha1.BackupStore
+		reported *v1alpha1.BackupStore
 		rule     string
 		store    *v1alpha1.BackupStore
 		keys     *v1alpha1.BackupEncryption
@@ -98,7 +98,7 @@ func TestASnapshotStandsForAStateInAPlace(t *testing.T) {
 		"none":                {nil, nil, nil, "snapshot-absent", nil, nil, nil, "", "does not exist in this namespace"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			from := &v1alpha1.RestoreSource{SnapshotRef: &v1alpha1.SnapshotReference{Name: "saved"}, Store: c.notified}
+			from := &v1alpha1.RestoreSource{SnapshotRef: &v1alpha1.SnapshotReference{Name: "saved"}, Store: c.reported}
 			n := originOf{from: from, namespace: "ns", snapshot: c.snapshot, cluster: c.cluster}
 			facts, got := n.resolve()
 			o := policy.JudgeOrigin(facts, n.words)

@@ -93,7 +93,7 @@ func TestPausedClusterComesBackOnTheSameClaim(t *testing.T) {
 	s.eventually("delete the budget", func() error {
 		return s.gone(manifests.DisruptionBudgetName("demo"), &policyv1.PodDisruptionBudget{})
 	})
-	s.notified(v1alpha1.ReasonPaused, "")
+	s.reported(v1alpha1.ReasonPaused, "")
 	stop()
 	if err := s.DeleteAllOf(t.Context(), &coordinationv1.Lease{}, client.InNamespace(s.namespace)); err != nil {
 		t.Fatal(err)

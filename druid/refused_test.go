@@ -218,7 +218,7 @@ func TestWhatAPersonMustRepairIsReported(t *testing.T) {
 	denied := &apierrors.StatusError{ErrStatus: metav1.Status{Status: metav1.StatusFailure, Code: 400, Message: `admission webhook "policy" denied the request`}}
 	tests := map[string]struct {
 		err      error
-		notified string
+		reported string
 	}{
 		"a quota":                        {apierrors.NewForbidden(pods, "demo-a", errors.New("exceeded quota")), v1alpha1.ReasonAPIRequestRejected},
 		"a namespace that goes":          {terminating, ""},
@@ -232,12 +232,12 @@ func TestWhatAPersonMustRepairIsReported(t *testing.T) {
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
 			problems, _ := sort(policy.Step{Member: "demo-a"}, fmt.Errorf("CreatePod: %w", test.err))
-			notified := ""
+			reported := ""
 			for _, p := range problems {
-				notified += p.Reason
+				reported += p.Reason
 			}
-			if notified != test.notified {
-				t.Errorf("reported %q, want %q", notified, test.notified)
+			if reported != test.reported {
+				t.Errorf("reported %q, want %q", reported, test.reported)
 			}
 		})
 	}
@@ -312,9 +312,9 @@ func TestAPodThatAWebhookRefusesIsReportedAndComesWhenItMay(t *testing.T) {
 			if err := s.fetch("demo", &cluster); err != nil {
 				t.Fatal(err)
 			}
-			notified := meta.FindStatusCondition(cluster.Status.Conditions, v1alpha1.ConditionDegraded).Message
-			if !strings.Contains(notified, test.words) || !policy.RefusedBy(cluster.Status.Conditions) {
-				t.Errorf("the condition says %q", notified)
+			reported := meta.FindStatusCondition(cluster.Status.Conditions, v1alpha1.ConditionDegraded).Message
+			if !strings.Contains(reported, test.words) || !policy.RefusedBy(cluster.Status.Conditions) {
+				t.Errorf("the condition says %q", reported)
 			}
 			if err := s.Delete(t.Context(), hook); err != nil {
 				t.Fatal(err)

@@ -71,7 +71,7 @@ func TestPodThatStaysNotReadyIsRestartedWithBackOff(t *testing.T) {
 	if !c.terminates(removalCandidate) || c.repairing(removalCandidate).Restarts != 2 {
 		t.Errorf("the second restart did not come: %+v", c.repairing(removalCandidate))
 	}
-	if all := strings.Join(c.notified(), "\n"); !strings.Contains(all, v1alpha1.EventPodRestarted) || !strings.Contains(all, "Restarts in a row: 2") {
+	if all := strings.Join(c.reported(), "\n"); !strings.Contains(all, v1alpha1.EventPodRestarted) || !strings.Contains(all, "Restarts in a row: 2") {
 		t.Errorf("events are\n%s", all)
 	}
 

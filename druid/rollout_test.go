@@ -21,7 +21,7 @@ import (
 // stable is when a member that is ready lets another one go.
 const stable = finishTimeout + time.Second
 
-// renewed is a cluster of three that formed, whose first member leads, and a druid that has reachable all.
+// renewed is a cluster of three that formed, whose first member leads, and whose agents druid has seen renew their Leases.
 func renewed(t *testing.T) (*clocked, []string) {
 	t.Helper()
 	c, names := stuckCluster(t, 3)

@@ -164,7 +164,7 @@ func TestWhoKeepsABackupAfterAllIsNotHeld(t *testing.T) {
 	s.deleteSnapshot("before")
 	s.leaves("before")
 	if notes := s.notes("meanwhile", v1alpha1.EventBackupRetained); len(notes) > 0 {
-		t.Errorf("a backup that was to stay is informed of: %q", notes)
+		t.Errorf("a backup that was to stay is reported: %q", notes)
 	}
 }
 

@@ -143,7 +143,7 @@ type judgement struct {
 	cluster  types.NamespacedName
 	liveness leases.Liveness
 	// reported is the expiry for which a pass was asked already.
-	notified time.Time
+	reported time.Time
 }
 
 // expired names, once for each expiry, the clusters with a member Lease that is stale by now and was not in the last pass.
@@ -154,10 +154,10 @@ func (m *memory) expired(now time.Time) []types.NamespacedName {
 	var clusters []types.NamespacedName
 	for key, j := range m.judged {
 		expiry, known := m.watcher.Expiry(key.Namespace, key.Name)
-		if j.liveness&(leases.Live|leases.Unknown) == 0 || !known || now.Before(expiry) || j.notified.Equal(expiry) {
+		if j.liveness&(leases.Live|leases.Unknown) == 0 || !known || now.Before(expiry) || j.reported.Equal(expiry) {
 			continue
 		}
-		j.notified = expiry
+		j.reported = expiry
 		m.judged[key] = j
 		if !seen[j.cluster] {
 			seen[j.cluster] = true

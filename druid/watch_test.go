@@ -164,7 +164,7 @@ func TestExpiriesAreReported(t *testing.T) {
 		begun := time.Now()
 		e := <-r.expiries
 		if after := time.Since(begun); e.Object.GetName() != "demo" || e.Object.GetNamespace() != "ns" || after < 45*time.Second || after > 45*time.Second+expiryInterval {
-			t.Errorf("informed of %s/%s after %s", e.Object.GetNamespace(), e.Object.GetName(), after)
+			t.Errorf("reported %s/%s after %s", e.Object.GetNamespace(), e.Object.GetName(), after)
 		}
 		cancel()
 		if err := group.Wait(); err != nil {

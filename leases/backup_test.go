@@ -106,7 +106,7 @@ func (e *Election) WithTimes(duration time.Duration) *Election {
 	return e
 }
 
-func TestAVerificationIsReportedAsAWhole(t *testing.T) {
+func TestAVerificationIsReportedInOneWrite(t *testing.T) {
 	at := time.Date(2026, 11, 21, 20, 0, 0, 0, time.UTC)
 	broken := Verification{
 		Verdict: VerdictBroken, At: at, Full: "full", Revision: 7, Lineage: "00000001-a", VerifiedFull: "older", Broken: "delta", KnownBroken: []string{"full", "delta"}, Trouble: "why", Tried: at,

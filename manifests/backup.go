@@ -14,8 +14,8 @@ import (
 	"github.com/etcd-druid/druid/backup/store"
 )
 
-// Backup is what the cluster's agents are informed of its backups, nil for a cluster that has none. A schedule that cannot be
-// understood is replaced: backups that go on by another one are better than none.
+// Backup returns the configuration of the agents for backups, or nil for a cluster without backups. It replaces a schedule
+// that cannot be parsed with the default schedule, because backups on another schedule are better than none.
 func Backup(cluster *v1alpha1.EtcdCluster) (*config.Backup, error) {
 	spec := cluster.Spec.Backup
 	if spec == nil {
@@ -64,7 +64,7 @@ const (
 	defaultKeepDaily   = 30
 )
 
-// BackupProblem is what the API server cannot report spec.backup, and druid can: nil when nothing is wrong with it.
+// BackupProblem returns what is wrong with spec.backup that the API server cannot detect, or nil.
 func BackupProblem(cluster *v1alpha1.EtcdCluster) error {
 	spec := cluster.Spec.Backup
 	if spec == nil {
@@ -162,7 +162,7 @@ func storeVolumes(cluster *v1alpha1.EtcdCluster) []attached {
 	if cluster.Spec.Backup != nil {
 		all = append(all, backupAttached(cluster.Spec.Backup)...)
 	}
-	// What cannot be understood of it makes no Pod at all: its agent could not be reported either.
+	// If the restore cannot be parsed, druid creates no Pod, so the volumes do not matter.
 	if spec, _, err := restoreSpec(cluster); err == nil && spec != nil && spec.From != nil && spec.From.Store != nil {
 		all = append(all, storeAttached(spec.From.Store, spec.From.Encryption, "restore", config.RestoreDir, true)...)
 	}

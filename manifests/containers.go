@@ -166,7 +166,7 @@ const neverRan = "none"
 // one that sends all images to a mirror, is no difference: druid's own word counts, and only a Pod that bears none is judged by
 // its containers.
 func AgentImage(pod *corev1.Pod) string {
-	if image, notified := pod.Annotations[AnnotationAgentImage]; notified {
+	if image, reported := pod.Annotations[AnnotationAgentImage]; reported {
 		return image
 	}
 	install, agent := initContainer(pod, ContainerInstall), initContainer(pod, ContainerAgent)

@@ -58,9 +58,9 @@ func TestAFullInAnotherBucketIsABackupByItself(t *testing.T) {
 	savedUpTo(t, s, last)
 	fulls := len(history(t, s).Fulls)
 	// The Lease reports the first full backup when it is listed, not when it is saved.
-	var notified leases.Backup
+	var reported leases.Backup
 	eventually(t, "the Lease reports the first full", func() (err error) {
-		if notified, err = decoded(t, admin, namespace, leases.FullSnapshotName("demo")); err == nil && notified.Object == "" {
+		if reported, err = decoded(t, admin, namespace, leases.FullSnapshotName("demo")); err == nil && reported.Object == "" {
 			err = errors.New("it reports none")
 		}
 		return err
@@ -84,8 +84,8 @@ func TestAFullInAnotherBucketIsABackupByItself(t *testing.T) {
 	if after := history(t, s); len(after.Fulls) != fulls {
 		t.Errorf("%d fulls in our own bucket, had %d", len(after.Fulls), fulls)
 	}
-	if now, err := decoded(t, admin, namespace, leases.FullSnapshotName("demo")); err != nil || now.Object != notified.Object || now.Revision != notified.Revision {
-		t.Errorf("the Lease reports %+v, %v, reported %+v", now, err, notified)
+	if now, err := decoded(t, admin, namespace, leases.FullSnapshotName("demo")); err != nil || now.Object != reported.Object || now.Revision != reported.Revision {
+		t.Errorf("the Lease reports %+v, %v, reported %+v", now, err, reported)
 	}
 
 	for says, place := range map[string]*leases.SnapshotPlace{
@@ -179,7 +179,7 @@ func TestBackupsWaitForTheirKeysAndFollowThem(t *testing.T) {
 	a.Configure(c)
 	a.start()
 	put(t, client, 5)
-	notified := func(says string) {
+	reported := func(says string) {
 		eventually(t, "what stands in the way is reported", func() error {
 			b, err := decoded(t, admin, namespace, leases.FullSnapshotName("demo"))
 			if err != nil || !strings.Contains(b.Error, says) || says == "" && b.Error != "" {
@@ -188,14 +188,14 @@ func TestBackupsWaitForTheirKeysAndFollowThem(t *testing.T) {
 			return nil
 		})
 	}
-	notified("has no entry current")
+	reported("has no entry current")
 	if h := history(t, s); len(h.Fulls)+len(h.Deltas) > 0 {
 		t.Errorf("saved without a key: %+v", h)
 	}
 	backups.AddKey(t, keys, "a")
 	backups.UseKey(t, keys, "a")
 	savedUpTo(t, s, put(t, client, 5))
-	notified("")
+	reported("")
 	backups.AddKey(t, keys, "b")
 	backups.UseKey(t, keys, "b")
 	last := put(t, client, 5)

@@ -258,7 +258,7 @@ func (h *reporter) run(ctx context.Context) error {
 }
 
 // patcher returns what to write into a Lease, and what to do after the write.
-type patcher func(now time.Time) (p leases.BackupPatch, notified func())
+type patcher func(now time.Time) (p leases.BackupPatch, reported func())
 
 // persist renews one Lease until ctx ends, and continues after a panic.
 func (h *reporter) persist(ctx context.Context, c leases.Component, wake <-chan struct{}, interval time.Duration, patch patcher) {
@@ -278,10 +278,10 @@ func (h *reporter) persist(ctx context.Context, c leases.Component, wake <-chan 
 func (h *reporter) keep(ctx context.Context, c leases.Component, wake <-chan struct{}, interval time.Duration, patch patcher) {
 	trouble := ""
 	for await(ctx, wake, interval); ctx.Err() == nil; await(ctx, wake, interval) {
-		p, notified := patch(time.Now())
+		p, reported := patch(time.Now())
 		err := h.renew(ctx, c, p)
 		if err == nil {
-			notified()
+			reported()
 		}
 		if err == nil && c == leases.ComponentFullSnapshot {
 			h.readVerification(ctx)
@@ -302,22 +302,22 @@ func (h *reporter) renew(ctx context.Context, c leases.Component, p leases.Backu
 }
 
 // fullPatch updates the renewal time of the full Lease while the newest full backup is not overdue.
-func (h *reporter) fullPatch(now time.Time) (p leases.BackupPatch, notified func()) {
+func (h *reporter) fullPatch(now time.Time) (p leases.BackupPatch, reported func()) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	p, notified = leases.BackupPatch{Backup: h.full.Backup}, func() {}
+	p, reported = leases.BackupPatch{Backup: h.full.Backup}, func() {}
 	p.Backup.Error, p.Backup.SupersededBy = cmp.Or(p.Backup.Error, h.trouble), h.supersededBy
 	if h.taken.Key == "" {
-		return p, notified
+		return p, reported
 	}
 	if d, err := h.config.FullLeaseDuration(h.taken.At, now); err == nil && d >= time.Minute {
 		p.RenewTime, p.Duration = &now, d
 	}
-	return p, notified
+	return p, reported
 }
 
 // deltaPatch updates the renewal time of the delta Lease when more is known to be saved than at the last update.
-func (h *reporter) deltaPatch(now time.Time) (p leases.BackupPatch, notified func()) {
+func (h *reporter) deltaPatch(now time.Time) (p leases.BackupPatch, reported func()) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	p.Backup = h.delta.Backup

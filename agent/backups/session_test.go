@@ -288,7 +288,7 @@ func TestAListingMayTakeLongAndMayNotHang(t *testing.T) {
 	for name, test := range map[string]struct {
 		slow     storetest.Slow
 		took     time.Duration
-		notified string
+		reported string
 	}{
 		"objects come slowly":   {storetest.Slow{Pace: store.MaxWait - time.Second}, 10 * (store.MaxWait - time.Second), ""},
 		"objects come no more":  {storetest.Slow{Pace: time.Second, Hangs: 4}, 4*time.Second + store.MaxWait, "the store sent no data for 2m0s"},
@@ -305,11 +305,11 @@ func TestAListingMayTakeLongAndMayNotHang(t *testing.T) {
 				if took := time.Since(began); took != test.took {
 					t.Errorf("it took %s, want %s", took, test.took)
 				}
-				if test.notified == "" && (err != nil || len(c.Histories[0].Fulls) != 10) {
+				if test.reported == "" && (err != nil || len(c.Histories[0].Fulls) != 10) {
 					t.Errorf("listed %+v, %v", c, err)
 				}
-				if test.notified != "" && (err == nil || !strings.Contains(err.Error(), test.notified)) {
-					t.Errorf("reported %v, want %q", err, test.notified)
+				if test.reported != "" && (err == nil || !strings.Contains(err.Error(), test.reported)) {
+					t.Errorf("reported %v, want %q", err, test.reported)
 				}
 			})
 		})

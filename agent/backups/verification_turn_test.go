@@ -163,12 +163,12 @@ func TestAFollowerProvesWhatTheLeaderSaves(t *testing.T) {
 		all = append(all, a)
 	}
 	lead := g.leader()
-	notified := all[lead].Leases
+	reported := all[lead].Leases
 	s := opened(t, c)
 	savedUpTo(t, s, put(t, g.client(lead), 20))
 	verified := func(want func(leases.Verification) bool) (v leases.Verification) {
 		eventually(t, "the Lease reports", func() (err error) {
-			if _, v, err = notified.Full(t.Context()); err == nil && !want(v) {
+			if _, v, err = reported.Full(t.Context()); err == nil && !want(v) {
 				err = fmt.Errorf("%w: %+v", errWaiting, v)
 			}
 			return err
@@ -197,7 +197,7 @@ func TestAFollowerProvesWhatTheLeaderSaves(t *testing.T) {
 	damageKind(t, s, full.Key)
 	v.At = v.At.Add(-48 * time.Hour)
 	v.Tried = v.At
-	if err := notified.ReportVerification(t.Context(), v); err != nil {
+	if err := reported.ReportVerification(t.Context(), v); err != nil {
 		t.Fatal(err)
 	}
 	v = verified(func(v leases.Verification) bool { return v.Broken == full.Key || v.VerifiedFull != full.Key })

@@ -38,7 +38,7 @@ type defragCluster struct {
 	*drainCluster
 	mu       sync.Mutex
 	policy   DefragPolicy
-	notified []Defragmented
+	reported []Defragmented
 }
 
 func newDefragCluster(t *testing.T, members ...string) *defragCluster {
@@ -57,7 +57,7 @@ func newDefragClusterOn(c *drainCluster, members []string) *defragCluster {
 	d.defragmented = func(done Defragmented) {
 		d.mu.Lock()
 		defer d.mu.Unlock()
-		d.notified = append(d.notified, done)
+		d.reported = append(d.reported, done)
 	}
 	for _, name := range members {
 		d.room(name, 1<<40)
@@ -76,7 +76,7 @@ func (d *defragCluster) setPolicy(change func(*DefragPolicy)) {
 func (d *defragCluster) done() []Defragmented {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	return slices.Clone(d.notified)
+	return slices.Clone(d.reported)
 }
 
 // room writes free space into a member's Lease, as its agent does.
@@ -179,15 +179,15 @@ func (d *defragCluster) compacts(from, more int) (order []string) {
 			return err
 		})
 	}
-	d.eventually("the last one is informed of", func() error {
+	d.eventually("the last one is reported", func() error {
 		if done := d.done(); len(done) < from+more {
-			return fmt.Errorf("informed of %+v", done)
+			return fmt.Errorf("reported %+v", done)
 		}
 		return nil
 	})
 	for _, done := range d.done()[from:] {
 		if done.Err == nil && done.After.Size >= done.Before.Size/2 || done.Took <= 0 {
-			d.t.Errorf("informed of %+v, want a smaller file and the time that it took", done)
+			d.t.Errorf("reported %+v, want a smaller file and the time that it took", done)
 		}
 		order = append(order, done.Member)
 	}

@@ -28,7 +28,7 @@ type Departure struct {
 	Dial  membership.Dial
 	// Member and PodUID belong to this agent.
 	Member, PodUID string
-	// Marked says whether the agent's own Lease had a drain request when it was last reachable. Until then, Departure
+	// Marked says whether the agent's own Lease had a removal request when it was last read. Until then, Departure
 	// sends no requests.
 	Marked func() bool
 	// Endpoints of the joined cluster.

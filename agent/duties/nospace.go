@@ -177,11 +177,11 @@ func (r *databases) noteNospace(ctx context.Context, c alarmState, d membership.
 // reportAlarm reports the decision if it differs from the last one.
 func (r *databases) reportAlarm(d membership.NospaceDecision) {
 	if r.Alarmed != nil && r.recovering.last != d {
-		notified := d
+		reported := d
 		if d.Rule == "no-alarm" {
-			notified = membership.NospaceDecision{}
+			reported = membership.NospaceDecision{}
 		}
-		r.Alarmed(notified)
+		r.Alarmed(reported)
 	}
 	r.recovering.last = d
 }

@@ -284,14 +284,14 @@ func TestRevisionsAgeWithTheLeaderThatSawThem(t *testing.T) {
 }
 
 func TestAQuotaIsTheMembersOwnWord(t *testing.T) {
-	for name, tc := range map[string]struct{ notified, ours, want int64 }{
+	for name, tc := range map[string]struct{ reported, ours, want int64 }{
 		"it reports":             {7, 9, 7},
 		"it has none":            {-1, 9, -1},
 		"it is older than 3.6":   {0, 9, 9},
 		"and none is configured": {0, 0, 2 << 30},
 	} {
 		t.Run(name, func(t *testing.T) {
-			if got := quotaOf(membership.Status{Quota: tc.notified}, tc.ours); got != tc.want {
+			if got := quotaOf(membership.Status{Quota: tc.reported}, tc.ours); got != tc.want {
 				t.Errorf("got %d, want %d", got, tc.want)
 			}
 		})

@@ -113,8 +113,8 @@ func TestAClusterWithBackupsIsFormedOnlyWhereItNeverWas(t *testing.T) {
 			seed.savedAt(path)
 			seed.start()
 			c.decides("c-a", tc.rule)
-			if notified := seed.last(); !strings.Contains(notified.Reason, tc.says) {
-				t.Errorf("it says %q, want %q in it", notified.Reason, tc.says)
+			if reported := seed.last(); !strings.Contains(reported.Reason, tc.says) {
+				t.Errorf("it says %q, want %q in it", reported.Reason, tc.says)
 			}
 			if tc.rule == "first-boot" {
 				c.voters("c-a")
@@ -171,10 +171,10 @@ func TestADamagedFullIsRestoredAroundUnlessThatLosesSomething(t *testing.T) {
 		seed.start()
 		c.voters("c-a")
 		c.holdsWhatWasSaved("c-a", last)
-		if notified := seed.notified(func(p Published) bool {
+		if reported := seed.reported(func(p Published) bool {
 			return p.Mode == ModeRestore && strings.HasPrefix(p.Reason, "restoring ") && strings.HasSuffix(p.Reason, "damaged: "+covered)
-		}); len(notified) == 0 {
-			t.Errorf("it informed of nothing that it did without: %+v", seed.notified(func(Published) bool { return true }))
+		}); len(reported) == 0 {
+			t.Errorf("it did not report what it left out: %+v", seed.reported(func(Published) bool { return true }))
 		}
 		if log := seed.log(); !strings.Contains(log, `msg="damaged backups skipped" objects=[`+covered+`]`) {
 			t.Error("the log does not name what it did without")
@@ -194,8 +194,8 @@ func TestADamagedFullIsRestoredAroundUnlessThatLosesSomething(t *testing.T) {
 		seed := c.members["c-a"]
 		seed.start()
 		c.beginsNothing("c-a", "backup-unusable", "--without "+alone)
-		if notified := seed.last().Reason; !strings.Contains(notified, "full backup "+alone+" is damaged") || !strings.Contains(notified, "spec.bootstrap.restore.to") {
-			t.Errorf("it says %q", notified)
+		if reported := seed.last().Reason; !strings.Contains(reported, "full backup "+alone+" is damaged") || !strings.Contains(reported, "spec.bootstrap.restore.to") {
+			t.Errorf("it says %q", reported)
 		}
 		if left, err := datadir.PruneBegun(seed.cfg.VolumePath); left || err != nil {
 			t.Errorf("what was begun is left: %t, %v", left, err)

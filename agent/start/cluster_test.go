@@ -372,8 +372,8 @@ func (c *cluster) beginsNothing(name, rule, says string) {
 	c.t.Helper()
 	c.decides(name, rule)
 	seed := c.members[name]
-	if notified := seed.last(); !strings.Contains(notified.Reason, says) {
-		c.t.Errorf("it says %q, want %q in it", notified.Reason, says)
+	if reported := seed.last(); !strings.Contains(reported.Reason, says) {
+		c.t.Errorf("it says %q, want %q in it", reported.Reason, says)
 	}
 	if record, _ := c.record(); record.Phase != leases.PhaseForming {
 		c.t.Errorf("the record says %+v", record)

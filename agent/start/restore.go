@@ -195,14 +195,14 @@ const progressEvery = 5 * time.Second
 
 // progress reports a restore in the Lease and in the log.
 func (b *Bootstrapper) progress(ctx context.Context, inform func(string)) func(restore.Progress) {
-	notified, pace := time.Now(), restore.Pace{}
+	reported, pace := time.Now(), restore.Pace{}
 	return func(at restore.Progress) {
 		now := time.Now()
 		speed := pace.Observe(at, now)
-		if now.Sub(notified) < progressEvery {
+		if now.Sub(reported) < progressEvery {
 			return
 		}
-		notified = now
+		reported = now
 		inform("restoring " + speed.Words(at))
 		b.log.InfoContext(ctx, "restoring", "phase", string(at.Phase), "bytes", at.Bytes, "totalBytes", at.TotalBytes, "deltas", at.Deltas,
 			"totalDeltas", at.TotalDeltas, "events", at.Events, "revision", at.Revision, "perSecond", int64(speed.PerSecond), "left", leftOf(speed))

@@ -130,8 +130,8 @@ func TestAClusterIsFormedFromTheBackupsOfItsPredecessor(t *testing.T) {
 	if deeds := slices.Compact(c.members["c-a"].deeds()); !slices.Equal(deeds, []string{"restore-at-first-boot"}) {
 		t.Errorf("the seed decided by %v", deeds)
 	}
-	if notified := c.members["c-a"].last(); notified.Reason != "" {
-		t.Errorf("at last it reported %+v", notified)
+	if reported := c.members["c-a"].last(); reported.Reason != "" {
+		t.Errorf("at last it reported %+v", reported)
 	}
 	c.holdsWhatWasSaved("c-c", last)
 	c.put("c-b", "4", "after")
@@ -236,8 +236,8 @@ func TestARestoreThatBreaksOffIsBegunAgain(t *testing.T) {
 		return nil
 	})
 	c.holdsWhatWasSaved("c-a", last)
-	if notified := seed.notified(func(p Published) bool { return strings.Contains(p.Reason, errBroken.Error()) }); len(notified) == 0 {
-		t.Errorf("it informed of no broken connection: %+v", seed.notified(func(Published) bool { return true }))
+	if reported := seed.reported(func(p Published) bool { return strings.Contains(p.Reason, errBroken.Error()) }); len(reported) == 0 {
+		t.Errorf("it did not report the broken connection: %+v", seed.reported(func(Published) bool { return true }))
 	}
 	c.eventually("what was begun is gone", func() error {
 		left, err := datadir.PruneBegun(seed.cfg.VolumePath)
@@ -272,8 +272,8 @@ func (s *breaking) Put(ctx context.Context, key string, r io.Reader, o store.Put
 	return s.Store.Put(ctx, key, r, o)
 }
 
-// notified returns what the member has reported so far.
-func (m *member) notified(want func(Published) bool) (all []Published) {
+// reported returns what the member has reported so far.
+func (m *member) reported(want func(Published) bool) (all []Published) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	for _, p := range m.said {

@@ -328,7 +328,7 @@ func testChangesTheMinorWhenAllMembersRunOne(t *testing.T, clusters dynamic.Reso
 		"back while none has left it":           {running("3.5.33", "3.5.33"), "3.5.33", ""},
 		"back when one runs the other":          {running("3.6.16", "3.5.33"), "3.5.33", refused},
 		"on when all run what is asked for":     {running("3.7.3", "3.7.3"), "3.7.3", ""},
-		"a version that is none is reported so": {running("3.6.16", "3.5.33"), "3", "version must be a release of etcd"},
+		"a version that is not a version": {running("3.6.16", "3.5.33"), "3", "version must be a release of etcd"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			object, err := runtime.DefaultUnstructuredConverter.ToUnstructured(&v1alpha1.EtcdCluster{Status: v1alpha1.EtcdClusterStatus{Members: test.members}})

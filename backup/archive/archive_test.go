@@ -179,7 +179,7 @@ func TestVerifyNamesWhatIsBroken(t *testing.T) {
 				delete(test.broken, key)
 			}
 			if len(test.broken) > 0 {
-				t.Errorf("nothing is informed of %v", test.broken)
+				t.Errorf("no progress was reported for %v", test.broken)
 			}
 		})
 	}
@@ -364,14 +364,14 @@ func TestCollectDeletesTheOldestFirst(t *testing.T) {
 		write(t, s, key, []byte("x"))
 	}
 	write(t, s, prefix+"/"+string(lineage)+"/full/notes.txt", nil)
-	var deleted, notified []string
+	var deleted, reported []string
 	l := locking{Store: s, locked: all[2], fails: all[5], deleted: &deleted}
 	collect := func() error {
 		return Collect(t.Context(), l, prefix, "", catalog.Policy{Count: 2}, catalog.Evidence{}, time.Now(), func(c Collected) error {
 			if c.Locked != (c.Key == l.locked) {
 				t.Errorf("%s is locked: %t", c.Key, c.Locked)
 			}
-			notified = append(notified, c.Key)
+			reported = append(reported, c.Key)
 			return nil
 		})
 	}
@@ -381,14 +381,14 @@ func TestCollectDeletesTheOldestFirst(t *testing.T) {
 	if d := cmp.Diff(deleted, []string{all[0], all[1], all[3], all[4]}); d != "" {
 		t.Errorf("(-got +want)\n%s", d)
 	}
-	l.fails, deleted, notified = "", nil, nil
+	l.fails, deleted, reported = "", nil, nil
 	if err := collect(); err != nil {
 		t.Error(err)
 	}
 	if d := cmp.Diff(deleted, []string{all[5]}); d != "" {
 		t.Errorf("(-got +want)\n%s", d)
 	}
-	if d := cmp.Diff(notified, []string{all[2], all[5]}); d != "" {
+	if d := cmp.Diff(reported, []string{all[2], all[5]}); d != "" {
 		t.Errorf("(-got +want)\n%s", d)
 	}
 	if d := cmp.Diff(keys(t, s), []string{all[7], all[9], all[2], all[6], all[8], prefix + "/" + string(lineage) + "/full/notes.txt"}); d != "" {

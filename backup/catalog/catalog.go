@@ -50,8 +50,8 @@ type History struct {
 	BootstrapProblem string     `json:"formationProblem,omitempty"`
 	Fulls            []Full     `json:"fulls,omitempty"`
 	Deltas           []Delta    `json:"deltas,omitempty"`
-	// Strangers are keys below the lineage that no backup has. They are informed of, and never touched.
-	UnknownObjects []string `json:"strangers,omitempty"`
+	// UnknownObjects are keys below the lineage that are not backups. They are reported and never changed.
+	UnknownObjects []string `json:"unknownObjects,omitempty"`
 }
 
 // Catalog is what one listing of the store shows about the backups of a cluster. Histories are in the order of their
@@ -59,8 +59,8 @@ type History struct {
 type Catalog struct {
 	Prefix    string    `json:"prefix"`
 	Histories []History `json:"histories"`
-	// Strangers are keys below the prefix and of no lineage.
-	UnknownObjects []string `json:"strangers,omitempty"`
+	// UnknownObjects are keys below the prefix that belong to no lineage.
+	UnknownObjects []string `json:"unknownObjects,omitempty"`
 	// Newest is when the last object below the prefix became visible, by the store's clock. It is zero if there is
 	// none.
 	Newest time.Time `json:"newest,omitzero"`

@@ -79,16 +79,16 @@ func (r Range) String() string {
 
 // restorable describes what can be restored.
 func (c Catalog) restorable() string {
-	var notified []string
+	var reported []string
 	for _, h := range slices.Backward(c.Histories) {
 		if r := h.restorable(); r != "" {
-			notified = append(notified, r)
+			reported = append(reported, r)
 		}
 	}
-	if len(notified) == 0 {
+	if len(reported) == 0 {
 		return "none"
 	}
-	return strings.Join(notified, "; ")
+	return strings.Join(reported, "; ")
 }
 
 func (h History) restorable() string {
@@ -96,15 +96,15 @@ func (h History) restorable() string {
 	if len(ranges) == 0 {
 		return ""
 	}
-	var notified []string
+	var reported []string
 	for _, r := range ranges[max(0, len(ranges)-maxReported):] {
-		notified = append(notified, r.String())
+		reported = append(reported, r.String())
 	}
 	more := ""
-	if n := len(ranges) - len(notified); n > 0 {
+	if n := len(ranges) - len(reported); n > 0 {
 		more = fmt.Sprintf(" and %d older ranges", n)
 	}
-	return fmt.Sprintf("lineage %s %s%s", h.Lineage, strings.Join(notified, ", "), more)
+	return fmt.Sprintf("lineage %s %s%s", h.Lineage, strings.Join(reported, ", "), more)
 }
 
 func (c Catalog) lineages() string {

@@ -95,9 +95,9 @@ func checkLeases(t *testing.T, all []object, long, short int64) {
 		if o.leases.Known != (o.checkpoint != nil) || !o.leases.Known && len(o.leases.Alive) > 0 {
 			t.Errorf("%s has checkpoint %v, and reports which leases are alive: %t", o.key, o.checkpoint, o.leases.Known)
 		}
-		notified := map[int64]Lease{}
+		reported := map[int64]Lease{}
 		for _, l := range o.leases.Records {
-			notified[l.ID] = l
+			reported[l.ID] = l
 		}
 		for _, r := range o.records {
 			id := leaseOf(t, r)
@@ -105,7 +105,7 @@ func checkLeases(t *testing.T, all []object, long, short int64) {
 				continue
 			}
 			seen++
-			l, ok := notified[id]
+			l, ok := reported[id]
 			switch {
 			case !ok:
 				t.Fatalf("%s does not report lease %x, which revision %d references", o.key, id, r.Revision)
@@ -172,7 +172,7 @@ func TestAnIdleClusterUploadsNothing(t *testing.T) {
 		}
 	}
 	if !unsaved {
-		t.Error("no one was informed of the put before it was saved")
+		t.Error("the put was not reported before it was saved")
 	}
 }
 

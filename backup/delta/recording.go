@@ -65,7 +65,7 @@ func (l *recording) run(ctx context.Context) error {
 	// An event is at most one and a quarter periods old when its delta backup is closed.
 	ticker := time.NewTicker(min(l.cfg.Period/4, time.Second))
 	defer ticker.Stop()
-	notified := l.cfg.Now()
+	reported := l.cfg.Now()
 	for {
 		if err := l.append(); err != nil {
 			return err
@@ -81,7 +81,7 @@ func (l *recording) run(ctx context.Context) error {
 		case <-ctx.Done():
 			return nil
 		case <-ticker.C:
-			changed = l.cfg.Now().Sub(notified) >= l.cfg.Period
+			changed = l.cfg.Now().Sub(reported) >= l.cfg.Period
 		case d := <-l.source():
 			changed = l.receive(d)
 		case o := <-l.outcomes:
@@ -97,7 +97,7 @@ func (l *recording) run(ctx context.Context) error {
 		}
 		if changed {
 			l.inform()
-			notified = l.cfg.Now()
+			reported = l.cfg.Now()
 		}
 	}
 }

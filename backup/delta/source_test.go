@@ -57,15 +57,15 @@ func TestAnEtcdThatWentBackEndsTheRecorder(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		etcd := &revisions{}
 		etcd.at.Store(100)
-		var notified atomic.Pointer[Status]
-		r := recorderOf(t, etcd, 101, func(s Status) { notified.Store(&s) })
+		var reported atomic.Pointer[Status]
+		r := recorderOf(t, etcd, 101, func(s Status) { reported.Store(&s) })
 		ctx, cancel := context.WithTimeout(t.Context(), time.Hour)
 		defer cancel()
 		var running errgroup.Group
 		running.Go(func() error { return r.Run(ctx) })
 		time.Sleep(time.Minute)
 		synctest.Wait()
-		last := notified.Load()
+		last := reported.Load()
 		if idle := time.Since(last.SavedAt); last.Saved != 100 || idle > 2*DefaultPeriod {
 			t.Errorf("an idle etcd, %s after the last beat: %+v", idle, last)
 		}
@@ -74,7 +74,7 @@ func TestAnEtcdThatWentBackEndsTheRecorder(t *testing.T) {
 		if err := running.Wait(); !errors.Is(err, ErrAhead) {
 			t.Errorf("the recorder ended with %v, want %v", err, ErrAhead)
 		}
-		if last = notified.Load(); last.SavedAt.After(back) {
+		if last = reported.Load(); last.SavedAt.After(back) {
 			t.Errorf("etcd went back at %s, and all is said to be saved until %s", back, last.SavedAt)
 		}
 		if _, err := r.Flush(t.Context()); !errors.Is(err, ErrAhead) {

@@ -44,8 +44,8 @@ func history(seed uint64, from, revisions int64, largest int) []Record {
 	return all
 }
 
-// notified is what a checkpoint reports next to the hash.
-func notified(keys, leases int64) Alongside {
+// reported is what a checkpoint reports next to the hash.
+func reported(keys, leases int64) Alongside {
 	return Alongside{Keys: &keys, Leases: &leases, Auth: &Auth{Enabled: true, Revision: 9}}
 }
 
@@ -119,7 +119,7 @@ func TestWhatIsWrittenIsRead(t *testing.T) {
 		"one revision":         {revisions: 1, largest: 10},
 		"a few with leases":    {revisions: 30, largest: 100, leases: some},
 		"none alive":           {revisions: 3, largest: 10, leases: Leases{Known: true}},
-		"many blocks":          {revisions: 5000, largest: 4000, leases: some, checkpoint: &Checkpoint{Revision: 5100, CompactRevision: 90, HashKV: 0xdeadbeef, MemberID: 7, Alongside: notified(0, 12)}},
+		"many blocks":          {revisions: 5000, largest: 4000, leases: some, checkpoint: &Checkpoint{Revision: 5100, CompactRevision: 90, HashKV: 0xdeadbeef, MemberID: 7, Alongside: reported(0, 12)}},
 		"records above blocks": {revisions: 6, largest: 3 << 20},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -181,21 +181,21 @@ func checkLeases(t *testing.T, s *source, m *member.Member, revision int64) {
 		under[lease] = append(under[lease], key)
 	}
 	for lease, keys := range under {
-		notified, err := m.Client.TimeToLive(t.Context(), clientv3.LeaseID(lease), clientv3.WithAttachedKeys())
+		reported, err := m.Client.TimeToLive(t.Context(), clientv3.LeaseID(lease), clientv3.WithAttachedKeys())
 		if err != nil {
 			t.Fatal(err)
 		}
-		if notified.TTL < 0 && slices.Contains(s.dying, clientv3.LeaseID(lease)) {
+		if reported.TTL < 0 && slices.Contains(s.dying, clientv3.LeaseID(lease)) {
 			continue // it ran out since
 		}
 		var attached []string
-		for _, key := range notified.Keys {
+		for _, key := range reported.Keys {
 			attached = append(attached, string(key))
 		}
 		slices.Sort(keys)
 		slices.Sort(attached)
 		if !slices.Equal(keys, attached) {
-			t.Errorf("under lease %x are %q, want %q (time to live %d)", lease, attached, keys, notified.TTL)
+			t.Errorf("under lease %x are %q, want %q (time to live %d)", lease, attached, keys, reported.TTL)
 		}
 	}
 }

@@ -64,9 +64,9 @@ func TestKeysKeepTheirLeases(t *testing.T) {
 				t.Errorf("it added %d leases, of which %d are guessed, want those of keys after and dying", got.Leases, got.Guessed)
 			}
 			for id, want := range map[clientv3.LeaseID]int64{before: 500, after: 700, unused: 0} {
-				notified, err := m.Client.TimeToLive(t.Context(), id)
-				if err != nil || notified.GrantedTTL != want || want > 0 && (notified.TTL < want-100 || notified.TTL > want) {
-					t.Errorf("lease %x has TTL %d, %d granted (%v), want %d", id, notified.TTL, notified.GrantedTTL, err, want)
+				reported, err := m.Client.TimeToLive(t.Context(), id)
+				if err != nil || reported.GrantedTTL != want || want > 0 && (reported.TTL < want-100 || reported.TTL > want) {
+					t.Errorf("lease %x has TTL %d, %d granted (%v), want %d", id, reported.TTL, reported.GrantedTTL, err, want)
 				}
 			}
 			touch(t, m, "before")

@@ -338,7 +338,7 @@ func TestADataDirectoryThatIsThereIsNotTouched(t *testing.T) {
 	}
 }
 
-func TestADiskThatIsTooSmallIsReportedSo(t *testing.T) {
+func TestADiskThatIsTooSmallIsReported(t *testing.T) {
 	c := &Config{Plan: catalog.Plan{Deltas: []catalog.Delta{{Size: 1 << 40}}}}
 	err := checkSpace(t.TempDir(), c, 1<<50, logSpace)
 	if !errors.Is(err, ErrSpace) || !strings.Contains(err.Error(), "database 1073741824 MiB, delta backups 1048576 MiB, log 128 MiB") {

@@ -30,7 +30,7 @@ func smallDisk(t *testing.T, size int64) string {
 
 // The table is mapped into memory. If the disk had no space for a page of it, the process would end; therefore, the
 // space is allocated first.
-func TestATableOfKeysThatDoesNotFitTheDiskIsReportedSo(t *testing.T) {
+func TestATableOfKeysThatDoesNotFitTheDiskIsReported(t *testing.T) {
 	dir := smallDisk(t, 1<<20)
 	l, err := newLasts(dir)
 	if err != nil {

@@ -71,7 +71,7 @@ func (t *tracker) attach(value []byte) error {
 }
 
 // add writes each missing lease. It returns how many, and how many of them have an unknown time to live.
-func (t *tracker) add(tx *bolt.Tx, notified map[int64]delta.Lease) (added, guessed int, err error) {
+func (t *tracker) add(tx *bolt.Tx, reported map[int64]delta.Lease) (added, guessed int, err error) {
 	ids := slices.Collect(maps.Keys(t.attached))
 	for _, id := range t.missing {
 		ids = append(ids, id)
@@ -86,7 +86,7 @@ func (t *tracker) add(tx *bolt.Tx, notified map[int64]delta.Lease) (added, guess
 		return 0, 0, err
 	}
 	for _, id := range ids {
-		ttl := notified[id].TTL
+		ttl := reported[id].TTL
 		if ttl == 0 {
 			ttl = unknownTTL
 			guessed++

@@ -269,7 +269,7 @@ func TestAFullThatWasCompactedAtItsEndIsContinued(t *testing.T) {
 			}
 			full := s.full()
 			s.put("c", "3")
-			s.revision() // until the watch informed of it
+			s.revision() // until the watch reported it
 			d := s.delta(base, base+1)
 			got, m := restored(t, s, catalog.Plan{Full: s.named(full.Key), Deltas: []catalog.Delta{d}}, newest)
 			if got.Revision != base+1 || full.Revision != base {
@@ -280,7 +280,7 @@ func TestAFullThatWasCompactedAtItsEndIsContinued(t *testing.T) {
 	}
 }
 
-func TestThePaceOfAPhaseIsReportedAndUnknownIsReported(t *testing.T) {
+func TestThePaceOfAPhaseIsReportedAlsoWhileItIsUnknown(t *testing.T) {
 	begun := time.Unix(1_790_000_000, 0)
 	fetching := func(mib int64) Progress {
 		return Progress{Phase: Fetching, Bytes: mib << 20, TotalBytes: 100 << 20, TotalDeltas: 3}

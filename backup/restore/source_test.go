@@ -116,8 +116,8 @@ func (s *source) record(response clientv3.WatchResponse) {
 // ask does what the recorder does about a lease: the lease may be gone before the response.
 func (s *source) ask(id int64) delta.Lease {
 	l := delta.Lease{ID: id, At: time.Now()}
-	if notified, err := s.m.Client.TimeToLive(s.tb.Context(), clientv3.LeaseID(id)); err == nil && notified.TTL > 0 {
-		l.TTL, l.Remaining = notified.GrantedTTL, notified.TTL
+	if reported, err := s.m.Client.TimeToLive(s.tb.Context(), clientv3.LeaseID(id)); err == nil && reported.TTL > 0 {
+		l.TTL, l.Remaining = reported.GrantedTTL, reported.TTL
 	}
 	return l
 }

@@ -192,7 +192,7 @@ func compress(w io.Writer, stream *readahead.Reader, t *Trailer, level zstd.Enco
 
 // pump copies the stream to its end.
 func pump(w io.Writer, stream *readahead.Reader, check *checksum, progress func(int64)) error {
-	for notified := int64(0); ; {
+	for reported := int64(0); ; {
 		chunk, err := stream.Next()
 		switch {
 		case err != nil:
@@ -204,9 +204,9 @@ func pump(w io.Writer, stream *readahead.Reader, check *checksum, progress func(
 		if _, err := w.Write(chunk); err != nil {
 			return fmt.Errorf("full snapshot: compress: %w", err)
 		}
-		if progress != nil && check.passed >= notified+step {
-			notified = check.passed
-			progress(notified)
+		if progress != nil && check.passed >= reported+step {
+			reported = check.passed
+			progress(reported)
 		}
 	}
 }

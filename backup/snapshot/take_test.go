@@ -122,9 +122,9 @@ func TestAFullIsWhatEtcdSent(t *testing.T) {
 			m, s := member.Start(t, minor, member.Options{}), directory(t)
 			fill(t, m.Client, 50, 40_000)
 			m.AwaitStorageVersion(t)
-			var notified int64
+			var reported int64
 			cfg := configOf(m, s)
-			cfg.Progress = func(n int64) { notified = n }
+			cfg.Progress = func(n int64) { reported = n }
 			before := time.Now()
 			got, err := Take(t.Context(), cfg)
 			if err != nil {
@@ -144,8 +144,8 @@ func TestAFullIsWhatEtcdSent(t *testing.T) {
 			if got.Started.Before(before.Add(-time.Second)) || got.Taken.Before(got.Started) || got.Taken.After(time.Now()) {
 				t.Errorf("started %s, taken %s, called at %s", got.Started, got.Taken, before)
 			}
-			if notified == 0 || notified > got.Size || got.Size < 50*40_000 {
-				t.Errorf("progress reported %d bytes, the database has %d", notified, got.Size)
+			if reported == 0 || reported > got.Size || got.Size < 50*40_000 {
+				t.Errorf("progress reported %d bytes, the database has %d", reported, got.Size)
 			}
 			if keys := listed(t, s); len(keys) != 1 || keys[0] != got.Key {
 				t.Errorf("the store lists %v, want %s", keys, got.Key)

@@ -35,11 +35,11 @@ func TestAPatientContextEndsOnceNothingComes(t *testing.T) {
 				if after := time.Since(began); after != test.want {
 					t.Errorf("it ended after %s, want %s", after, test.want)
 				}
-				notified := store.Because(ctx, context.Canceled)
-				if !errors.Is(notified, context.Canceled) || !strings.Contains(notified.Error(), "the store sent no data for 1m0s") {
-					t.Errorf("reported %v", notified)
+				reported := store.Because(ctx, context.Canceled)
+				if !errors.Is(reported, context.Canceled) || !strings.Contains(reported.Error(), "the store sent no data for 1m0s") {
+					t.Errorf("reported %v", reported)
 				}
-				if twice := store.Because(ctx, notified); twice.Error() != notified.Error() {
+				if twice := store.Because(ctx, reported); twice.Error() != reported.Error() {
 					t.Errorf("reported twice: %v", twice)
 				}
 				if err := store.Because(ctx, nil); err != nil {

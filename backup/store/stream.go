@@ -234,7 +234,7 @@ func (e stalledError) Error() string {
 // they were cancelled.
 func Because(ctx context.Context, err error) error {
 	stalled, is := errors.AsType[stalledError](context.Cause(ctx))
-	if _, notified := errors.AsType[stalledError](err); err == nil || !is || notified {
+	if _, reported := errors.AsType[stalledError](err); err == nil || !is || reported {
 		return err
 	}
 	return fmt.Errorf("%w: %w", err, stalled)

@@ -39,7 +39,7 @@ func (c comparison) judge(ctx context.Context) Result {
 			r.Reason = fmt.Sprintf("everything was read and restored, but not compared: %v", err)
 			return r
 		}
-		r = Result{Verdict: IsVerified, HashKV: state.HashKV, Keys: state.Keys, Checkpoint: notified(point)}
+		r = Result{Verdict: IsVerified, HashKV: state.HashKV, Keys: state.Keys, Checkpoint: reported(point)}
 		if state.HashKV != point.HashKV {
 			return c.blame(ctx, r, i)
 		}
@@ -51,7 +51,7 @@ func (c comparison) judge(ctx context.Context) Result {
 	return r
 }
 
-func notified(c restore.Checkpoint) *Checkpoint {
+func reported(c restore.Checkpoint) *Checkpoint {
 	return &Checkpoint{Object: c.Object, Revision: c.Revision, CompactRevision: c.CompactRevision, HashKV: c.HashKV, MemberID: c.MemberID, Alongside: c.Alongside}
 }
 
@@ -65,7 +65,7 @@ func (c comparison) blame(ctx context.Context, r Result, differs int) Result {
 			continue // it reports nothing
 		}
 		if state.HashKV != point.HashKV {
-			r.Checkpoint, r.HashKV, r.Keys = notified(point), state.HashKV, state.Keys
+			r.Checkpoint, r.HashKV, r.Keys = reported(point), state.HashKV, state.Keys
 			break
 		}
 		equal = i
@@ -165,9 +165,9 @@ func (c comparison) compareLeases(ctx context.Context, r *Result, point restore.
 		return nil
 	}
 	r.Compared = append(r.Compared, "leases of keys")
-	if notified := int64(len(point.Alive)); notified != c.contents.Leases {
+	if reported := int64(len(point.Alive)); reported != c.contents.Leases {
 		r.NotCompared = append(r.NotCompared, fmt.Sprintf("leases without keys: %d leases are restored, and there were %d at the checkpoint",
-			c.contents.Leases, notified))
+			c.contents.Leases, reported))
 	}
 	return nil
 }
@@ -180,9 +180,9 @@ func (c comparison) contradicted(r *Result, object, reason string) {
 		r.Object = cmp.Or(object, c.plan.Full.Key)
 		r.Suspects = []string{r.Object}
 		reason += "; the invalid object is " + r.Object
-		if notified := r.Checkpoint.Object; notified != "" && notified != r.Object {
-			r.Suspects = append(r.Suspects, notified)
-			reason += ", or " + notified
+		if reported := r.Checkpoint.Object; reported != "" && reported != r.Object {
+			r.Suspects = append(r.Suspects, reported)
+			reason += ", or " + reported
 		}
 	}
 	if r.Reason != "" {

@@ -75,7 +75,7 @@ func TestAgentUpdate(t *testing.T) {
 			o: given(), want: []string{"ReplaceAgent agent-outdated c-a"}, reason: v1alpha1.ReasonUpdatingAgents,
 			words: "0 of 3 agents updated: the agent of member c-a is being replaced",
 		},
-		"the second waits until the first was reachable": {
+		"the second waits until the first renews its Lease": {
 			o: given(replaced(0, ArrivalAwaited)), reason: v1alpha1.ReasonUpdatingAgents,
 			words: "0 of 3 agents updated: the new agent of member c-a is not ready yet",
 		},

@@ -22,7 +22,7 @@ func TestBackupReadyPromisesNothingThatIsNotKnown(t *testing.T) {
 			}
 			return ""
 		}
-		known := f.full == leases.Live || f.notified == BackupReportedGood || f.notified == BackupReportedDeltaFailed && f.full == leases.Unknown
+		known := f.full == leases.Live || f.reported == BackupReportedGood || f.reported == BackupReportedDeltaFailed && f.full == leases.Unknown
 		switch {
 		case status == metav1.ConditionTrue && (f.full|f.delta)&leases.Stale != 0:
 			return "calls a backup good that stopped"
@@ -39,7 +39,7 @@ func TestBackupReadyPromisesNothingThatIsNotKnown(t *testing.T) {
 		case status == metav1.ConditionFalse && f.full == leases.Live && f.delta == leases.Live && f.valid == rules.Yes && f.superseded == rules.No:
 			return "condemns a backup that goes on"
 		case status == metav1.ConditionFalse && (f.full|f.delta)&leases.Stale == 0 && f.fullFailed == rules.No && f.deltaFailed == rules.No &&
-			f.attached == rules.Yes && f.valid == rules.Yes && f.superseded == rules.No && f.notified&(BackupReportedGood|BackupReportedElse) != 0:
+			f.attached == rules.Yes && f.valid == rules.Yes && f.superseded == rules.No && f.reported&(BackupReportedGood|BackupReportedElse) != 0:
 			return "condemns what is merely not known"
 		}
 		return ""
@@ -98,7 +98,7 @@ func TestBackupSteps(t *testing.T) {
 	}
 }
 
-func TestBackupReadyIsReportedAPerson(t *testing.T) {
+func TestMessagesOfBackupReady(t *testing.T) {
 	begins := func(o *Observed) { o.Full, o.Delta = never(), never() }
 	tests := map[string]struct {
 		desired Desired
@@ -180,15 +180,15 @@ func TestBackupReadyIsReportedAPerson(t *testing.T) {
 func never() Snapshot { return Snapshot{Lease: LeaseOurs, Liveness: leases.Never} }
 
 func TestWhatTheStatusReportedIsReadBack(t *testing.T) {
-	for notified, c := range map[BackupReported]metav1.Condition{
+	for reported, c := range map[BackupReported]metav1.Condition{
 		BackupReportedGood:        {Status: metav1.ConditionTrue, Reason: v1alpha1.ReasonFullBackupSucceeded},
 		BackupReportedFullFailed:  {Status: metav1.ConditionFalse, Reason: v1alpha1.ReasonFullBackupFailed},
 		BackupReportedDeltaFailed: {Status: metav1.ConditionFalse, Reason: v1alpha1.ReasonIncrementalBackupFailed},
 		BackupReportedElse:        {Status: metav1.ConditionFalse, Reason: v1alpha1.ReasonBackupSpecInvalid},
 	} {
 		c.Type = v1alpha1.ConditionBackupReady
-		if got := BackupReportedBy([]metav1.Condition{c}); got != notified {
-			t.Errorf("%s %s: got %d, want %d", c.Status, c.Reason, got, notified)
+		if got := BackupReportedBy([]metav1.Condition{c}); got != reported {
+			t.Errorf("%s %s: got %d, want %d", c.Status, c.Reason, got, reported)
 		}
 	}
 	if got := BackupReportedBy(nil); got != BackupReportedElse {
@@ -223,11 +223,11 @@ func TestBackupVerifiedCallsNothingGoodThatWasNotVerified(t *testing.T) {
 			if status == metav1.ConditionUnknown && reason != v1alpha1.ReasonPaused {
 				return "is for a reason by which an alert is raised, although the cluster is paused"
 			}
-		case status == metav1.ConditionTrue && (f.notified != VerificationVerified || f.present != rules.Yes):
+		case status == metav1.ConditionTrue && (f.reported != VerificationVerified || f.present != rules.Yes):
 			return "calls backups good that no one proved"
-		case status == metav1.ConditionFalse && (f.notified != VerificationBroken || f.present != rules.Yes):
+		case status == metav1.ConditionFalse && (f.reported != VerificationBroken || f.present != rules.Yes):
 			return "condemns backups that no one found broken"
-		case (f.notified == VerificationVerified || f.notified == VerificationBroken) && f.present == rules.Yes && status == metav1.ConditionUnknown:
+		case (f.reported == VerificationVerified || f.reported == VerificationBroken) && f.present == rules.Yes && status == metav1.ConditionUnknown:
 			return "hides what was found"
 		case (status == metav1.ConditionUnknown) != (reason == v1alpha1.ReasonNotYetVerified):
 			return "has another reason than its status"
@@ -236,7 +236,7 @@ func TestBackupVerifiedCallsNothingGoodThatWasNotVerified(t *testing.T) {
 	})
 }
 
-func TestBackupVerifiedIsReportedAPerson(t *testing.T) {
+func TestMessagesOfBackupVerified(t *testing.T) {
 	verificationOf := func(v leases.Verification) func(*Observed) {
 		return func(o *Observed) {
 			saved(o)

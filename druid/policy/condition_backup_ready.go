@@ -52,17 +52,17 @@ var backupRows = rules.New(conditionVerdict{metav1.ConditionUnknown, v1alpha1.Re
 	{Name: "full-overdue", When: backupFacts{paused: rules.No, full: leases.Stale}, Verdict: conditionVerdict{metav1.ConditionFalse, v1alpha1.ReasonFullBackupFailed}},
 	{Name: "store-not-attached", When: backupFacts{paused: rules.No, full: leases.Never, attached: rules.No}, Verdict: conditionVerdict{metav1.ConditionFalse, v1alpha1.ReasonBackupStoreNotAttached}},
 	{Name: "full-never-succeeded", When: backupFacts{paused: rules.No, full: leases.Never, fullFailed: rules.Yes, attached: rules.Yes}, Verdict: conditionVerdict{metav1.ConditionFalse, v1alpha1.ReasonFullBackupFailed}},
-	{Name: "full-still-overdue", When: backupFacts{paused: rules.No, full: leases.Unknown, notified: BackupReportedFullFailed}, Verdict: conditionVerdict{metav1.ConditionFalse, v1alpha1.ReasonFullBackupFailed}},
+	{Name: "full-still-overdue", When: backupFacts{paused: rules.No, full: leases.Unknown, reported: BackupReportedFullFailed}, Verdict: conditionVerdict{metav1.ConditionFalse, v1alpha1.ReasonFullBackupFailed}},
 	{Name: "delta-overdue", When: backupFacts{paused: rules.No, full: anyLiveness &^ leases.Stale, delta: leases.Stale}, Verdict: conditionVerdict{metav1.ConditionFalse, v1alpha1.ReasonIncrementalBackupFailed}},
 	{Name: "delta-never-succeeded", When: backupFacts{paused: rules.No, full: anyLiveness &^ leases.Stale, delta: leases.Never, deltaFailed: rules.Yes}, Verdict: conditionVerdict{metav1.ConditionFalse, v1alpha1.ReasonIncrementalBackupFailed}},
-	{Name: "delta-still-overdue", When: backupFacts{paused: rules.No, full: anyLiveness &^ leases.Stale, delta: leases.Unknown, notified: BackupReportedDeltaFailed}, Verdict: conditionVerdict{metav1.ConditionFalse, v1alpha1.ReasonIncrementalBackupFailed}},
+	{Name: "delta-still-overdue", When: backupFacts{paused: rules.No, full: anyLiveness &^ leases.Stale, delta: leases.Unknown, reported: BackupReportedDeltaFailed}, Verdict: conditionVerdict{metav1.ConditionFalse, v1alpha1.ReasonIncrementalBackupFailed}},
 	{Name: "spec-invalid", When: backupFacts{paused: rules.No, full: anyLiveness &^ leases.Stale, delta: anyLiveness &^ leases.Stale, valid: rules.No}, Verdict: conditionVerdict{metav1.ConditionFalse, v1alpha1.ReasonBackupSpecInvalid}},
 	{Name: "superseded", When: backupFacts{paused: rules.No, full: anyLiveness &^ leases.Stale, delta: anyLiveness &^ leases.Stale, valid: rules.Yes, superseded: rules.Yes}, Verdict: conditionVerdict{metav1.ConditionFalse, v1alpha1.ReasonBackupSuperseded}},
 	{Name: "saved", When: backupFacts{paused: rules.No, full: leases.Live, delta: leases.Live, valid: rules.Yes, superseded: rules.No}, Verdict: conditionVerdict{metav1.ConditionTrue, v1alpha1.ReasonIncrementalBackupSucceeded}},
-	{Name: "still-saved", When: backupFacts{paused: rules.No, full: leases.Live | leases.Unknown, delta: leases.Live | leases.Unknown, valid: rules.Yes, superseded: rules.No, notified: BackupReportedGood}, Verdict: conditionVerdict{metav1.ConditionTrue, v1alpha1.ReasonIncrementalBackupSucceeded}},
-	{Name: "saved-again", When: backupFacts{paused: rules.No, full: leases.Unknown, delta: leases.Live, valid: rules.Yes, superseded: rules.No, notified: BackupReportedDeltaFailed}, Verdict: conditionVerdict{metav1.ConditionTrue, v1alpha1.ReasonIncrementalBackupSucceeded}},
+	{Name: "still-saved", When: backupFacts{paused: rules.No, full: leases.Live | leases.Unknown, delta: leases.Live | leases.Unknown, valid: rules.Yes, superseded: rules.No, reported: BackupReportedGood}, Verdict: conditionVerdict{metav1.ConditionTrue, v1alpha1.ReasonIncrementalBackupSucceeded}},
+	{Name: "saved-again", When: backupFacts{paused: rules.No, full: leases.Unknown, delta: leases.Live, valid: rules.Yes, superseded: rules.No, reported: BackupReportedDeltaFailed}, Verdict: conditionVerdict{metav1.ConditionTrue, v1alpha1.ReasonIncrementalBackupSucceeded}},
 	{Name: "full-saved", When: backupFacts{paused: rules.No, full: leases.Live, delta: leases.Never, deltaFailed: rules.No, valid: rules.Yes, superseded: rules.No}, Verdict: conditionVerdict{metav1.ConditionTrue, v1alpha1.ReasonFullBackupSucceeded}},
-	{Name: "full-still-saved", When: backupFacts{paused: rules.No, full: leases.Unknown, delta: leases.Never, deltaFailed: rules.No, valid: rules.Yes, superseded: rules.No, notified: BackupReportedGood}, Verdict: conditionVerdict{metav1.ConditionTrue, v1alpha1.ReasonFullBackupSucceeded}},
+	{Name: "full-still-saved", When: backupFacts{paused: rules.No, full: leases.Unknown, delta: leases.Never, deltaFailed: rules.No, valid: rules.Yes, superseded: rules.No, reported: BackupReportedGood}, Verdict: conditionVerdict{metav1.ConditionTrue, v1alpha1.ReasonFullBackupSucceeded}},
 	{Name: "backup-not-known", When: backupFacts{paused: rules.No, full: leases.Never | leases.Live | leases.Unknown, delta: leases.Never | leases.Live | leases.Unknown, valid: rules.Yes}, Verdict: conditionVerdict{metav1.ConditionUnknown, v1alpha1.ReasonUnknown}},
 })
 
@@ -76,19 +76,19 @@ type backupFacts struct {
 	attached    rules.YesNo     `fact:"all Pods have the store"` // all Pods have the volumes that the store needs
 	valid       rules.YesNo     `fact:"spec is valid"`           // druid can make sense of spec.backup
 	superseded  rules.YesNo     // the latest backup in this place is another cluster's
-	notified    BackupReported  `fact:"reported before"`
+	reported    BackupReported  `fact:"reported before"`
 }
 
 func backupFactsOf(d Desired, o Observed) backupFacts {
-	notified := d.BackupReported
-	if notified == 0 {
-		notified = BackupReportedElse
+	reported := d.BackupReported
+	if reported == 0 {
+		reported = BackupReportedElse
 	}
 	return backupFacts{
 		paused: rules.No,
 		full:   cmp.Or(o.Full.Liveness, leases.Unknown), delta: cmp.Or(o.Delta.Liveness, leases.Unknown),
 		fullFailed: rules.YesNoOf(o.Full.Reports.Error != ""), deltaFailed: rules.YesNoOf(o.Delta.Reports.Error != ""),
-		attached: rules.YesNoOf(len(o.Unattached) == 0), valid: rules.YesNoOf(d.BackupProblem == ""), superseded: rules.YesNoOf(o.Full.Reports.SupersededBy != ""), notified: notified,
+		attached: rules.YesNoOf(len(o.Unattached) == 0), valid: rules.YesNoOf(d.BackupProblem == ""), superseded: rules.YesNoOf(o.Full.Reports.SupersededBy != ""), reported: reported,
 	}
 }
 

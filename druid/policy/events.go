@@ -60,15 +60,15 @@ func memberEvents(before, after v1alpha1.EtcdClusterStatus, inform announcer) {
 
 // bugEvents warn once about each release with a known bug that a member starts to run.
 func bugEvents(before, after v1alpha1.EtcdClusterStatus, inform announcer) {
-	notified := map[string]bool{}
+	reported := map[string]bool{}
 	for _, m := range before.Members {
-		notified[m.Version] = true
+		reported[m.Version] = true
 	}
 	for _, m := range after.Members {
-		if bug := KnownBug(m.Version); bug != "" && !notified[m.Version] {
+		if bug := KnownBug(m.Version); bug != "" && !reported[m.Version] {
 			inform(true, v1alpha1.EventKnownEtcdBug, "", "%s", bug)
 		}
-		notified[m.Version] = true
+		reported[m.Version] = true
 	}
 }
 

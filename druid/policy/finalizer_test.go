@@ -242,7 +242,7 @@ func TestOthersInARaftGroupThatWasJoined(t *testing.T) {
 		"nor before they are listed": {
 			o: edited(unreported), want: []string{}, reason: v1alpha1.ReasonExternalMembersPresent, words: "all members joined",
 		},
-		"a member that heals is informed of first": {
+		"a member that is repaired is reported first": {
 			o: whole(sharing("etcd-0"), func(o *Observed) {
 				o.Members[2].EtcdReady = false
 				o.Members[2].Serving, o.BudgetMin = false, 3

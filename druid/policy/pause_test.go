@@ -124,7 +124,7 @@ func forgotten(o *Observed) {
 	o.Record.MemberList = nil
 }
 
-func TestPauseIsReportedAPerson(t *testing.T) {
+func TestMessagesOfAPause(t *testing.T) {
 	const held = "paused: PersistentVolumeClaim c-a holds the data. Member c-a returns with it when replicas is 1 or more"
 	tests := map[string]struct {
 		desired Desired

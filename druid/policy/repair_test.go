@@ -117,12 +117,12 @@ func TestOrphansAreReportedAsWhatDruidCleansUp(t *testing.T) {
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
 			o := whole(left, test.change)
-			notified := false
+			reported := false
 			for _, p := range Evaluate(Desired{Replicas: 2}, o).problems {
-				notified = notified || p.Reason == v1alpha1.ReasonOrphanedObjects
+				reported = reported || p.Reason == v1alpha1.ReasonOrphanedObjects
 			}
-			if notified != test.orphan {
-				t.Errorf("reported as an orphan: %t, want %t", notified, test.orphan)
+			if reported != test.orphan {
+				t.Errorf("reported as an orphan: %t, want %t", reported, test.orphan)
 			}
 		})
 	}
@@ -205,7 +205,7 @@ func TestMembersInMemoryLoseNoQuorumByOurHand(t *testing.T) {
 	}
 }
 
-func TestWhatMemoryLostIsReportedAPerson(t *testing.T) {
+func TestMessagesOfMembersInMemory(t *testing.T) {
 	gone := func(i int) func(*Observed) {
 		return func(o *Observed) {
 			m := &o.Members[i]

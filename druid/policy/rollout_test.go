@@ -171,7 +171,7 @@ func TestRollout(t *testing.T) {
 			want: []string{}, reason: v1alpha1.ReasonRollingUpdateBlocked,
 			words: "1 of 3 members updated: no other Pod is replaced, because member c-c has an agent that is not renewing its Lease",
 		},
-		"a druid that just started waits until it reachable all": {
+		"a druid that just started waits until it has seen all agents renew": {
 			o:    edited(func(o *Observed) { o.Members[2].Liveness = leases.Unknown }),
 			want: []string{}, reason: v1alpha1.ReasonRollingUpdate,
 			words: "0 of 3 members updated: member c-c has not renewed its Lease yet",

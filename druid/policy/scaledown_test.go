@@ -266,7 +266,7 @@ func TestScaleDownSteps(t *testing.T) {
 	}
 }
 
-func TestScaleDownIsReportedAPerson(t *testing.T) {
+func TestMessagesOfAScaleDown(t *testing.T) {
 	slot := func(o *Observed) { o.Record.PendingRemoval = &leases.PendingRemoval{Member: "c-c", Mark: "m"} }
 	mark := func(state leases.RemovalState) func(*Observed) {
 		return func(o *Observed) {

@@ -260,8 +260,8 @@ func TestAnEditOfAClusterThatFailedToFormIsNotPromised(t *testing.T) {
 	if p.Reason != v1alpha1.ReasonBootstrapFailed || !strings.Contains(p.Message, "Until then, generation 7 of spec is not accepted") {
 		t.Errorf("condition is %s %q, and reports nothing of the edit", p.Reason, p.Message)
 	}
-	if e, notified := PendingEvent(d, before); notified {
-		t.Errorf("%q is informed of an edit that nothing adopts", e.Note)
+	if e, reported := PendingEvent(d, before); reported {
+		t.Errorf("%q reports an edit that is not adopted", e.Note)
 	}
 }
 

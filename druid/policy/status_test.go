@@ -161,7 +161,7 @@ func TestAnAlarmIsReportedByWhoLeads(t *testing.T) {
 			m := well
 			tc.change(&m)
 			reason, message := describe(append(alarmProblems([]Member{m}), Problem{Reason: v1alpha1.ReasonOrphanedObjects}))
-			if notified := reason == v1alpha1.ReasonAlarmRaised && strings.Contains(message, words); notified != tc.want {
+			if reported := reason == v1alpha1.ReasonAlarmRaised && strings.Contains(message, words); reported != tc.want {
 				t.Errorf("%s: %s", reason, message)
 			}
 		})

@@ -187,8 +187,8 @@ func courseOf(d Desired, o Observed, listed []Member) (course, string) {
 		return found, ""
 	}
 	for _, m := range listed {
-		runs, notified := versions.Parse(cmp.Or(m.Reports.Version, d.Ran[m.Name]))
-		if m.Make != MakeOutdated || !notified || runs == target {
+		runs, reported := versions.Parse(cmp.Or(m.Reports.Version, d.Ran[m.Name]))
+		if m.Make != MakeOutdated || !reported || runs == target {
 			continue
 		}
 		if why := refusalOf(o, runs, target); why != "" {
@@ -280,8 +280,8 @@ func NeedsSave(d Desired, o Observed) bool {
 func anyComesBack(d Desired, o Observed) bool {
 	target, known := versions.Parse(d.Version)
 	for _, m := range o.listed() {
-		runs, notified := versions.Parse(cmp.Or(m.Reports.Version, d.Ran[m.Name]))
-		if known && notified && runs != target && m.Pod&(PodAbsent|PodEnded|PodTerminating) != 0 {
+		runs, reported := versions.Parse(cmp.Or(m.Reports.Version, d.Ran[m.Name]))
+		if known && reported && runs != target && m.Pod&(PodAbsent|PodEnded|PodTerminating) != 0 {
 			return true
 		}
 	}

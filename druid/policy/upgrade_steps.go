@@ -167,8 +167,8 @@ func StartsAs(name string, d Desired, o Observed) string {
 
 func (u upgrade) startsAs(name string, d Desired, o Observed) string {
 	target, known := versions.Parse(d.Version)
-	runs, notified := ranBy(name, target, d, o)
-	if !notified || !known || o.RecordState != RecordFormed {
+	runs, reported := ranBy(name, target, d, o)
+	if !reported || !known || o.RecordState != RecordFormed {
 		return d.Version
 	}
 	if startRows.Decide(u.startFacts(name, runs, target, o)).Verdict == startsAsAsked {
@@ -181,11 +181,11 @@ func (u upgrade) startsAs(name string, d Desired, o Observed) string {
 // has not changed yet, because it receives their log.
 func ranBy(name string, target versions.Version, d Desired, o Observed) (versions.Version, bool) {
 	m, _ := o.member(name)
-	if runs, notified := versions.Parse(cmp.Or(m.Reports.Version, d.Ran[name])); notified {
+	if runs, reported := versions.Parse(cmp.Or(m.Reports.Version, d.Ran[name])); reported {
 		return runs, true
 	}
 	for _, other := range o.listed() {
-		if runs, notified := versions.Parse(other.Reports.Version); notified && runs != target {
+		if runs, reported := versions.Parse(other.Reports.Version); reported && runs != target {
 			return runs, true
 		}
 	}
@@ -232,7 +232,7 @@ func versionStepOf(runs, target versions.Version) versionStep {
 
 func minorReached(name string, target versions.Version, o Observed) bool {
 	for _, other := range o.listed() {
-		if v, notified := versions.Parse(other.Reports.Version); notified && other.Name != name && v.Minor == target.Minor {
+		if v, reported := versions.Parse(other.Reports.Version); reported && other.Name != name && v.Minor == target.Minor {
 			return true
 		}
 	}

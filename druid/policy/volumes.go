@@ -99,9 +99,9 @@ func (m Member) forgot() bool {
 	if !m.volatile() {
 		return false
 	}
-	notified := m.Lease == LeaseOurs && m.Readable && m.Reports.PodUID == m.PodUID && m.Reports.Data == leases.DataEmpty &&
+	reported := m.Lease == LeaseOurs && m.Readable && m.Reports.PodUID == m.PodUID && m.Reports.Data == leases.DataEmpty &&
 		m.Reports.Reason != "" && m.Reports.EverFormed()
-	return m.Pod&(PodAbsent|PodUnscheduled|PodUnstarted|PodEnded) != 0 || m.Pod == PodLive && !m.EtcdReady && notified
+	return m.Pod&(PodAbsent|PodUnscheduled|PodUnstarted|PodEnded) != 0 || m.Pod == PodLive && !m.EtcdReady && reported
 }
 
 // lossProblem reports a raft group in which so many voters lost their data that the others can never be a quorum

@@ -53,7 +53,7 @@ func TestADeletionIsWaitedForForAWhile(t *testing.T) {
 			t.Errorf("after %s: %s by %s, looks again in %s", age, d.Verdict, d.Rule, o.again)
 		}
 	}
-	// It was made, and deleted before the status informed of it.
+	// It was made, and deleted before the status reported it.
 	snapshot.Status = v1alpha1.EtcdSnapshotStatus{Phase: v1alpha1.SnapshotRunning}
 	order := leases.SnapshotOrder{UID: "uid", Answer: leases.SnapshotAnswer{UID: "uid", Phase: leases.SnapshotSucceeded, Object: "demo/full"}}
 	for slot, want := range map[leases.SnapshotOrder]step{order: stepConclude, {}: stepLetGo} {

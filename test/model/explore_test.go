@@ -246,9 +246,9 @@ func shrink(s podHealth, mutant *mutation, trace []action) []action {
 func story(s podHealth, mutant *mutation, trace []action) string {
 	trace = shrink(s, mutant, trace)
 	w := replay(s, mutant, trace, true)
-	lines, notified := []string{}, map[string]int{}
+	lines, reported := []string{}, map[string]int{}
 	for _, line := range *w.telling {
-		if notified[line]++; notified[line] <= 3 {
+		if reported[line]++; reported[line] <= 3 {
 			lines = append(lines, line)
 		}
 	}

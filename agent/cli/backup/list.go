@@ -26,7 +26,7 @@ type lineage struct {
 	Size           int64           `json:"size"`
 	Restorable     []catalog.Range `json:"restorable"`
 	Gaps           []catalog.Gap   `json:"gaps,omitempty"`
-	UnknownObjects []string        `json:"strangers,omitempty"`
+	UnknownObjects []string        `json:"unknownObjects,omitempty"`
 }
 
 // timeline is what `list` prints.
@@ -34,7 +34,7 @@ type timeline struct {
 	Store          string    `json:"store"`
 	Prefix         string    `json:"prefix"`
 	Lineages       []lineage `json:"lineages"`
-	UnknownObjects []string  `json:"strangers,omitempty"`
+	UnknownObjects []string  `json:"unknownObjects,omitempty"`
 }
 
 func listCommand(s *session) *cobra.Command {

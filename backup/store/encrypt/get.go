@@ -145,7 +145,7 @@ const headSize = 4 << 10
 
 // ranged reads an object at any position, with one request for each consecutive range.
 type ranged struct {
-	ctx   context.Context // a reader has no other way to be reported
+	ctx   context.Context // io.ReaderAt has no parameter for it
 	inner store.Store
 	key   string
 	size  int64

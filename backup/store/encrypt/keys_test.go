@@ -119,7 +119,7 @@ func TestNothingIsPutWithoutAKey(t *testing.T) {
 	}
 }
 
-func TestASecretThatIsNotMountedIsReportedToBe(t *testing.T) {
+func TestASecretThatIsNotMountedIsReported(t *testing.T) {
 	p := newPlace(t)
 	put(t, p.open(t, true), object, 10)
 	p.keys += "/nowhere"

@@ -109,7 +109,7 @@ func TestErrorsNameWhatFailedAndReportWhatToDo(t *testing.T) {
 
 var sentinels = []error{store.ErrAbsent, store.ErrExists, store.ErrForbidden, store.ErrNoBucket, store.ErrLocked, store.ErrUnconfirmed, store.ErrDamaged, store.ErrChanged}
 
-func TestAnswersThatTheServerCannotBeReportedToGive(t *testing.T) {
+func TestAnswersThatTheServerCannotBeMadeToGive(t *testing.T) {
 	server := bucket.Start(t)
 	proxy := server.Before(t)
 	s := opened(t, configOf(t, proxy.Endpoint, server.Make(t, "reported-answers", false)), quick)

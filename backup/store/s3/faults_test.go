@@ -150,7 +150,7 @@ func when(yes bool, f bucket.Fault) bucket.Fault {
 	return nil
 }
 
-func TestAnUnknownOutcomeIsReportedToBeUnknown(t *testing.T) {
+func TestAnUnknownOutcomeIsReportedAsUnknown(t *testing.T) {
 	server := bucket.Start(t)
 	proxy := server.Before(t)
 	s := opened(t, configOf(t, proxy.Endpoint, server.Make(t, "unknown-outcome", false)), quick)

@@ -54,7 +54,7 @@ func (s *Store) Get(ctx context.Context, key string, offset, length int64) (io.R
 // download reads a range of one version of an object.
 type download struct {
 	s   *Store
-	ctx context.Context // a reader has no other way to be reported
+	ctx context.Context // io.Reader has no parameter for it
 	key string
 	// at is the offset of the next byte, and end the one after the last; -1 before the size is known.
 	at, end int64

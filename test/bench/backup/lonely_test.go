@@ -154,7 +154,7 @@ func (m *lone) configured(owner *v1alpha1.EtcdCluster) config.Config {
 	return c
 }
 
-// isVerified waits until a full was taken, proven and informed of.
+// isVerified waits until a full was taken, verified and reported.
 func (m *lone) isVerified() {
 	m.tb.Helper()
 	var last error

@@ -16,7 +16,7 @@ import (
 	"github.com/etcd-druid/druid/backup/store/open"
 )
 
-// tasks are what a process can be reported to do. What they return is special to them.
+// tasks are what a process can be ordered to do. Each returns a result of its own.
 var tasks = map[string]func(context.Context, task) (map[string]float64, error){
 	"full":     takeFull,
 	"stream":   readStream,

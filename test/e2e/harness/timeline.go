@@ -130,6 +130,6 @@ func (tl *Timeline) leaseSteps(l *coordinationv1.Lease) {
 			voters++
 		}
 	}
-	tl.mark("first learner informed of in its Lease", member.Role == leases.RoleLearner)
-	tl.mark(fmt.Sprintf("%d voters informed of in their Leases", tl.replicas), voters == tl.replicas)
+	tl.mark("first learner in its Lease", member.Role == leases.RoleLearner)
+	tl.mark(fmt.Sprintf("%d voters in their Leases", tl.replicas), voters == tl.replicas)
 }

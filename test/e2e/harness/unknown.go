@@ -17,8 +17,8 @@ import (
 )
 
 const (
-	unknownObjectLabel   = "e2e.druid.dev/stranger"
-	unknownObjectService = "strangers"
+	unknownObjectLabel   = "e2e.druid.dev/unknown-object"
+	unknownObjectService = "unknown-objects"
 	unknownObjectData    = "/var/lib/etcd"
 	unknownObjectUser    = int64(65532) // any that is not root
 )

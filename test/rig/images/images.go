@@ -13,7 +13,7 @@ import (
 	"github.com/etcd-druid/druid/test/rig/binaries"
 )
 
-// Pause is the image that holds a Pod's namespaces; containerd is informed of it.
+// Pause is the image that holds a Pod's namespaces; the configuration of containerd names it.
 const Pause = "registry.rig/pause:1"
 
 // S3 is the image of an S3 server, which a Pod runs as it would run a vendor's.
