@@ -319,16 +319,16 @@ func testChangesTheMinorWhenAllMembersRunOne(t *testing.T, clusters dynamic.Reso
 		version string
 		want    string // empty: accepted
 	}{
-		"no member yet":                         {nil, "3.7.3", ""},
-		"all run it":                            {running("3.6.16", "3.6.15", "3.6.16"), "3.7.3", ""},
-		"one that never reported what it runs":  {running("3.6.16", ""), "3.7.3", ""},
-		"one runs the minor before":             {running("3.6.16", "3.5.33"), "3.7.3", refused},
-		"another patch in the meantime":         {running("3.6.16", "3.5.33"), "3.6.17", ""},
-		"back when all run it":                  {running("3.6.16", "3.6.16"), "3.5.33", ""},
-		"back while none has left it":           {running("3.5.33", "3.5.33"), "3.5.33", ""},
-		"back when one runs the other":          {running("3.6.16", "3.5.33"), "3.5.33", refused},
-		"on when all run what is asked for":     {running("3.7.3", "3.7.3"), "3.7.3", ""},
-		"a version that is not a version": {running("3.6.16", "3.5.33"), "3", "version must be a release of etcd"},
+		"no member yet":                        {nil, "3.7.3", ""},
+		"all run it":                           {running("3.6.16", "3.6.15", "3.6.16"), "3.7.3", ""},
+		"one that never reported what it runs": {running("3.6.16", ""), "3.7.3", ""},
+		"one runs the minor before":            {running("3.6.16", "3.5.33"), "3.7.3", refused},
+		"another patch in the meantime":        {running("3.6.16", "3.5.33"), "3.6.17", ""},
+		"back when all run it":                 {running("3.6.16", "3.6.16"), "3.5.33", ""},
+		"back while none has left it":          {running("3.5.33", "3.5.33"), "3.5.33", ""},
+		"back when one runs the other":         {running("3.6.16", "3.5.33"), "3.5.33", refused},
+		"on when all run what is asked for":    {running("3.7.3", "3.7.3"), "3.7.3", ""},
+		"a version that is not a version":      {running("3.6.16", "3.5.33"), "3", "version must be a release of etcd"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			object, err := runtime.DefaultUnstructuredConverter.ToUnstructured(&v1alpha1.EtcdCluster{Status: v1alpha1.EtcdClusterStatus{Members: test.members}})
