@@ -42,7 +42,7 @@ func (r *Reconciler) create(ctx context.Context, o *observation, kind string, ob
 	}
 	for k, v := range labels {
 		if object.GetLabels()[k] != v {
-			// Someone took away the labels by which druid finds it.
+			// Someone removed the labels by which druid finds the object.
 			defer crash.Around("restore-labels")()
 			return r.patchMetadata(ctx, object, metadataPatch{UID: string(object.GetUID()), Labels: pointers(labels)})
 		}
@@ -64,7 +64,7 @@ type metadataPatch struct {
 	ResourceVersion string             `json:"resourceVersion,omitempty"`
 	Labels          map[string]*string `json:"labels,omitempty"`
 	Annotations     map[string]*string `json:"annotations,omitempty"`
-	// OwnerReferences replace the list as a whole, so they need a resource version.
+	// OwnerReferences replaces the complete list, so a patch with it needs a resource version.
 	OwnerReferences *[]metav1.OwnerReference `json:"ownerReferences,omitempty"`
 	// Finalizers likewise.
 	Finalizers *[]string `json:"finalizers,omitempty"`

@@ -107,7 +107,7 @@ func (r *Reconciler) resolveConflict(ctx context.Context, o *observation, a mani
 	if err != nil || removalGate == nil {
 		return false, err
 	}
-	// The rest of the object is what it was when way was made of it, and its owner too.
+	// The rest of the object, and its owner, must be as they were when druid removed the conflict.
 	metadata := metadataPatch{UID: string(live.GetUID()), ResourceVersion: live.GetResourceVersion()}
 	if err := r.mergePatch(ctx, live, map[string]any{"metadata": metadata, "spec": removalGate}); err != nil {
 		return false, fmt.Errorf("remove from %s %s the fields that conflict with those of druid: %w", a.Kind.Kind, a.Name, err)

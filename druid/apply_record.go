@@ -46,7 +46,7 @@ func (r *Reconciler) applyRecord(ctx context.Context, o *observation, step polic
 	return lease, nil
 }
 
-// createRecord creates the record. It never overwrites a record: whoever created it was first.
+// createRecord creates the record. It never overwrites an existing record.
 func (r *Reconciler) createRecord(ctx context.Context, o *observation, step policy.Step) (*coordinationv1.Lease, error) {
 	record := *step.Record
 	if err := r.grow(o, &record, step.Draw); err != nil {
@@ -156,7 +156,7 @@ func relisted(record leases.Record, clusterID uint64, names []string) *leases.Re
 	return &record
 }
 
-// leaving is a record by which all members leave. It is nil if there is nothing to change.
+// leaving returns the record with which all members leave, or nil if there is nothing to change.
 func leaving(record leases.Record) *leases.Record {
 	if record.Phase != leases.PhaseFormed || record.Leaving {
 		return nil

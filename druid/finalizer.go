@@ -23,9 +23,9 @@ import (
 // the end of that.
 const foregroundPause = 2 * time.Second
 
-// guardDeletion adds or removes the finalizer of an EtcdCluster in a raft group with external members, with a
-// compare-and-set and before anything else is done. It returns the EtcdCluster as written, or nil if nothing was to be
-// written, and says whether nothing else is to be done.
+// guardDeletion adds or removes the finalizer of an EtcdCluster in a raft group with external members. It uses a
+// compare-and-set and runs before all other steps. It returns the EtcdCluster as written, or nil if nothing had to be
+// written. Its second result reports whether the pass ends here.
 func (r *Reconciler) guardDeletion(ctx context.Context, o *observation) (written *v1alpha1.EtcdCluster, over bool, err error) {
 	guardDeletion := o.evaluation.Finalizer
 	is := o.lock.wanted(o.cluster)

@@ -24,7 +24,7 @@ const (
 	// restoreTimeout with a bootstrap from a backup whose words do not change: they do every five seconds, a store that does not
 	// answer is asked again within minutes, and to make a large database durable takes no longer.
 	restoreTimeout = 5 * time.Minute
-	// restoreRule is what the rules of the agents begin with by which a cluster is formed from a backup.
+	// restoreRule is the prefix of the agents' rules that form a cluster from a backup.
 	restoreRule = "restore"
 )
 
@@ -35,7 +35,7 @@ type lock struct {
 	// generation that the status answers.
 	generation int64
 	adoption   policy.Adoption
-	// restore is what the EtcdSnapshot stands for that a new cluster begins with, kept with the spec when that is adopted.
+	// restore is the backup of the EtcdSnapshot that a new cluster starts with. It is kept with the accepted spec.
 	restore *v1alpha1.ResolvedRestore
 }
 
@@ -64,7 +64,7 @@ func lockedOf(cluster *v1alpha1.EtcdCluster) (*v1alpha1.EtcdCluster, lock, error
 	return locked, l, nil
 }
 
-// observeLock finds out how the spec stands to the one that was adopted.
+// observeLock compares the spec with the accepted one.
 func (r *Reconciler) observeLock(o *observation) {
 	d := &o.desired
 	d.Allowed = allowed(o.cluster)

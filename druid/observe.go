@@ -129,7 +129,7 @@ func (r *Reconciler) observe(ctx context.Context, from source, cluster *v1alpha1
 // evaluate has the policies decide about desired and observed, which must not change afterwards.
 func (o *observation) evaluate() { o.evaluation = policy.Evaluate(o.desired, o.observed) }
 
-// observeDesired is what is asked for, and whether the namespace goes where that matters.
+// observeDesired observes the desired state, and where it matters whether the namespace is being deleted.
 func (r *Reconciler) observeDesired(ctx context.Context, o *observation) error {
 	desired, err := desiredOf(o.cluster)
 	if err != nil {

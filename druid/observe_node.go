@@ -205,15 +205,15 @@ func pinOfTerm(term corev1.NodeSelectorTerm) pin {
 }
 
 const (
-	// lingerTimeout with what lost its counterpart. A Pod gets its node and its image in less, and what is on its way out
-	// is gone by then.
+	// lingerTimeout is how long an object without its counterpart is tolerated. A Pod gets its node and its image in
+	// less time, and an object that is being deleted is gone by then.
 	lingerTimeout = time.Minute
 	// nodeTimeout is how long a node may be unreachable before druid reports it: most nodes are back from a reboot by then.
 	nodeTimeout = 2 * time.Minute
 	// nodeInterval between two looks at a node that is not reachable: druid does not watch nodes.
 	nodeInterval = 30 * time.Second
-	// finishTimeout with a member that became ready before another one's Pod is replaced: clients come back to it, and one
-	// that cannot bear them ends within moments.
+	// finishTimeout is how long a member must be ready before druid replaces the Pod of another one. Clients return to
+	// it in this time, and a member that cannot serve them fails within moments.
 	finishTimeout = 10 * time.Second
 )
 

@@ -51,7 +51,7 @@ func (o *observation) claimOf(member string) *corev1.PersistentVolumeClaim {
 	return nil
 }
 
-// specHash is what the member's Pod bears if it was made for the spec as it is, and for the volume that the member has.
+// specHash returns the spec hash of a Pod for the current spec and for the volume of the member.
 func (o *observation) specHash(member string) (string, error) {
 	return manifests.SpecHash(manifests.OnVolume(o.cluster, o.claimOf(member)))
 }
@@ -109,10 +109,10 @@ func etcdStopped(pod *corev1.Pod) bool {
 	})
 }
 
-// nodeLost says that Kubernetes' node controller gave the node up. It then sets the Pod's condition Ready to False, and
-// nothing else; a kubelet writes Ready and ContainersReady together, unless a readiness gate that a webhook put in sets them apart,
-// of which it reports. So druid need not watch nodes, of which every one writes its status all the time. A Pod that was not ready
-// before bears no such mark: see observeSilent.
+// nodeLost reports that the node controller of Kubernetes gave up the node. The node controller then sets only the
+// condition Ready of the Pod to False. A kubelet writes Ready and ContainersReady together, unless they differ because
+// of a readiness gate of a webhook, which the reason shows. So druid need not watch Nodes, whose status changes all
+// the time. A Pod that was not ready before shows no such difference: see observeSilent.
 func nodeLost(pod *corev1.Pod) bool {
 	ready := podCondition(pod, corev1.PodReady)
 	return podCondition(pod, corev1.ContainersReady).Status == corev1.ConditionTrue &&
@@ -122,7 +122,7 @@ func nodeLost(pod *corev1.Pod) bool {
 // reasonGates is the kubelet's, in k8s.io/kubernetes/pkg/kubelet/status.
 const reasonGates = "ReadinessGatesNotReady"
 
-// podCondition is Unknown where the Pod has none of the kind.
+// podCondition returns the status of a condition of the Pod. It is Unknown if the Pod does not have the condition.
 func podCondition(pod *corev1.Pod, kind corev1.PodConditionType) corev1.PodCondition {
 	for _, c := range pod.Status.Conditions {
 		if c.Type == kind {
@@ -132,10 +132,11 @@ func podCondition(pod *corev1.Pod, kind corev1.PodConditionType) corev1.PodCondi
 	return corev1.PodCondition{Type: kind, Status: corev1.ConditionUnknown}
 }
 
-// agentInterval between two looks at the Lease of an agent that was replaced: a renewal that says nothing new is no event.
+// agentInterval is the pause between two reads of the Lease of an agent that was replaced. A renewal without new facts
+// causes no event.
 const agentInterval = 2 * time.Second
 
-// observeAgents finds how the agents stand to the image that druid was given.
+// observeAgents compares the agents with the image in the configuration of druid.
 func (r *Reconciler) observeAgents(o *observation) {
 	for i := range o.observed.Members {
 		m := &o.observed.Members[i]
@@ -155,8 +156,8 @@ func (r *Reconciler) observeAgents(o *observation) {
 	}
 }
 
-// agentProblem: an agent of another image does not come up. The kubelet often does not say why: a sidecar that it ended counts for it
-// as one that has completed, also while the next image cannot be pulled.
+// agentProblem returns the problem of an agent with a new image that does not start. The kubelet often gives no
+// reason: it treats a sidecar that it stopped as completed, also while it cannot pull the next image.
 func agentProblem(m policy.Member) *policy.Problem {
 	if m.Arrival != policy.ArrivalLate {
 		return nil
@@ -223,7 +224,7 @@ func (r *Reconciler) observeUpgrade(ctx context.Context, from source, o *observa
 	return o.observeRemade()
 }
 
-// observeSave reads the EtcdSnapshot that is made before a change of version, where one is to be.
+// observeSave reads the EtcdSnapshot that precedes a change of version, if there must be one.
 func observeSave(ctx context.Context, from source, o *observation) error {
 	if !policy.NeedsSave(o.desired, o.observed) {
 		return nil
@@ -242,8 +243,8 @@ func observeSave(ctx context.Context, from source, o *observation) error {
 	return nil
 }
 
-// observeRemade finds whether the Pod that would come in the place of an outdated one is another one: until an etcd of the version
-// that is asked for may start on its data, it may be the same.
+// observeRemade finds out whether the Pod that would replace an outdated one differs from it. Until an etcd with the
+// requested version may start on its data, it can be the same.
 func (o *observation) observeRemade() error {
 	for i := range o.observed.Members {
 		m := &o.observed.Members[i]

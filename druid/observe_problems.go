@@ -144,8 +144,8 @@ func imageAdvice(pod *corev1.Pod, container string) string {
 	return "the image of container " + container + " cannot be pulled"
 }
 
-// lastWords are what a container's last log line says, without what differs in every line: the time would make each end
-// of a container that ends again and again a new message.
+// lastWords returns the last log line of a container without the parts that differ in every line. With the time in it,
+// each restart of a container would change the message.
 func lastWords(message string) string {
 	lines := strings.Split(strings.TrimSpace(message), "\n")
 	last := lines[len(lines)-1]
@@ -170,7 +170,7 @@ func oneLine(message string) string {
 	return words
 }
 
-// startProblem: the agent says why it does not start etcd, and goes on saying it.
+// startProblem returns the problem that the agent reports instead of starting etcd, once it lasts.
 func (r *Reconciler) startProblem(o *observation, m policy.Member) *policy.Problem {
 	waits := m.Readable && m.Reports.Reason != "" && m.Pod == policy.PodLive && !m.EtcdReady
 	if !r.still(o, m, "waits", m.PodUID+" "+m.Reports.Rule, waits, startMaxWait) {
@@ -191,12 +191,12 @@ const (
 	// mountTimeout is how long a file system may wait for its node before druid takes it that only a new mount makes it grow.
 	// Where the driver can, the kubelet grows one that is mounted within seconds.
 	mountTimeout = 2 * time.Minute
-	// growthTimeout is how long Pods wait for a volume that grows. Cloud disks take a minute or two; a volume that no one
-	// makes larger must not keep a corrected image from a member permanently.
+	// growthTimeout is how long Pods wait for a volume that grows. Cloud disks take a minute or two. A volume that is
+	// never enlarged must not block a corrected image permanently.
 	growthTimeout = 10 * time.Minute
 )
 
-// observeVolumes finds how the volumes stand to the size that the spec asks for.
+// observeVolumes compares the volumes with the size in the spec.
 func (r *Reconciler) observeVolumes(ctx context.Context, from source, o *observation) error {
 	size := o.cluster.Spec.Storage.Size
 	for i := range o.observed.Members {
@@ -243,7 +243,7 @@ func (r *Reconciler) observeExpansion(ctx context.Context, from source, o *obser
 	return refusal, nil
 }
 
-// room is how the volume stands to the size that is asked for, and why it stays small.
+// room compares the volume with the requested size, and says why it stays smaller.
 func (r *Reconciler) room(o *observation, m policy.Member, claim *corev1.PersistentVolumeClaim, small bool) (policy.Room, string) {
 	asked := o.cluster.Spec.Storage.Size.String()
 	if pod := o.pods[m.Name]; pod != nil && manifests.IsMountedFor(pod, claim) {

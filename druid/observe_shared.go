@@ -101,7 +101,7 @@ func observeBudget(ctx context.Context, from source, o *observation) error {
 	return nil
 }
 
-// savingPause between two looks at what is backed up of a member that is about to stop.
+// savingPause is the pause between two checks of the backups of a member that is about to stop.
 const savingPause = 2 * time.Second
 
 // observeSaving looks again while the last member's backup is awaited.
@@ -111,8 +111,8 @@ func observeSaving(o *observation) {
 	}
 }
 
-// observePause forgets what druid saw of Leases that no one renews, because no one runs who could: a Lease that was silent
-// throughout a pause must not count as silent when the cluster is resumed.
+// observePause drops what druid observed about the renewal of Leases during a pause, when no agent runs. A Lease
+// without renewals during a pause must not count as stale when the cluster resumes.
 func (r *Reconciler) observePause(o *observation) {
 	if !policy.Paused(o.desired, o.observed) {
 		return
@@ -129,8 +129,8 @@ func (r *Reconciler) observePause(o *observation) {
 	}
 }
 
-// observeBackup reads the two Leases in which the leader's agent reports what is saved, and finds the Pods whose agents could
-// not reach the store.
+// observeBackup reads the two Leases in which the leader's agent reports backups. It also finds the Pods whose agents
+// have no access to the store.
 func (r *Reconciler) observeBackup(ctx context.Context, o *observation) error {
 	if o.desired.Backup {
 		for _, m := range o.observed.Members {
@@ -147,7 +147,7 @@ func (r *Reconciler) observeBackup(ctx context.Context, o *observation) error {
 	return err
 }
 
-// reportedNothing is the fact that no one renewed the Lease yet.
+// reportedNothing is the key of the fact that a Lease was never renewed.
 func reportedNothing(lease string) string { return "nothing reported by " + lease }
 
 func (r *Reconciler) observeSnapshot(ctx context.Context, o *observation, component leases.Component) (policy.Snapshot, error) {

@@ -18,7 +18,7 @@ type Options struct {
 	AgentImage string
 	// Namespaces to watch; all when empty.
 	Namespaces []string
-	// LeaderElect lets several replicas run, of which one works. Its Lease stands in LeaderNamespace.
+	// LeaderElect allows several replicas, one of which is active. Its Lease is in LeaderNamespace.
 	LeaderElect bool
 	// LeaderNamespace is druid's own namespace when it is empty.
 	LeaderNamespace string

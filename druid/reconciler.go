@@ -143,11 +143,12 @@ func (r *Reconciler) advance(ctx context.Context, cluster *v1alpha1.EtcdCluster)
 	return o, nil, nil
 }
 
-// confirmed returns what to take the step by, and the step. A step that must be confirmed is planned once more from live reads, and taken as
-// that plan says it, by what was read then. It returns no observation if that plan does not have the step: druid looks again soon.
+// confirmed returns the observation and the step to take. If a step must be confirmed, druid plans again from live
+// reads, and takes the step as the second plan has it. If the second plan does not have the step, confirmed returns no
+// observation, and druid reconciles again soon.
 //
-// Objects that the members share are taken as they were seen before. They are no evidence for or against anything irreversible, and would be
-// most of the reads.
+// The objects that members share are not read again. They are no evidence for or against an irreversible step, and
+// would be most of the reads.
 func (r *Reconciler) confirmed(ctx context.Context, o *observation, step policy.Step) (*observation, policy.Step, error) {
 	if !step.MustConfirm() {
 		return o, step, nil
@@ -165,7 +166,7 @@ func (r *Reconciler) confirmed(ctx context.Context, o *observation, step policy.
 		fresh.observed.Budget, fresh.observed.BudgetMin = o.observed.Budget, o.observed.BudgetMin
 		fresh.evaluate()
 		steps := policy.Steps(fresh.evaluation)
-		// What is to be done by a spec that is about to be adopted shows when it is.
+		// If a spec is about to be accepted, its steps follow in the next pass.
 		if i := slices.IndexFunc(steps, step.Same); i >= 0 && fresh.lock.adoption.Rule == "" {
 			return fresh, steps[i], nil
 		}
@@ -174,7 +175,7 @@ func (r *Reconciler) confirmed(ctx context.Context, o *observation, step policy.
 	return nil, step, nil
 }
 
-// writeStatus writes once, and only what is new.
+// writeStatus writes the status once, and only if it changed.
 func (r *Reconciler) writeStatus(ctx context.Context, o *observation, refused []policy.Problem) error {
 	changed := o.cluster.DeepCopy()
 	changed.Status = policy.Status(o.evaluation, o.cluster.Status, refused, o.lock.generation, metav1.NewTime(r.now()))
@@ -216,8 +217,8 @@ func sort(step policy.Step, err error) ([]policy.Problem, error) {
 	}
 }
 
-// isRefusal says whether the API server, or a webhook that it asks, will not have what is to be made. A webhook that refuses without a
-// code of its own is a bad request, and one that does not answer is the API server's internal error.
+// isRefusal reports whether the API server or a webhook rejects the object. A webhook that rejects without a code
+// results in a bad request. A webhook that does not respond results in an internal error of the API server.
 func isRefusal(err error) bool {
 	return apierrors.IsForbidden(err) && !apierrors.HasStatusCause(err, control.NamespaceTerminating) || apierrors.IsInvalid(err) ||
 		apierrors.IsBadRequest(err) || apierrors.IsInternalError(err) && strings.Contains(err.Error(), "failed calling webhook")

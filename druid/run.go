@@ -132,13 +132,14 @@ func newScheme() *runtime.Scheme {
 	return s
 }
 
-// watched are the kinds of which a cluster has objects, besides Leases.
+// watched are the kinds of the objects of a cluster, except Leases.
 var watched = []client.Object{
 	&corev1.Pod{}, &corev1.PersistentVolumeClaim{}, &policyv1.PodDisruptionBudget{}, &corev1.Service{},
 	&corev1.ServiceAccount{}, &corev1.ConfigMap{}, &rbacv1.Role{}, &rbacv1.RoleBinding{},
 }
 
-// cacheOptions let the caches hold only what bears the cluster label: not every Pod and Lease of the Kubernetes cluster.
+// cacheOptions restricts the caches to objects with the cluster label, so that they do not hold every Pod and Lease of
+// the Kubernetes cluster.
 func cacheOptions(namespaces []string) cache.Options {
 	o := cache.Options{
 		DefaultTransform: cache.TransformStripManagedFields(),

@@ -81,7 +81,7 @@ func reportsMore(before, after *coordinationv1.Lease) bool {
 	}
 }
 
-// savesMore says whether a snapshot Lease reports anything else of what is saved that druid reports on.
+// savesMore reports whether a snapshot Lease changed in a part that the status of druid shows.
 func savesMore(before, after *coordinationv1.Lease) bool {
 	was, wasErr := leases.DecodeBackup(before)
 	is, isErr := leases.DecodeBackup(after)
@@ -113,9 +113,9 @@ func holder(lease *coordinationv1.Lease) string {
 // expiryInterval is how often druid looks which Leases went stale: little next to the 45 s that a Lease lasts.
 const expiryInterval = 2 * time.Second
 
-// watchExpiries asks for a pass over a cluster when one of its member Leases was not renewed for its duration. Were each
-// pass to come back by itself at the time when a Lease may expire, a cluster at rest would cost a pass every half minute,
-// because every renewal moves that time.
+// watchExpiries requests a pass for a cluster when one of its member Leases was not renewed for its duration. If
+// instead each pass requested the next one for the time at which a Lease can expire, a cluster at rest would need a
+// pass every half minute, because every renewal moves that time.
 func (r *Reconciler) watchExpiries(ctx context.Context) error {
 	ticker := time.NewTicker(expiryInterval)
 	defer ticker.Stop()

@@ -16,19 +16,19 @@ import (
 	"github.com/etcd-druid/druid/api/v1alpha1"
 )
 
-// Applied is an object that druid owns wholly and writes by server-side apply.
+// Applied is an object that druid owns completely and writes by server-side apply.
 type Applied struct {
 	Kind            schema.GroupVersionKind
 	Namespace, Name string
-	// Hash of the content. The object bears it as AnnotationHash, so that who reads the object sees whether it is up to date
-	// and nothing need be written.
+	// Hash of the content. The object has it as AnnotationHash, so druid can tell whether the object is up to date
+	// without a write.
 	Hash string
-	// Configuration is what to apply.
+	// Configuration is the object to apply.
 	Configuration runtime.ApplyConfiguration
 }
 
-// Shared are the objects that the members of a cluster share, in the order in which they are needed. members are the names
-// in the cluster record: the agents may touch the Leases of those names and no other.
+// Shared returns the objects that the members of a cluster share, in the order in which they are needed. members are
+// the names in the cluster record. The agents may write only the Leases of these names.
 func Shared(cluster *v1alpha1.EtcdCluster, members []string, options Options) ([]Applied, error) {
 	config, err := configMap(cluster, options.Reloadable)
 	if err != nil {
@@ -44,14 +44,14 @@ func Shared(cluster *v1alpha1.EtcdCluster, members []string, options Options) ([
 	return all.objects, all.err
 }
 
-// configuration is what every generated apply configuration can do.
+// configuration has the methods of every generated apply configuration.
 type configuration[T any] interface {
 	runtime.ApplyConfiguration
 	identified
 	WithAnnotations(map[string]string) T
 }
 
-// identified is what reports one object from all others.
+// identified has the methods that distinguish an object from all others.
 type identified interface {
 	GetAPIVersion() *string
 	GetKind() *string
@@ -76,7 +76,7 @@ func add[T configuration[T]](c *collector, object T) {
 	c.objects = append(c.objects, applied)
 }
 
-// applied puts the hash of object's content on it.
+// applied adds the hash of its content to an object.
 func applied[T configuration[T]](object T) (Applied, error) {
 	sum, err := hash(object)
 	if err != nil {
@@ -101,8 +101,8 @@ func ownerReference(cluster *v1alpha1.EtcdCluster) *metav1ac.OwnerReferenceApply
 		WithBlockOwnerDeletion(true)
 }
 
-// HeldBy says whether live still holds everything that was applied. What others added next to it is theirs, and defaults
-// are the API server's.
+// HeldBy reports whether live still has everything that was applied. Additions of others and the defaults of the API
+// server do not matter.
 func (a Applied) HeldBy(live runtime.Object) (bool, error) {
 	want, err := tree(a.Configuration)
 	if err != nil {
@@ -112,7 +112,7 @@ func (a Applied) HeldBy(live runtime.Object) (bool, error) {
 	if err != nil {
 		return false, fmt.Errorf("compare %s %s/%s: %w", a.Kind.Kind, a.Namespace, a.Name, err)
 	}
-	// Typed objects do not report their own kind.
+	// Typed objects have no kind of their own.
 	delete(want, "apiVersion")
 	delete(want, "kind")
 	return holdsMap(got, want), nil
@@ -127,7 +127,8 @@ func tree(object any) (map[string]any, error) {
 	return fields, json.Unmarshal(raw, &fields)
 }
 
-// atomic are the fields that server-side apply replaces as a whole: what someone adds to them counts too, and goes.
+// atomic are the fields that server-side apply replaces completely. Additions of others to them count, and are
+// removed.
 var atomic = []string{"selector", "rules", "subjects"}
 
 func holdsMap(got, want map[string]any) bool {
@@ -157,7 +158,7 @@ func holds(got, want any) bool {
 	}
 }
 
-// size counts what an atomic field consists of, to the last leaf of its lists and maps of texts.
+// size counts the leaves of an atomic field, in lists and in maps of strings.
 func size(value any) int {
 	n := 0
 	switch v := value.(type) {
@@ -175,8 +176,9 @@ func size(value any) int {
 	return n
 }
 
-// ConflictPatch is what to change of live's spec, as a merge patch, so that the API server takes what is applied: apply leaves what others
-// set, and is refused where that excludes a field of ours. It gives up nothing else of theirs. nil: nothing of live is in the way.
+// ConflictPatch returns a merge patch of the spec of live, after which the API server accepts the applied object.
+// Server-side apply keeps what others set. It fails if that excludes a field of druid. The patch removes nothing else
+// of others. It is nil if live has no conflict.
 func (a Applied) ConflictPatch(live runtime.Object) (map[string]any, error) {
 	want, err := tree(a.Configuration)
 	if err != nil {
@@ -198,8 +200,8 @@ func (a Applied) ConflictPatch(live runtime.Object) (map[string]any, error) {
 	}
 }
 
-// budgetConflictPatch: a budget has minAvailable or maxUnavailable. Both are set at once, so that there is no time with neither, in which it
-// would guard nothing.
+// budgetConflictPatch sets both fields at once, because a PodDisruptionBudget has either minAvailable or
+// maxUnavailable. So it protects at any time.
 func budgetConflictPatch(ours, theirs map[string]any) map[string]any {
 	if theirs["maxUnavailable"] == nil {
 		return nil
@@ -207,8 +209,9 @@ func budgetConflictPatch(ours, theirs map[string]any) map[string]any {
 	return map[string]any{"maxUnavailable": nil, "minAvailable": ours["minAvailable"]}
 }
 
-// serviceConflictPatch: apply knows a port by number and protocol, and next to ours none may bear the name of one of ours, or none at all. Such
-// a port is what becomes of ours when someone changes its number. All other ports stay.
+// serviceConflictPatch removes ports that conflict with those of druid. Server-side apply identifies a port by number
+// and protocol. Another port must not have the name of a port of druid, or no name. Such a port results if someone
+// changes the number of a port of druid. All other ports stay.
 func serviceConflictPatch(ours, theirs map[string]any) map[string]any {
 	own, live := portsOf(ours), portsOf(theirs)
 	is := func(port, other map[string]any) bool {

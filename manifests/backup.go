@@ -50,10 +50,10 @@ func Backup(cluster *v1alpha1.EtcdCluster) (*config.Backup, error) {
 	return b, nil
 }
 
-// DefaultSchedule of full backups, in UTC: the API's own default.
+// DefaultSchedule of full backups, in UTC. It is the default of the API.
 const DefaultSchedule = "0 0 * * *"
 
-// DefaultVerifySchedule of verifications, in UTC: the API's own default.
+// DefaultVerifySchedule of verifications, in UTC. It is the default of the API.
 const DefaultVerifySchedule = "0 3 * * *"
 
 // The API's own defaults, which the API server fills in.
@@ -87,7 +87,8 @@ func scheduleProblem(full v1alpha1.FullBackup) error {
 	return err
 }
 
-// verifyProblem: an EtcdCluster that was made before there were verifications has no schedule, and gets the default one.
+// verifyProblem returns what is wrong with the schedule of verifications. An EtcdCluster from before verifications
+// existed has no schedule, and gets the default one.
 func verifyProblem(verify v1alpha1.BackupVerification) error {
 	if verify.Schedule == "" {
 		return nil
@@ -109,7 +110,7 @@ func retention(r v1alpha1.BackupRetention) config.Retention {
 	return kept
 }
 
-// storeConfig is what a store is to the agent: its volumes stand below dir.
+// storeConfig returns the configuration of a store for the agent, whose volumes are mounted below dir.
 func storeConfig(spec *v1alpha1.BackupStore, encryption *v1alpha1.BackupEncryption, dir string) store.Config {
 	var c store.Config
 	if spec.Directory != nil {
@@ -146,17 +147,17 @@ func bucketConfig(spec *v1alpha1.S3Store, dir string) *store.S3 {
 	return s
 }
 
-// attached is a volume, and where it stands in the agent's container. etcd's own container has none of them: it needs no
-// credentials of a store.
+// attached is a volume with its mount in the agent's container. The container of etcd has none of them, because it
+// needs no credentials of a store.
 type attached struct {
 	volume corev1.Volume
 	mount  corev1.VolumeMount
 }
 
-// secretMode lets the group of the Pod read what the kubelet writes as root.
+// secretMode lets the group of the Pod read files that the kubelet writes as root.
 const secretMode = int32(0o440)
 
-// storeVolumes are those that the agent needs for the cluster's stores, and to verify what is in them.
+// storeVolumes returns the volumes that the agent needs for the stores of the cluster and for verifications.
 func storeVolumes(cluster *v1alpha1.EtcdCluster) []attached {
 	all := []attached{scratch()}
 	if cluster.Spec.Backup != nil {
@@ -169,14 +170,14 @@ func storeVolumes(cluster *v1alpha1.EtcdCluster) []attached {
 	return all
 }
 
-// backupAttached are the volumes that the store needs which is backed up to.
+// backupAttached returns the volumes for the store that backups are written to.
 func backupAttached(backup *v1alpha1.BackupSpec) []attached {
 	return storeAttached(&backup.Store, backup.Encryption, "backup", config.BackupDir, false)
 }
 
-// scratch is where backups are restored to be verified. Each Pod has it, as backups may begin at any time. It has no limit: the
-// kubelet would evict the Pod, and etcd with it, that goes beyond. The agent looks at what is free instead, and lets enough
-// be.
+// scratch returns the volume into which backups are restored for verification. Each Pod has it, because backups can be
+// turned on at any time. It has no limit, because the kubelet would evict a Pod that exceeds one, and etcd with it.
+// Instead, the agent checks the free space and leaves enough.
 func scratch() attached {
 	return attached{
 		volume: corev1.Volume{Name: volumeScratch, VolumeSource: corev1.VolumeSource{EmptyDir: &corev1.EmptyDirVolumeSource{}}},
@@ -184,8 +185,8 @@ func scratch() attached {
 	}
 }
 
-// storeAttached: a Secret that does not exist keeps no member from starting, and one that comes later is brought into the
-// running Pod.
+// storeAttached returns the volumes for a store. A Secret that does not exist does not block the start of a member.
+// The kubelet adds it to the running Pod when it is created.
 func storeAttached(store *v1alpha1.BackupStore, encryption *v1alpha1.BackupEncryption, use, dir string, readOnly bool) []attached {
 	var all []attached
 	attach := func(subdir string, source corev1.VolumeSource, readOnly bool) {
@@ -223,7 +224,8 @@ func secretVolume(name string, items ...corev1.KeyToPath) corev1.VolumeSource {
 	}}
 }
 
-// directoryVolume: a directory of the host is not made where it is missing, because it would be root's.
+// directoryVolume returns the volume of a directory. Kubernetes does not create a missing directory of the host,
+// because root would own it.
 func directoryVolume(d *v1alpha1.DirectoryStore, readOnly bool) corev1.VolumeSource {
 	if d.HostPath != "" {
 		exists := corev1.HostPathDirectory
@@ -234,8 +236,8 @@ func directoryVolume(d *v1alpha1.DirectoryStore, readOnly bool) corev1.VolumeSou
 	}}
 }
 
-// ReachesStore says whether the Pod has what its agent needs for the store that is backed up to. A Pod that was made before
-// the cluster had that store has not: volumes cannot be added to a Pod that exists.
+// ReachesStore reports whether the Pod has the volumes that its agent needs for the backup store. A Pod that is older
+// than the configuration of the store does not have them, because Kubernetes cannot add volumes to an existing Pod.
 func ReachesStore(cluster *v1alpha1.EtcdCluster, pod *corev1.Pod) bool {
 	if cluster.Spec.Backup == nil {
 		return true
@@ -248,7 +250,7 @@ func ReachesStore(cluster *v1alpha1.EtcdCluster, pod *corev1.Pod) bool {
 	return true
 }
 
-// restore is what the cluster's first boot restores, empty for one that begins empty.
+// restore returns what the first start of the cluster restores. It is empty for a cluster that starts without data.
 func restore(cluster *v1alpha1.EtcdCluster) (string, error) {
 	spec, lineage, err := restoreSpec(cluster)
 	if spec == nil || err != nil {
@@ -290,8 +292,8 @@ func restore(cluster *v1alpha1.EtcdCluster) (string, error) {
 	return order.Encode()
 }
 
-// restoreSpec is what the cluster begins with, nil for nothing, and the lineage of it where that is known: what the spec says, or what
-// druid found out about the EtcdSnapshot that it names. While that is not known the snapshotRef stands in it.
+// restoreSpec returns what the cluster starts with, or nil, and its lineage if known. That is what the spec says, or
+// what druid found for the EtcdSnapshot that the spec names. Until druid has found it, the result has the snapshotRef.
 func restoreSpec(cluster *v1alpha1.EtcdCluster) (spec *v1alpha1.RestoreSpec, lineage string, err error) {
 	if cluster.Spec.Bootstrap == nil || cluster.Spec.Bootstrap.Restore == nil {
 		return nil, "", nil
@@ -307,7 +309,7 @@ func restoreSpec(cluster *v1alpha1.EtcdCluster) (spec *v1alpha1.RestoreSpec, lin
 	return &resolved.RestoreSpec, resolved.Lineage, nil
 }
 
-// StoreURI is the URI of a key as the agents of a cluster call it that is backed up to that store: status.artifact of an EtcdSnapshot has it.
+// StoreURI returns the URI of a key in a backup store. status.artifact of an EtcdSnapshot has it.
 func StoreURI(spec *v1alpha1.BackupStore, key string) string {
 	return storeConfig(spec, nil, config.BackupDir).URI(key)
 }

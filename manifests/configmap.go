@@ -9,7 +9,7 @@ import (
 	"github.com/etcd-druid/druid/api/v1alpha1"
 )
 
-// configMap holds what the agents take up without a restart.
+// configMap returns the ConfigMap with the configuration that the agents reload without a restart.
 func configMap(cluster *v1alpha1.EtcdCluster, reloadable config.Reloadable) (*corev1ac.ConfigMapApplyConfiguration, error) {
 	backup, err := Backup(cluster)
 	if err != nil {
@@ -29,7 +29,7 @@ func configMap(cluster *v1alpha1.EtcdCluster, reloadable config.Reloadable) (*co
 		WithData(map[string]string{config.ConfigFile: string(raw)}), nil
 }
 
-// defragmentation is on unless the spec says otherwise.
+// defragmentation returns the configuration of defragmentation, which is on by default.
 func defragmentation(spec *v1alpha1.DefragmentationSpec) config.Defragmentation {
 	d := config.DefaultDefragmentation()
 	d.Enabled = true
@@ -53,7 +53,7 @@ func defragmentation(spec *v1alpha1.DefragmentationSpec) config.Defragmentation 
 	return d
 }
 
-// joined says how the cluster joins a running one, nil for one that is formed by itself.
+// joined returns how the cluster joins a running one, or nil for a cluster that forms by itself.
 func joined(cluster *v1alpha1.EtcdCluster) *v1alpha1.JoinSpec {
 	if cluster.Spec.Bootstrap == nil {
 		return nil
@@ -61,7 +61,8 @@ func joined(cluster *v1alpha1.EtcdCluster) *v1alpha1.JoinSpec {
 	return cluster.Spec.Bootstrap.Join
 }
 
-// join is where the cluster's first boot finds the running one, empty for a cluster that is formed by itself.
+// join returns where the first start of the cluster finds the running one. It is empty for a cluster that forms by
+// itself.
 func join(cluster *v1alpha1.EtcdCluster) string {
 	if spec := joined(cluster); spec != nil {
 		endpoints := make([]string, len(spec.Endpoints))
@@ -73,10 +74,10 @@ func join(cluster *v1alpha1.EtcdCluster) string {
 	return ""
 }
 
-// Joins says whether the cluster's first member joins a running one.
+// Joins reports whether the first member of the cluster joins a running one.
 func Joins(cluster *v1alpha1.EtcdCluster) bool { return joined(cluster) != nil }
 
-// RemovesOthers says whether the members of the cluster that was joined may go.
+// RemovesOthers reports whether the members of the joined cluster may be removed.
 func RemovesOthers(cluster *v1alpha1.EtcdCluster) bool {
 	spec := joined(cluster)
 	return spec != nil && spec.RemoveOthers

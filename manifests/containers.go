@@ -13,10 +13,11 @@ import (
 	"github.com/etcd-druid/druid/api/v1alpha1"
 )
 
-// imageAgentPath is where the agent is in its own image. It is not below config.AgentDir, which is mounted over.
+// imageAgentPath is the path of the agent in its own image. It is not below config.AgentDir, which is mounted over it.
 const imageAgentPath = "/usr/local/bin/agent"
 
-// installContainer copies the agent's binary to where etcd's container, whose image knows nothing of it, can run it.
+// installContainer returns the container that copies the agent's binary to a shared volume. The container of etcd runs
+// it from there, because the image of etcd does not have it.
 func installContainer(options Options) corev1.Container {
 	return corev1.Container{
 		Name:            ContainerInstall,
@@ -31,9 +32,9 @@ func installContainer(options Options) corev1.Container {
 	}
 }
 
-// agentContainer runs the agent as a native sidecar: up before etcd, down after it. It has no readiness probe, because
-// that would count in the Pod's readiness and let a crashing agent take a serving etcd away from its clients; and its
-// liveness looks at nothing but its own loop.
+// agentContainer returns the container of the agent as a native sidecar: it starts before etcd and ends after it. It
+// has no readiness probe. That would count for the readiness of the Pod, so a crashing agent would take a serving etcd
+// away from its clients. Its liveness probe checks only the agent's own loops.
 func agentContainer(cluster *v1alpha1.EtcdCluster, agent config.Config, options Options) corev1.Container {
 	always := corev1.ContainerRestartPolicyAlways
 	mounts := []corev1.VolumeMount{
@@ -55,7 +56,8 @@ func agentContainer(cluster *v1alpha1.EtcdCluster, agent config.Config, options 
 			FieldRef: &corev1.ObjectFieldSelector{APIVersion: "v1", FieldPath: "metadata.uid"},
 		}}},
 		Ports: []corev1.ContainerPort{{Name: "agent", ContainerPort: config.AgentPort, Protocol: corev1.ProtocolTCP}},
-		// A minute without an answer, at the pace of a member Lease's renewal.
+		// The agent restarts after one minute without a response. The period is that of the renewals of a member
+		// Lease.
 		LivenessProbe:            httpProbe("/livez", config.AgentPort, corev1.Probe{PeriodSeconds: 15, TimeoutSeconds: 5, FailureThreshold: 4}),
 		Resources:                agentResources(),
 		SecurityContext:          containerSecurityContext(),
@@ -64,8 +66,8 @@ func agentContainer(cluster *v1alpha1.EtcdCluster, agent config.Config, options 
 	}
 }
 
-// etcdContainer runs the stock image under launch, which asks the agent how etcd is to be started. While no etcd runs,
-// launch itself answers the probes: alive, and not ready.
+// etcdContainer returns the container with the stock image of etcd. Its command is launch, which asks the agent how to
+// start etcd. While no etcd runs, launch answers the probes: live, and not ready.
 func etcdContainer(cluster *v1alpha1.EtcdCluster) corev1.Container {
 	return corev1.Container{
 		Name:            ContainerEtcd,
@@ -83,13 +85,13 @@ func etcdContainer(cluster *v1alpha1.EtcdCluster) corev1.Container {
 			{Name: "peer", ContainerPort: config.PeerPort, Protocol: corev1.ProtocolTCP},
 			{Name: "metrics", ContainerPort: config.MetricsPort, Protocol: corev1.ProtocolTCP},
 		},
-		// Every second, so that a member is back with its clients as soon as it serves; three failures, so that one slow
-		// answer does not take it away.
+		// The period of one second returns a member to its clients as soon as it serves. With three failures, one slow
+		// response does not remove it.
 		ReadinessProbe: httpProbe("/readyz", config.MetricsPort, corev1.Probe{PeriodSeconds: 1, TimeoutSeconds: 3, FailureThreshold: 3}),
-		// etcd's /livez is a serializable read, which waits for a defragmentation of the whole database, for a large
-		// snapshot from the leader, for a full or slow disk, and for the replay of the log at a start. None of them is
-		// repaired by a restart, all of them are made longer. Only an etcd that answered nothing for ten minutes is hung.
-		// There is no startup probe: some kubelets never restart a container that has one, and launch answers meanwhile.
+		// The /livez endpoint of etcd is a serializable read. It waits during a defragmentation, a large snapshot from
+		// the leader, a full or slow disk, and the replay of the log at a start. A restart repairs none of these and
+		// makes each of them longer. Only an etcd that did not respond for ten minutes hangs. There is no startup
+		// probe, because some kubelets never restart a container that has one. launch responds during the start.
 		LivenessProbe:            httpProbe("/livez", config.MetricsPort, corev1.Probe{PeriodSeconds: 30, TimeoutSeconds: 20, FailureThreshold: 20}),
 		Resources:                etcdResources(cluster.Spec.Resources),
 		SecurityContext:          containerSecurityContext(),
@@ -101,7 +103,7 @@ func etcdContainer(cluster *v1alpha1.EtcdCluster) corev1.Container {
 	}
 }
 
-// etcdEnv is what the user sets next to etcd's options, which are never set by the environment.
+// etcdEnv returns the environment variables of the user. druid never sets options of etcd by environment variables.
 func etcdEnv(cluster *v1alpha1.EtcdCluster) []corev1.EnvVar {
 	var all []corev1.EnvVar
 	for _, e := range cluster.Spec.Env {
@@ -110,10 +112,10 @@ func etcdEnv(cluster *v1alpha1.EtcdCluster) []corev1.EnvVar {
 	return all
 }
 
-// literal keeps Kubernetes from taking $(NAME) in a value for a reference.
+// literal prevents Kubernetes from expanding $(NAME) in a value.
 func literal(value string) string { return strings.ReplaceAll(value, "$", "$$") }
 
-// EtcdImage is the image of the cluster's etcd, with its tag.
+// EtcdImage returns the image of the cluster's etcd, with its tag.
 func EtcdImage(cluster *v1alpha1.EtcdCluster) string {
 	return cluster.Spec.Image + ":v" + cluster.Spec.Version
 }
@@ -124,15 +126,16 @@ func httpProbe(path string, port int32, timing corev1.Probe) *corev1.Probe {
 	return &timing
 }
 
-// leastRequests are what etcd requests of what its cluster does not speak of: as kubeadm has it for its own etcd. Without them
-// its agent would go before it on a busy node, and it would be the first that a node short of memory ends.
+// leastRequests are the requests of etcd for resources that the spec does not name. kubeadm uses the same values.
+// Without them, etcd would get less CPU than its agent on a busy node, and the kernel would kill etcd first when the
+// node runs out of memory.
 var leastRequests = corev1.ResourceList{
 	corev1.ResourceCPU:    resource.MustParse("100m"),
 	corev1.ResourceMemory: resource.MustParse("100Mi"),
 }
 
-// etcdResources are what the user asks for, and least requests. A limit speaks of a resource too: Kubernetes requests what it
-// says.
+// etcdResources returns the resources of the user, with leastRequests for the others. If the user sets only a limit,
+// Kubernetes uses it as the request.
 func etcdResources(asked corev1.ResourceRequirements) corev1.ResourceRequirements {
 	all := *asked.DeepCopy()
 	for name, least := range leastRequests {
@@ -149,9 +152,9 @@ func etcdResources(asked corev1.ResourceRequirements) corev1.ResourceRequirement
 	return all
 }
 
-// agentResources are what an agent next to a healthy etcd uses: 30 MiB and a hundredth of a core. It has no limit: at a
-// start it reads the write-ahead log, which is as large as the user's writes made it, and an agent that is killed there
-// again and again would keep its member down for good.
+// agentResources returns the requests of the agent. Next to a healthy etcd it uses 30 MiB and a hundredth of a core.
+// It has no limit: at a start it reads the write-ahead log, whose size depends on the writes of the user. An agent
+// that is killed there repeatedly would keep its member down permanently.
 func agentResources() corev1.ResourceRequirements {
 	return corev1.ResourceRequirements{Requests: corev1.ResourceList{
 		corev1.ResourceCPU:    resource.MustParse("10m"),
@@ -159,12 +162,12 @@ func agentResources() corev1.ResourceRequirements {
 	}}
 }
 
-// neverRan is what AnnotationAgentBefore says where no agent ran.
+// neverRan is the value of AnnotationAgentBefore for a Pod in which no agent ran.
 const neverRan = "none"
 
-// AgentImage is the image that druid last asked of the Pod's agent, empty where that is not known. What a webhook made of it, as
-// one that sends all images to a mirror, is no difference: druid's own word counts, and only a Pod that bears none is judged by
-// its containers.
+// AgentImage returns the image that druid last set for the agent of the Pod, or an empty string if unknown. A webhook
+// can replace an image, for example with one of a mirror. So the annotation of druid counts, and the containers count
+// only in a Pod without the annotation.
 func AgentImage(pod *corev1.Pod) string {
 	if image, reported := pod.Annotations[AnnotationAgentImage]; reported {
 		return image
@@ -184,7 +187,7 @@ func initContainer(pod *corev1.Pod, name string) *corev1.Container {
 	return &pod.Spec.InitContainers[i]
 }
 
-// AgentStatus is what the kubelet last said of the Pod's agent, nil where it said nothing.
+// AgentStatus returns the status of the agent that the kubelet last wrote, or nil.
 func AgentStatus(pod *corev1.Pod) *corev1.ContainerStatus {
 	i := slices.IndexFunc(pod.Status.InitContainerStatuses, func(s corev1.ContainerStatus) bool { return s.Name == ContainerAgent })
 	if i < 0 {
@@ -193,9 +196,10 @@ func AgentStatus(pod *corev1.Pod) *corev1.ContainerStatus {
 	return &pod.Status.InitContainerStatuses[i]
 }
 
-// AgentPatch is a strategic merge patch by which the agent of this very Pod, as it was read, gets another image. The kubelet then
-// replaces that container alone: an init container that ended is not run again in a Pod whose main container runs. That it asks
-// for the image as well is for the day on which the node starts again, and with it all of the Pod.
+// AgentPatch returns a strategic merge patch that gives the agent of this Pod, as it was read, another image. The
+// kubelet then replaces only that container. It does not run completed init containers again while the main container
+// runs. The patch also sets the image of the install container, for the day on which the node restarts and runs all
+// containers again.
 func AgentPatch(pod *corev1.Pod, image string) map[string]any {
 	before := neverRan
 	if status := AgentStatus(pod); status != nil && status.ContainerID != "" {
@@ -213,20 +217,20 @@ func AgentPatch(pod *corev1.Pod, image string) map[string]any {
 	}
 }
 
-// AgentRun is what runs in a Pod whose agent was given another image.
+// AgentRun is what runs in a Pod whose agent got another image.
 type AgentRun uint8
 
 const (
-	// AgentRunsNot: none, or the one that ran before.
+	// AgentRunsNot: no agent runs, or only the previous one.
 	AgentRunsNot AgentRun = iota
-	// AgentRunsAgain: another container than before, and not known to be of another image. It may be the former agent, which
-	// crashed before the kubelet knew of the new image, or both names are of one image.
+	// AgentRunsAgain: another container than before runs, possibly with the same image. It can be the previous agent,
+	// which crashed before the kubelet saw the new image. Or both names are of one image.
 	AgentRunsAgain
-	// AgentRunsNew: one of another image than before.
+	// AgentRunsNew: an agent with another image than before runs.
 	AgentRunsNew
 )
 
-// AgentReplaced says whether druid gave the agent of the running Pod another image, and what runs in it since.
+// AgentReplaced reports whether druid gave the agent of the running Pod another image, and what runs in it since then.
 func AgentReplaced(pod *corev1.Pod) (replaced bool, runs AgentRun) {
 	before, replaced := pod.Annotations[AnnotationAgentBefore]
 	container, image, _ := strings.Cut(before, " ")

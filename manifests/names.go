@@ -11,35 +11,38 @@ import (
 // The names of what all members of a cluster share. With a cluster name of 50 characters, the longest that the API server
 // accepts, each fits in the 63 characters of a DNS label. The Leases' names stand in package leases.
 
-// PeerServiceName is the name of the headless Service under which the members' own names resolve.
+// PeerServiceName returns the name of the headless Service that resolves the names of the members.
 func PeerServiceName(cluster string) string { return cluster + "-peer" }
 
-// ClientServiceName is the name of the Service that clients dial.
+// ClientServiceName returns the name of the Service for clients.
 func ClientServiceName(cluster string) string { return cluster + "-client" }
 
-// AgentName is the name of the agents' ServiceAccount, Role, RoleBinding and ConfigMap.
+// AgentName returns the name of the agents' ServiceAccount, Role, RoleBinding and ConfigMap.
 func AgentName(cluster string) string { return cluster + "-agent" }
 
-// DisruptionBudgetName is the name of the cluster's PodDisruptionBudget.
+// DisruptionBudgetName returns the name of the cluster's PodDisruptionBudget.
 func DisruptionBudgetName(cluster string) string { return cluster }
 
 // Labels and annotations that druid writes, beyond those that the Leases bear (package leases).
 const (
-	// LabelServing is "true" on the Pods that clients may be sent to: the client Service selects it.
+	// LabelServing is "true" on the Pods that may receive clients. The client Service selects it.
 	LabelServing = leases.Prefix + "serving"
-	// LabelVoter is "true" on the Pods of voting members: the PodDisruptionBudget selects it.
+	// LabelVoter is "true" on the Pods of voting members. The PodDisruptionBudget selects it.
 	LabelVoter = leases.Prefix + "voter"
-	// LabelClusterUID names the very EtcdCluster, and not one that bore its name before: on its volumes, which may outlive it
-	// and then have no owner, and on its Pods, so that no Service and no budget takes those of another for its own.
+	// LabelClusterUID identifies the EtcdCluster among others that had its name earlier. Volumes have it, because they
+	// can outlive the EtcdCluster and then have no owner. Pods have it, so that no Service and no PodDisruptionBudget
+	// selects Pods of another cluster.
 	LabelClusterUID = leases.Prefix + "cluster-uid"
-	// AnnotationHash is the hash of what druid sets in the object that bears it.
+	// AnnotationHash is the hash of the fields that druid sets in the object.
 	AnnotationHash = leases.Prefix + "hash"
-	// AnnotationSpecHash is the hash of what the spec asked of a Pod when the Pod was made, or was taken for such a Pod.
+	// AnnotationSpecHash is the hash of what the spec requested of the Pod when druid created it, or accepted it as
+	// such a Pod.
 	AnnotationSpecHash = leases.Prefix + "spec-hash"
-	// AnnotationMountedFor is the size that its claim requested of a Pod that was made while the volume waited for a new mount.
+	// AnnotationMountedFor is the requested size of the claim, on a Pod that druid created while the volume waited for
+	// a new mount.
 	AnnotationMountedFor = leases.Prefix + "mounted-for"
-	// AnnotationAgentImage is the image that druid last asked of the Pod's agent, and AnnotationAgentBefore, on a Pod whose agent got
-	// another image while it ran, the ID of the container that ran before.
+	// AnnotationAgentImage is the image that druid last set for the agent of the Pod. AnnotationAgentBefore is the ID
+	// of the container that ran before, on a Pod whose agent got another image while it ran.
 	AnnotationAgentImage  = leases.Prefix + "agent-image"
 	AnnotationAgentBefore = leases.Prefix + "agent-before"
 
@@ -48,10 +51,10 @@ const (
 	labelManagedBy = "app.kubernetes.io/managed-by"
 )
 
-// LabelTrue is the value of LabelServing and LabelVoter; a Pod of which they are not true does not bear them.
+// LabelTrue is the value of LabelServing and LabelVoter. A Pod for which they are not true does not have them.
 const LabelTrue = "true"
 
-// Labels are on every object of the cluster.
+// Labels returns the labels of every object of the cluster.
 func Labels(cluster string) map[string]string {
 	return map[string]string{
 		leases.LabelCluster: cluster,
@@ -61,7 +64,7 @@ func Labels(cluster string) map[string]string {
 	}
 }
 
-// MemberLabels are on every object that a member has for itself: its Lease, PersistentVolumeClaim and Pod.
+// MemberLabels returns the labels of the objects of one member: its Lease, PersistentVolumeClaim and Pod.
 func MemberLabels(cluster, member string) map[string]string {
 	labels := Labels(cluster)
 	labels[leases.LabelComponent] = string(leases.ComponentMember)
@@ -69,7 +72,7 @@ func MemberLabels(cluster, member string) map[string]string {
 	return labels
 }
 
-// Selector selects the cluster's Pods, whatever their state.
+// Selector returns the labels that select all Pods of the cluster, whatever their state.
 func Selector(cluster string) map[string]string {
 	return map[string]string{
 		leases.LabelCluster:   cluster,
@@ -77,10 +80,11 @@ func Selector(cluster string) map[string]string {
 	}
 }
 
-// kind of the owner of all that a cluster has.
+// kind of the owner of all objects of a cluster.
 var kind = v1alpha1.GroupVersion.WithKind("EtcdCluster")
 
-// labelled are druid's own labels with what the user wants next to them. Own keys win: druid finds and selects by them.
+// labelled returns the labels of druid together with those of the user. The keys of druid take precedence, because
+// druid finds and selects objects by them.
 func labelled(cluster *v1alpha1.EtcdCluster, own map[string]string) map[string]string {
 	if cluster.Spec.AdditionalMetadata == nil {
 		return own
@@ -90,7 +94,7 @@ func labelled(cluster *v1alpha1.EtcdCluster, own map[string]string) map[string]s
 	return all
 }
 
-// annotated is the same for annotations, nil for none.
+// annotated does the same for annotations. It returns nil if there are none.
 func annotated(cluster *v1alpha1.EtcdCluster, own map[string]string) map[string]string {
 	if cluster.Spec.AdditionalMetadata == nil {
 		return own
@@ -111,11 +115,12 @@ func plainStrings[V ~string](values map[string]V) map[string]string {
 	return all
 }
 
-// Options are what the install decides, alike for every cluster.
+// Options are settings of the installation, which are the same for all clusters.
 type Options struct {
-	// AgentImage is the image, with its tag, that holds /agent. It is no part of a Pod's hash: another one
-	// reaches a Pod when the Pod is made again, and makes none outdated.
+	// AgentImage is the image of the agent, with its tag. It is not part of the hash of a Pod. A Pod gets another
+	// image when it is created again, and does not become outdated by it.
 	AgentImage string
-	// Reloadable is what the agents read from their ConfigMap, but for what each cluster's own spec says there.
+	// Reloadable is the configuration that the agents read from their ConfigMap, except for what the spec of each
+	// cluster sets.
 	Reloadable config.Reloadable
 }

@@ -29,10 +29,11 @@ func serviceAccount(cluster *v1alpha1.EtcdCluster) *corev1ac.ServiceAccountApply
 		WithAutomountServiceAccountToken(false)
 }
 
-// agentRole lets the agents read and write the Leases of their own cluster by name. They may not create one (a Lease that
-// is missing must stay missing until druid, who knows what it said, makes it again), nor list them. Of all only the record,
-// and the two on which druid asks for backups, may be watched, which the agent next to the leader does: they change seldom,
-// and by name the API server finds their few watchers without looking at the renewals of all the others.
+// agentRole lets the agents read and write the Leases of their own cluster by name. They may not create Leases: a
+// missing Lease must stay missing until druid, which knows its content, creates it again. They may not list Leases.
+// They may watch only the record and the two Leases by which druid requests backups. The agent next to the leader
+// watches these. They change seldom, and by name the API server serves these few watchers without checking all
+// renewals.
 func agentRole(cluster *v1alpha1.EtcdCluster, members []string) *rbacv1ac.RoleApplyConfiguration {
 	names := append([]string{leases.RecordName(cluster.Name), leases.LeaderName(cluster.Name)}, slices.Sorted(slices.Values(members))...)
 	watched := []string{leases.RecordName(cluster.Name)}
@@ -66,8 +67,8 @@ func agentRoleBinding(cluster *v1alpha1.EtcdCluster) *rbacv1ac.RoleBindingApplyC
 		WithSubjects(rbacv1ac.Subject().WithKind(rbacv1.ServiceAccountKind).WithName(name).WithNamespace(cluster.Namespace))
 }
 
-// peerService gives each member's name an address. It publishes addresses that are not ready: a member must be found by
-// its peers before it can become ready.
+// peerService returns the Service that gives each name of a member an address. It publishes addresses that are not
+// ready, because peers must find a member before it can become ready.
 func peerService(cluster *v1alpha1.EtcdCluster) *corev1ac.ServiceApplyConfiguration {
 	return service(cluster, PeerServiceName(cluster.Name), corev1ac.ServiceSpec().
 		WithClusterIP(corev1.ClusterIPNone).
@@ -81,8 +82,9 @@ func peerService(cluster *v1alpha1.EtcdCluster) *corev1ac.ServiceApplyConfigurat
 		))
 }
 
-// clientService is where clients dial. Which Pods serve is druid's word, the label, and not the Pods' readiness: in that
-// the agent counts too, so that a crashing agent would take a serving etcd away from its clients.
+// clientService returns the Service for clients. A label of druid selects the Pods that serve, and not the readiness
+// of the Pods. The readiness of a Pod also depends on the agent, so a crashing agent would take a serving etcd away
+// from its clients.
 func clientService(cluster *v1alpha1.EtcdCluster) *corev1ac.ServiceApplyConfiguration {
 	client := service(cluster, ClientServiceName(cluster.Name), corev1ac.ServiceSpec().
 		WithSelector(map[string]string{LabelClusterUID: string(cluster.UID), LabelServing: LabelTrue}).
@@ -110,9 +112,9 @@ func port(name string, number int32) *corev1ac.ServicePortApplyConfiguration {
 		WithProtocol(corev1.ProtocolTCP)
 }
 
-// DisruptionBudget keeps evictions from taking more voters than the cluster can spare. minAvailable is the number of
-// voters that must stay: a number and not a share, because a share is taken of the replicas that the user asks for, and
-// would allow to evict every voter at once when that number goes down.
+// DisruptionBudget returns the PodDisruptionBudget that prevents evictions of more voters than the cluster can lose.
+// minAvailable is the number of voters that must stay. It is not a percentage, because Kubernetes computes a
+// percentage of spec.replicas, and would allow the eviction of every voter at once when the user reduces that number.
 func DisruptionBudget(cluster *v1alpha1.EtcdCluster, minAvailable int32) (Applied, error) {
 	return applied(policyv1ac.PodDisruptionBudget(DisruptionBudgetName(cluster.Name), cluster.Namespace).
 		WithLabels(labelled(cluster, Labels(cluster.Name))).
@@ -127,7 +129,7 @@ func DisruptionBudget(cluster *v1alpha1.EtcdCluster, minAvailable int32) (Applie
 			}))))
 }
 
-// RecordLease is the cluster record as it is first made, or made again after it was lost.
+// RecordLease returns the Lease of the cluster record when it is created, or created again after it was lost.
 func RecordLease(cluster *v1alpha1.EtcdCluster, record leases.Record) (*coordinationv1.Lease, error) {
 	lease := sharedLease(cluster, leases.RecordName(cluster.Name), leases.ComponentRecord)
 	if err := record.Encode(lease); err != nil {
@@ -136,18 +138,19 @@ func RecordLease(cluster *v1alpha1.EtcdCluster, record leases.Record) (*coordina
 	return lease, nil
 }
 
-// LeaderLease is the Lease for which the agents next to the raft leader campaign.
+// LeaderLease returns the Lease for the election among the agents next to the raft leader.
 func LeaderLease(cluster *v1alpha1.EtcdCluster) *coordinationv1.Lease {
 	return sharedLease(cluster, leases.LeaderName(cluster.Name), leases.ComponentLeader)
 }
 
-// MemberLease is the Lease of a member that never was in a cluster: it has no holder until the member's agent says so.
+// MemberLease returns the Lease of a member that was never in a cluster. It has no holder until the member's agent
+// writes one.
 func MemberLease(cluster *v1alpha1.EtcdCluster, member string) *coordinationv1.Lease {
 	return &coordinationv1.Lease{ObjectMeta: owned(cluster, member, MemberLabels(cluster.Name, member))}
 }
 
-// SnapshotLease is the Lease in which the leader's agent reports full or of delta backups, before it ever did. Until then
-// it lasts as long as the first of them may take.
+// SnapshotLease returns the Lease in which the leader's agent reports full or delta backups, before the first report.
+// Until then, it is valid as long as the first backup may take.
 func SnapshotLease(cluster *v1alpha1.EtcdCluster, component leases.Component) (*coordinationv1.Lease, error) {
 	backup, err := Backup(cluster)
 	if err != nil || backup == nil {
@@ -168,7 +171,7 @@ func sharedLease(cluster *v1alpha1.EtcdCluster, name string, component leases.Co
 	return &coordinationv1.Lease{ObjectMeta: owned(cluster, name, labels)}
 }
 
-// owned is the metadata of an object that goes when the EtcdCluster goes.
+// owned returns the metadata of an object that Kubernetes deletes with the EtcdCluster.
 func owned(cluster *v1alpha1.EtcdCluster, name string, labels map[string]string) metav1.ObjectMeta {
 	return metav1.ObjectMeta{
 		Name:            name,

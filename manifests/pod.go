@@ -26,12 +26,12 @@ const (
 	volumeToken   = "token"   // the agent's credentials for Kubernetes
 )
 
-// terminationGracePeriodSeconds is twice what etcd's own end may take at most: 5 s for the agent to move leadership, then
-// etcd drains its clients up to a request time-out, and closes the database.
+// terminationGracePeriodSeconds is twice the longest stop of etcd: 5 s for the agent to move leadership, then etcd
+// drains its clients up to a request timeout and closes the database.
 const terminationGracePeriodSeconds = 60
 
-// Pod is the Pod of a member. It is made once and later patched in labels, annotations and the image of the agent alone;
-// AnnotationSpecHash reports for which spec it was made.
+// Pod returns the Pod of a member. druid creates it once. Later it patches only labels, annotations and the image of
+// the agent. AnnotationSpecHash shows for which spec it was created.
 func Pod(cluster *v1alpha1.EtcdCluster, member string, options Options) (*corev1.Pod, error) {
 	labels := MemberLabels(cluster.Name, member)
 	labels[LabelClusterUID] = string(cluster.UID)
@@ -51,7 +51,7 @@ func Pod(cluster *v1alpha1.EtcdCluster, member string, options Options) (*corev1
 		AnnotationSpecHash:                        hash,
 		AnnotationAgentImage:                      options.AgentImage,
 		"kubectl.kubernetes.io/default-container": ContainerEtcd,
-		// Nothing in the shared directory and in the one for verifications outlives a Pod's use of it, so neither must keep a node from being emptied.
+		// The content of these volumes is not needed after the Pod ends, so they must not block the removal of a node.
 		"cluster-autoscaler.kubernetes.io/safe-to-evict-local-volumes": volumeDruid + "," + volumeScratch,
 	})
 	return pod, nil
@@ -68,9 +68,10 @@ func podSpec(cluster *v1alpha1.EtcdCluster, agent config.Config, options Options
 		RestartPolicy:                 corev1.RestartPolicyAlways,
 		TerminationGracePeriodSeconds: &grace,
 		ServiceAccountName:            AgentName(cluster.Name),
-		// The token is for the agent alone: it is mounted there by hand.
+		// Only the agent gets the token, by its own mount.
 		AutomountServiceAccountToken: new(false),
-		// Environment variables of foreign Services could set flags of etcd (ETCD_*), and there may be thousands.
+		// Environment variables of other Services could set flags of etcd (ETCD_*), and there can be thousands of
+		// them.
 		EnableServiceLinks:        new(false),
 		SecurityContext:           podSecurityContext(),
 		ImagePullSecrets:          cluster.Spec.ImagePullSecrets,
@@ -98,12 +99,13 @@ func volumes(cluster *v1alpha1.EtcdCluster, member string) []corev1.Volume {
 	return all
 }
 
-// InMemory says whether the members store their data in memory, and so have no claims.
+// InMemory reports whether the members store their data in memory. They then have no claims.
 func InMemory(cluster *v1alpha1.EtcdCluster) bool {
 	return cluster.Spec.Storage.Medium == v1alpha1.StorageMemory
 }
 
-// dataVolume is the member's claim, or memory that lives as long as the Pod: also when a container of it ends.
+// dataVolume returns the claim of the member, or memory that lives as long as the Pod, also when a container of it
+// ends.
 func dataVolume(cluster *v1alpha1.EtcdCluster, member string) corev1.VolumeSource {
 	if InMemory(cluster) {
 		return corev1.VolumeSource{EmptyDir: &corev1.EmptyDirVolumeSource{
@@ -113,8 +115,8 @@ func dataVolume(cluster *v1alpha1.EtcdCluster, member string) corev1.VolumeSourc
 	return corev1.VolumeSource{PersistentVolumeClaim: &corev1.PersistentVolumeClaimVolumeSource{ClaimName: member}}
 }
 
-// tokenProjection is what Kubernetes itself would mount into every container of the Pod, so that client-go's in-cluster
-// configuration finds it. The life of the token, 3607 s, is Kubernetes' own number too.
+// tokenProjection returns the volume that Kubernetes itself would mount into every container of the Pod, so that
+// client-go finds its in-cluster configuration. The lifetime of the token, 3607 s, is the value of Kubernetes too.
 func tokenProjection() *corev1.ProjectedVolumeSource {
 	expiration := int64(3607)
 	return &corev1.ProjectedVolumeSource{Sources: []corev1.VolumeProjection{
@@ -130,11 +132,11 @@ func tokenProjection() *corev1.ProjectedVolumeSource {
 	}}
 }
 
-// envPodUID is the variable of the agent's container from which the kubelet fills in the Pod's UID, which no one knows
-// before the Pod is made.
+// envPodUID is the environment variable in which the kubelet gives the agent the UID of its Pod. The UID does not
+// exist before the Pod is created.
 const envPodUID = "POD_UID"
 
-// agentConfig is what the member's agent is started with.
+// agentConfig returns the configuration with which the agent of a member starts.
 func agentConfig(cluster *v1alpha1.EtcdCluster, member string) (config.Config, error) {
 	etcd := cluster.Spec.Etcd
 	c := config.Default()
@@ -163,14 +165,14 @@ func agentConfig(cluster *v1alpha1.EtcdCluster, member string) (config.Config, e
 	return c, err
 }
 
-// compactionModes are etcd's words for the modes. Without a mode etcd takes its own default, periodic.
+// compactionModes are the values of etcd for the modes. Without a mode, etcd uses its own default, periodic.
 var compactionModes = map[v1alpha1.AutoCompactionMode]string{
 	v1alpha1.AutoCompactionPeriodic: "periodic",
 	v1alpha1.AutoCompactionRevision: "revision",
 }
 
-// quotaBackendBytes is the quota that the user set, or half the volume up to etcd's own default: the other half is for
-// the write-ahead log and the copy that a defragmentation makes, and etcd must reach its quota before the volume is full.
+// quotaBackendBytes returns the quota of the user, or half the volume up to the default of etcd. The other half is for
+// the write-ahead log and for the copy during a defragmentation. etcd must reach its quota before the volume is full.
 func quotaBackendBytes(cluster *v1alpha1.EtcdCluster) int64 {
 	if quota := cluster.Spec.Etcd.QuotaBackendBytes; quota != nil {
 		return quota.Value()
@@ -178,8 +180,8 @@ func quotaBackendBytes(cluster *v1alpha1.EtcdCluster) int64 {
 	return min(cluster.Spec.Storage.Size.Value()/2, config.DefaultQuotaBytes)
 }
 
-// affinity is the user's, or a preference for one member per node and, less strongly, per zone. It only prefers: a member
-// next to another is better than none.
+// affinity returns the affinity of the user, or a preference for one member per node and, with less weight, per zone.
+// It is only a preference, because a member next to another one is better than no member.
 func affinity(cluster *v1alpha1.EtcdCluster) *corev1.Affinity {
 	if cluster.Spec.Affinity != nil {
 		return cluster.Spec.Affinity
@@ -198,7 +200,7 @@ func affinity(cluster *v1alpha1.EtcdCluster) *corev1.Affinity {
 	}}
 }
 
-// tolerations keep Kubernetes from evicting the members of a lost node after five minutes, all at once: druid alone
+// tolerations prevent Kubernetes from evicting all members of a lost node at once after five minutes. Only druid
 // deletes their Pods, one at a time.
 func tolerations(users []corev1.Toleration) []corev1.Toleration {
 	lost := func(taint string) corev1.Toleration {
@@ -207,7 +209,8 @@ func tolerations(users []corev1.Toleration) []corev1.Toleration {
 	return slices.Concat([]corev1.Toleration{lost(corev1.TaintNodeNotReady), lost(corev1.TaintNodeUnreachable)}, users)
 }
 
-// topologySpreadConstraints are the user's. One without a selector, which would count no Pod at all, counts the members.
+// topologySpreadConstraints returns the constraints of the user. A constraint without a selector would count no Pods,
+// so it gets one that counts the members.
 func topologySpreadConstraints(cluster *v1alpha1.EtcdCluster) []corev1.TopologySpreadConstraint {
 	constraints := slices.Clone(cluster.Spec.TopologySpreadConstraints)
 	for i := range constraints {
@@ -225,7 +228,7 @@ func nodeSelector(cluster *v1alpha1.EtcdCluster) map[string]string {
 	return plainStrings(cluster.Spec.NodeSelector)
 }
 
-// nonRoot is the user and the group of everything that druid runs: the nonroot user of the distroless images.
+// nonRoot is the user and the group of all containers: the nonroot user of the distroless images.
 const nonRoot = int64(65532)
 
 // podSecurityContext and containerSecurityContext together meet the Restricted level of the Pod Security Standards.
@@ -236,7 +239,7 @@ func podSecurityContext() *corev1.PodSecurityContext {
 		RunAsUser:    new(nonRoot),
 		RunAsGroup:   new(nonRoot),
 		FSGroup:      new(nonRoot),
-		// Without it the kubelet walks the whole volume before each start.
+		// Without it, the kubelet visits all files of the volume before each start.
 		FSGroupChangePolicy: &onRootMismatch,
 		SeccompProfile:      &corev1.SeccompProfile{Type: corev1.SeccompProfileTypeRuntimeDefault},
 	}

@@ -12,11 +12,12 @@ import (
 	"github.com/etcd-druid/druid/api/v1alpha1"
 )
 
-// podInputs is what a spec decides about the members' Pods: whatever else stands in a Pod follows from the member's name, or
-// is the same for every cluster of one druid. The hash of a running Pod is compared by druids that are younger than the Pod,
-// so these fields are permanently: a new one is left out while it is not set, and what the spec asks for stands here, not how it
-// is rendered. Then the upgrade of druid itself, which may render all of it otherwise, makes no Pod outdated.
-// Not here are spec.bootstrap, which never changes, and spec.additionalMetadata: no label is worth the restart of an etcd.
+// podInputs has everything in a spec that decides about the Pods of members. All else in a Pod follows from the name
+// of the member, or is the same for every cluster. A later version of druid compares its hash with that of a running
+// Pod, so these fields are permanent. A new field is left out while it is not set. A field holds what the spec
+// requests, not how druid renders it. So an upgrade of druid, which can render it differently, makes no Pod outdated.
+// spec.bootstrap is left out, because it never changes. spec.additionalMetadata is left out, because a label does not
+// justify the restart of an etcd.
 type podInputs struct {
 	Image                     string                            `json:"image"`
 	ImagePullSecrets          []corev1.LocalObjectReference     `json:"imagePullSecrets,omitempty"`
@@ -30,7 +31,7 @@ type podInputs struct {
 	RuntimeClassName          *string                           `json:"runtimeClassName,omitempty"`
 	Env                       []v1alpha1.EnvVar                 `json:"env,omitempty"`
 	Backup                    *storeInputs                      `json:"backup,omitempty"`
-	// Memory is the size of storage that is memory.
+	// Memory is the size of storage in memory.
 	Memory string `json:"memory,omitempty"`
 }
 
@@ -44,7 +45,7 @@ type etcdInputs struct {
 	ElectionTimeout         time.Duration `json:"electionTimeout,omitempty"`
 }
 
-// storeInputs are those of backups that become volumes. Everything else of it the agents take up while they run.
+// storeInputs are the settings of backups that become volumes. The agents reload all others while they run.
 type storeInputs struct {
 	Directory   *v1alpha1.DirectoryStore `json:"directory,omitempty"`
 	Credentials *v1alpha1.SecretRef      `json:"credentials,omitempty"`
@@ -53,8 +54,9 @@ type storeInputs struct {
 	Encryption  *v1alpha1.SecretRef      `json:"encryption,omitempty"`
 }
 
-// SpecHash is the hash of what the spec asks of each of the cluster's Pods. A Pod bears it as AnnotationSpecHash: one that
-// bears another is outdated. What others add to a Pod, as webhooks do, is no part of it, nor is the agent's image.
+// SpecHash returns the hash of what the spec requests of each Pod of the cluster. A Pod has it as AnnotationSpecHash.
+// A Pod with another hash is outdated. Additions of others, such as webhooks, and the image of the agent do not
+// matter.
 func SpecHash(cluster *v1alpha1.EtcdCluster) (string, error) {
 	agent, err := agentConfig(cluster, "")
 	if err != nil {
@@ -88,7 +90,7 @@ func SpecHash(cluster *v1alpha1.EtcdCluster) (string, error) {
 	return sum, nil
 }
 
-// memoryInput is the limit of the volume, which is no part of a Pod that has a claim.
+// memoryInput returns the limit of the volume, which a Pod with a claim does not have.
 func memoryInput(cluster *v1alpha1.EtcdCluster) string {
 	if !InMemory(cluster) {
 		return ""
@@ -116,8 +118,8 @@ func backupInputs(spec *v1alpha1.BackupSpec) *storeInputs {
 	return &in
 }
 
-// hash is the first half of the SHA-256 of content as JSON, in which the keys of a map are sorted and the fields of a
-// struct stand in the order of their declaration.
+// hash returns the first half of the SHA-256 of content as JSON. JSON sorts the keys of a map and keeps the fields of
+// a struct in the order of their declaration.
 func hash(content any) (string, error) {
 	raw, err := json.Marshal(content)
 	if err != nil {

@@ -8,12 +8,12 @@ import (
 	"github.com/etcd-druid/druid/api/v1alpha1"
 )
 
-// PersistentVolumeClaim is the claim of a member's volume.
+// PersistentVolumeClaim returns the claim of a member's volume.
 //
-// A label names the cluster whose it is, because data may outlive the EtcdCluster: only where the claims are to go with it
-// has it an owner, by which Kubernetes itself deletes it. It asks for ReadWriteOnce,
-// which every driver can: ReadWriteOncePod needs a CSI driver, and what it would protect from, two Pods of one node on one
-// volume, the exclusive lock on the volume prevents.
+// A label names the cluster, because data can outlive the EtcdCluster. The claim has an owner, by which Kubernetes
+// deletes it, only if claims are to be deleted with the EtcdCluster. It requests ReadWriteOnce, which every driver
+// supports. ReadWriteOncePod needs a CSI driver. It would prevent two Pods of one node on one volume, which the
+// exclusive lock on the volume already prevents.
 func PersistentVolumeClaim(cluster *v1alpha1.EtcdCluster, member string) *corev1.PersistentVolumeClaim {
 	labels := MemberLabels(cluster.Name, member)
 	labels[LabelClusterUID] = string(cluster.UID)
@@ -36,21 +36,23 @@ func PersistentVolumeClaim(cluster *v1alpha1.EtcdCluster, member string) *corev1
 	}
 }
 
-// ClaimsGo says whether the claims are to be deleted when the EtcdCluster is. What is not said is no order to delete.
+// ClaimsGo reports whether Kubernetes deletes the claims with the EtcdCluster. An unset policy is not an order to
+// delete.
 func ClaimsGo(cluster *v1alpha1.EtcdCluster) bool {
 	return cluster.Spec.Storage.PersistentVolumeClaimRetentionPolicy.WhenDeleted == v1alpha1.DeletePersistentVolumeClaim
 }
 
-// ClaimOwner is the reference of a claim that goes with the EtcdCluster. Who deletes the EtcdCluster in the foreground
-// waits for the claim too. It is not a controller's reference, which an object has only one of: no claim is ours by it.
+// ClaimOwner returns the owner reference of a claim that is deleted with the EtcdCluster. A foreground deletion of the
+// EtcdCluster waits for the claim too. It is not a controller reference, of which an object has only one, so it does
+// not show that a claim belongs to druid.
 func ClaimOwner(cluster *v1alpha1.EtcdCluster) metav1.OwnerReference {
 	owner := *metav1.NewControllerRef(cluster, kind)
 	owner.Controller = nil
 	return owner
 }
 
-// Capacity is the size of the volume behind a claim: what the claim requests, until it has one. Without a claim nothing is
-// known, and ok is false.
+// Capacity returns the size of the volume of a claim, or the requested size until there is one. Without a claim, ok is
+// false.
 func Capacity(claim *corev1.PersistentVolumeClaim) (size resource.Quantity, ok bool) {
 	if claim == nil {
 		return size, false
@@ -61,10 +63,10 @@ func Capacity(claim *corev1.PersistentVolumeClaim) (size resource.Quantity, ok b
 	return size, ok
 }
 
-// OnVolume is the cluster as the Pod on that claim is to see it. The quota follows the size that the spec asks for, and a
-// volume that has not grown to it yet would be full before etcd reached such a quota: etcd cannot run on a full volume. So a
-// quota that does not fit, and one that the user did not set, is that of a cluster whose spec asks for what the volume holds.
-// The hash of such a Pod is another one, so that it is outdated as soon as its volume has grown.
+// OnVolume returns the cluster as the Pod on that claim must see it. The quota follows the size in the spec. A volume
+// that has not grown to that size yet would be full before etcd reaches such a quota, and etcd cannot run on a full
+// volume. So a quota that does not fit, or that the user did not set, is computed from the actual size of the volume.
+// The hash of such a Pod differs, so the Pod is outdated as soon as its volume has grown.
 func OnVolume(cluster *v1alpha1.EtcdCluster, claim *corev1.PersistentVolumeClaim) *v1alpha1.EtcdCluster {
 	size, known := Capacity(claim)
 	if !known || size.Cmp(cluster.Spec.Storage.Size) >= 0 {
@@ -78,7 +80,7 @@ func OnVolume(cluster *v1alpha1.EtcdCluster, claim *corev1.PersistentVolumeClaim
 	return smaller
 }
 
-// MountedFor marks a Pod that is made while the driver waits for the volume to be mounted again to grow: this Pod is what it waits for.
+// MountedFor marks a Pod that druid creates while the driver waits for a new mount of the volume to grow it.
 func MountedFor(pod *corev1.Pod, claim *corev1.PersistentVolumeClaim) {
 	if GrowsWhenMounted(claim) {
 		request := claim.Spec.Resources.Requests[corev1.ResourceStorage]
@@ -86,19 +88,19 @@ func MountedFor(pod *corev1.Pod, claim *corev1.PersistentVolumeClaim) {
 	}
 }
 
-// IsMountedFor says whether the Pod was made for the size that the claim requests.
+// IsMountedFor reports whether druid created the Pod for the size that the claim requests.
 func IsMountedFor(pod *corev1.Pod, claim *corev1.PersistentVolumeClaim) bool {
 	size, err := resource.ParseQuantity(pod.Annotations[AnnotationMountedFor])
 	return err == nil && size.Equal(claim.Spec.Resources.Requests[corev1.ResourceStorage])
 }
 
-// GrowsWhenMounted says that the driver has made the volume larger, and that what is left, its file system, is a node's to grow.
+// GrowsWhenMounted reports that the driver has enlarged the volume, and that a node must still grow its file system.
 func GrowsWhenMounted(claim *corev1.PersistentVolumeClaim) bool {
 	return ClaimCondition(claim, corev1.PersistentVolumeClaimFileSystemResizePending) != nil ||
 		claim != nil && claim.Status.AllocatedResourceStatuses[corev1.ResourceStorage] == corev1.PersistentVolumeClaimNodeResizePending
 }
 
-// ClaimCondition is the claim's condition of that type if it is True, else nil.
+// ClaimCondition returns the claim's condition of that type if it is True, and nil otherwise.
 func ClaimCondition(claim *corev1.PersistentVolumeClaim, kind corev1.PersistentVolumeClaimConditionType) *corev1.PersistentVolumeClaimCondition {
 	if claim == nil {
 		return nil

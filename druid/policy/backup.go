@@ -29,8 +29,8 @@ func backupsOf(d Desired, o Observed) backups {
 	return backups(backupRows.Decide(backupFactsOf(d, o)).Verdict.reason)
 }
 
-// block says whether backups fail, so that what could lose the last good copy has to wait. What is merely not known
-// hinders no one.
+// block reports whether backups fail, so that steps that could lose the last good copy must wait. Unknown blocks
+// nothing.
 func (b backups) block() bool {
 	return b == v1alpha1.ReasonFullBackupFailed || b == v1alpha1.ReasonIncrementalBackupFailed
 }

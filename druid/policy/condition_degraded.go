@@ -74,7 +74,7 @@ func describe(problems []Problem) (reason, message string) {
 	return sorted[0].Reason, strings.Join(words, "; ")
 }
 
-// problemsOf are those that were observed, and those that follow from the cluster as a whole.
+// problemsOf returns the observed problems and those that follow from the cluster.
 func problemsOf(e Evaluation) []Problem {
 	o := e.Observed
 	all := append([]Problem(nil), o.Problems...)

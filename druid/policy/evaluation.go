@@ -8,7 +8,7 @@ type Evaluation struct {
 	Desired
 	Observed
 
-	// Finalizer is what becomes of the finalizer of the EtcdCluster, and by which rule.
+	// Finalizer is the decision about the finalizer of the EtcdCluster.
 	Finalizer rules.Decision[Finalizer]
 
 	// listed are the members that the record lists.
@@ -21,7 +21,7 @@ type Evaluation struct {
 	upgrade   upgrade
 	rollout   rollout
 	update    update
-	// problems are all that were observed, and those that follow from the cluster as a whole.
+	// problems are the observed problems and those that follow from the cluster.
 	problems []Problem
 }
 

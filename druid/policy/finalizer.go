@@ -106,7 +106,7 @@ type finalizerFacts struct {
 	joinedGroup joinedGroup `fact:"who else is there"`
 }
 
-// finalizerOf says what becomes of the finalizer, and by which rule.
+// finalizerOf decides about the finalizer.
 func finalizerOf(d Desired, o Observed, has evidence) rules.Decision[Finalizer] {
 	return guards.Decide(finalizerFacts{
 		joins: rules.YesNoOf(d.Joins || o.Record.Adopted()), held: rules.YesNoOf(d.Held), deletion: deletionOf(d), going: rules.YesNoOf(d.NamespaceGoes),

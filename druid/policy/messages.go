@@ -184,7 +184,7 @@ func (p messageContext) joined() int {
 	return n
 }
 
-// first names the first member in the state, and what it waits for.
+// first names the first member in the state and the reason why it waits.
 func (p messageContext) first(state v1alpha1.MemberState) string {
 	for _, m := range p.status.Members {
 		if m.Status == state {

@@ -108,8 +108,9 @@ func removalGateOf(m Member, o Observed) (removalGate, string) {
 	return found, why
 }
 
-// steady says whether the member is a ready voter, and otherwise what it is, in words for the user. A member that lost
-// its volume is replaced first. If the others cannot spare it, it stays as it is and blocks nothing.
+// steady reports whether the member is a ready voter, and otherwise its state in words for the user. A member that
+// lost its volume is replaced first. If the other members have no quorum without it, it stays as it is and blocks
+// nothing.
 func (m Member) steady(spared rules.YesNo) (removalGate, string) {
 	switch {
 	case m.Lease == LeaseAbsent:

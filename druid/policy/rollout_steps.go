@@ -28,7 +28,7 @@ func (r rolling) String() string {
 // rollout is the decision of the policy about each listed member.
 type rollout struct {
 	verdicts map[string]rules.Decision[verdict]
-	// next is the member whose Pod is to be deleted, empty for none.
+	// next is the member whose Pod is deleted next, or an empty string.
 	next string
 	sum  rolling
 	// hindrance is what an outdated Pod waits for, for a person; empty when one is replaced.

@@ -128,7 +128,8 @@ func scaleDownOf(e Evaluation) scaleDown {
 		excess: excessOf(e),
 		slot:   slotOf(e.Record),
 	}}
-	// A record that does not name its group, or a first life that was seen to be none, is no one's to shrink.
+	// A record that does not name its raft group, or the record of a bootstrap that failed, does not permit a
+	// scale-down.
 	if e.RecordState == RecordFormed && e.Record.ClusterID == 0 ||
 		e.RecordState == RecordForming && e.evidence >= evidenceLease {
 		r.facts.record = RecordRecovering
@@ -162,7 +163,8 @@ func excessOf(e Evaluation) rules.YesNo {
 	return rules.YesNoOf(len(e.Record.Members) > e.kept() && !e.Expired)
 }
 
-// wayOut says whether m may go, and else why not. Where all go none of ours waits for another: the agents ask all that stay.
+// wayOut reports whether m may be removed, and otherwise why not. If all members leave, none of them waits for another
+// one: the agents check all members that stay.
 func wayOut(m Member, e Evaluation) (removalGate, string) {
 	if e.leaves() {
 		return removalAllowed, ""

@@ -134,8 +134,8 @@ func (s Step) Same(other Step) bool {
 		s.PodUID == other.PodUID && s.ClaimUID == other.ClaimUID
 }
 
-// Steps are what brings the cluster nearer to what is desired, ordered by stage. A step that writes the record stands
-// alone: all others follow from what the record says afterwards. A steady cluster has no steps.
+// Steps returns the steps that bring the cluster closer to the desired state, ordered by stage. A step that writes the
+// record is alone, because all others follow from the new record. A steady cluster has no steps.
 func Steps(e Evaluation) []Step {
 	if e.Deleted && !e.goes() || bootstrapFailed(e) {
 		return nil
@@ -188,8 +188,9 @@ func changeSteps(e Evaluation, leaving map[string]bool, add func(Step)) {
 	agentSteps(e, leaving, add)
 }
 
-// partSteps take away what a member left that is out, and keep the claims of the others to their owners; they say whether something
-// of it goes. When the EtcdCluster is deleted what is not a Pod stays, or goes after it, as it says for that.
+// partSteps deletes what a removed member left, and sets the owners of the claims of the others. It reports whether
+// something of the member is being deleted. When the EtcdCluster is deleted, everything except Pods stays or is
+// deleted afterwards, as the policy of the claims says.
 func partSteps(m Member, e Evaluation, add func(Step)) bool {
 	step, ok := leftoverStep(m, e.Desired, e.Observed)
 	switch {

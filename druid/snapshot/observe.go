@@ -152,7 +152,7 @@ func held(snapshot *v1alpha1.EtcdSnapshot) bool {
 	return slices.Contains(snapshot.Finalizers, v1alpha1.SnapshotFinalizer)
 }
 
-// toDelete says whether the status reports a backup that is to be deleted with the EtcdSnapshot.
+// toDelete reports whether the status has a backup that must be deleted with the EtcdSnapshot.
 func toDelete(snapshot *v1alpha1.EtcdSnapshot) bool {
 	return snapshot.Spec.DeletionPolicy == v1alpha1.SnapshotDelete && snapshot.Status.Artifact != nil && snapshot.Status.Artifact.Key != ""
 }
