@@ -217,7 +217,7 @@ func (a *Agent) looked(s State) {
 	a.beats.beat(loopObserver)
 	a.metrics.observe(s)
 	a.facts.observe(s)
-	if free, err := volume.Free(a.options.Config.VolumePath); err == nil { // else what was last known stands in the Lease
+	if free, err := volume.Free(a.options.Config.VolumePath); err == nil { // otherwise the Lease keeps the last known value
 		a.facts.room(free)
 		a.metrics.free.Set(float64(free))
 	}

@@ -82,7 +82,7 @@ func (m *metrics) observe(s State) {
 	m.reachable.Set(number(s.Reachable))
 	m.healthy.Set(number(s.Healthy))
 	if !s.Reachable {
-		return // what it said last is not known to be over
+		return // keep the last known value
 	}
 	m.learner.Set(number(s.Status.Role == membership.RoleLearner))
 	for _, alarm := range membership.AlarmTypes {

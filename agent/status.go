@@ -224,7 +224,7 @@ func (f *facts) fact(identityFile datadir.IdentityFile, known bool) leases.Fact 
 	m.ID, m.ClusterID, m.Epoch, m.Lineage = f.seen.MemberID, f.seen.ClusterID, identityFile.Epoch, identityFile.Lineage
 	m.Role = leases.Role(f.seen.Role)
 	if !f.now.Reachable && m.Role == leases.RoleLeader {
-		m.Role = leases.RoleMember // anyone who does not answer does not lead
+		m.Role = leases.RoleMember // a member that does not respond does not lead
 	}
 	m.Raft = leases.Raft{Term: f.seen.RaftTerm, Committed: f.seen.RaftIndex}
 	m.Revision, m.DBSize, m.DBSizeInUse, m.Version = f.seen.Revision, f.seen.DBSize, f.seen.DBSizeInUse, f.seen.Version

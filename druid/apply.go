@@ -47,7 +47,7 @@ func (r *Reconciler) apply(ctx context.Context, o *observation, steps []policy.S
 				continue
 			}
 			group.Go(func() error {
-				problems, err := sort(step, r.take(ctx, o, step))
+				problems, err := classify(step, r.take(ctx, o, step))
 				if err != nil || len(problems) > 0 {
 					mu.Lock()
 					defer mu.Unlock()

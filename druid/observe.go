@@ -120,7 +120,7 @@ func (r *Reconciler) observe(ctx context.Context, from source, cluster *v1alpha1
 	observeSaving(o)
 	r.observeLock(o)
 	o.evaluate()
-	if !o.desired.Deleted { // a spec of what goes is not worked towards any more
+	if !o.desired.Deleted { // druid does not work towards the spec of a deleted cluster
 		o.lock.adoption = policy.Adopt(o.evaluation, o.lock.edit)
 	}
 	return o, nil
@@ -250,7 +250,7 @@ func (r *Reconciler) observeMembers(ctx context.Context, o *observation) error {
 			return err
 		}
 		if m.Claim == policy.ClaimUnwanted {
-			m.ClaimUID = m.PodUID // the volume is the Pod's, and goes with it
+			m.ClaimUID = m.PodUID // the volume belongs to the Pod and is deleted with it
 		}
 		o.observed.Members = append(o.observed.Members, m)
 	}

@@ -95,7 +95,7 @@ func (r *Reconciler) findNode(ctx context.Context, name string, pin pin, bound b
 	err := r.live.Get(ctx, types.NamespacedName{Name: name}, &node)
 	switch {
 	case apierrors.IsForbidden(err):
-		return found{state: policy.NodeUnknown}, nil // an install that may not look: nothing is known
+		return found{state: policy.NodeUnknown}, nil // this installation may not read Nodes: their state is unknown
 	case err == nil:
 		return found{nodeState(&node), node.Labels}, nil
 	case !apierrors.IsNotFound(err):

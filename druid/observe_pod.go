@@ -71,7 +71,7 @@ func podState(pod *corev1.Pod) policy.PodState {
 		return policy.PodLive
 	case pod.Status.Phase == corev1.PodPending || pod.Status.Phase == "":
 		return policy.PodUnstarted
-	default: // Running or Unknown, without a word of its containers: it is not known that none ran
+	default: // Running or Unknown without container statuses: a container can have run
 		return policy.PodLive
 	}
 }

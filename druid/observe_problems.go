@@ -238,7 +238,7 @@ func (r *Reconciler) observeExpansion(ctx context.Context, from source, o *obser
 	m.Expands = policy.ExpansionAllowed
 	if refusal != "" {
 		m.Expands = policy.ExpansionRefused
-		o.lookAgain(control.NamePause) // nothing reports when the class allows it
+		o.lookAgain(control.NamePause) // no event reports that the StorageClass permits it
 	}
 	return refusal, nil
 }

@@ -136,7 +136,7 @@ func (r *Reconciler) advance(ctx context.Context, cluster *v1alpha1.EtcdCluster)
 			return o, refused, err
 		}
 		if record, err = r.applyRecord(ctx, o, steps[0]); err != nil || record == nil {
-			refused, err = sort(steps[0], err)
+			refused, err = classify(steps[0], err)
 			return o, refused, err
 		}
 	}
@@ -200,8 +200,8 @@ func (r *Reconciler) writeStatus(ctx context.Context, o *observation, refused []
 	return nil
 }
 
-// sort keeps apart what a person must repair, which the status reports, and what is tried again.
-func sort(step policy.Step, err error) ([]policy.Problem, error) {
+// classify separates errors that need action by the user, which the status reports, from errors that druid retries.
+func classify(step policy.Step, err error) ([]policy.Problem, error) {
 	if err == nil {
 		return nil, nil
 	}

@@ -231,7 +231,7 @@ func TestWhatAPersonMustRepairIsReported(t *testing.T) {
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
-			problems, _ := sort(policy.Step{Member: "demo-a"}, fmt.Errorf("CreatePod: %w", test.err))
+			problems, _ := classify(policy.Step{Member: "demo-a"}, fmt.Errorf("CreatePod: %w", test.err))
 			reported := ""
 			for _, p := range problems {
 				reported += p.Reason

@@ -109,7 +109,7 @@ func (d *Duty) perform(ctx context.Context, component leases.Component, kind str
 	artifact, err := d.execute(trying, kind, order)
 	switch {
 	case ctx.Err() != nil:
-		return ctx.Err() // who leads next performs it
+		return ctx.Err() // the next leader's agent performs it
 	case err != nil && trying.Err() != nil:
 		err = fmt.Errorf("not %s within %s: %w", done, limit, err)
 	case interrupted(err):

@@ -177,7 +177,7 @@ func (h *reporter) recorded(ctx context.Context, s delta.Status) {
 	whole := false
 	h.change(func() {
 		h.savedAt, whole = s.SavedAt, h.whole
-		if whole { // else nothing leads to what the recorder saves
+		if whole { // otherwise no full backup precedes the deltas
 			h.delta.Revision = max(h.delta.Revision, s.Saved)
 		}
 		if s.Object.Key != "" {
@@ -194,7 +194,7 @@ func (h *reporter) recorded(ctx context.Context, s delta.Status) {
 func (h *reporter) readVerification(ctx context.Context) {
 	_, v, err := h.leases.Full(ctx)
 	if err != nil {
-		return // anyone who renews the Lease reports
+		return // the agent that renews the Lease reports
 	}
 	h.mu.Lock()
 	defer h.mu.Unlock()

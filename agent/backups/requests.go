@@ -225,7 +225,7 @@ func (d *Duty) delete(ctx context.Context, order leases.SnapshotOrder, target le
 		case !s.sound.Load():
 			err = errors.New("the content of the store is not certain now (see the Leases of the backups)")
 		default:
-			done := make(chan Artifact, 1) // a pass that hangs may end when no one waits for it any more
+			done := make(chan Artifact, 1) // a pass that hangs can end after the caller has returned
 			err = d.pass(ctx, func(ctx context.Context) error {
 				deleted, err := s.delete(ctx, order, target.URI)
 				done <- deleted

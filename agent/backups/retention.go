@@ -75,7 +75,7 @@ func (s *session) retain(ctx context.Context) (err error) {
 		}
 		err := s.drop(ctx, v)
 		if errors.Is(err, store.ErrLocked) {
-			s.log.DebugContext(ctx, "locked backup kept", "object", v.Key) // it goes when a later pass finds it unlocked
+			s.log.DebugContext(ctx, "locked backup kept", "object", v.Key) // a later pass deletes it when the lock has expired
 			continue
 		}
 		if err != nil {

@@ -122,7 +122,7 @@ func (s *session) run(ctx context.Context, current func() (<-chan struct{}, bool
 		end()
 		s.recorder.end()
 		s.orders.refuse()
-		_ = s.group.Wait() // what became of them they reported
+		_ = s.group.Wait() // each has reported its result
 		s.Metrics.idle()
 	}()
 	s.Metrics.hinder(time.Now())

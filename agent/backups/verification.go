@@ -199,7 +199,7 @@ func (d *Duty) verifyTarget(ctx context.Context, c config.Backup, self Identity,
 	select {
 	case d.proving <- struct{}{}:
 		defer func() { <-d.proving }()
-	case <-ctx.Done(): // anyone who leads no more must not hold the leader's Lease until another verification has ended
+	case <-ctx.Done(): // a former leader must not keep the leader Lease until a verification ends
 		return unknown(fmt.Errorf("another verification is in progress: %w", ctx.Err()))
 	}
 	opened, listed, err := d.listed(ctx, c)

@@ -114,7 +114,7 @@ func (d *Duty) turn(ctx context.Context, self Identity) Turn {
 	if err != nil {
 		return TurnUnknown
 	}
-	defer func() { _ = client.Close() }() // it was only asked
+	defer func() { _ = client.Close() }() // it was only read from
 	status, err := membership.ReadStatus(ctx, client, d.Local)
 	if err != nil || status.ClusterID != self.ClusterID || status.MemberID != self.MemberID || status.Leader == 0 {
 		return TurnUnknown
@@ -167,7 +167,7 @@ func (d *Duty) answers(ctx context.Context, v voter, clusterID uint64) bool {
 	if err != nil {
 		return false
 	}
-	defer func() { _ = client.Close() }() // it was only asked
+	defer func() { _ = client.Close() }() // it was only read from
 	status, err := membership.ReadStatus(ctx, client, v.endpoints[0])
 	return err == nil && status.ClusterID == clusterID && status.Healthy()
 }

@@ -7,7 +7,7 @@ import (
 	"slices"
 	"strings"
 	"time"
-	_ "time/tzdata" // druid and the agent must agree on what a time zone is, whatever their images hold
+	_ "time/tzdata" // druid and the agent must use the same time zone data, independent of their images
 
 	"github.com/robfig/cron/v3"
 )

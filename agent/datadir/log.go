@@ -235,7 +235,7 @@ func startSnapshot(data string, l *raftLog, minor version) (Position, error) {
 	var broken error
 	for _, p := range slices.Backward(valid) {
 		if p.Index == 0 {
-			continue // the beginning of a log, of which there is no file
+			continue // the log was compacted before its first file
 		}
 		path := filepath.Join(etcdlayout.ToSnapDir(data), fmt.Sprintf("%016x-%016x.snap", p.Term, p.Index))
 		_, err := snap.Read(zap.NewNop(), path)

@@ -131,7 +131,7 @@ func (r *databases) moveFor(ctx context.Context, w sizes, rule string) error {
 	r.defrag.movedAt = time.Now() // also when the answer is lost: it may have been done
 	err := r.moveAway(ctx, "defragment "+w.member.Name, rule)
 	if errors.Is(err, ErrNoSuccessor) {
-		r.defrag.movedAt = before // no one was asked to lead
+		r.defrag.movedAt = before // no leadership transfer was requested
 	}
 	return err
 }
@@ -190,7 +190,7 @@ func (r *databases) defragged(ctx context.Context, w sizes, took time.Duration, 
 	last, left := membership.DefragAttempt{After: w.space}, failed != nil && ctx.Err() != nil
 	switch {
 	case ctx.Err() != nil:
-		last.Helped = true // nothing is known against it
+		last.Helped = true // assume that it helped
 	case failed != nil:
 		last.Failures = r.defrag.attempts[w.member.ID].Failures + 1
 	default:

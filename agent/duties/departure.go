@@ -139,7 +139,7 @@ func (d *Departure) facts(
 		Ruler: membership.RulerUnknown, Quorum: rules.Unknown,
 	}
 	if entry != membership.VoterEntry && entry != membership.LearnerEntry {
-		return f // no one need be asked
+		return f // no other facts are needed
 	}
 	f.Quorum = membership.QuorumWithout(view, self.MemberID, healthOf(ctx, d.Dial, view))
 	if leader, err := d.leader(ctx, view); err == nil {

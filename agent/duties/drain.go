@@ -146,7 +146,7 @@ func (r *removalRequest) freshDrain(ctx context.Context, self Cluster) (rules.An
 	}
 	leaving := own.Removal.State != leases.RemovalNone && r.draining.slot.Member != self.Member
 	if own.PodUID != self.PodUID || leaving {
-		return rules.No, nil // a superseded agent changes nothing; one that is to go moves leadership and no more
+		return rules.No, nil // a superseded agent changes nothing; a member that is to be removed only moves leadership
 	}
 	return r.authoritative(self), nil
 }

@@ -274,10 +274,10 @@ func (d *Duties) follow(ctx context.Context, versions chan leases.Version) error
 		err := d.Store.WatchRecord(ctx, func(version leases.Version) {
 			rest.Reset()
 			select {
-			case <-versions: // an older one that no one took
+			case <-versions: // discard an older one
 			default:
 			}
-			versions <- version // no one else sends
+			versions <- version // this is the only sender
 		})
 		if err != nil && !failed && ctx.Err() == nil {
 			d.Log.WarnContext(ctx, "watch of the cluster record failed, retrying", "err", err)

@@ -33,7 +33,7 @@ func (r *databases) diagnose(ctx context.Context, c *alarmState, policy NospaceP
 		c.raised, f.Alarms = raised, membership.AlarmsOf(raised)
 	}
 	if f.Alarms != membership.NoSpaceRaised || f.Enabled != rules.Yes {
-		return // nothing more is asked for what no one cures
+		return // no other facts are needed
 	}
 	filled, health := r.fill(ctx, c.view, policy.Quota)
 	due := func(m membership.Member, s membership.Space) bool {
@@ -124,7 +124,7 @@ func (r *databases) fill(ctx context.Context, view membership.View, quota int64)
 		group.Go(func() error {
 			status, err := statusOf(ctx, r.Dial, view.ClusterID, m)
 			if err != nil {
-				return nil // who does not answer has no size and no health: both are unknown
+				return nil // size and health of a member that does not respond are unknown
 			}
 			serves := rules.AnswerOf(status.Serves())
 			if serves == rules.Yes && !m.Learner && r.reads(ctx, m) != nil {

@@ -132,7 +132,7 @@ func (r *removal) freshFacts(ctx context.Context, self Cluster, view membership.
 	}
 	authoritative := r.authoritative(self)
 	if own.PodUID != self.PodUID || own.Removal.State != leases.RemovalNone {
-		authoritative = rules.No // a superseded agent changes nothing, and one that is to go removes no one
+		authoritative = rules.No // a superseded agent changes nothing, and a member that is to be removed removes no other
 	}
 	facts := r.facts(self, view, m, authoritative, r.coming(ctx, m))
 	health := r.health(ctx, view)

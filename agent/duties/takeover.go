@@ -79,7 +79,7 @@ func (t *Takeover) look(ctx context.Context) error {
 	switch {
 	case record.Phase != leases.PhaseFormed, record.ClusterID != self.ClusterID, !record.Lists(self.Member),
 		own.PodUID != self.PodUID, own.Removal.State != leases.RemovalNone,
-		record.Leaving && len(record.Members) == 1: // the last one leaves, and anyone who stays leads
+		record.Leaving && len(record.Members) == 1: // the last member leaves, so an external member leads
 		return nil
 	case membership.Desired(leader, record.Members, t.PeerURL) == rules.Yes:
 		t.desired = leader.ID

@@ -112,7 +112,7 @@ func (r *upgrade) logState(ctx context.Context, order leases.UpgradeOrder, view 
 	for _, s := range all {
 		if lineOf(s.Version) != lastOldLog {
 			r.upgrading.sinceIndex = 0
-			return membership.LogReadable, nil // it went on already, or its step to 3.6 is the one that is asked for
+			return membership.LogReadable, nil // the upgrade has already continued, or its step to 3.6 is the requested one
 		}
 		applied, index = min(applied, s.AppliedIndex), max(index, s.RaftIndex)
 	}

@@ -105,10 +105,14 @@ func TestAListThatChangedMeanwhileIsNotAnother(t *testing.T) {
 		t.Fatal(err)
 	}
 	r := &upgrade{round: newRound(New(Options{Dial: transport.Transport{}.Etcd, Local: c.endpoint(leader), Log: slog.New(slog.DiscardHandler)}))}
-	before, err := membership.Observe(t.Context(), r.Dial, membership.Query{Endpoints: []string{r.Local}, Timeout: callTimeout})
-	if err != nil {
-		t.Fatal(err)
-	}
+	var before membership.View
+	c.eventually("all members have published their client URLs", func() (err error) {
+		before, err = membership.Observe(t.Context(), r.Dial, membership.Query{Endpoints: []string{r.Local}, Timeout: callTimeout})
+		if err == nil && slices.ContainsFunc(before.Members, func(m membership.Member) bool { return len(m.ClientURLs) == 0 }) {
+			err = fmt.Errorf("members: %+v", before.Members)
+		}
+		return err
+	})
 	listed := before
 	listed.Members = append(slices.Clone(before.Members), membership.Member{ID: 1<<64 - 1, Name: "short-lived", Learner: true})
 	if verdict, why := r.listsDiffer(t.Context(), before, before.Members[0], listed); verdict != leases.UpgradeUnknown {

@@ -29,9 +29,9 @@ type (
 
 // Source.
 const (
-	SourceSilent Source = 1 << iota // no one of it answered a linearizable list, or someone could not be asked
+	SourceSilent Source = 1 << iota // no endpoint answered a linearizable list, or an endpoint could not be reached
 	SourceOther                     // the endpoints are of several clusters, or of another one than was begun to be joined
-	SourceUnfit                     // it cannot be joined as it is, until a person changes it or the spec
+	SourceUnfit                     // it cannot be joined until the user changes it or the spec
 	SourceAiling                    // a member is down, or it has a learner or an alarm of its own
 	SourceFit
 	anySource = 1<<iota - 1

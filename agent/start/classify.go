@@ -191,7 +191,7 @@ func classifyEpoch(cfg config.Config, v volumeState, r recordState) Epoch {
 	if record.Phase == leases.PhaseForming {
 		switch {
 		case identityFile.Formed:
-			return EpochUnknown // a record that forgot what this volume knows
+			return EpochUnknown // the record lost an epoch that this volume has
 		case record.Nonce == "" && record.Seed == cfg.Member:
 			return EpochUnknown // a record that forgot our claim: forming claims it again
 		case leases.LineageOf(record.Epoch, record.Nonce) == identityFile.Lineage:

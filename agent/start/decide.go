@@ -21,7 +21,7 @@ const (
 	ModeRejoin      Mode = "Rejoin"      // quarantine data that no quorum lists; Join follows
 	ModeForceNew    Mode = "ForceNew"    // form the raft group again from our data
 	ModeWait        Mode = "Wait"        // look again; a fact will change by itself
-	ModeRefuse      Mode = "Refuse"      // look again; a person has to change a fact
+	ModeRefuse      Mode = "Refuse"      // check again; the user must change a fact
 )
 
 // Decision is the result of a table. It names the rule, so that the log, the metric, the Lease and
@@ -191,7 +191,7 @@ type Course string
 const (
 	CourseDirect   Course = "Direct" // the one with all objects, whatever was found damaged before
 	CourseFallback Course = "Detour" // the one without those that are damaged
-	CourseNone     Course = "None"   // neither: a person has to choose
+	CourseNone     Course = "None"   // neither: the user must choose
 )
 
 // detours is the complete policy for damaged objects in the plan of a restore. The first match wins. What no rule

@@ -47,7 +47,7 @@ const (
 	Intact                      // etcd can continue it
 	Stale                       // ours, but it went back in time or belongs to another volume
 	Corrupt                     // damaged
-	Foreign                     // another cluster's or member's, or no one's that we know
+	Foreign                     // of another cluster or member, or of an unknown one
 	Newer                       // written by a newer minor of etcd
 	DataUnread                  // the volume could not be inspected
 	anyData    = 1<<iota - 1
@@ -55,7 +55,7 @@ const (
 
 // Listed.
 const (
-	NoQuorum    Listed = 1 << iota // no one answered a linearizable list of our cluster ID
+	NoQuorum    Listed = 1 << iota // no member answered a linearizable list with our cluster ID
 	Unconfirmed                    // one list does not name us
 	Unlisted                       // two lists, an election timeout apart, do not (R5)
 	Unstarted                      // listed, and never published by an etcd
@@ -107,7 +107,7 @@ const (
 const (
 	Fresh               Lease = 1 << iota // read just now; its Pod UID is ours and it is not retired
 	Superseded                            // another Pod bears the name now
-	Leaving                               // the member is asked to go, which may be taken back
+	Leaving                               // the removal of the member is requested, and can be withdrawn
 	RemovalAcknowledged                   // the member's removal is claimed or done, or its mark cannot be understood
 	LeaseUnread                           // absent, forbidden, out of reach, or not to be understood
 	anyLease            = 1<<iota - 1
@@ -115,7 +115,7 @@ const (
 
 // Evidence.
 const (
-	NeverFormed     Evidence = 1 << iota // every desired member's Lease was read, and none ever had an ID
+	NeverFormed     Evidence = 1 << iota // the Leases of all desired members were read, and none ever had an ID
 	FormedBefore                         // a Lease, the record or this volume says so
 	EvidenceUnknown                      // a Lease could not be read
 	anyEvidence     = 1<<iota - 1
@@ -132,15 +132,15 @@ const (
 const (
 	NoBackup Backup = 1 << iota
 	BackupPresent
-	BackupUnusable   // the store answered, and what it holds needs a person
-	StoreUnreachable // or what is to be asked of it is not known
+	BackupUnusable   // the store responded, and its content needs action by the user
+	StoreUnreachable // or the requested backup is unknown
 	anyBackup        = 1<<iota - 1
 )
 
 // Order.
 const (
 	NoOrder      Order = 1 << iota
-	OrderRestore       // restore: asked for at first boot, or by an order of a higher epoch that names us
+	OrderRestore       // restore: requested at the first start, or by an order of a higher epoch that names this member
 	OrderForce         // our data is the best survivor
 	OrderRejoin        // another's data was chosen
 	anyOrder     = 1<<iota - 1

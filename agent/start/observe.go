@@ -214,7 +214,7 @@ func (b *Bootstrapper) observePeers(ctx context.Context, o *observation) {
 	}
 	found, err := b.lookup(ctx, b.cfg.PeerService+"."+b.cfg.Namespace+".svc")
 	if missing, ok := errors.AsType[*net.DNSError](err); ok && missing.IsNotFound {
-		return // no one is published
+		return // no members are published
 	}
 	if err != nil {
 		o.Peers = Answering // not to be ruled out

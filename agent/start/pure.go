@@ -55,7 +55,7 @@ func classify(cfg config.Config, v volumeState, own ownLease, r recordState) (Fa
 	note("lease", detail)
 	f.Record = classifyRecord(cfg, r)
 	f.Epoch = classifyEpoch(cfg, v, r)
-	f.Backup, f.Order = NoBackup, NoOrder // asked for where a cluster would be formed without
+	f.Backup, f.Order = NoBackup, NoOrder // they matter only where a cluster would be formed
 	if r.err != nil {
 		note("record", r.err.Error())
 		return f, details

@@ -210,7 +210,7 @@ func gather(c net.Conn) (net.Conn, error) {
 func (c *gatheringConn) Read(p []byte) (int, error) {
 	if wait := time.Until(c.next); wait > 0 {
 		c.wakeAt(gatherBuffer)
-		<-time.After(wait) // anyone who closes the connection meanwhile waits for it
+		<-time.After(wait) // a concurrent close waits for it
 		c.wakeAt(1)
 	}
 	n, err := c.Conn.Read(p)

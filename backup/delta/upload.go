@@ -75,7 +75,7 @@ func (u *uploader) run(ctx context.Context, in <-chan *batch, out chan<- outcome
 			}
 			saved, err := u.save(ctx, finished, inform)
 			if err != nil || inform(outcome{saved: saved}) != nil {
-				return nil //nolint:nilerr // ctx ended: what is not in the store is the next recorder's
+				return nil //nolint:nilerr // ctx ended: the next recorder saves what is not in the store
 			}
 		}
 	}

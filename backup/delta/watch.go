@@ -226,7 +226,7 @@ func eachField(message []byte, f func(field int, v uint64, b []byte) error) erro
 			b = slices.Clip(b)
 		default:
 			n = protowire.ConsumeFieldValue(number, kind, message)
-			field = 0 // no one's
+			field = 0 // an unknown field
 		}
 		if n < 0 {
 			return errMessage

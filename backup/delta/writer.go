@@ -156,7 +156,7 @@ func (w *Writer) flush() {
 
 func (w *Writer) block(h blockHeader, plain []byte) {
 	w.scratch = w.encoder.EncodeAll(plain, w.scratch[:0])
-	frame := bytes.Clone(w.scratch) // without capacity that no one needs
+	frame := bytes.Clone(w.scratch) // without unused capacity
 	h.compressed, h.plain, h.sum = uint32(len(frame)), uint32(len(plain)), checksum(frame)
 	w.blocks = append(w.blocks, h.marshal(), frame)
 	w.size += frameHeader + blockFixed + len(frame)

@@ -43,7 +43,7 @@ func (r *Reader) run(ctx context.Context, stream io.Reader) error {
 		n, ended, err := readFull(buffer, stream)
 		r.full <- buffer[:n] // there is room for all
 		switch {
-		case err != nil && ctx.Err() != nil: // what a stream says that was closed for it is not the reason
+		case err != nil && ctx.Err() != nil: // the error of a stream that was closed for it is not the cause
 			return context.Cause(ctx)
 		case ended:
 			return err

@@ -199,7 +199,7 @@ func freeAt(path string) (int64, error) {
 func checkSpace(path string, c *Config, size, log int64) error {
 	need := need(c.Plan, size, log)
 	if c.Bump > 0 {
-		need = size + log // of the deltas nothing may be alive
+		need = size + log // it is possible that no key of the deltas is alive
 	}
 	free, err := freeAt(path)
 	if err != nil {

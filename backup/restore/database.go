@@ -89,7 +89,7 @@ type state struct {
 }
 
 func readState(tx *bolt.Tx) (state, error) {
-	s := state{revision: 1} // of a key space in which nothing was ever written
+	s := state{revision: 1} // the revision of an empty key space
 	keys, meta := tx.Bucket(schema.Key.Name()), tx.Bucket(schema.Meta.Name())
 	if keys == nil || meta == nil {
 		return s, errors.New("the database is not one of etcd: it has no bucket key or meta")

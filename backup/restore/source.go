@@ -59,7 +59,7 @@ func prefetch(ctx context.Context, g *errgroup.Group, s store.Store, deltas []ca
 						f.data, err = fetchDelta(ctx, s, d)
 						return err
 					})
-					return nil // anyone who needs it hears of it
+					return nil // readers of it get the error
 				})
 			}
 			select {

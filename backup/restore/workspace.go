@@ -19,7 +19,7 @@ const (
 	dataName   = "data"
 	purpose    = "druid restore: unfinished, may be deleted"
 
-	dirMode  = 0o700 // what etcd wants of its own
+	dirMode  = 0o700 // the mode that etcd requires
 	fileMode = 0o600
 )
 

@@ -97,7 +97,7 @@ func upload(ctx context.Context, s store.Store, key string, trailer Trailer, str
 		return nil
 	}))
 	if err := g.Wait(); err != nil {
-		if cause := context.Cause(ctx); !errors.Is(err, cause) { // it is what a closed pipe said
+		if cause := context.Cause(ctx); !errors.Is(err, cause) { // otherwise it is the error of the closed pipe
 			err = fmt.Errorf("full snapshot: %w: %w", cause, err)
 		}
 		return Result{}, err
@@ -168,7 +168,7 @@ func compress(w io.Writer, stream *readahead.Reader, t *Trailer, level zstd.Enco
 	}
 	check := newChecksum()
 	if err := pump(encoder, stream, check, progress); err != nil {
-		_ = encoder.Close() // frees it; what it still writes is never seen
+		_ = encoder.Close() // frees it; its remaining output is discarded
 		return err
 	}
 	sum, err := check.verify()

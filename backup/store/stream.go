@@ -98,7 +98,7 @@ func (s *stream) begin() {
 		s.running.Go(func() error {
 			defer close(p.ready)
 			p.err = loop.Recover(func() error { return s.fetch(p) })
-			return nil // anyone who comes to it hears of it
+			return nil // a reader that gets there returns the error
 		})
 	}
 }

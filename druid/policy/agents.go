@@ -140,7 +140,7 @@ type update struct {
 	// next are the members whose agents are replaced now: one, or all those in whose Pods no agent runs.
 	next []string
 	sum  rolling
-	// hindrance is what an outdated agent waits for, for a person; empty when one is replaced.
+	// hindrance names what blocks the replacement of an outdated agent; empty while one is replaced.
 	hindrance string
 }
 
@@ -212,7 +212,7 @@ func (f agentFacts) hindrance(m Member, o Observed, listed []Member) string {
 	case why != "":
 		return why
 	case f.place == placeLater:
-		return "" // the one that goes before it says what it waits for
+		return "" // the member before it reports what it waits for
 	default:
 		return "it is not known which member leads"
 	}

@@ -14,7 +14,7 @@ type Snapshot struct {
 	// read.
 	Verified   leases.Verification
 	Unreadable bool
-	// Liveness is Stale too of a Lease that no one renewed yet for as long as the first backup may take.
+	// Liveness is also Stale for a Lease that was not renewed within the time that the first backup may take.
 	Liveness leases.Liveness
 }
 

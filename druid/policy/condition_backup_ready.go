@@ -68,7 +68,7 @@ var backupRows = rules.New(conditionVerdict{metav1.ConditionUnknown, v1alpha1.Re
 
 // backupFacts is the complete input of backupRows.
 type backupFacts struct {
-	paused      rules.YesNo     // no one runs who could back up, and no one who could write
+	paused      rules.YesNo     // no member runs, so there is nothing to back up
 	full        leases.Liveness `fact:"full Lease is"`
 	delta       leases.Liveness `fact:"delta Lease is"`
 	fullFailed  rules.YesNo     `fact:"error of full"` // the last attempt ended with an error

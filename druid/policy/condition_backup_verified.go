@@ -14,7 +14,7 @@ type VerificationReported uint8
 // What it may say.
 const (
 	VerificationUnknown VerificationReported = 1 << iota // the Lease cannot be read, or is not ours
-	VerificationNever                                    // no one found out
+	VerificationNever                                    // not verified yet
 	VerificationVerified
 	VerificationBroken
 )
@@ -37,7 +37,7 @@ var verifiedRows = rules.New(conditionVerdict{metav1.ConditionUnknown, v1alpha1.
 type verifiedFacts struct {
 	reported VerificationReported
 	present  rules.YesNo
-	paused   rules.YesNo // no one runs who could prove them
+	paused   rules.YesNo // no agent runs that could verify them
 }
 
 func verifiedFactsOf(s Snapshot) verifiedFacts {

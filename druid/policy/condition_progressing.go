@@ -17,8 +17,8 @@ const (
 	progressNone      progress = 1 << iota
 	progressRepairing          // a member that was in the cluster is not a ready voter
 	progressJoining            // a member that never was in the cluster is to join
-	progressShared             // none, but anyone who was in the raft group before it was joined stays
-	progressParting            // none, but anyone who was there before leaves
+	progressShared             // none, but the members of the joined raft group stay
+	progressParting            // none, but the members of the joined raft group leave
 	progressLeaving            // the EtcdCluster is deleted, and its members leave the group that they joined
 )
 
@@ -30,7 +30,7 @@ func (p progress) String() string {
 type shrinking uint8
 
 const (
-	shrinkingNone    shrinking = 1 << iota // none is
+	shrinkingNone    shrinking = 1 << iota // there are none
 	shrinkingGoes                          // one leaves, or is about to
 	shrinkingBlocked                       // one is to, and another member hinders it
 )
@@ -78,7 +78,7 @@ type overdueFacts struct {
 	record    RecordState
 	wasFormed rules.YesNo `fact:"formed"`
 	expired   rules.YesNo `fact:"deadline passed"`
-	claimed   rules.YesNo `fact:"a member has begun"` // a member has begun to form the cluster, or none is to
+	claimed   rules.YesNo `fact:"a member has begun"` // a member has begun to form the cluster, or none has to
 }
 
 // progressing is condition Progressing: the decision of the table, changed if the deadline has passed.
@@ -103,7 +103,7 @@ func (p messageContext) inTime() metav1.Condition {
 		return p.waits(metav1.Condition{Status: status, Reason: reason, Message: sentence(v1alpha1.ConditionProgressing, reason, p)})
 	}
 	until := p.Deadline.UTC().Format(time.RFC3339)
-	if p.Expired { // the message says what would be under way
+	if p.Expired { // the message names the operation that is late
 		p.Expired = false
 		p.Evaluation = Evaluate(p.Desired, p.Observed)
 	}

@@ -17,7 +17,7 @@ type placement uint8
 const (
 	placementApart    placement = 1 << iota // each has a node of its own
 	placementTogether                       // some share a node
-	placementUnclear                        // of one it is not known on which node it is, and the others share none
+	placementUnclear                        // the node of a voter is unknown, and the others share none
 )
 
 func (p placement) String() string {

@@ -61,7 +61,7 @@ const (
 	ClaimForeign                // bears the name, but is not the cluster's
 	ClaimTerminating            // deleted, and kept by a finalizer while a Pod uses it
 	ClaimPresent
-	ClaimUnwanted // members store in memory: what they hold goes with their Pods
+	ClaimUnwanted // members store in memory: their data is lost with their Pods
 
 	anyClaim = ClaimAbsent | ClaimForeign | ClaimTerminating | ClaimPresent | ClaimUnwanted
 )
@@ -75,9 +75,9 @@ const (
 	PodAbsent      PodState = 1 << iota
 	PodForeign              // not controlled by the EtcdCluster
 	PodUnscheduled          // has no node
-	PodUnstarted            // has a node, and none of its containers ever ran
+	PodUnstarted            // it has a node, and none of its containers ever ran
 	PodLive                 // a container runs or ran
-	PodEnded                // phase Failed or Succeeded: it never comes back
+	PodEnded                // phase Failed or Succeeded: it does not run again
 	PodTerminating
 
 	anyPod = PodAbsent | PodForeign | PodUnscheduled | PodUnstarted | PodLive | PodEnded | PodTerminating
@@ -89,8 +89,8 @@ func (p PodState) String() string {
 
 // The makes of a Pod.
 const (
-	MakeUnknown  PodMake = 1 << iota // no one looked
-	MakeCurrent                      // it was made for what the spec asks for
+	MakeUnknown  PodMake = 1 << iota // it was not read
+	MakeCurrent                      // it was created for the current spec
 	MakeOutdated                     // it was made for another spec
 	MakeUnmarked                     // it does not report for which
 )
@@ -101,7 +101,7 @@ func (p PodMake) String() string {
 
 // The makes of an agent.
 const (
-	AgentUnknown AgentMake = 1 << iota // there is no Pod of ours, or no one looked
+	AgentUnknown AgentMake = 1 << iota // there is no Pod of this cluster, or it was not read
 	AgentCurrent
 	AgentOutdated
 )

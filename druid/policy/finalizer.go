@@ -13,7 +13,7 @@ type (
 	// external members.
 	Finalizer uint8
 
-	joinedGroup uint8 // who else is in the group that was joined
+	joinedGroup uint8 // the external members of the joined raft group
 	deletion    uint8 // whether and how the EtcdCluster was deleted
 )
 
@@ -22,7 +22,7 @@ const (
 	FinalizerNothing Finalizer = 1 << iota
 	FinalizerHold              // take it, before anything else is done
 	FinalizerRelease           // give it back
-	FinalizerWait              // Kubernetes takes away what the EtcdCluster owned; it is looked at again when that is done
+	FinalizerWait              // Kubernetes deletes the objects of the EtcdCluster; druid checks again afterwards
 	FinalizerLeave             // all members leave the group, one after another
 )
 
@@ -31,13 +31,13 @@ func (g Finalizer) String() string {
 }
 
 const (
-	joinedGroupNone        joinedGroup = 1 << iota // no one: the leader's agent listed ours alone
+	joinedGroupNone        joinedGroup = 1 << iota // none: the leader's agent listed only members of this cluster
 	joinedGroupThere                               // others are listed
-	joinedGroupUnknown                             // ours may be in the group, and who else is, is not reported
-	joinedGroupBegun                               // the seed has claimed to join, and no one votes there yet
-	joinedGroupNeverFormed                         // nothing reports that any of ours was ever in it
+	joinedGroupUnknown                             // members of this cluster may be in the group, and its other members are not reported
+	joinedGroupBegun                               // the seed has begun to join, and no member of this cluster votes yet
+	joinedGroupNeverFormed                         // no member of this cluster was ever reported in it
 	joinedGroupLeft                                // all of ours have left
-	joinedGroupForeign                             // the record is not the EtcdCluster's: no one is led by it
+	joinedGroupForeign                             // the record belongs to another EtcdCluster, so no agent follows it
 
 	anyJoinedGroup = joinedGroupNone | joinedGroupThere | joinedGroupUnknown | joinedGroupBegun | joinedGroupNeverFormed | joinedGroupLeft | joinedGroupForeign
 )
@@ -48,9 +48,9 @@ func (h joinedGroup) String() string {
 
 const (
 	deletionNone       deletion = 1 << iota
-	deletionPlain               // what it owns goes after it
-	deletionForeground          // what it owns goes before it, whatever holds it
-	deletionOrphan              // what it owns stays
+	deletionPlain               // Kubernetes deletes its objects after it
+	deletionForeground          // Kubernetes deletes its objects before it, despite its finalizers
+	deletionOrphan              // its objects stay
 )
 
 func (d deletion) String() string {
@@ -214,8 +214,8 @@ func (p messageContext) idsLeft() []string {
 type externals uint8
 
 const (
-	externalsNone externals = iota // no one, or the group was formed here
-	externalsStay                  // anyone who was there before is kept until the user lets it go
+	externalsNone externals = iota // none, or the raft group was formed by this cluster
+	externalsStay                  // the external members stay until the user allows their removal
 	externalsGo                    // the leader's agent removes it, one member after another
 )
 

@@ -16,10 +16,10 @@ type (
 
 // The tolls. A step without one costs nothing.
 const (
-	TollNone   Toll = 1 << iota // what goes serves no client, and its vote is not there to lose
-	TollHeal                    // what goes may serve, and goes so that its member becomes whole
-	TollChoice                  // what goes serves, and goes because another spec or image is asked for
-	TollVote                    // a voter goes
+	TollNone   Toll = 1 << iota // it serves no client, and has no vote that could be lost
+	TollHeal                    // it may serve, and is deleted to repair its member
+	TollChoice                  // it serves, and is deleted because another spec or image is requested
+	TollVote                    // a voter is removed
 
 	anyToll = TollNone | TollHeal | TollChoice | TollVote
 )

@@ -18,12 +18,12 @@ type (
 
 // The states of a node.
 const (
-	NodeUnknown      NodeState = 1 << iota // no one looked, or the answer is not known, or not for long enough
+	NodeUnknown      NodeState = 1 << iota // it was not read, or its state is not known for long enough
 	NodeReady                              // its kubelet is reachable
-	NodeAway                               // it is not, and no one said that it never will be
+	NodeAway                               // it is unreachable, and not declared lost
 	NodeOutOfService                       // it is not, and someone declared it out of service
-	NodeVanished                           // there is no such Node, for less than the grace period
-	NodeGone                               // there is no such Node
+	NodeVanished                           // the Node does not exist, for less than the grace period
+	NodeGone                               // the Node does not exist
 
 	anyNode  = NodeUnknown | NodeReady | NodeAway | NodeOutOfService | NodeVanished | NodeGone
 	nodeLost = NodeOutOfService | NodeGone
@@ -52,9 +52,9 @@ const (
 	nodeReport
 	nodeHeld
 	nodeWait
-	nodeMove     // delete the Pod; it comes back elsewhere with its volume
+	nodeMove     // delete the Pod; druid creates it on another node with its volume
 	nodeAnnounce // write on the Lease that the volume is given up
-	nodeGiveUp   // delete the claim; the member comes back elsewhere, empty, and replaces itself
+	nodeGiveUp   // delete the claim; the member starts on another node without data and replaces itself
 )
 
 func (n nodeVerdict) String() string {
@@ -165,8 +165,8 @@ type orphanVerdict uint8
 const (
 	orphanKeep orphanVerdict = 1 << iota
 	orphanWait
-	orphanReport // a person decides: the condition Degraded names the objects and the cure
-	orphanMark   // inform the leader's agent that no one starts the learner
+	orphanReport // the user decides: condition Degraded names the objects and what to do
+	orphanMark   // inform the leader's agent that the learner will not start
 )
 
 func (o orphanVerdict) String() string {

@@ -8,15 +8,15 @@ type (
 	// OriginPlace reports whether the location of its backup is known.
 	OriginPlace uint8
 
-	origin uint8 // what becomes of it: no cell holds it
+	origin uint8 // the resulting origin
 )
 
 // The states of the EtcdSnapshot.
 const (
-	OriginAbsent     OriginSnapshot = 1 << iota // there is none of that name, or it is being deleted
+	OriginAbsent     OriginSnapshot = 1 << iota // it does not exist, or is being deleted
 	OriginUnfinished                            // it has neither succeeded nor failed
 	OriginFailed                                // it has failed
-	OriginBlank                                 // it has succeeded, and does not report what was saved
+	OriginBlank                                 // it has succeeded without reporting what was saved
 	OriginSaved
 )
 
@@ -30,7 +30,7 @@ const (
 	OriginOwn                              // it is where its EtcdCluster says
 	OriginMoved                            // its EtcdCluster is backed up to another place by now
 	OriginUnsaved                          // its EtcdCluster has no spec.backup
-	OriginGone                             // there is no such EtcdCluster
+	OriginGone                             // the EtcdCluster does not exist
 )
 
 func (o OriginPlace) String() string {
@@ -39,7 +39,7 @@ func (o OriginPlace) String() string {
 
 const (
 	originWait  origin = iota // it changes by itself
-	originStuck               // a person has to do something
+	originStuck               // the user must act
 	originFound
 )
 

@@ -15,13 +15,13 @@ type (
 	lastMembers uint8 // the names that are left of a cluster that is to be paused
 	alone       uint8 // whether the raft group is the last member alone
 	lastMember  uint8 // the last member
-	saving      uint8 // what the backups have of the last member
+	saving      uint8 // how much of the data of the last member is backed up
 )
 
 const (
-	lastMembersNone  lastMembers = 1 << iota // no name, and nothing speaks of an earlier life
+	lastMembersNone  lastMembers = 1 << iota // there is none, and no sign of an earlier bootstrap
 	lastMembersOne                           // one
-	lastMembersOther                         // several, or none of a cluster that was there before
+	lastMembersOther                         // several, or none although the cluster existed before
 )
 
 func (k lastMembers) String() string {
@@ -39,7 +39,7 @@ func (a alone) String() string {
 }
 
 const (
-	lastMemberReady lastMember = 1 << iota // a ready voter, of which that is known
+	lastMemberReady lastMember = 1 << iota // it is known to be a ready voter
 	lastMemberIdle                         // a kubelet that is reachable runs no etcd in its Pod
 	lastMemberComes                        // not ready, or not known, and perhaps about to be
 	lastMemberStays                        // not ready, and not about to be
@@ -53,7 +53,7 @@ func (k lastMember) String() string {
 }
 
 const (
-	savedAll     saving = 1 << iota // all that the member's Lease reports, or nothing is to be backed up
+	savedAll     saving = 1 << iota // all revisions that the member's Lease reports, or backups are off
 	savedBehind                     // not all yet
 	savedFailing                    // backups fail, or there are none yet and the Pods do not reach the store
 )
@@ -147,7 +147,7 @@ type pauseState struct {
 	rule  string
 	// member that is left, empty where none was ever made.
 	member Member
-	// hindrance names what blocks it, for a person.
+	// hindrance names what blocks it, for the user.
 	hindrance string
 }
 

@@ -31,7 +31,7 @@ type rollout struct {
 	// next is the member whose Pod is deleted next, or an empty string.
 	next string
 	sum  rolling
-	// hindrance is what an outdated Pod waits for, for a person; empty when one is replaced.
+	// hindrance names what blocks the replacement of an outdated Pod; empty while one is replaced.
 	hindrance string
 }
 

@@ -116,9 +116,9 @@ type scaleDown struct {
 	order drain
 	rule  string
 	facts drainFacts
-	// member that is to go, empty when there is none.
+	// member to remove, empty if there is none.
 	member Member
-	// hindrance names what blocks it, for a person.
+	// hindrance names what blocks it, for the user.
 	hindrance string
 }
 

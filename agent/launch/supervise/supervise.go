@@ -209,7 +209,7 @@ func (s *supervisor) run(ctx context.Context, order launch.Order) (done bool) {
 			c.serveOrders(order)
 		case <-s.agent.lost:
 			if c.ending {
-				c.terminate() // no one is left to move leadership
+				c.terminate() // no agent is left to move leadership
 			}
 		case <-s.children:
 			if status := s.reap(pid); status != nil {

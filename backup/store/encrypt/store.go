@@ -73,7 +73,7 @@ func (s *Store) Put(ctx context.Context, key string, r io.Reader, o store.PutOpt
 		return store.Object{}, err
 	}
 	if !o.IfAbsent {
-		if err := s.inner.Delete(ctx, key); err != nil { // what it replaces
+		if err := s.inner.Delete(ctx, key); err != nil { // the object that it replaces
 			return store.Object{}, err
 		}
 	}
@@ -122,7 +122,7 @@ func (s *Store) list(ctx context.Context, prefix string) ([]store.Object, error)
 		if is = is && !isPlain(name); is {
 			o.Key, o.Size = name, plainSize(o.Size)
 		}
-		if !strings.HasPrefix(o.Key, prefix) { // it ended within what was cut off
+		if !strings.HasPrefix(o.Key, prefix) { // the prefix ends within the suffix
 			continue
 		}
 		if other, twice := encrypted[o.Key]; twice && other != is {

@@ -32,7 +32,7 @@ func (s *Store) Get(ctx context.Context, key string, offset, length int64) (io.R
 	}
 	d := &download{s: s, ctx: ctx, key: key, at: offset, end: -1}
 	if length >= 0 && length < math.MaxInt64-offset {
-		d.end = offset + max(length, 1) // of an empty range one byte is asked for: is the object there?
+		d.end = offset + max(length, 1) // an empty range requests one byte, to learn whether the object exists
 	}
 	out, err := d.ask()
 	switch {
@@ -62,7 +62,7 @@ type download struct {
 	body    io.ReadCloser
 	// failures since the last byte arrived.
 	failures int
-	sum      *checksum // nil where there is nothing to compare with
+	sum      *checksum // nil without a checksum to compare with
 }
 
 // ask requests the rest, of the version in the first response.
@@ -117,7 +117,7 @@ func (d *download) Read(p []byte) (int, error) {
 			d.at += int64(n)
 			d.failures = 0
 			d.sum.write(p[:n])
-			return n, nil // an error comes again, or does not matter any more
+			return n, nil // an error repeats, or no longer matters
 		}
 		if err == nil {
 			continue

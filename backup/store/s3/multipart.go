@@ -111,7 +111,7 @@ func (u *upload) send(ctx context.Context, part []byte, more bool, r io.Reader) 
 		var err error
 		if part, more, err = u.s.fill(r, next); err != nil {
 			unwanted()
-			_ = sending.Wait() // of an object that no one wants any more
+			_ = sending.Wait() // the object is no longer needed
 			return err
 		}
 		next = ready
@@ -195,7 +195,7 @@ func (s *Store) Delete(ctx context.Context, key string) error {
 	head, err := s.head(ctx, key)
 	switch {
 	case errors.Is(err, store.ErrAbsent):
-		return s.exists(ctx) // deleting it all the same would leave a delete marker of nothing
+		return s.exists(ctx) // deleting it anyway would leave a delete marker
 	case err != nil:
 		return err
 	}

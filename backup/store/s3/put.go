@@ -3,7 +3,7 @@ package s3
 import (
 	"bytes"
 	"context"
-	"crypto/md5" // Content-MD5 is what every store verifies // Content-MD5 is what every store verifies
+	"crypto/md5" // every store verifies Content-MD5
 	"crypto/rand"
 	"encoding/base64"
 	"encoding/binary"
