@@ -133,7 +133,7 @@ func TestPodsThatDoNotReachTheStoreAreNamed(t *testing.T) {
 	})
 }
 
-func TestAMistakeInTheScheduleIsReportedAndAnotherUsed(t *testing.T) {
+func TestAnInvalidScheduleIsReportedAndReplacedByTheDefault(t *testing.T) {
 	s := newStage(t)
 	s.startDruid()
 	s.whole(1)

@@ -225,7 +225,7 @@ func TestClusterThatNeverFormedDropsNamesAtOnce(t *testing.T) {
 	s.condition("demo", v1alpha1.ConditionProgressing, metav1.ConditionFalse, v1alpha1.ReasonReconciled)
 }
 
-func TestRetainedClaimIsNoOnes(t *testing.T) {
+func TestRetainedClaimBelongsToNoMember(t *testing.T) {
 	s := newStage(t)
 	s.startDruid()
 	names := s.whole(3)

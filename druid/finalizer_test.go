@@ -143,7 +143,7 @@ func TestMembersOfAClusterThatIsDeletedInTheForegroundComeBackToLeave(t *testing
 }
 
 // kubectl delete leases --all takes the orders too. They are given again.
-func TestAllLeasesLostAlongsideADeletionSendNoOneOffWithoutAnOrder(t *testing.T) {
+func TestLostLeasesDuringADeletionRemoveNoMemberWithoutAnOrder(t *testing.T) {
 	s, names, _ := joined(t, 3)
 	s.delete("demo", metav1.DeletePropagationBackground)
 	s.requested()

@@ -174,7 +174,7 @@ func TestAllLeasesDeletedComeBackAndNothingElseChanges(t *testing.T) {
 	}
 }
 
-func TestRecordThatVanishedBeforeTheClusterWasKnownLetsNoOneForm(t *testing.T) {
+func TestARecordThatVanishedDuringBootstrapBlocksTheBootstrap(t *testing.T) {
 	s := newStage(t)
 	s.startDruid()
 	s.createCluster("demo", 3)

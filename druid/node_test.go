@@ -288,7 +288,7 @@ func TestNodeThatIsDeletedIsLostAfterAWhile(t *testing.T) {
 }
 
 // The node controller marks no Pod that was not ready as a whole: what its kubelet wrote last of etcd stays.
-func TestMemberWhoseAgentWasDownWhenItsNodeDiedServesNoOne(t *testing.T) {
+func TestMemberWhoseAgentWasDownWhenItsNodeDiedReceivesNoClients(t *testing.T) {
 	c, names, nodes := onNodes(t, true)
 	c.eventually("the agent of "+names[0]+" is down", func() error {
 		var pod corev1.Pod

@@ -210,7 +210,7 @@ func TestNoPodIsReplacedWhileTheBudgetCannotBeRaised(t *testing.T) {
 	}
 }
 
-func TestWhatAPersonMustRepairIsReported(t *testing.T) {
+func TestProblemsThatNeedTheUserAreReported(t *testing.T) {
 	pods := schema.GroupResource{Resource: "pods"}
 	terminating := apierrors.NewForbidden(pods, "demo-a", errors.New("the namespace goes"))
 	terminating.ErrStatus.Details.Causes = []metav1.StatusCause{{Type: control.NamespaceTerminating}}
@@ -289,7 +289,7 @@ func deny(w http.ResponseWriter, r *http.Request) {
 	_ = json.NewEncoder(w).Encode(review)
 }
 
-func TestAPodThatAWebhookRefusesIsReportedAndComesWhenItMay(t *testing.T) {
+func TestAPodThatAWebhookRejectsIsReportedAndCreatedLater(t *testing.T) {
 	for name, test := range map[string]struct {
 		answers bool
 		words   string

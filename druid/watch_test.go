@@ -106,7 +106,7 @@ func TestOnlyChangesCostAPass(t *testing.T) {
 	}
 }
 
-func TestOnlyAnExpiryThatNoOneJudgedCostsAPass(t *testing.T) {
+func TestOnlyAnExpiryThatWasNotSeenCausesAPass(t *testing.T) {
 	const duration = 45 * time.Second
 	begun := time.Unix(1000, 0)
 	lease := func(renewed int64) *coordinationv1.Lease {

@@ -32,7 +32,7 @@ func TestAMemberIsFoundByItsPeerURLBeforeItsName(t *testing.T) {
 	}
 }
 
-func TestWithNoOneToAskNothingIsKnown(t *testing.T) {
+func TestWithoutMembersToAskNothingIsKnown(t *testing.T) {
 	dial := func(context.Context, ...string) (*clientv3.Client, error) {
 		return nil, errors.New("no one is to be dialled")
 	}

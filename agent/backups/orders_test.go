@@ -281,7 +281,7 @@ func (f *full) Put(ctx context.Context, key string, r io.Reader, o store.PutOpti
 	return f.Store.Put(ctx, key, r, o)
 }
 
-func TestAnOrderThatNoOnePerformsInTimeFails(t *testing.T) {
+func TestAnOrderThatIsNotPerformedInTimeFails(t *testing.T) {
 	t.Parallel()
 	admin, namespace, agentOf := snapshotLeases(t)
 	o := orderer{t, admin, namespace}

@@ -76,7 +76,7 @@ func TestBackupsThatVanishAreMissedWhileTheRecorderRuns(t *testing.T) {
 	restored(t, files, client, last)
 }
 
-func TestWhoComesIntoOurPlaceIsReportedAndNothingIsDeletedAnyMore(t *testing.T) {
+func TestAnotherClusterUnderTheSamePrefixIsReportedAndStopsDeletion(t *testing.T) {
 	t.Parallel()
 	g, a := seesAgain(t)
 	c := directory(t.TempDir())

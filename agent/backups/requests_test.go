@@ -153,7 +153,7 @@ func TestAFullIsDeletedByOrderUnlessSomethingNeedsIt(t *testing.T) {
 	}
 }
 
-func TestADeletionThatNoOnePerformsInTimeFails(t *testing.T) {
+func TestADeletionThatIsNotPerformedInTimeFails(t *testing.T) {
 	t.Parallel()
 	admin, namespace, agentOf := snapshotLeases(t)
 	o := orderer{t, admin, namespace}

@@ -56,7 +56,7 @@ func (d dying) Read(p []byte) (int, error) {
 	return d.r.Read(p)
 }
 
-func TestWhoComesAfterAKilledAgentGoesOn(t *testing.T) {
+func TestTheSuccessorOfAKilledAgentContinues(t *testing.T) {
 	t.Parallel()
 	g := newGroup(t, 1)
 	c := directory(t.TempDir())
@@ -124,7 +124,7 @@ func inBucket(t *testing.T, endpoint, name string) *config.Backup {
 	return c
 }
 
-func TestAStoreThatIsAwayIsReportedAndCaughtUpWith(t *testing.T) {
+func TestAnUnreachableStoreIsReportedAndBackupsCatchUpLater(t *testing.T) {
 	t.Parallel()
 	admin, namespace, agentOf := snapshotLeases(t)
 	server := bucket.Start(t)

@@ -324,7 +324,7 @@ func TestAStrayVoterGoesOnlyWhenAHealthyQuorumIsLeft(t *testing.T) {
 	})
 }
 
-func TestASupersededLeaderRemovesNoOne(t *testing.T) {
+func TestASupersededLeaderRemovesNoMember(t *testing.T) {
 	c := newCluster(t)
 	leader := c.mustLead()
 	c.leases(leader, []string{leader})

@@ -319,7 +319,7 @@ func TestASuccessorDefragmentsTheRest(t *testing.T) {
 	}
 }
 
-func TestNoOneIsDefragmentedUnlessAllIsWell(t *testing.T) {
+func TestNoMemberIsDefragmentedUnlessAllAreHealthy(t *testing.T) {
 	d := newDefragCluster(t, names...)
 	leader, followers := d.mustLead(), d.followers()
 	d.fragment()
@@ -395,7 +395,7 @@ func TestNoOneIsDefragmentedUnlessAllIsWell(t *testing.T) {
 }
 
 // A transfer that found no member to take leadership does not count, so the next one need not wait for an hour.
-func TestAMoveThatAskedNoOneIsNotCounted(t *testing.T) {
+func TestATransferThatWasNotRequestedIsNotCounted(t *testing.T) {
 	c := newDrainClusterOf(t, []string{"demo-a"})
 	leader := c.mustLead()
 	var r *databases

@@ -80,7 +80,7 @@ func TestWhatNeverJoinedIsTakenOut(t *testing.T) {
 	}
 }
 
-func TestNoOneGoesWhileAnotherIsDown(t *testing.T) {
+func TestNoMemberIsRemovedWhileAnotherIsDown(t *testing.T) {
 	d := newDrainCluster(t)
 	leader, others := d.mustLead(), d.followers()
 	removalCandidate, away := others[0], others[1]
@@ -212,7 +212,7 @@ func TestManyAgentsAtOnce(t *testing.T) {
 	}
 }
 
-func TestNoOneElseIsRemovedAlongsideADrain(t *testing.T) {
+func TestNoOtherMemberIsRemovedDuringADrain(t *testing.T) {
 	d := newDrainCluster(t)
 	leader, others := d.mustLead(), d.followers()
 	going, stray := others[0], others[1]

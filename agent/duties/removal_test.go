@@ -24,7 +24,7 @@ import (
 // When the EtcdCluster is deleted, its Leases, its Role and its Pods disappear in any order. Here the Leases disappear
 // first, at the worst time: according to the last record, two members are superfluous, and their grace period ends
 // just then.
-func TestLeasesThatVanishBeforeThePodsRemoveNoOne(t *testing.T) {
+func TestLeasesThatVanishBeforeThePodsRemoveNoMember(t *testing.T) {
 	t.Parallel()
 	tests := map[string]func(leader string) []string{
 		"the record":    func(string) []string { return []string{leases.RecordName("demo")} },
@@ -110,7 +110,7 @@ func (b *buffer) String() string {
 	return b.text.String()
 }
 
-func TestALearnerThatNoOneStartsGoesOnlyWhenDruidNamesIt(t *testing.T) {
+func TestALearnerThatNeverStartsIsRemovedOnlyWhenDruidNamesIt(t *testing.T) {
 	c := newCluster(t)
 	leader := c.mustLead()
 	const joiner = "demo-d"

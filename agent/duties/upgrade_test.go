@@ -143,7 +143,7 @@ func falsify(t *testing.T, path string) {
 	}
 }
 
-func TestASupersededAgentComparesNoOne(t *testing.T) {
+func TestASupersededAgentComparesNoMembers(t *testing.T) {
 	d := newDrainCluster(t)
 	leader := d.mustLead()
 	decided := d.startUpgrading(leader, "another Pod's")

@@ -83,7 +83,7 @@ func must(t *testing.T, err error) {
 	}
 }
 
-func TestOnlyADNSThatAnswersReportsThatNoOneIsThere(t *testing.T) {
+func TestOnlyAResponseOfDNSShowsThatAMemberIsAbsent(t *testing.T) {
 	tests := map[string]struct {
 		err  error
 		want Peers
@@ -104,7 +104,7 @@ func TestOnlyADNSThatAnswersReportsThatNoOneIsThere(t *testing.T) {
 	}
 }
 
-func TestTheOnlyMemberIsReportedThatNoOneElseHoldsItsData(t *testing.T) {
+func TestTheOnlyMemberReportsThatNoOtherHasItsData(t *testing.T) {
 	b := alone(t)
 	if _, err := b.list(t.Context(), leases.Record{Members: []string{us.Member}, Seed: us.Member}, 0xc); !errors.Is(err, errOnlyMember) {
 		t.Errorf("got %v, want %v", err, errOnlyMember)

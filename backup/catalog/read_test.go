@@ -295,7 +295,7 @@ func TestNamesAreReadAsTheyWereWritten(t *testing.T) {
 	diff(t, BootstrapKey("a/b", first), "a/b/00000001-aa/lineage.json")
 }
 
-func TestNamesThatNoOneWroteAreNotRead(t *testing.T) {
+func TestNamesThatNoBackupHasAreIgnored(t *testing.T) {
 	full, delta := FullKey(prefix, first, 17, noon), DeltaKey(prefix, first, 3, 17, noon)
 	replace := func(s, old, by string) string {
 		if !strings.Contains(s, old) {

@@ -184,7 +184,7 @@ func TestTheHashIsEtcds(t *testing.T) {
 	}
 }
 
-func TestNoOneKnowsTheHashWhereNoKeyIsAlive(t *testing.T) {
+func TestTheHashIsUnknownWhereNoKeyIsAlive(t *testing.T) {
 	m := member.Start(t, member.Minors[0], member.Options{})
 	for range 3 {
 		for _, op := range []clientv3.Op{clientv3.OpPut("a", "b"), clientv3.OpDelete("a")} {

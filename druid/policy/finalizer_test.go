@@ -163,7 +163,7 @@ func TestMembersOfADeletedClusterLeaveThoseThatStay(t *testing.T) {
 }
 
 // The record of a cluster that lives orders no one out, anyone who wrote it: only a deletion that druid holds does.
-func TestNoOneLeavesAClusterThatIsNotDeleted(t *testing.T) {
+func TestNoMemberLeavesAClusterThatIsNotDeleted(t *testing.T) {
 	d := deletedAlongsideOthers()
 	d.Deleted = false
 	if got := short(Steps(Evaluate(d, parting()))); len(got) != 0 {

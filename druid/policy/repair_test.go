@@ -70,7 +70,7 @@ func TestOrphansAreNeverDeletedForWantOfSomething(t *testing.T) {
 		})
 }
 
-func TestSlotIsTakenFromNoOneWhoMayUseIt(t *testing.T) {
+func TestASlotIsNotTakenFromAMemberThatMayUseIt(t *testing.T) {
 	checkTable(t, slotRows, "slot", "The slot of the member that replaces itself: druid/policy.slotRows", func(f slotFacts, d rules.Decision[slotVerdict]) string {
 		if d.Verdict == slotRelease && (f.taken == rules.No || f.holder == rules.Yes || f.comes == rules.Yes) {
 			return "takes the slot from a Pod that may be in the middle of it"
@@ -90,7 +90,7 @@ func TestTimeoutDoublesUpToAnHour(t *testing.T) {
 	}
 }
 
-func TestOrphansAreReportedAsWhatDruidCleansUp(t *testing.T) {
+func TestOrphansAreReportedWithWhatDruidDeletes(t *testing.T) {
 	left := func(o *Observed) {
 		o.Record.Members, o.Members[2].Listed, o.Members[2].Lingers = o.Record.Members[:2], false, true
 		o.Members[2].Pod = PodTerminating

@@ -65,7 +65,7 @@ func TestEveryReasonHasASentence(t *testing.T) {
 	}
 }
 
-func TestConditionsReportAPersonWhatIs(t *testing.T) {
+func TestMessagesOfConditions(t *testing.T) {
 	tests := map[string]struct {
 		change func(*Observed)
 		want   map[string]string

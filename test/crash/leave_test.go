@@ -138,7 +138,7 @@ func TestMembersOfADeletedClusterLeaveTheGroup(t *testing.T) {
 }
 
 // No one whose etcd is gone may keep the others from leaving: those that stay would be left with a quorum that is none.
-func TestMembersThatAreDownHinderNoOneFromLeaving(t *testing.T) {
+func TestMembersThatAreDownBlockNoRemoval(t *testing.T) {
 	c := joinsRunning(t, 3)
 	last := c.leader().name
 	order := slices.DeleteFunc(slices.Clone(c.names), func(name string) bool { return name == last })

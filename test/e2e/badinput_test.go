@@ -44,7 +44,7 @@ func TestWhatCannotBeIsRefusedWithASentence(t *testing.T) {
 	}
 }
 
-func TestWhatKeepsAClusterFromFormingIsReportedAndCanBeRepaired(t *testing.T) {
+func TestProblemsOfABootstrapAreReportedAndCanBeRepaired(t *testing.T) {
 	stories.Begin(t)
 
 	t.Run("a storage class that does not exist", func(t *testing.T) {

@@ -15,7 +15,7 @@ import (
 	"github.com/etcd-druid/druid/test/e2e/stories"
 )
 
-func TestMembersThatNoOneOrderedAreRemoved(t *testing.T) {
+func TestUnexpectedMembersAreRemoved(t *testing.T) {
 	stories.Begin(t)
 	c := rig.Apply(t)
 	view := c.Agree(t, 3, formWithin)

@@ -102,7 +102,7 @@ func TestAPutThatIsOnItsWayIsWaitedFor(t *testing.T) {
 	}
 }
 
-func TestAnUploadThatBeginsWhenNoOneWantsItIsAborted(t *testing.T) {
+func TestAnUploadThatIsNoLongerNeededIsAborted(t *testing.T) {
 	t.Parallel()
 	server := bucket.Start(t)
 	proxy := server.Before(t)

@@ -54,7 +54,7 @@ var Table = []Story{
 	{"TestClusterBeginsWithASnapshotFile", InTurn, Alongside, 4, 60, ofRestore},
 	{"TestVersionsChangeThereAndBackUnderLoad", InTurn, Alongside, 5, 350, ofUpgrades},
 	{"TestFiveEditsInTheMiddleOfAnUpdateEndInTheLast", InTurn, Alongside, 5, 100, "druid druid/policy manifests"},
-	{"TestMembersThatNoOneOrderedAreRemoved", InTurn, Alongside, 3, 120, ofRemoval},
+	{"TestUnexpectedMembersAreRemoved", InTurn, Alongside, 3, 120, ofRemoval},
 	{"TestRandomEditsEndInTheLast", InTurn, Alongside, 7, 180, "druid druid/policy agent/duties manifests internal/versions"},
 	{"TestRandomChangesOfScaleWithTwoFaultsEach", InTurn, Alongside, 9, 60, ofScale},
 	{"TestVolumeThatIsNotTheMembersIsRefusedAndNothingIsLost", InTurn, Alongside, 6, 140, ofData},
@@ -76,7 +76,7 @@ var Table = []Story{
 	{"TestPagesOfRescueAreTrue", InTurn, Alongside, 3, 150, ofData + " druid/policy leases"},
 	{"TestNoexecAgentVolumeIsReported", InTurn, Alongside, 1, 50, ofPods},
 	{"TestNamespaceIsDeletedUnderAWriter", InTurn, Alongside, 3, 40, ofEnds},
-	{"TestWhatKeepsAClusterFromFormingIsReportedAndCanBeRepaired", InTurn, Alongside, 7, 40, "druid manifests leases"},
+	{"TestProblemsOfABootstrapAreReportedAndCanBeRepaired", InTurn, Alongside, 7, 40, "druid manifests leases"},
 	{"TestVolumeOfAClassThatDoesNotGrowIsReportedAndNothingElseHappens", InTurn, Alongside, 3, 30, ofVolumes},
 
 	{"TestDruidEndsAtAPointAndAnotherFinishesTheChangeOfScale", Soak, Alone, 7, 100, ofDruid},
