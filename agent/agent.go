@@ -206,7 +206,7 @@ func (a *Agent) adopted() bool {
 	return known && identityFile.Externals != ""
 }
 
-// marked reports whether the member Lease had a drain request when it was last read.
+// marked reports whether the member Lease had a removal request when it was last read.
 func (a *Agent) marked() bool {
 	lease, read, _ := a.renewer.Lease()
 	return read && lease.Removal.State != leases.RemovalNone

@@ -78,7 +78,7 @@ type LeaseStatus struct {
 	HolderIdentity string `json:"holderIdentity,omitempty"`
 	// PodUID from druid. If it differs from that of this Pod, a later Pod has the member's name.
 	PodUID string `json:"podUID,omitempty"`
-	// Removal is the state of the drain request, empty for a member that stays.
+	// Removal is the state of the removal request, empty for a member that stays.
 	Removal string `json:"removal,omitempty"`
 }
 

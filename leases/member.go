@@ -83,7 +83,7 @@ type Member struct {
 	Alarm string
 	// Defragmentation is the last one of the member's database, zero for none.
 	Defragmentation Defragmentation
-	// Removal is the drain request, zero for a member that stays.
+	// Removal is the removal request, zero for a member that stays.
 	Removal RemovalRequest
 	// Repairing is how druid repairs a member that does not recover by itself.
 	Repairing Repairing

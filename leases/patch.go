@@ -60,7 +60,7 @@ func (r Record) patch(version Version) (leasePatch, error) {
 }
 
 // MemberPatch is what an agent writes into its member's Lease. It never changes what druid writes there: the UIDs of
-// the Pod and the volume, and the drain request (Store.Retire).
+// the Pod and the volume, and the removal request (Store.Retire).
 type MemberPatch struct {
 	// Member holds the facts. An unknown (zero) fact leaves the Lease as it was, because a fact that was once true is
 	// evidence: an agent that restarts must not delete the ID that its member had. Two groups are always written

@@ -24,13 +24,13 @@ const (
 	RemovalBegun RemovalState = "removing"
 	// RemovalDone: the member is out of the raft group. Only in this state may its Pod and volume be deleted.
 	RemovalDone RemovalState = "done"
-	// RemovalUnreadable: the drain request is invalid. This state is never written, requests nothing and cancels
+	// RemovalUnreadable: the removal request is invalid. This state is never written, requests nothing and cancels
 	// nothing.
 	RemovalUnreadable RemovalState = "unreadable"
 )
 
-// RemovalRequest is the drain request on a member Lease. It is in effect only while the record's PendingRemoval slot
-// names the same member and the same mark. The zero value is no drain request.
+// RemovalRequest is the removal request on a member Lease. It is in effect only while the record's PendingRemoval slot
+// names the same member and the same mark. The zero value is no removal request.
 type RemovalRequest struct {
 	State RemovalState `json:"state"`
 	// Mark identifies the request. druid generates a new one for every request.
@@ -50,7 +50,7 @@ type RemovalRequest struct {
 }
 
 // PendingRemoval is the record's slot for the member that is being removed. Only one member at a time can have it.
-// druid sets it, only while Replacing is free, BEFORE it writes the drain request on the member's Lease. druid clears
+// druid sets it, only while Replacing is free, BEFORE it writes the removal request on the member's Lease. druid clears
 // it after a canceled request, or together with the name in Members after done.
 type PendingRemoval struct {
 	Member string `json:"member"`
@@ -58,12 +58,12 @@ type PendingRemoval struct {
 	Mark string `json:"mark"`
 }
 
-// Orders says whether the drain request on the Lease of the member called name is the one that the slot names.
+// Orders says whether the removal request on the Lease of the member called name is the one that the slot names.
 func (r *PendingRemoval) Orders(name string, mark RemovalRequest) bool {
 	return r != nil && r.Member == name && r.Mark != "" && r.Mark == mark.Mark
 }
 
-// ParseRemovalRequest reads a drain request. Invalid content is RemovalUnreadable, never an error, because the rest of
+// ParseRemovalRequest reads a removal request. Invalid content is RemovalUnreadable, never an error, because the rest of
 // the Lease is still valid.
 func ParseRemovalRequest(s string) RemovalRequest {
 	if s == "" {
@@ -76,7 +76,7 @@ func ParseRemovalRequest(s string) RemovalRequest {
 	return r
 }
 
-// whole says whether the drain request has all fields that its state needs.
+// whole says whether the removal request has all fields that its state needs.
 func (r RemovalRequest) whole() bool {
 	_, err1 := ParseID(r.MemberID)
 	cluster, err2 := ParseID(r.ClusterID)
@@ -98,7 +98,7 @@ func (r RemovalRequest) whole() bool {
 	}
 }
 
-// Encode returns the value of AnnotationRemoval, empty for no drain request.
+// Encode returns the value of AnnotationRemoval, empty for no removal request.
 func (r RemovalRequest) Encode() (string, error) {
 	if r == (RemovalRequest{}) {
 		return "", nil

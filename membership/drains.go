@@ -12,7 +12,7 @@ type (
 	Entry uint8
 )
 
-// The marks. NotAsked is no drain request, or one that the slot does not name. Both request nothing.
+// The marks. NotAsked is no removal request, or one that the slot does not name. Both request nothing.
 const (
 	NotAsked Mark = 1 << iota
 	Requested
@@ -151,9 +151,9 @@ var drains = rules.New(DrainWait, []rules.Row[DrainFacts, DrainVerdict]{
 	{Name: "record-not-authoritative", When: DrainFacts{Authoritative: notYes}, Verdict: DrainWait,
 		Why: "a removal needs a cluster record that was read just now, has the phase Formed and lists the deciding member"},
 	{Name: "mark-unread", When: DrainFacts{Mark: MarkUnreadable | MarkUnknown}, Verdict: DrainWait,
-		Why: "a drain request that cannot be read requests nothing and cancels nothing"},
+		Why: "a removal request that cannot be read requests nothing and cancels nothing"},
 	{Name: "not-asked", When: DrainFacts{Mark: NotAsked}, Verdict: DrainWait,
-		Why: "the slot alone requests nothing; druid is about to write the drain request or to free the slot"},
+		Why: "the slot alone requests nothing; druid is about to write the removal request or to free the slot"},
 	{Name: "removal-acknowledged", When: DrainFacts{Mark: RemovalAcknowledged}, Verdict: DrainKeep,
 		Why: "the member is removed, and druid does the rest"},
 	{Name: "leadership-moved", When: DrainFacts{Leads: notYes}, Verdict: DrainWait,

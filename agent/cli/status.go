@@ -143,7 +143,7 @@ func removalText(l agent.LeaseStatus) string {
 		leases.RemovalRequested:  "removal requested; it stays a full member until its removal is claimed",
 		leases.RemovalBegun:      "removal claimed and in progress",
 		leases.RemovalDone:       "removed from the cluster; druid deletes its Pod",
-		leases.RemovalUnreadable: "the drain request on its Lease is invalid and has no effect",
+		leases.RemovalUnreadable: "the removal request on its Lease is invalid and has no effect",
 	}
 	words, known := said[leases.RemovalState(l.Removal)]
 	if !known { // an agent of another version

@@ -18,11 +18,11 @@ const drainTable = "membership.drains"
 
 const (
 	// slotYoung is how long, after the leader first saw a slot, it reads the Lease at each look. druid takes the slot
-	// first and writes the drain request a moment later.
+	// first and writes the removal request a moment later.
 	slotYoung = 30 * time.Second
 	// markPause is the pause between two looks during slotYoung. It is short because it delays every removal.
 	markPause = 250 * time.Millisecond
-	// markInterval is how long a drain request that was read is used afterwards, while no step follows from it. A
+	// markInterval is how long a removal request that was read is used afterwards, while no step follows from it. A
 	// drain that waits for hours costs the API server 4 GETs a minute.
 	markInterval = 15 * time.Second
 	// handBackAfter is how long a blocked claim stays before the agent reverts it to requested. It covers several
@@ -40,7 +40,7 @@ const (
 type draining struct {
 	slot leases.PendingRemoval
 	seen time.Time
-	// lease is the member's Lease with its drain request, as read at readAt.
+	// lease is the member's Lease with its removal request, as read at readAt.
 	lease  leases.Member
 	readAt time.Time
 	// hindered is since when a claim is blocked.
@@ -111,12 +111,12 @@ func (r *removalRequest) drainStep(ctx context.Context, self Cluster, view membe
 	return r.step(ctx, w, d)
 }
 
-// markIsOld says whether the drain request must be read again before it is used.
+// markIsOld says whether the removal request must be read again before it is used.
 func (r *removalRequest) markIsOld() bool {
 	return r.draining.awaited() || time.Since(r.draining.readAt) >= markInterval
 }
 
-// awaited says whether the drain request for the slot is still missing and can appear at any moment.
+// awaited says whether the removal request for the slot is still missing and can appear at any moment.
 func (d *draining) awaited() bool {
 	return time.Since(d.seen) < slotYoung && !d.slot.Orders(d.slot.Member, d.lease.Removal)
 }
@@ -195,7 +195,7 @@ func (r *round) moveAway(ctx context.Context, purpose, rule string) error {
 	return nil
 }
 
-// mark writes the drain request if the Lease is as it was read.
+// mark writes the removal request if the Lease is as it was read.
 func (r *removalRequest) mark(ctx context.Context, mark leases.RemovalRequest) error {
 	lease, err := r.Store.RequestRemoval(ctx, r.draining.slot.Member, r.draining.lease.LeaseVersion, mark)
 	if err != nil {
@@ -246,7 +246,7 @@ func (r *round) localStatus(ctx context.Context) (status membership.Status, err 
 	return membership.ReadStatus(ctx, client, r.Local)
 }
 
-// drainFacts combines the state of etcd with the record and the drain request as last read.
+// drainFacts combines the state of etcd with the record and the removal request as last read.
 func (r *removalRequest) drainFacts(w witness, authoritative rules.Answer) membership.DrainFacts {
 	desired := func(m membership.Member) rules.Answer {
 		return membership.Desired(m, r.record.Members, r.PeerURL)
@@ -286,7 +286,7 @@ func (r *removalRequest) waited(f membership.DrainFacts) rules.Answer {
 	return rules.AnswerOf(!r.draining.hindered.IsZero() && time.Since(r.draining.hindered) >= r.handBack)
 }
 
-// MarkOf returns what the drain request on the Lease of the member called name means to the agent of self. retiring is
+// MarkOf returns what the removal request on the Lease of the member called name means to the agent of self. retiring is
 // the record's slot. id is the member's ID in the member list, 0 if it is not listed.
 func MarkOf(pendingRemoval *leases.PendingRemoval, name string, mark leases.RemovalRequest, self Cluster, id uint64) membership.Mark {
 	switch {
@@ -316,7 +316,7 @@ func claimOf(mark leases.RemovalRequest, self Cluster, id uint64) membership.Mar
 	}
 }
 
-// Marked returns the drain request after a verdict: the agent of self claims the removal of the member with id (0 if
+// Marked returns the removal request after a verdict: the agent of self claims the removal of the member with id (0 if
 // it is not listed), reverts the claim to requested, or acknowledges the removal with the raft position of the view.
 func Marked(verdict membership.DrainVerdict, mark leases.RemovalRequest, self Cluster, view membership.View, id uint64) leases.RemovalRequest {
 	switch verdict {

@@ -105,7 +105,7 @@ func (d *drainCluster) edit(change func(*leases.Record)) {
 	})
 }
 
-// mark writes a drain request on a member's Lease, as druid does.
+// mark writes a removal request on a member's Lease, as druid does.
 func (d *drainCluster) mark(name string, mark leases.RemovalRequest) {
 	d.t.Helper()
 	d.eventually("the Lease is marked", func() error {
@@ -117,14 +117,14 @@ func (d *drainCluster) mark(name string, mark leases.RemovalRequest) {
 	})
 }
 
-// ask requests the removal of a member, as druid does: the slot first, then the drain request.
+// ask requests the removal of a member, as druid does: the slot first, then the removal request.
 func (d *drainCluster) ask(name, mark string) {
 	d.t.Helper()
 	d.edit(func(r *leases.Record) { r.PendingRemoval = &leases.PendingRemoval{Member: name, Mark: mark} })
 	d.mark(name, leases.RemovalRequest{State: leases.RemovalRequested, Mark: mark, At: "2026-11-21T10:00:00Z"})
 }
 
-// takeBack cancels a removal, as druid does: the drain request first, then the slot.
+// takeBack cancels a removal, as druid does: the removal request first, then the slot.
 func (d *drainCluster) takeBack(name string) {
 	d.t.Helper()
 	d.mark(name, leases.RemovalRequest{})

@@ -103,7 +103,7 @@ func classifyLease(cfg config.Config, own ownLease) (lease Lease, detail string)
 	case own.member.Removal.State == leases.RemovalRequested:
 		return Leaving, ""
 	case own.member.Removal.State != leases.RemovalNone:
-		return RemovalAcknowledged, "the state of its drain request is " + string(own.member.Removal.State)
+		return RemovalAcknowledged, "the state of its removal request is " + string(own.member.Removal.State)
 	default:
 		return Fresh, ""
 	}

@@ -6,7 +6,7 @@
 //
 //   - R1. Only Resume is decided without Kubernetes. Every other decision, and every call that changes the
 //     member list, needs a fresh read of the record and of the member's own Lease. That Lease must have the UID
-//     of this Pod and no drain request.
+//     of this Pod and no removal request.
 //   - R2. Every bootstrap of a raft group has a token of its own. The agent writes it to the record by
 //     compare-and-set before it writes any data.
 //   - R3. Data whose identity file differs is foreign or stale, never intact. So is a volume that went back in

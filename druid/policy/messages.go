@@ -120,7 +120,7 @@ func (p messageContext) departure() string {
 	case words == "":
 		return "removing " + leaves.name()
 	case leaves.facts.mark == markUnknown:
-		return "removing " + leaves.name() + ", and the drain request on its Lease cannot be parsed"
+		return "removing " + leaves.name() + ", and the removal request on its Lease cannot be parsed"
 	default:
 		return "removing " + leaves.name() + ", " + words
 	}

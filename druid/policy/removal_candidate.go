@@ -153,7 +153,7 @@ func (m Member) arrived() (removalGate, string) {
 }
 
 type (
-	// stray is a drain request that the record's slot does not request.
+	// stray is a removal request that the record's slot does not request.
 	stray uint8
 	// removalAck is the evidence that a name which the record does not list was removed.
 	removalAck uint8

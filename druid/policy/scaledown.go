@@ -189,7 +189,7 @@ func slotOf(r leases.Record) slot {
 	}
 }
 
-// NotFormed is the drain request for a member whose cluster never formed. No agent responds to it, and no slot names
+// NotFormed is the removal request for a member whose cluster never formed. No agent responds to it, and no slot names
 // it.
 const NotFormed = "never-formed"
 

@@ -283,7 +283,7 @@ func TestMessagesOfAScaleDown(t *testing.T) {
 		"asked":          {[]func(*Observed){slot, mark(leases.RemovalRequested)}, v1alpha1.ReasonScalingDown, "removing member c-c, removal requested from the leader's agent"},
 		"claimed":        {[]func(*Observed){slot, mark(leases.RemovalBegun)}, v1alpha1.ReasonScalingDown, "removing member c-c, the leader's agent removes it"},
 		"acknowledged":   {[]func(*Observed){slot, mark(leases.RemovalDone)}, v1alpha1.ReasonScalingDown, "removing member c-c, it left the raft group"},
-		"not readable":   {[]func(*Observed){slot, mark(leases.RemovalUnreadable)}, v1alpha1.ReasonScalingDown, "removing member c-c, and the drain request on its Lease cannot be parsed"},
+		"not readable":   {[]func(*Observed){slot, mark(leases.RemovalUnreadable)}, v1alpha1.ReasonScalingDown, "removing member c-c, and the removal request on its Lease cannot be parsed"},
 		"not known yet":  {[]func(*Observed){func(o *Observed) { o.Members[0].Liveness = leases.Unknown }}, v1alpha1.ReasonScalingDown, "removing member c-c"},
 		"a learner hinders": {
 			[]func(*Observed){slot, func(o *Observed) { o.Members[0].Reports.Role = leases.RoleLearner }},

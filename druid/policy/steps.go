@@ -36,7 +36,7 @@ const (
 	OpenSlot   Kind = "OpenSlot"
 	FreeSlot   Kind = "FreeSlot"
 	StrikeName Kind = "StrikeName"
-	// RequestRemoval writes a drain request, and WithdrawRemoval deletes it.
+	// RequestRemoval writes a removal request, and WithdrawRemoval deletes it.
 	RequestRemoval  Kind = "RequestRemoval"
 	WithdrawRemoval Kind = "WithdrawRemoval"
 	DeleteClaim     Kind = "DeleteClaim"
