@@ -121,7 +121,7 @@ func (c Config) room(ctx context.Context, p catalog.Plan) error {
 	block := uint64(fs.Bsize)
 	free, stays := int64(fs.Bavail*block), int64(fs.Blocks*block)/100*c.Reserve
 	if free-need < stays {
-		return fmt.Errorf("%w at %s: about %d MiB are needed, and %d MiB are free, of which %d MiB are reserved", restore.ErrSpace, c.Scratch,
+		return fmt.Errorf("%w at %s: the restore needs about %d MiB, %d MiB are free, and %d MiB must stay free; free space there", restore.ErrSpace, c.Scratch,
 			need>>20, free>>20, stays>>20)
 	}
 	return nil

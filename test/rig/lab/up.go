@@ -52,12 +52,12 @@ func (o Options) withDefaults() Options {
 // Ready, DNS answering, images loaded. What dead runs left is cleared first.
 func Up(ctx context.Context, o Options) (*Lab, error) {
 	o = o.withDefaults()
-	if err := preflight.Check(); err != nil {
-		return nil, fmt.Errorf("this machine cannot run a rig:\n%w", err)
-	}
 	cache, err := binaries.CacheDir()
 	if err != nil {
 		return nil, err
+	}
+	if err := preflight.Check(cache); err != nil {
+		return nil, fmt.Errorf("this machine cannot run a rig:\n%w", err)
 	}
 	reaped, err := runs.Reap(ctx, cache)
 	if err != nil {

@@ -10,6 +10,8 @@ import (
 	"runtime"
 	"strings"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/etcd-druid/druid/test/rig/cgroup"
 )
 
@@ -30,16 +32,16 @@ var programs = []struct{ path, pkg string }{
 	{"mount", "mount"},
 }
 
-// Check reports all that is missing at once. Without a Go toolchain no one
-// gets here, so that is not looked for.
-func Check() error {
+// Check reports at once all that is missing. The nodes of a rig keep their files
+// below base. Check does not look for a Go toolchain, because Go runs it.
+func Check(base string) error {
 	if runtime.GOOS != "linux" {
 		return fmt.Errorf("the rig needs Linux namespaces and cgroups, and this is %s; run it in a Linux virtual machine", runtime.GOOS)
 	}
 	if os.Geteuid() != 0 {
 		return errors.New("the rig makes namespaces, mounts and cgroups, which needs root; run it with sudo, or as root in a virtual machine")
 	}
-	return errors.Join(checkPrograms(), checkKernel(), checkCgroups())
+	return errors.Join(checkPrograms(), checkKernel(), checkCgroups(), checkDisk(base))
 }
 
 func checkPrograms() error {
@@ -88,4 +90,28 @@ func checkKernel() error {
 func checkCgroups() error {
 	_, err := cgroup.Detect()
 	return err
+}
+
+// freePercent is the part of the file system that must be free, in percent. An agent does not verify a backup if less
+// than 12 percent would stay free, and a kubelet evicts Pods below 10. The rest is for the rig's own files.
+const freePercent = 15
+
+func checkDisk(dir string) error {
+	if err := os.MkdirAll(dir, 0o755); err != nil {
+		return fmt.Errorf("make the directory of the rig: %w", err)
+	}
+	var fs unix.Statfs_t
+	if err := unix.Statfs(dir, &fs); err != nil {
+		return fmt.Errorf("free space of %s: %w", dir, err)
+	}
+	return enough(dir, fs.Blocks*uint64(fs.Bsize), fs.Bavail*uint64(fs.Bsize))
+}
+
+// enough compares the free bytes of the file system of dir with its size in bytes.
+func enough(dir string, size, free uint64) error {
+	if need := size / 100 * freePercent; free < need {
+		return fmt.Errorf("the file system of %s has %d MiB free, and the rig needs %d percent of it, %d MiB; delete files, for example with go clean -cache",
+			dir, free>>20, freePercent, need>>20)
+	}
+	return nil
 }
