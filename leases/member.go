@@ -44,6 +44,7 @@ const (
 	annotationRule         = Prefix + "rule"
 	annotationReason       = Prefix + "reason"
 	annotationAlarm        = Prefix + "alarm"
+	annotationTLS          = Prefix + "tls"
 
 	annotationSnapshots = Prefix + "snapshot-count"
 )
@@ -81,6 +82,8 @@ type Member struct {
 	// Alarm is what the member's agent, while it leads, reports about a raised alarm of etcd: the rule, and why it
 	// waits. It is empty without an alarm, and if another agent leads.
 	Alarm string
+	// TLS is the state of the member's certificates, zero without TLS.
+	TLS TLS
 	// Defragmentation is the last one of the member's database, zero for none.
 	Defragmentation Defragmentation
 	// Removal is the removal request, zero for a member that stays.
@@ -150,6 +153,7 @@ func DecodeMember(lease *coordinationv1.Lease) (Member, error) {
 		Rule:         d.text(annotationRule),
 		Reason:       d.text(annotationReason),
 		Alarm:        d.text(annotationAlarm),
+		TLS:          ParseTLS(d.text(annotationTLS)),
 		Removal:      ParseRemovalRequest(d.text(AnnotationRemoval)),
 		Repairing:    ParseRepairing(d.text(AnnotationRepairing)),
 

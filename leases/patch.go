@@ -111,6 +111,7 @@ func (p MemberPatch) annotations(reasonLimit int) annotationPatch {
 	a.known(annotationSnapshots, m.Snapshots.String())
 	a.known(annotationVersion, m.Version)
 	a.known(annotationAgentVersion, m.AgentVersion)
+	a.known(annotationTLS, m.TLS.format())
 	a.known(annotationData, m.Data)
 	if m.Rule != "" {
 		a.exactly(annotationRule, m.Rule)
