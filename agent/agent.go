@@ -13,6 +13,7 @@ import (
 	"k8s.io/client-go/rest"
 
 	"github.com/etcd-druid/druid/agent/backups"
+	"github.com/etcd-druid/druid/agent/certificates"
 	"github.com/etcd-druid/druid/agent/config"
 	"github.com/etcd-druid/druid/agent/datadir/volume"
 	"github.com/etcd-druid/druid/agent/duties"
@@ -27,8 +28,6 @@ type Options struct {
 	Config config.Config
 	// Kubernetes is where the Leases are.
 	Kubernetes *rest.Config
-	// Transport for every connection to etcd and for the listener of the agent.
-	Transport transport.Transport
 	// Registry of the agent's metrics, served at /metrics.
 	Registry *prometheus.Registry
 	Log      *slog.Logger
@@ -47,6 +46,8 @@ type Options struct {
 // Agent runs next to one member. Create it with New.
 type Agent struct {
 	options      Options
+	transport    transport.Transport
+	certificates *certificates.Certificates
 	log          *slog.Logger
 	metrics      *metrics
 	live         *config.Live
@@ -81,9 +82,12 @@ func New(o Options) (*Agent, error) {
 	store := leases.NewStore(kubernetes, c.Cluster)
 	a.live = config.NewLive(c.ConfigPath, o.Log)
 	a.live.Loaded = a.loaded
+	a.certificates = certificates.New(c, a.host(c.Member), o.Log)
+	a.certificates.Checked = a.certified
+	a.transport = transport.Transport{Client: a.certificates.Client(), Peer: a.certificates.Peer()}
 	a.facts = newFacts(o.Version, leases.Snapshots{Entries: snapshotCount(o.Config), PodUID: c.PodUID})
 	a.bootstrapper, err = start.New(start.Options{
-		Config: c, Store: store, Transport: o.Transport, Log: o.Log, Registerer: o.Registry,
+		Config: c, Store: store, Transport: a.transport, Certificates: a.certificates, Log: o.Log, Registerer: o.Registry,
 		Host: o.Host, Addresses: o.Addresses,
 		Decided: func(p start.Published) { a.facts.decide(p); a.publish() },
 	})
@@ -91,7 +95,7 @@ func New(o Options) (*Agent, error) {
 		return nil, err
 	}
 	a.launch = launch.NewServer(c.SocketPath, decider{a.bootstrapper, a}, o.Log)
-	a.observer = newObserver(o.Transport, a.local(), a.etcdMayRun, o.Log)
+	a.observer = newObserver(a.transport, a.local(), a.etcdMayRun, o.Log)
 	a.observer.looked = a.looked
 	a.renewer = leases.NewRenewer(store, c.Member, c.PodUID, a.renewal, o.Log)
 	a.renewer.Renewed = func(err error) { a.beats.beat(loopRenewer); a.metrics.renewed(err) }
@@ -130,14 +134,14 @@ func (a *Agent) kubernetes() (leases.Client, error) {
 func (a *Agent) leaderOptions(store *leases.Store) duties.Options {
 	c := a.options.Config
 	return duties.Options{
-		Store: store, Dial: a.options.Transport.Etcd, Local: a.local(), Log: a.log, Decisions: a.metrics.decisions,
+		Store: store, Dial: a.transport.Etcd, Local: a.local(), Log: a.log, Decisions: a.metrics.decisions,
 		Self: func() (duties.Cluster, bool) {
 			identityFile, known := a.bootstrapper.Identity()
 			return duties.Cluster{
 				ClusterID: uint64(identityFile.ClusterID), MemberID: uint64(identityFile.MemberID), Member: c.Member, PodUID: c.PodUID,
 			}, known && identityFile.Formed
 		},
-		PeerURL:      func(name string) string { return a.options.Transport.URL(a.host(name), c.PeerPort) },
+		PeerURL:      func(name string) string { return a.transport.PeerURL(a.host(name), c.PeerPort) },
 		Grace:        func() time.Duration { return time.Duration(a.live.Current().SuperfluousGracePeriod) },
 		RemoveOthers: func() bool { return a.live.Current().RemoveOthers },
 		Complete:     a.bootstrapper.CompleteRecord,
@@ -166,6 +170,7 @@ func (a *Agent) Run(ctx context.Context) error {
 		"backups":       a.backUp,
 		"verifications": a.backups.VerifyBackups,
 		"config":        a.live.Run,
+		"certificates":  a.certificates.Run,
 		"memory":        a.release,
 		"http":          a.serve,
 	} {
@@ -227,6 +232,14 @@ func (a *Agent) looked(s State) {
 	a.publish()
 }
 
+// certified is called after every check of the certificates that found a change.
+func (a *Agent) certified() {
+	states := a.certificates.States()
+	a.metrics.certified(states)
+	a.facts.certified(states)
+	a.publish()
+}
+
 // publish writes the known facts to the member Lease.
 func (a *Agent) publish() {
 	identityFile, known := a.bootstrapper.Identity()
@@ -258,7 +271,7 @@ func (a *Agent) local() string {
 	if host == "" {
 		host = "localhost"
 	}
-	return a.options.Transport.URL(host, a.options.Config.ClientPort)
+	return a.transport.ClientURL(host, a.options.Config.ClientPort)
 }
 
 func (a *Agent) host(member string) string {

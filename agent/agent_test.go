@@ -49,7 +49,7 @@ func (p *pod) formed() (m leases.Member) {
 
 func (p *pod) get(path string) (int, string) {
 	p.t.Helper()
-	request, err := http.NewRequestWithContext(p.t.Context(), http.MethodGet, transport.Transport{}.URL("127.0.0.1", p.config.AgentPort)+path, nil)
+	request, err := http.NewRequestWithContext(p.t.Context(), http.MethodGet, transport.URL(false, "127.0.0.1", p.config.AgentPort)+path, nil)
 	p.must(err)
 	response, err := transport.Transport{}.HTTPClient().Do(request)
 	if err != nil {
@@ -69,7 +69,7 @@ func (p *pod) etcd() *clientv3.Client {
 	return client
 }
 
-func (p *pod) endpoint() string { return transport.Transport{}.URL("127.0.0.1", p.config.ClientPort) }
+func (p *pod) endpoint() string { return transport.URL(false, "127.0.0.1", p.config.ClientPort) }
 
 func TestAMemberFormsReportsItsLeaseAndLeads(t *testing.T) {
 	p := newPod(t, quick())

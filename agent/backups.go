@@ -29,7 +29,7 @@ func (a *Agent) newBackups(store *leases.Store) (*backups.Duty, error) {
 		return nil, fmt.Errorf("register metrics: %w", err)
 	}
 	return backups.New(backups.Options{
-		Leases: store, Dial: a.options.Transport.Etcd, Listen: a.options.Transport.Listener, Local: a.local(), Self: a.history, Open: open.Open,
+		Leases: store, Dial: a.transport.Etcd, Listen: a.transport.Listener, Local: a.local(), Self: a.history, Open: open.Open,
 		HandOn:  decider{agent: a}.transfer,
 		Scratch: cmp.Or(a.options.Scratch, config.ScratchDir), Quota: a.options.Config.QuotaBackendBytes, Metrics: metrics, Log: a.log,
 	}), nil
@@ -152,7 +152,7 @@ func (a *Agent) refuse(ctx context.Context, w http.ResponseWriter, r *http.Reque
 }
 
 func (a *Agent) leaderName(ctx context.Context, status membership.Status) (string, error) {
-	view, err := membership.Observe(ctx, a.options.Transport.Etcd, membership.Query{
+	view, err := membership.Observe(ctx, a.transport.Etcd, membership.Query{
 		Endpoints: []string{a.local()}, ClusterID: status.ClusterID, Timeout: lookTimeout,
 	})
 	if err != nil {

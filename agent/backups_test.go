@@ -75,7 +75,7 @@ func (p *pod) post(body string) (code int, artifact struct {
 	p.t.Helper()
 	ctx, cancel := context.WithTimeout(p.t.Context(), maxWait)
 	defer cancel()
-	url := transport.Transport{}.URL("127.0.0.1", p.config.AgentPort) + "/v1/snapshots"
+	url := transport.URL(false, "127.0.0.1", p.config.AgentPort) + "/v1/snapshots"
 	request, err := http.NewRequestWithContext(ctx, http.MethodPost, url, strings.NewReader(body))
 	p.must(err)
 	client := transport.Transport{}.HTTPClient()

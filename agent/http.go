@@ -31,11 +31,11 @@ const (
 // serve serves the agent's port until ctx ends.
 func (a *Agent) serve(ctx context.Context) error {
 	c := a.options.Config
-	listener, err := a.options.Transport.Listen(ctx, c.ListenHost, c.AgentPort)
+	listener, err := a.transport.Listen(ctx, c.ListenHost, c.AgentPort)
 	if err != nil {
 		return err
 	}
-	server := a.options.Transport.Server(a.handler())
+	server := a.transport.Server(a.handler())
 	group, serving := errgroup.WithContext(ctx)
 	group.Go(func() error {
 		if err := server.Serve(listener); !errors.Is(err, http.ErrServerClosed) {

@@ -8,6 +8,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/collectors"
 
+	"github.com/etcd-druid/druid/agent/certificates"
 	"github.com/etcd-druid/druid/agent/duties"
 	"github.com/etcd-druid/druid/membership"
 )
@@ -27,6 +28,9 @@ type metrics struct {
 	leading   prometheus.Gauge
 	stalls    *prometheus.HistogramVec
 	freed     *prometheus.CounterVec
+	expiry    *prometheus.GaugeVec
+	lifetime  *prometheus.GaugeVec
+	refused   *prometheus.GaugeVec
 }
 
 func newMetrics(registry prometheus.Registerer, version string) (*metrics, error) {
@@ -60,6 +64,18 @@ func newMetrics(registry prometheus.Registerer, version string) (*metrics, error
 			// From the time for 100 MiB to the time for the largest database.
 			Buckets: []float64{.1, .3, 1, 3, 10, 30, 60, 120, 300, 600},
 		}, []string{"member", "result"}),
+		expiry: prometheus.NewGaugeVec(prometheus.GaugeOpts{
+			Name: "etcd_agent_certificate_expiration_timestamp_seconds",
+			Help: "Unix time when the member's server certificate expires, by plane: client or peer.",
+		}, []string{"plane"}),
+		lifetime: prometheus.NewGaugeVec(prometheus.GaugeOpts{
+			Name: "etcd_agent_certificate_lifetime_seconds",
+			Help: "Time from the beginning to the end of the member's server certificate, by plane.",
+		}, []string{"plane"}),
+		refused: prometheus.NewGaugeVec(prometheus.GaugeOpts{
+			Name: "etcd_agent_certificate_rejected",
+			Help: "1 while the certificates in the mounted Secrets are not usable and the member keeps the previous ones, by plane.",
+		}, []string{"plane"}),
 		freed: counters("etcd_agent_defragmentation_freed_bytes_total", "Bytes that defragmentations freed, by member.", "member"),
 	}
 	info := prometheus.NewGauge(prometheus.GaugeOpts{
@@ -70,7 +86,7 @@ func newMetrics(registry prometheus.Registerer, version string) (*metrics, error
 	var errs []error
 	for _, c := range []prometheus.Collector{
 		m.decisions, m.restarts, m.renewals, m.requests, m.config, m.reachable, m.healthy,
-		m.learner, m.alarms, m.free, m.size, m.leading, m.stalls, m.freed, info,
+		m.learner, m.alarms, m.free, m.size, m.leading, m.stalls, m.freed, m.expiry, m.lifetime, m.refused, info,
 		collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}),
 	} {
 		errs = append(errs, registry.Register(c))
@@ -102,6 +118,16 @@ func (m *metrics) defragmented(d duties.Defragmented) {
 	m.stalls.WithLabelValues(d.Member, d.Result()).Observe(d.Took.Seconds())
 	if d.After.Size > 0 {
 		m.freed.WithLabelValues(d.Member).Add(float64(max(d.Before.Size-d.After.Size, 0)))
+	}
+}
+
+func (m *metrics) certified(states []certificates.State) {
+	for _, s := range states {
+		m.refused.WithLabelValues(s.Plane).Set(number(s.Problem != ""))
+		if !s.NotAfter.IsZero() {
+			m.expiry.WithLabelValues(s.Plane).Set(float64(s.NotAfter.Unix()))
+			m.lifetime.WithLabelValues(s.Plane).Set(s.Lifetime.Seconds())
+		}
 	}
 }
 

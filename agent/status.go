@@ -4,6 +4,7 @@ import (
 	"strings"
 	"sync"
 
+	"github.com/etcd-druid/druid/agent/certificates"
 	"github.com/etcd-druid/druid/agent/config"
 	"github.com/etcd-druid/druid/agent/datadir"
 	"github.com/etcd-druid/druid/agent/start"
@@ -138,6 +139,8 @@ type facts struct {
 	free int64
 	// snapshots that an etcd of this Pod takes of its log.
 	snapshots leases.Snapshots
+	// tls is the state of the certificates.
+	tls leases.TLS
 }
 
 // undecided is reported for an alarm until the leader's duties have handled it. A new leader handles it later, but the
@@ -202,6 +205,15 @@ func (f *facts) alarmed(alarm string) {
 	f.alarm = alarm
 }
 
+func (f *facts) certified(states []certificates.State) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.tls = leases.TLS{}
+	for _, s := range states {
+		f.tls = f.tls.With(s.Plane, leases.TLSPlane{Trusted: strings.Join(s.Trusted, ","), NotAfter: s.NotAfter, Problem: s.Problem})
+	}
+}
+
 func (f *facts) lead(leading bool) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -215,7 +227,7 @@ func (f *facts) fact(identityFile datadir.IdentityFile, known bool) leases.Fact 
 	defer f.mu.Unlock()
 	reported := f.reported()
 	m := leases.Member{
-		AgentVersion: f.version, Snapshots: f.snapshots, Data: reported.Data, Rule: reported.Rule, Reason: reported.Reason,
+		AgentVersion: f.version, Snapshots: f.snapshots, TLS: f.tls, Data: reported.Data, Rule: reported.Rule, Reason: reported.Reason,
 	}
 	ours := known && identityFile.Formed && f.seen.MemberID == uint64(identityFile.MemberID) && f.seen.ClusterID == uint64(identityFile.ClusterID)
 	if !ours || f.seen.MemberID == 0 {

@@ -46,7 +46,7 @@ func statusCommand() *cobra.Command {
 }
 
 func getStatus(ctx context.Context, t transport.Transport, host string, port int) (status agent.Status, err error) {
-	url := t.URL(host, port) + "/v1/status"
+	url := transport.URL(false, host, port) + "/v1/status"
 	request, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
 	if err != nil {
 		return agent.Status{}, fmt.Errorf("get status: %w", err)

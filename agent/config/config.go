@@ -26,6 +26,21 @@ const (
 	ConfigDir  = "/etc/druid"
 	ConfigFile = "config.yaml" // in ConfigDir
 	EtcdPath   = "/usr/local/bin/etcd"
+
+	// The certificates, in a directory for each plane: TLSSource has the mounted Secrets, TLSDir what the agent found to
+	// be good. TLSDir is memory that the agent and etcd share.
+	TLSSource = "/run/druid/secrets"
+	TLSDir    = "/run/druid/tls"
+)
+
+// TLSMode says how the connections of one kind are secured.
+type TLSMode string
+
+// The modes.
+const (
+	TLSOff    TLSMode = ""
+	TLSServer TLSMode = "server" // only the member shows a certificate
+	TLSMutual TLSMode = "mutual" // both sides do
 )
 
 // DefaultQuotaBytes is the maximum size of a database in bytes if no quota is set (etcd: server/storage, DefaultQuotaBytes).
@@ -66,6 +81,10 @@ type Config struct {
 	Join string
 	// ListenHost is the address that the listeners bind. Empty means all addresses.
 	ListenHost string
+	// ClientTLS and PeerTLS say how the connections of clients and of peers are secured. Peers have no TLSServer.
+	ClientTLS, PeerTLS TLSMode
+	// TLSSource is the directory with the mounted certificates, TLSDir the one for those that are in effect.
+	TLSSource, TLSDir string
 }
 
 // Default is the configuration of an agent in a Pod of druid. Fields that differ between members are empty.
@@ -115,6 +134,10 @@ func (c *Config) flags() []flag {
 		{"metrics-port", "port of etcd's metrics and probes", &c.MetricsPort},
 		{"agent-port", "port of the agent's probes, metrics and status", &c.AgentPort},
 		{"listen-host", "address that the listeners bind; all addresses if empty", &c.ListenHost},
+		{"client-tls", "TLS of clients: mutual, server, or empty for none", (*string)(&c.ClientTLS)},
+		{"peer-tls", "TLS of peers: mutual, or empty for none", (*string)(&c.PeerTLS)},
+		{"tls-source", "directory with the mounted certificates", &c.TLSSource},
+		{"tls-dir", "directory for the certificates in effect, which etcd reads", &c.TLSDir},
 	}
 }
 
@@ -239,10 +262,31 @@ func (c Config) validateWords() error {
 	}
 	switch c.AutoCompactionMode {
 	case "", "periodic", "revision":
-		return nil
 	default:
 		return fmt.Errorf("--auto-compaction-mode is %q, want periodic or revision", c.AutoCompactionMode)
 	}
+	return c.validateTLS()
+}
+
+func (c Config) validateTLS() error {
+	switch c.ClientTLS {
+	case TLSOff, TLSServer, TLSMutual:
+	default:
+		return fmt.Errorf("--client-tls is %q, want mutual or server, or none", c.ClientTLS)
+	}
+	switch {
+	case c.ClientTLS == TLSOff && c.PeerTLS == TLSOff:
+		return nil
+	case !filepath.IsAbs(c.TLSSource) || !filepath.IsAbs(c.TLSDir):
+		return fmt.Errorf("--tls-source is %q and --tls-dir is %q, want absolute paths", c.TLSSource, c.TLSDir)
+	case c.PeerTLS != TLSOff && c.PeerTLS != TLSMutual:
+		return fmt.Errorf("--peer-tls is %q, want mutual, or none", c.PeerTLS)
+	case c.ClientTLS != TLSOff && c.ClientService == "":
+		return errors.New("--client-service is empty, but --client-tls needs it: certificates are valid for this Service")
+	case c.Join != "":
+		return errors.New("--join is set together with TLS: the members of the running cluster do not have these certificates; join without TLS")
+	}
+	return nil
 }
 
 func (c Config) validateTimes() error {

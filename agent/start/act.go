@@ -48,7 +48,10 @@ func (b *Bootstrapper) act(ctx context.Context, d Decision, o *observation) (*la
 
 // order starts etcd on a volume whose identity file is written.
 func (b *Bootstrapper) order(identityFile datadir.IdentityFile, s start) (*launch.Order, error) {
-	args, err := argv(b.cfg, b.peerURL(b.cfg.Member), b.clientURL(b.cfg.Member), b.transport.Scheme(), s)
+	if err := b.certs.Begin(); err != nil {
+		return nil, err
+	}
+	args, err := argv(b.cfg, b.peerURL(b.cfg.Member), b.clientURL(b.cfg.Member), s)
 	if err != nil {
 		return nil, err
 	}

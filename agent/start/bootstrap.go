@@ -7,12 +7,14 @@ import (
 	"log/slog"
 	"net"
 	"net/url"
+	"strings"
 	"sync"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 	clientv3 "go.etcd.io/etcd/client/v3"
 
+	"github.com/etcd-druid/druid/agent/certificates"
 	"github.com/etcd-druid/druid/agent/config"
 	"github.com/etcd-druid/druid/agent/datadir"
 	"github.com/etcd-druid/druid/agent/launch"
@@ -47,7 +49,9 @@ type Options struct {
 	Config    config.Config
 	Store     *leases.Store
 	Transport transport.Transport
-	Log       *slog.Logger
+	// Certificates that etcd starts with; nil without TLS.
+	Certificates *certificates.Certificates
+	Log          *slog.Logger
 	// Registerer of the metric etcd_agent_decisions_total.
 	Registerer prometheus.Registerer
 	// Decided is called once per change of decision, for the member Lease; it must not block. It may be nil.
@@ -73,6 +77,7 @@ type Bootstrapper struct {
 	cfg       config.Config
 	store     *leases.Store
 	transport transport.Transport
+	certs     *certificates.Certificates
 	dial      membership.Dial
 	log       *slog.Logger
 	decided   func(Published)
@@ -127,7 +132,7 @@ func New(o Options) (*Bootstrapper, error) {
 		return nil, fmt.Errorf("register metrics: %w", err)
 	}
 	b := &Bootstrapper{
-		cfg: o.Config, store: o.Store, transport: o.Transport, log: o.Log,
+		cfg: o.Config, store: o.Store, transport: o.Transport, certs: o.Certificates, log: o.Log,
 		decided: o.Decided, host: o.Host, metrics: metrics, openStore: o.OpenStore,
 		lookup: net.DefaultResolver.LookupHost, addresses: o.Addresses, poll: pollInterval, unstarted: map[uint64]time.Time{},
 	}
@@ -136,6 +141,9 @@ func New(o Options) (*Bootstrapper, error) {
 	}
 	if b.addresses == nil {
 		b.addresses = net.InterfaceAddrs
+	}
+	if b.certs == nil {
+		b.certs = &certificates.Certificates{}
 	}
 	if b.decided == nil {
 		b.decided = func(Published) {}
@@ -182,11 +190,11 @@ func (b *Bootstrapper) setIdentity(s datadir.IdentityFile) {
 }
 
 func (b *Bootstrapper) peerURL(member string) string {
-	return b.transport.URL(b.host(member), b.cfg.PeerPort)
+	return b.transport.PeerURL(b.host(member), b.cfg.PeerPort)
 }
 
 func (b *Bootstrapper) clientURL(member string) string {
-	return b.transport.URL(b.host(member), b.cfg.ClientPort)
+	return b.transport.ClientURL(b.host(member), b.cfg.ClientPort)
 }
 
 func (b *Bootstrapper) electionTimeout() time.Duration {
@@ -239,6 +247,9 @@ func (b *Bootstrapper) Next(ctx context.Context, idle launch.Idle, inform func(l
 // step observes once and acts on the decision. It returns an order, or the reason of a wait, or neither if it changed
 // something.
 func (b *Bootstrapper) step(ctx context.Context, report launch.Report) (*launch.Order, string, error) {
+	if err := b.certs.Ready(); err != nil {
+		return nil, b.withoutCertificates(ctx, err), nil
+	}
 	o := b.observe(ctx, report, false)
 	d := b.decide(&o)
 	if needsFreshLease(d) && !o.fresh {
@@ -256,6 +267,18 @@ func (b *Bootstrapper) step(ctx context.Context, report launch.Report) (*launch.
 	order, err := b.act(ctx, d, &o)
 	return order, "", err
 }
+
+// withoutCertificates reports that etcd cannot start before the certificates are good. Without them, the agent cannot
+// reach other members, so there is nothing to observe.
+func (b *Bootstrapper) withoutCertificates(ctx context.Context, problem error) string {
+	d := Decision{Mode: ModeWait, Rule: RuleCertificates, Reason: strings.ReplaceAll(problem.Error(), "\n", "; ")}
+	b.publish(ctx, d, &observation{Facts: Facts{Data: DataUnread}})
+	return d.Reason
+}
+
+// RuleCertificates is the rule in the member Lease while etcd waits for certificates. It is no row of the table: it comes
+// before every observation.
+const RuleCertificates = "certificates-not-usable"
 
 // fail logs the error of an act, once for each change.
 func (b *Bootstrapper) fail(ctx context.Context, err error) {

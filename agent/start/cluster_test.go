@@ -26,7 +26,6 @@ import (
 	"github.com/etcd-druid/druid/agent/config"
 	"github.com/etcd-druid/druid/agent/datadir/volume"
 	"github.com/etcd-druid/druid/agent/launch"
-	"github.com/etcd-druid/druid/agent/transport"
 	"github.com/etcd-druid/druid/backup/store"
 	"github.com/etcd-druid/druid/internal/loop"
 	"github.com/etcd-druid/druid/leases"
@@ -55,6 +54,8 @@ type cluster struct {
 	ns      string
 	net     string
 	members map[string]*member
+	// secure has the certificates of a cluster with TLS, nil for one without.
+	secure *secured
 }
 
 // member is one Pod: a volume, a Bootstrapper, and a replacement for launch that runs what it is ordered to run.
@@ -167,8 +168,9 @@ func (m *member) start() {
 // boot returns the agent of the member's Pod.
 func (m *member) boot() *Bootstrapper {
 	m.c.t.Helper()
+	certs, dial := m.secure()
 	b, err := New(Options{
-		Config: m.cfg, Store: m.c.store, Transport: transport.Transport{}, Log: slog.New(slog.NewTextHandler(m, nil)),
+		Config: m.cfg, Store: m.c.store, Transport: dial, Certificates: certs, Log: slog.New(slog.NewTextHandler(m, nil)),
 		Registerer: prometheus.NewRegistry(), OpenStore: m.openStore,
 		Host: func(name string) string { return m.c.members[name].cfg.ListenHost },
 		Decided: func(p Published) {
@@ -386,7 +388,7 @@ func (c *cluster) beginsNothing(name, rule, says string) {
 
 func (c *cluster) client(name string) *clientv3.Client {
 	c.t.Helper()
-	client, err := transport.Transport{}.Etcd(c.t.Context(), "http://"+net.JoinHostPort(c.members[name].cfg.ListenHost, "2379"))
+	client, err := c.dial().Etcd(c.t.Context(), c.endpoint(name))
 	if err != nil {
 		c.t.Fatal(err)
 	}
@@ -395,9 +397,11 @@ func (c *cluster) client(name string) *clientv3.Client {
 
 // view is the member list as name returns it.
 func (c *cluster) view(name string) (membership.View, error) {
-	return membership.Observe(c.t.Context(), transport.Transport{}.Etcd, membership.Query{
-		Endpoints: []string{"http://" + net.JoinHostPort(c.members[name].cfg.ListenHost, "2379")}, Timeout: 5 * time.Second,
-	})
+	return membership.Observe(c.t.Context(), c.dial().Etcd, membership.Query{Endpoints: []string{c.endpoint(name)}, Timeout: 5 * time.Second})
+}
+
+func (c *cluster) endpoint(name string) string {
+	return c.dial().ClientURL(c.members[name].cfg.ListenHost, config.ClientPort)
 }
 
 // voters waits until each of names lists exactly names as voters, and returns their IDs.

@@ -7,8 +7,10 @@ import (
 	"strings"
 	"time"
 
+	"github.com/etcd-druid/druid/agent/certificates"
 	"github.com/etcd-druid/druid/agent/config"
 	"github.com/etcd-druid/druid/agent/datadir/volume"
+	"github.com/etcd-druid/druid/agent/transport"
 )
 
 // watchProgressNotify is how often etcd sends the revision to idle watchers. Kubernetes recommends this value for its
@@ -26,7 +28,7 @@ type start struct {
 
 // argv returns the command line of etcd. It sets every flag that can differ from the default of etcd, so that a start
 // does not depend on the environment.
-func argv(cfg config.Config, peerURL, clientURL, scheme string, s start) ([]string, error) {
+func argv(cfg config.Config, peerURL, clientURL string, s start) ([]string, error) {
 	minor, err := minorOf(cfg.EtcdVersion)
 	if err != nil {
 		return nil, err
@@ -35,19 +37,19 @@ func argv(cfg config.Config, peerURL, clientURL, scheme string, s start) ([]stri
 	if s.fresh {
 		state = "new"
 	}
-	listen := func(port int, scheme string) string {
-		return scheme + "://" + net.JoinHostPort(listenHost(cfg), strconv.Itoa(port))
+	listen := func(port int, mode config.TLSMode) string {
+		return transport.URL(mode != config.TLSOff, listenHost(cfg), port)
 	}
 	args := []string{
 		cfg.EtcdPath,
 		"--name=" + cfg.Member,
 		"--data-dir=" + volume.DataPath(cfg.VolumePath),
 		"--initial-advertise-peer-urls=" + peerURL,
-		"--listen-peer-urls=" + listen(cfg.PeerPort, scheme),
+		"--listen-peer-urls=" + listen(cfg.PeerPort, cfg.PeerTLS),
 		"--advertise-client-urls=" + clientURL,
-		"--listen-client-urls=" + listen(cfg.ClientPort, scheme),
+		"--listen-client-urls=" + listen(cfg.ClientPort, cfg.ClientTLS),
 		// Probes and metrics stay plain HTTP: they hold no data, and the kubelet has no client certificate.
-		"--listen-metrics-urls=" + listen(cfg.MetricsPort, "http"),
+		"--listen-metrics-urls=" + listen(cfg.MetricsPort, config.TLSOff),
 		"--initial-cluster-state=" + state,
 		"--initial-cluster=" + s.cluster,
 		"--initial-cluster-token=" + s.token,
@@ -56,6 +58,7 @@ func argv(cfg config.Config, peerURL, clientURL, scheme string, s start) ([]stri
 		"--logger=zap",
 		"--log-outputs=stderr",
 	}
+	args = append(args, certificates.Args(cfg)...)
 	args = append(args, options(cfg)...)
 	return append(args, ofMinor(minor, s.maxLearners)...), nil
 }

@@ -107,7 +107,7 @@ func (b *Bootstrapper) local() string {
 	if host == "" {
 		host = "localhost"
 	}
-	return b.transport.URL(host, b.cfg.ClientPort)
+	return b.transport.ClientURL(host, b.cfg.ClientPort)
 }
 
 // self queries the own etcd, which must match the identity file.

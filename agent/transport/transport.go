@@ -50,21 +50,23 @@ const (
 
 // Transport makes connections. The zero value uses plain text.
 type Transport struct {
-	// TLS for both sides of every connection, nil for none.
-	TLS *tls.Config
+	// Client has the settings for dialing the client port of members, and Peer those for the peer port. nil is plain
+	// text.
+	Client, Peer *tls.Config
 }
 
-// Scheme of the URLs of members: http or https.
-func (t Transport) Scheme() string {
-	if t.TLS != nil {
-		return "https"
+// ClientURL returns the URL of the client port of a host, as etcd's flags and clients need it.
+func (t Transport) ClientURL(host string, port int) string { return URL(t.Client != nil, host, port) }
+
+// PeerURL returns the URL of the peer port of a host, as etcd's flags need it.
+func (t Transport) PeerURL(host string, port int) string { return URL(t.Peer != nil, host, port) }
+
+// URL returns the URL of a host and port.
+func URL(secure bool, host string, port int) string {
+	u := url.URL{Scheme: "http", Host: net.JoinHostPort(host, strconv.Itoa(port))}
+	if secure {
+		u.Scheme = "https"
 	}
-	return "http"
-}
-
-// URL returns the URL of a host and port, as etcd's flags and clients need it.
-func (t Transport) URL(host string, port int) string {
-	u := url.URL{Scheme: t.Scheme(), Host: net.JoinHostPort(host, strconv.Itoa(port))}
 	return u.String()
 }
 
@@ -85,7 +87,7 @@ func (t Transport) etcd(ctx context.Context, endpoints []string, options ...grpc
 	client, err := clientv3.New(clientv3.Config{
 		Context:              ctx,
 		Endpoints:            endpoints,
-		TLS:                  t.TLS,
+		TLS:                  t.Client,
 		DialTimeout:          dialTimeout,
 		DialKeepAliveTime:    keepAliveTime,
 		DialKeepAliveTimeout: keepAliveTimeout,
@@ -110,12 +112,12 @@ func (t Transport) etcd(ctx context.Context, endpoints []string, options ...grpc
 	return client, nil
 }
 
-// HTTPClient returns a client for the HTTP endpoints of members.
+// HTTPClient returns a client for the HTTP endpoints of members: of the peer port, and those in plain text.
 func (t Transport) HTTPClient() *http.Client {
 	return &http.Client{
 		Timeout: httpTimeout,
 		Transport: &http.Transport{
-			TLSClientConfig: t.TLS,
+			TLSClientConfig: t.Peer,
 			DialContext:     (&net.Dialer{Timeout: dialTimeout}).DialContext,
 			MaxIdleConns:    4,
 			IdleConnTimeout: time.Minute,
@@ -129,9 +131,6 @@ func (t Transport) Listen(ctx context.Context, host string, port int) (net.Liste
 	listener, err := (&net.ListenConfig{}).Listen(ctx, "tcp", address)
 	if err != nil {
 		return nil, fmt.Errorf("listen on %s: %w", address, err)
-	}
-	if t.TLS != nil {
-		return tls.NewListener(listener, t.TLS), nil
 	}
 	return listener, nil
 }

@@ -25,64 +25,69 @@ import (
 )
 
 func TestURL(t *testing.T) {
+	secure := &tls.Config{MinVersion: tls.VersionTLS12}
 	for name, test := range map[string]struct {
-		transport Transport
-		host      string
-		want      string
+		transport    Transport
+		host         string
+		client, peer string
 	}{
-		"plain text":      {Transport{}, "demo-a.demo-peer", "http://demo-a.demo-peer:2379"},
-		"TLS":             {Transport{TLS: &tls.Config{}}, "demo-a", "https://demo-a:2379"},
-		"an IPv6 address": {Transport{}, "::1", "http://[::1]:2379"},
+		"plain text":      {Transport{}, "demo-a.demo-peer", "http://demo-a.demo-peer:2379", "http://demo-a.demo-peer:2380"},
+		"TLS of clients":  {Transport{Client: secure}, "demo-a", "https://demo-a:2379", "http://demo-a:2380"},
+		"TLS of peers":    {Transport{Peer: secure}, "demo-a", "http://demo-a:2379", "https://demo-a:2380"},
+		"an IPv6 address": {Transport{}, "::1", "http://[::1]:2379", "http://[::1]:2380"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			if got := test.transport.URL(test.host, 2379); got != test.want {
-				t.Errorf("got %s, want %s", got, test.want)
+			if got := test.transport.ClientURL(test.host, 2379); got != test.client {
+				t.Errorf("client URL %s, want %s", got, test.client)
+			}
+			if got := test.transport.PeerURL(test.host, 2380); got != test.peer {
+				t.Errorf("peer URL %s, want %s", got, test.peer)
 			}
 		})
 	}
 }
 
-// One value enables TLS on both sides.
-func TestListenerAndClientSpeakWhatTheTransportReports(t *testing.T) {
-	keys := httptest.NewTLSServer(http.NotFoundHandler())
-	defer keys.Close()
+// The agent's own API is plain text, whatever the members use.
+func TestTheListenerSpeaksPlainText(t *testing.T) {
+	transport := Transport{Client: &tls.Config{MinVersion: tls.VersionTLS12}, Peer: &tls.Config{MinVersion: tls.VersionTLS12}}
+	listener, err := transport.Listen(t.Context(), "127.0.0.1", 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	server := transport.Server(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}))
+	done := make(chan error, 1)
+	go func() { done <- server.Serve(listener) }()
+	t.Cleanup(func() {
+		_ = server.Close()
+		if err := <-done; !errors.Is(err, http.ErrServerClosed) {
+			t.Errorf("serve: %v", err)
+		}
+	})
+	get(t, transport, "http://"+listener.Addr().String())
+}
+
+// The peers' list of members comes over TLS with the settings for peers.
+func TestTheHTTPClientUsesTheSettingsForPeers(t *testing.T) {
+	server := httptest.NewTLSServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}))
+	defer server.Close()
 	roots := x509.NewCertPool()
-	roots.AddCert(keys.Certificate())
-	for name, transport := range map[string]Transport{
-		"plain text": {},
-		"TLS":        {TLS: &tls.Config{Certificates: keys.TLS.Certificates, RootCAs: roots, ServerName: "example.com", MinVersion: tls.VersionTLS13}},
-	} {
-		t.Run(name, func(t *testing.T) {
-			listener, err := transport.Listen(t.Context(), "127.0.0.1", 0)
-			if err != nil {
-				t.Fatal(err)
-			}
-			server := transport.Server(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-				if (r.TLS != nil) != (transport.TLS != nil) {
-					w.WriteHeader(http.StatusTeapot)
-				}
-			}))
-			done := make(chan error, 1)
-			go func() { done <- server.Serve(listener) }()
-			t.Cleanup(func() {
-				_ = server.Close()
-				if err := <-done; !errors.Is(err, http.ErrServerClosed) {
-					t.Errorf("serve: %v", err)
-				}
-			})
-			request, err := http.NewRequestWithContext(t.Context(), http.MethodGet, transport.Scheme()+"://"+listener.Addr().String(), nil)
-			if err != nil {
-				t.Fatal(err)
-			}
-			response, err := transport.HTTPClient().Do(request)
-			if err != nil {
-				t.Fatal(err)
-			}
-			defer func() { _ = response.Body.Close() }()
-			if response.StatusCode != http.StatusOK {
-				t.Errorf("status %d, want 200", response.StatusCode)
-			}
-		})
+	roots.AddCert(server.Certificate())
+	get(t, Transport{Peer: &tls.Config{RootCAs: roots, ServerName: "example.com", MinVersion: tls.VersionTLS13}}, server.URL)
+}
+
+func get(t *testing.T, transport Transport, url string) {
+	t.Helper()
+	request, err := http.NewRequestWithContext(t.Context(), http.MethodGet, url, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	response, err := transport.HTTPClient().Do(request)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = response.Body.Close() }()
+	if response.StatusCode != http.StatusOK {
+		t.Errorf("status %d, want 200", response.StatusCode)
 	}
 }
 

@@ -91,7 +91,7 @@ func TestABackupOnDemandIsTakenByTheLeadersAgent(t *testing.T) {
 }
 
 func demand(client *http.Client, of *pod, kind string) (code int, body []byte, err error) {
-	url := transport.Transport{}.URL(of.c.joinedGroup[of.name], of.config.AgentPort) + "/v1/snapshots"
+	url := transport.URL(false, of.c.joinedGroup[of.name], of.config.AgentPort) + "/v1/snapshots"
 	response, err := client.Post(url, "application/json", strings.NewReader(`{"type":"`+kind+`"}`))
 	if err != nil {
 		return 0, nil, err

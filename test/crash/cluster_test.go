@@ -175,7 +175,7 @@ func (c *cluster) form() {
 }
 
 func (c *cluster) endpoint(name string) string {
-	return transport.Transport{}.URL(c.joinedGroup[name], config.ClientPort)
+	return transport.URL(false, c.joinedGroup[name], config.ClientPort)
 }
 
 func (c *cluster) etcd(name string, use func(context.Context, *clientv3.Client) error) error {

@@ -108,7 +108,7 @@ func (p *pod) endsAtItsPoint(meanwhile func()) {
 
 // hasLaunch says whether launch is on the agent's line.
 func (p *pod) hasLaunch() error {
-	url := transport.Transport{}.URL(p.config.ListenHost, p.config.AgentPort) + "/v1/status"
+	url := transport.URL(false, p.config.ListenHost, p.config.AgentPort) + "/v1/status"
 	request, err := http.NewRequestWithContext(p.c.t.Context(), http.MethodGet, url, nil)
 	p.c.must(err)
 	response, err := transport.Transport{}.HTTPClient().Do(request)
