@@ -20,6 +20,23 @@ const (
 	// ConditionBackupVerified is True when an agent restored the newest backups and they equal what etcd reported. It
 	// is False when they are broken. A cluster without spec.backup does not have it.
 	ConditionBackupVerified = "BackupVerified"
+
+	// ConditionCertificatesReady is True while every member has usable certificates, and druid can renew those that it
+	// issues. A cluster without spec.tls does not have it.
+	ConditionCertificatesReady = "CertificatesReady"
+)
+
+// Reasons of ConditionCertificatesReady.
+const (
+	// ReasonCertificatesValid: nothing is wrong.
+	ReasonCertificatesValid = "CertificatesValid"
+	// ReasonCertificatesPending: certificates are not issued yet, or no member has reported any.
+	ReasonCertificatesPending = "CertificatesPending"
+	// ReasonCertificatesRejected: a member does not use what the Secrets contain, because it is bad.
+	ReasonCertificatesRejected = "CertificatesRejected"
+	// ReasonAuthorityLost: the Secret with the certificate authority is gone, is another one, or cannot be used. druid
+	// cannot renew certificates.
+	ReasonAuthorityLost = "AuthorityLost"
 )
 
 // Reasons of ConditionReady.

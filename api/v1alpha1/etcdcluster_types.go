@@ -53,6 +53,8 @@ type EtcdClusterList struct {
 // +kubebuilder:validation:XValidation:rule="oldSelf.hasValue() || !has(self.bootstrap) || !has(self.bootstrap.restore) || has(self.backup) || (has(self.bootstrap.restore.from) && (has(self.bootstrap.restore.from.store) || has(self.bootstrap.restore.from.snapshotRef)))",optionalOldSelf=true,message="bootstrap.restore needs the location of the backups: set bootstrap.restore.from.store, from.snapshotRef or backup.store"
 // +kubebuilder:validation:XValidation:rule="!has(self.storage.medium) || self.replicas > 0",message="replicas must not be 0 with storage.medium Memory: a paused cluster has no Pods, so all data would be lost"
 // +kubebuilder:validation:XValidation:rule="!has(self.storage.medium) || (has(self.resources) && has(self.resources.limits) && 'memory' in self.resources.limits && quantity(string(self.resources.limits['memory'])).compareTo(quantity(string(self.storage.size))) > 0)",message="resources.limits.memory must be greater than storage.size with storage.medium Memory: the stored data counts as memory of the etcd container"
+// +kubebuilder:validation:XValidation:rule="has(self.tls) == has(oldSelf.tls)",message="spec.tls must not be added or removed; create another EtcdCluster and restore a backup into it"
+// +kubebuilder:validation:XValidation:rule="!has(self.tls) || !has(self.bootstrap) || !has(self.bootstrap.join)",message="spec.tls cannot be combined with bootstrap.join: the members of the running cluster do not have these certificates"
 type EtcdClusterSpec struct {
 	// replicas is the number of members: 0, or an odd number up to 9. An even number needs a larger quorum than the
 	// odd number below it and survives no more failures. The value 0 pauses the cluster: druid removes members until
@@ -150,6 +152,11 @@ type EtcdClusterSpec struct {
 	// recreated. Existing Leases and PersistentVolumeClaims are not updated.
 	// +optional
 	AdditionalMetadata *AdditionalMetadata `json:"additionalMetadata,omitempty"`
+
+	// tls secures the connections of clients and of peers. If not set, all connections are in plain text. You cannot
+	// add or remove it.
+	// +optional
+	TLS *TLSSpec `json:"tls,omitempty"`
 
 	// clientService configures the Service that clients connect to.
 	// +optional
@@ -336,12 +343,22 @@ type EtcdClusterStatus struct {
 	// +optional
 	ReadyReplicas int32 `json:"readyReplicas"`
 
+	// endpoints are the URLs at which clients in the Kubernetes cluster reach etcd.
+	// +listType=atomic
+	// +kubebuilder:validation:MaxItems=16
+	// +optional
+	Endpoints []string `json:"endpoints,omitempty"`
+
+	// tls is the state of the certificates. It is absent without spec.tls.
+	// +optional
+	TLS *TLSStatus `json:"tls,omitempty"`
+
 	// selector selects the Pods of the cluster. The scale subresource shows it.
 	// +optional
 	Selector string `json:"selector,omitempty"`
 
 	// conditions are Ready, AllMembersReady, Progressing, Degraded and Spread. If spec.backup is set, BackupReady and
-	// BackupVerified are added.
+	// BackupVerified are added, and if spec.tls is set, CertificatesReady.
 	// +listType=map
 	// +listMapKey=type
 	// +optional

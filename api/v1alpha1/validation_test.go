@@ -179,6 +179,7 @@ func testRefusesWhatCannotWork(t *testing.T, clusters dynamic.ResourceInterface)
 		"an option that is druid's own":       {[]edit{{"spec.etcd.initialCluster", "a=b"}}, `unknown field "spec.etcd.initialCluster"`},
 	}
 	maps.Copy(tests, badBackups)
+	maps.Copy(tests, badTLS)
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
 			_, err := clusters.Create(t.Context(), edited(t, test.edits...), dryRunStrict())
@@ -223,6 +224,7 @@ func testAcceptsWhatWorks(t *testing.T, clusters dynamic.ResourceInterface) {
 	tests["storage in memory"] = inMemory()
 	tests["storage in memory, of half a limit's size"] = inMemory(edit{"spec.resources.limits.memory", int64(8 << 30)})
 	maps.Copy(tests, goodBackups)
+	maps.Copy(tests, goodTLS)
 	for name, edits := range tests {
 		t.Run(name, func(t *testing.T) {
 			created, err := clusters.Create(t.Context(), edited(t, edits...), dryRunStrict())
@@ -280,6 +282,12 @@ func testRefusesChangesThatDataWouldNotSurvive(t *testing.T, clusters dynamic.Re
 		"no backup after a restore": {[]edit{{restoreField + ".from", nil}}, []edit{{restoreField + ".from", nil}, {"spec.backup", nil}}, ""},
 		"another store":             {nil, []edit{{"spec.backup.store", map[string]any{"directory": map[string]any{"claimName": "a"}}}}, ""},
 		"two minors at once":        {[]edit{{"spec.version", "3.5.33"}}, []edit{{"spec.version", "3.7.3"}}, "version must not skip a minor"},
+	}
+	for name, change := range tlsChanges {
+		tests[name] = struct {
+			before, after []edit
+			want          string
+		}{secure(change.before), secure(change.after), change.want}
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {

@@ -1,0 +1,137 @@
+package v1alpha1
+
+import metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+// TLSSpec secures the connections of clients and of peers, each by itself.
+//
+// +kubebuilder:validation:XValidation:rule="has(self.client) || has(self.peer)",message="spec.tls needs client or peer: set at least one of them"
+// +kubebuilder:validation:XValidation:rule="has(self.client) == has(oldSelf.client)",message="tls.client must not be added or removed; create another EtcdCluster and restore a backup into it"
+// +kubebuilder:validation:XValidation:rule="has(self.peer) == has(oldSelf.peer)",message="tls.peer must not be added or removed; create another EtcdCluster and restore a backup into it"
+type TLSSpec struct {
+	// client secures the connections of clients. If not set, clients connect in plain text.
+	// +optional
+	Client *ClientTLS `json:"client,omitempty"`
+
+	// peer secures the connections between the members. Both sides always show a certificate. If not set, members
+	// connect in plain text.
+	// +optional
+	Peer *PeerTLS `json:"peer,omitempty"`
+}
+
+// ClientTLS configures the certificates for the connections of clients.
+//
+// +kubebuilder:validation:XValidation:rule="has(self.auto) != has(self.secretRef)",message="tls.client needs exactly one source: auto or secretRef"
+// +kubebuilder:validation:XValidation:rule="has(self.auto) == has(oldSelf.auto) && (!has(self.secretRef) || self.secretRef == oldSelf.secretRef)",message="the source of tls.client must not change: the members do not trust another issuer"
+// +kubebuilder:validation:XValidation:rule="self.mode == oldSelf.mode",message="tls.client.mode must not change"
+// +kubebuilder:validation:XValidation:rule="!has(self.extraSANs) || has(self.auto)",message="tls.client.extraSANs needs tls.client.auto: druid does not issue the certificates of a secretRef"
+type ClientTLS struct {
+	// auto lets druid issue the certificates from its own certificate authority for this cluster, and renew them.
+	// druid creates a Secret for clients, <cluster>-connection.
+	// +optional
+	Auto *AutoTLS `json:"auto,omitempty"`
+
+	// secretRef names Secrets with your own certificates.
+	// +optional
+	SecretRef *TLSSecretRef `json:"secretRef,omitempty"`
+
+	// mode Mutual requires a certificate of every client. ServerOnly lets every client in that can reach the port.
+	// You cannot change it. Defaults to Mutual.
+	// +kubebuilder:default=Mutual
+	// +optional
+	Mode ClientTLSMode `json:"mode,omitempty"`
+
+	// extraSANs are further DNS names and IP addresses at which clients reach the cluster, such as the name of a load
+	// balancer. druid issues a new certificate when you change them.
+	// +listType=set
+	// +kubebuilder:validation:MaxItems=32
+	// +kubebuilder:validation:items:MinLength=1
+	// +kubebuilder:validation:items:MaxLength=253
+	// +kubebuilder:validation:XValidation:rule="self.all(n, isIP(n) || n.matches('^([*][.])?[a-z0-9]([a-z0-9-]*[a-z0-9])?([.][a-z0-9]([a-z0-9-]*[a-z0-9])?)*$'))",message="tls.client.extraSANs must be DNS names in lower case, like etcd.example.com or *.example.com, or IP addresses"
+	// +optional
+	ExtraSANs []string `json:"extraSANs,omitempty"`
+}
+
+// ClientTLSMode says whether clients must show a certificate.
+//
+// +kubebuilder:validation:Enum=Mutual;ServerOnly
+type ClientTLSMode string
+
+// The modes.
+const (
+	TLSMutual     ClientTLSMode = "Mutual"
+	TLSServerOnly ClientTLSMode = "ServerOnly"
+)
+
+// PeerTLS configures the certificates for the connections between members.
+//
+// +kubebuilder:validation:XValidation:rule="has(self.auto) != has(self.secretRef)",message="tls.peer needs exactly one source: auto or secretRef"
+// +kubebuilder:validation:XValidation:rule="has(self.auto) == has(oldSelf.auto) && (!has(self.secretRef) || self.secretRef == oldSelf.secretRef)",message="the source of tls.peer must not change: the members do not trust another issuer"
+type PeerTLS struct {
+	// auto lets druid issue the certificates from its own certificate authority for this cluster, and renew them.
+	// +optional
+	Auto *AutoTLS `json:"auto,omitempty"`
+
+	// secretRef names Secrets with your own certificates.
+	// +optional
+	SecretRef *TLSSecretRef `json:"secretRef,omitempty"`
+}
+
+// AutoTLS configures the certificates that druid issues.
+type AutoTLS struct {
+	// leafLifetime is how long a certificate is valid, at least 2m. druid renews it when a third of that time is
+	// left. A renewal restarts nothing. Defaults to 2160h, which is 90 days.
+	// +kubebuilder:default="2160h"
+	// +kubebuilder:validation:Type=string
+	// +kubebuilder:validation:MaxLength=20
+	// +kubebuilder:validation:XValidation:rule="self.matches('^([0-9]+(h|m|s))+$') && duration(self) >= duration('2m') && duration(self) <= duration('43800h')",message="leafLifetime must be a duration from 2m to 43800h, like 720h"
+	// +optional
+	LeafLifetime *metav1.Duration `json:"leafLifetime,omitempty"`
+}
+
+// TLSSecretRef names Secrets with certificates, in the namespace of the cluster. You renew the certificates by
+// changing the Secrets. The members use a new certificate within about a minute, without a restart, if the certificate
+// authority stays the same. A Secret that is bad or deleted has no effect on a running member, and condition
+// CertificatesReady says what is wrong.
+type TLSSecretRef struct {
+	// name of the Secret with the certificate of all members: tls.crt, tls.key, and in ca.crt the certificate
+	// authorities that the members trust. The certificate must have the extended key usages server auth and client
+	// auth. For clients it must be valid for <cluster>-client.<namespace>.svc, and for *.<cluster>-peer.<namespace>.svc
+	// if clients connect to single members. For peers it must be valid for *.<cluster>-peer.<namespace>.svc.
+	// +kubebuilder:validation:MinLength=1
+	// +kubebuilder:validation:MaxLength=253
+	// +required
+	Name string `json:"name"`
+
+	// clientName is the name of the Secret with the certificate that the agents, or peers, show when they connect:
+	// tls.crt and tls.key. If not set, they show the certificate of name. For peers, use a certificate without subject
+	// alternative names: etcd compares these with the address that a connection comes from.
+	// +kubebuilder:validation:MinLength=1
+	// +kubebuilder:validation:MaxLength=253
+	// +optional
+	ClientName string `json:"clientName,omitempty"`
+}
+
+// TLSStatus is the state of the certificates of a cluster.
+type TLSStatus struct {
+	// client is the state of the certificates for clients.
+	// +optional
+	Client *TLSPlaneStatus `json:"client,omitempty"`
+	// peer is the state of the certificates for peers.
+	// +optional
+	Peer *TLSPlaneStatus `json:"peer,omitempty"`
+}
+
+// TLSPlaneStatus is the state of the certificates for clients or for peers.
+type TLSPlaneStatus struct {
+	// authority is the fingerprint of the certificate authority that druid issues certificates from: the first half of
+	// its SHA-256. druid issues no certificate before it is written here, and none from another authority afterwards.
+	// +kubebuilder:validation:MaxLength=64
+	// +optional
+	Authority string `json:"authority,omitempty"`
+	// authorityNotAfter is when that certificate authority expires.
+	// +optional
+	AuthorityNotAfter *metav1.Time `json:"authorityNotAfter,omitempty"`
+	// notAfter is when the first server certificate of a member expires, as the members report it.
+	// +optional
+	NotAfter *metav1.Time `json:"notAfter,omitempty"`
+}

@@ -1,0 +1,63 @@
+package v1alpha1_test
+
+type object = map[string]any
+
+// secure is the valid cluster with the given spec.tls, without what it cannot be combined with.
+func secure(tls object) []edit {
+	if tls == nil {
+		return []edit{{"spec.bootstrap", nil}}
+	}
+	return []edit{{"spec.bootstrap", nil}, {"spec.tls", tls}}
+}
+
+func automatic() object { return object{"auto": object{}} }
+
+func secret(name string) object { return object{"secretRef": object{"name": name}} }
+
+var badTLS = map[string]refusal{
+	"TLS of nothing":                    {secure(object{}), "spec.tls needs client or peer"},
+	"TLS of clients without a source":   {secure(object{"client": object{"mode": "Mutual"}}), "tls.client needs exactly one source: auto or secretRef"},
+	"TLS of clients from two sources":   {secure(object{"client": object{"auto": object{}, "secretRef": object{"name": "a"}}}), "tls.client needs exactly one source"},
+	"TLS of peers without a source":     {secure(object{"peer": object{}}), "tls.peer needs exactly one source"},
+	"TLS of peers from two sources":     {secure(object{"peer": object{"auto": object{}, "secretRef": object{"name": "a"}}}), "tls.peer needs exactly one source"},
+	"a Secret without a name":           {secure(object{"peer": object{"secretRef": object{}}}), "spec.tls.peer.secretRef.name: Required value"},
+	"a Secret with an empty name":       {secure(object{"peer": secret("")}), "should be at least 1 chars long"},
+	"an unknown mode of TLS":            {secure(object{"client": object{"auto": object{}, "mode": "Optional"}}), `supported values: "Mutual", "ServerOnly"`},
+	"a lifetime of seconds":             {secure(object{"peer": object{"auto": object{"leafLifetime": "119s"}}}), "leafLifetime must be a duration from 2m to 43800h"},
+	"a lifetime of decades":             {secure(object{"peer": object{"auto": object{"leafLifetime": "43801h"}}}), "leafLifetime must be a duration from 2m to 43800h"},
+	"a lifetime of days":                {secure(object{"peer": object{"auto": object{"leafLifetime": "90d"}}}), "leafLifetime must be a duration"},
+	"a name that is none":               {secure(object{"client": object{"auto": object{}, "extraSANs": []any{"not a name"}}}), "tls.client.extraSANs must be DNS names in lower case"},
+	"a URL for a name":                  {secure(object{"client": object{"auto": object{}, "extraSANs": []any{"https://etcd.example.com"}}}), "tls.client.extraSANs must be DNS names"},
+	"a wildcard in the middle":          {secure(object{"client": object{"auto": object{}, "extraSANs": []any{"etcd.*.example.com"}}}), "tls.client.extraSANs must be DNS names"},
+	"names for a certificate of a user": {secure(object{"client": object{"secretRef": object{"name": "a"}, "extraSANs": []any{"a.example.com"}}}), "tls.client.extraSANs needs tls.client.auto"},
+	"TLS of a cluster that joins one":   {[]edit{{"spec.bootstrap", join("http://a:2379")}, {"spec.tls", object{"peer": automatic()}}}, "spec.tls cannot be combined with bootstrap.join"},
+}
+
+var goodTLS = map[string][]edit{
+	"TLS of both planes":      secure(object{"client": automatic(), "peer": automatic()}),
+	"TLS of clients alone":    secure(object{"client": object{"auto": object{}, "mode": "ServerOnly"}}),
+	"TLS of peers alone":      secure(object{"peer": object{"auto": object{"leafLifetime": "720h"}}}),
+	"certificates of a user":  secure(object{"client": secret("clients"), "peer": object{"secretRef": object{"name": "peers", "clientName": "peers-client"}}}),
+	"names and addresses":     secure(object{"client": object{"auto": object{}, "extraSANs": []any{"etcd.example.com", "*.etcd.example.com", "203.0.113.7", "2001:db8::7", "localhost"}}}),
+	"the shortest lifetime":   secure(object{"peer": object{"auto": object{"leafLifetime": "2m"}}}),
+	"TLS of a restored one":   {{"spec.tls", object{"client": automatic(), "peer": automatic()}}},
+	"a lifetime in two units": secure(object{"peer": object{"auto": object{"leafLifetime": "1h30m"}}}),
+}
+
+// tlsChanges are changes of spec.tls. Certificates of another issuer would cut members and clients off.
+var tlsChanges = map[string]struct {
+	before, after object
+	want          string // empty: accepted
+}{
+	"TLS after the bootstrap":      {nil, object{"client": automatic()}, "spec.tls must not be added or removed"},
+	"no TLS any more":              {object{"client": automatic()}, nil, "spec.tls must not be added or removed"},
+	"TLS of peers later":           {object{"client": automatic()}, object{"client": automatic(), "peer": automatic()}, "tls.peer must not be added or removed"},
+	"no TLS of clients any more":   {object{"client": automatic(), "peer": automatic()}, object{"peer": automatic()}, "tls.client must not be added or removed"},
+	"another source of clients":    {object{"client": automatic()}, object{"client": secret("a")}, "the source of tls.client must not change"},
+	"another source of peers":      {object{"peer": secret("a")}, object{"peer": automatic()}, "the source of tls.peer must not change"},
+	"another Secret":               {object{"peer": secret("a")}, object{"peer": secret("b")}, "the source of tls.peer must not change"},
+	"another mode":                 {object{"client": automatic()}, object{"client": object{"auto": object{}, "mode": "ServerOnly"}}, "tls.client.mode must not change"},
+	"another lifetime":             {object{"peer": automatic()}, object{"peer": object{"auto": object{"leafLifetime": "720h"}}}, ""},
+	"another name":                 {object{"client": automatic()}, object{"client": object{"auto": object{}, "extraSANs": []any{"etcd.example.com"}}}, ""},
+	"the same, with what defaults": {object{"client": automatic()}, object{"client": object{"auto": object{"leafLifetime": "2160h"}, "mode": "Mutual"}}, ""},
+}
