@@ -43,6 +43,7 @@ func agentContainer(cluster *v1alpha1.EtcdCluster, agent config.Config, options 
 		{Name: volumeConfig, MountPath: config.ConfigDir, ReadOnly: true},
 		{Name: volumeToken, MountPath: "/var/run/secrets/kubernetes.io/serviceaccount", ReadOnly: true},
 	}
+	mounts = append(mounts, certificateMounts(cluster)...)
 	for _, a := range storeVolumes(cluster) {
 		mounts = append(mounts, a.mount)
 	}
@@ -96,10 +97,10 @@ func etcdContainer(cluster *v1alpha1.EtcdCluster) corev1.Container {
 		Resources:                etcdResources(cluster.Spec.Resources),
 		SecurityContext:          containerSecurityContext(),
 		TerminationMessagePolicy: corev1.TerminationMessageFallbackToLogsOnError,
-		VolumeMounts: []corev1.VolumeMount{
+		VolumeMounts: append([]corev1.VolumeMount{
 			{Name: volumeDruid, MountPath: config.AgentDir},
 			{Name: volumeData, MountPath: config.VolumePath},
-		},
+		}, etcdCertificateMounts(cluster)...),
 	}
 }
 

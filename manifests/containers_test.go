@@ -177,15 +177,17 @@ func TestGoldenObjects(t *testing.T) {
 	clusters := map[string]*v1alpha1.EtcdCluster{"plain": plain(), "full": full()}
 	memory := plain()
 	inMemory(memory)
-	pod, err := Pod(memory, member, options())
-	if err != nil {
-		t.Fatal(err)
+	for name, cluster := range map[string]*v1alpha1.EtcdCluster{"memory": memory, "tls": secured()} {
+		pod, err := Pod(cluster, member, options())
+		if err != nil {
+			t.Fatal(err)
+		}
+		raw, err := yaml.Marshal(pod)
+		if err != nil {
+			t.Fatal(err)
+		}
+		golden.File(t, filepath.Join("testdata", name, "pod.yaml"), string(raw))
 	}
-	raw, err := yaml.Marshal(pod)
-	if err != nil {
-		t.Fatal(err)
-	}
-	golden.File(t, filepath.Join("testdata", "memory", "pod.yaml"), string(raw))
 	for name, cluster := range clusters {
 		for file, object := range objects(t, cluster, member) {
 			raw, err := yaml.Marshal(object)
@@ -315,7 +317,7 @@ func TestUnsetQuotaLeavesRoomOnTheVolume(t *testing.T) {
 
 // The agent must take the flags that druid renders, once the kubelet has filled in the Pod's UID.
 func TestAgentAcceptsItsFlags(t *testing.T) {
-	for name, cluster := range map[string]*v1alpha1.EtcdCluster{"plain": plain(), "full": full(), "longest": longest()} {
+	for name, cluster := range map[string]*v1alpha1.EtcdCluster{"plain": plain(), "full": full(), "longest": longest(), "tls": secured()} {
 		t.Run(name, func(t *testing.T) {
 			want, err := agentConfig(cluster, member)
 			if err != nil {

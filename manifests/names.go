@@ -46,6 +46,10 @@ const (
 	AnnotationAgentImage  = leases.Prefix + "agent-image"
 	AnnotationAgentBefore = leases.Prefix + "agent-before"
 
+	// AnnotationCertificates, with the name of a plane behind it, is when druid last issued certificates, on the Pods that
+	// ran then. A change makes the kubelet update the mounted Secrets at once, instead of within about a minute.
+	AnnotationCertificates = leases.Prefix + "certificates-"
+
 	labelName      = "app.kubernetes.io/name"
 	labelInstance  = "app.kubernetes.io/instance"
 	labelManagedBy = "app.kubernetes.io/managed-by"
@@ -120,6 +124,8 @@ type Options struct {
 	// AgentImage is the image of the agent, with its tag. It is not part of the hash of a Pod. A Pod gets another
 	// image when it is created again, and does not become outdated by it.
 	AgentImage string
+	// ClusterDomain is the DNS domain of the Kubernetes cluster, such as cluster.local. Certificates are valid for it.
+	ClusterDomain string
 	// Reloadable is the configuration that the agents read from their ConfigMap, except for what the spec of each
 	// cluster sets.
 	Reloadable config.Reloadable

@@ -2,6 +2,7 @@ package manifests
 
 import (
 	"slices"
+	"strings"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -24,6 +25,8 @@ const (
 	volumeData    = "data"    // the member's PersistentVolumeClaim, or memory
 	volumeConfig  = "config"  // what the agent reloads
 	volumeToken   = "token"   // the agent's credentials for Kubernetes
+	volumeSecrets = "secrets" // the Secrets with certificates
+	volumeTLS     = "tls"     // the certificates in effect
 )
 
 // terminationGracePeriodSeconds is twice the longest stop of etcd: 5 s for the agent to move leadership, then etcd
@@ -51,10 +54,19 @@ func Pod(cluster *v1alpha1.EtcdCluster, member string, options Options) (*corev1
 		AnnotationSpecHash:                        hash,
 		AnnotationAgentImage:                      options.AgentImage,
 		"kubectl.kubernetes.io/default-container": ContainerEtcd,
-		// The content of these volumes is not needed after the Pod ends, so they must not block the removal of a node.
-		"cluster-autoscaler.kubernetes.io/safe-to-evict-local-volumes": volumeDruid + "," + volumeScratch,
+		// These volumes must not block the removal of a node.
+		"cluster-autoscaler.kubernetes.io/safe-to-evict-local-volumes": expendable(cluster),
 	})
 	return pod, nil
+}
+
+// expendable are the names of the volumes whose content is not needed after the Pod ends.
+func expendable(cluster *v1alpha1.EtcdCluster) string {
+	all := []string{volumeDruid, volumeScratch}
+	if len(tlsSources(cluster)) > 0 {
+		all = append(all, volumeTLS)
+	}
+	return strings.Join(all, ",")
 }
 
 func podSpec(cluster *v1alpha1.EtcdCluster, agent config.Config, options Options) corev1.PodSpec {
@@ -93,6 +105,7 @@ func volumes(cluster *v1alpha1.EtcdCluster, member string) []corev1.Volume {
 		}}},
 		{Name: volumeToken, VolumeSource: corev1.VolumeSource{Projected: tokenProjection()}},
 	}
+	all = append(all, certificateVolumes(cluster)...)
 	for _, a := range storeVolumes(cluster) {
 		all = append(all, a.volume)
 	}
@@ -160,9 +173,24 @@ func agentConfig(cluster *v1alpha1.EtcdCluster, member string) (config.Config, e
 	if etcd.ElectionTimeout != nil {
 		c.ElectionTimeout = etcd.ElectionTimeout.Duration
 	}
+	setTLS(&c, cluster)
 	order, err := restore(cluster)
 	c.Restore, c.Join = order, join(cluster)
 	return c, err
+}
+
+// setTLS sets the options for certificates. A cluster without TLS has none of them, so that an earlier version of the
+// agent can run in its Pods.
+func setTLS(c *config.Config, cluster *v1alpha1.EtcdCluster) {
+	for _, s := range tlsSources(cluster) {
+		c.TLSSource, c.TLSDir = config.TLSSource, config.TLSDir
+		switch s.plane {
+		case PlaneClient:
+			c.ClientTLS = s.mode
+		case PlanePeer:
+			c.PeerTLS = s.mode
+		}
+	}
 }
 
 // compactionModes are the values of etcd for the modes. Without a mode, etcd uses its own default, periodic.

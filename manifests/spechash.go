@@ -9,6 +9,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 
+	"github.com/etcd-druid/druid/agent/config"
 	"github.com/etcd-druid/druid/api/v1alpha1"
 )
 
@@ -33,6 +34,15 @@ type podInputs struct {
 	Backup                    *storeInputs                      `json:"backup,omitempty"`
 	// Memory is the size of storage in memory.
 	Memory string `json:"memory,omitempty"`
+	// TLS are the planes with TLS and the Secrets that their Pods mount.
+	TLS []tlsInputs `json:"tls,omitempty"`
+}
+
+// tlsInputs is what a Pod has of the TLS of a plane. The content of Secrets changes without a new Pod.
+type tlsInputs struct {
+	Plane  Plane                  `json:"plane"`
+	Mode   config.TLSMode         `json:"mode"`
+	Secret *v1alpha1.TLSSecretRef `json:"secret,omitempty"`
 }
 
 // etcdInputs are the start options of etcd.
@@ -83,11 +93,20 @@ func SpecHash(cluster *v1alpha1.EtcdCluster) (string, error) {
 		Env:                       cluster.Spec.Env,
 		Backup:                    backupInputs(cluster.Spec.Backup),
 		Memory:                    memoryInput(cluster),
+		TLS:                       tlsInputsOf(cluster),
 	})
 	if err != nil {
 		return "", fmt.Errorf("hash the Pod inputs of EtcdCluster %s/%s: %w", cluster.Namespace, cluster.Name, err)
 	}
 	return sum, nil
+}
+
+func tlsInputsOf(cluster *v1alpha1.EtcdCluster) []tlsInputs {
+	var all []tlsInputs
+	for _, s := range tlsSources(cluster) {
+		all = append(all, tlsInputs{s.plane, s.mode, s.ref})
+	}
+	return all
 }
 
 // memoryInput returns the limit of the volume, which a Pod with a claim does not have.

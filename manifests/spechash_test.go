@@ -99,6 +99,7 @@ var specEdits = map[string]struct {
 		c.Spec.Backup = &v1alpha1.BackupSpec{Store: ambient(), Compression: v1alpha1.BackupCompression{Level: v1alpha1.CompressionBest}}
 	}, same: true},
 	"progressDeadlineSeconds": {edit: func(c *v1alpha1.EtcdCluster) { c.Spec.ProgressDeadlineSeconds = 60 }, same: true},
+	"tls":                     {edit: func(c *v1alpha1.EtcdCluster) { c.Spec.TLS = secured().Spec.TLS }},
 	"priorityClassName":       {edit: func(c *v1alpha1.EtcdCluster) { c.Spec.PriorityClassName = "high" }},
 }
 
@@ -166,6 +167,7 @@ func TestSpecHashIsForEver(t *testing.T) {
 	}{
 		"the least that a spec says": {plain(), "c9cf5b3e198729605fd12ba35f77a71a"},
 		"all that a spec may say":    {full(), "fac1c807d5aeca6bb172a45510480d7b"},
+		"TLS":                        {secured(), "b4c734b5dc0d4fa56cb472604291f744"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			for range 2 {

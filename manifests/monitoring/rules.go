@@ -179,6 +179,15 @@ func memberAlerts() []Rule {
 		alert("EtcdDiskSlow", warning, "10m", recordFsync+" > 0.5",
 			"The disk of etcd member "+member+" is slow.",
 			"The 99th percentile of WAL syncs is {{ $value | humanizeDuration }}. Half a second causes elections."),
+		alert("EtcdCertificateRejected", warning, "15m",
+			"max by (namespace, etcd_cluster, pod, plane) (etcd_agent_certificate_rejected) == 1",
+			"The {{ $labels.plane }} certificates in the Secrets of etcd member "+member+" are not usable.",
+			"The member keeps its previous certificates until these expire. Condition CertificatesReady says what is wrong."),
+		alert("EtcdCertificateExpiring", critical, "15m",
+			"min by (namespace, etcd_cluster, pod, plane) ((etcd_agent_certificate_expiration_timestamp_seconds - time()) "+
+				"/ (etcd_agent_certificate_lifetime_seconds >= 86400)) < 0.2",
+			"The {{ $labels.plane }} certificate of etcd member "+member+" was not renewed.",
+			"{{ $value | humanizePercentage }} of its lifetime is left. After that, no new connection succeeds."),
 		alert("EtcdAgentNotRenewing", warning, "5m",
 			`max by (namespace, etcd_cluster, pod) (rate(etcd_agent_lease_renewals_total{result="failed"}[5m])) > 0 `+
 				`unless max by (namespace, etcd_cluster, pod) (rate(etcd_agent_lease_renewals_total{result="renewed"}[5m])) > 0`,

@@ -1,0 +1,230 @@
+package manifests
+
+import (
+	"cmp"
+	"net"
+	"slices"
+	"strings"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+
+	"github.com/etcd-druid/druid/agent/config"
+	"github.com/etcd-druid/druid/api/v1alpha1"
+	"github.com/etcd-druid/druid/internal/pki"
+)
+
+// Plane is one of the two kinds of connections of a cluster.
+type Plane string
+
+// The planes. The agent's directories have these names.
+const (
+	PlaneClient Plane = "client"
+	PlanePeer   Plane = "peer"
+)
+
+// AuthorityLifetime is how long the certificate authority of a plane is valid. It is longer than the life of most
+// clusters, because druid does not replace an authority.
+const AuthorityLifetime = 10 * 365 * 24 * time.Hour
+
+// DefaultLeafLifetime is the lifetime of a certificate in a spec without one, as Let's Encrypt and cert-manager have it.
+const DefaultLeafLifetime = 90 * 24 * time.Hour
+
+// The keys of the Secrets with certificates, beside those of type kubernetes.io/tls.
+const (
+	KeyAuthorities = "ca.crt"
+	KeyClient      = "client.crt"
+	KeyClientKey   = "client.key"
+	KeyEndpoints   = "endpoints"
+)
+
+// AuthorityName returns the name of the Secret with the certificate authority of a plane. No Pod mounts it.
+func AuthorityName(cluster string, p Plane) string { return cluster + "-" + string(p) + "-ca-1" }
+
+// CertificatesName returns the name of the Secret with the certificates of a plane, which the agents mount.
+func CertificatesName(cluster string, p Plane) string { return cluster + "-" + string(p) + "-tls" }
+
+// ConnectionName returns the name of the Secret for clients of the cluster.
+func ConnectionName(cluster string) string { return cluster + "-connection" }
+
+// tlsSource is where the certificates of a plane come from.
+type tlsSource struct {
+	plane Plane
+	auto  *v1alpha1.AutoTLS
+	ref   *v1alpha1.TLSSecretRef
+	mode  config.TLSMode
+}
+
+// tlsSources returns the planes of the cluster that have TLS.
+func tlsSources(cluster *v1alpha1.EtcdCluster) []tlsSource {
+	var all []tlsSource
+	if cluster.Spec.TLS == nil {
+		return nil
+	}
+	if c := cluster.Spec.TLS.Client; c != nil {
+		mode := config.TLSMutual
+		if c.Mode == v1alpha1.TLSServerOnly {
+			mode = config.TLSServer
+		}
+		all = append(all, tlsSource{PlaneClient, c.Auto, c.SecretRef, mode})
+	}
+	if p := cluster.Spec.TLS.Peer; p != nil {
+		all = append(all, tlsSource{PlanePeer, p.Auto, p.SecretRef, config.TLSMutual})
+	}
+	return all
+}
+
+// Planes returns the planes with TLS.
+func Planes(cluster *v1alpha1.EtcdCluster) []Plane {
+	var all []Plane
+	for _, s := range tlsSources(cluster) {
+		all = append(all, s.plane)
+	}
+	return all
+}
+
+// Issued returns the planes whose certificates druid issues, with the lifetime of a certificate.
+func Issued(cluster *v1alpha1.EtcdCluster) map[Plane]time.Duration {
+	all := map[Plane]time.Duration{}
+	for _, s := range tlsSources(cluster) {
+		if s.auto == nil {
+			continue
+		}
+		all[s.plane] = DefaultLeafLifetime
+		if s.auto.LeafLifetime != nil {
+			all[s.plane] = s.auto.LeafLifetime.Duration
+		}
+	}
+	return all
+}
+
+// Certificates are the requests for what the Secret of a plane contains.
+type Certificates struct {
+	// Server is shown by the members, Client by the agents or peers that connect to them.
+	Server, Client pki.Request
+	// Connection is shown by the clients of the cluster. It is zero for peers.
+	Connection pki.Request
+}
+
+// CertificatesOf returns the requests for a plane. domain is the DNS domain of the Kubernetes cluster.
+func CertificatesOf(cluster *v1alpha1.EtcdCluster, p Plane, domain string) Certificates {
+	lifetime := Issued(cluster)[p]
+	members := "*." + PeerServiceName(cluster.Name) + "." + cluster.Namespace + ".svc"
+	names := []string{members, members + "." + domain}
+	// Peers compare the names of a client certificate with the address of the peer. Without names they cannot differ.
+	client := pki.Request{CommonName: "peer", Client: true, Lifetime: lifetime}
+	var ips []net.IP
+	if p == PlanePeer {
+		return Certificates{Server: serverRequest("peer", names, ips, lifetime), Client: client}
+	}
+	service := ClientServiceName(cluster.Name) + "." + cluster.Namespace
+	names = append(names, ClientServiceName(cluster.Name), service, service+".svc", service+".svc."+domain, "localhost")
+	ips = append(ips, net.IPv4(127, 0, 0, 1), net.IPv6loopback)
+	for _, extra := range cluster.Spec.TLS.Client.ExtraSANs {
+		if ip := net.ParseIP(extra); ip != nil {
+			ips = append(ips, ip)
+			continue
+		}
+		names = append(names, extra)
+	}
+	client.CommonName = "druid-agent"
+	return Certificates{
+		Server: serverRequest("etcd", names, ips, lifetime), Client: client,
+		Connection: pki.Request{CommonName: "client", Client: true, Lifetime: lifetime},
+	}
+}
+
+// serverRequest is also valid for clients: etcd's JSON gateway shows the server certificate to its own client port.
+func serverRequest(name string, names []string, ips []net.IP, lifetime time.Duration) pki.Request {
+	slices.Sort(names)
+	slices.SortFunc(ips, func(a, b net.IP) int { return cmp.Compare(a.String(), b.String()) })
+	return pki.Request{
+		CommonName: name, DNSNames: slices.Compact(names), Server: true, Client: true, Lifetime: lifetime,
+		IPs: slices.CompactFunc(ips, net.IP.Equal),
+	}
+}
+
+// Endpoints returns the URLs at which clients in the Kubernetes cluster reach etcd.
+func Endpoints(cluster *v1alpha1.EtcdCluster) []string {
+	scheme := "http"
+	if slices.Contains(Planes(cluster), PlaneClient) {
+		scheme = "https"
+	}
+	return []string{scheme + "://" + ClientServiceName(cluster.Name) + "." + cluster.Namespace + ".svc:2379"}
+}
+
+// TLSSecret returns a Secret of the cluster. Kubernetes deletes it with the EtcdCluster.
+func TLSSecret(cluster *v1alpha1.EtcdCluster, name string, data map[string][]byte) *corev1.Secret {
+	return &corev1.Secret{ObjectMeta: owned(cluster, name, Labels(cluster.Name)), Type: corev1.SecretTypeTLS, Data: data}
+}
+
+// PairData returns the keys of a Secret of type kubernetes.io/tls.
+func PairData(pair pki.Pair) map[string][]byte {
+	return map[string][]byte{corev1.TLSCertKey: pair.Certificate, corev1.TLSPrivateKeyKey: pair.Key}
+}
+
+// ConnectionData returns the content of the Secret for clients.
+func ConnectionData(cluster *v1alpha1.EtcdCluster, pair pki.Pair, authorities []byte) map[string][]byte {
+	data := PairData(pair)
+	data[KeyAuthorities], data[KeyEndpoints] = authorities, []byte(strings.Join(Endpoints(cluster), ","))
+	return data
+}
+
+// certificatesLimit is far above the size of all certificates of two generations of both planes.
+var certificatesLimit = resource.MustParse("4Mi")
+
+// certificateVolumes returns the volumes for certificates: one for the Secrets, and one in memory for those that are in
+// effect. All Secrets are optional, so that a Secret that is deleted prevents no Pod from starting: the agent reports it.
+func certificateVolumes(cluster *v1alpha1.EtcdCluster) []corev1.Volume {
+	sources := tlsSources(cluster)
+	if len(sources) == 0 {
+		return nil
+	}
+	mode, limit := int32(0o440), certificatesLimit.DeepCopy()
+	projected := &corev1.ProjectedVolumeSource{DefaultMode: &mode}
+	add := func(name string, items ...corev1.KeyToPath) {
+		projected.Sources = append(projected.Sources, corev1.VolumeProjection{Secret: &corev1.SecretProjection{
+			LocalObjectReference: corev1.LocalObjectReference{Name: name}, Items: items, Optional: new(true),
+		}})
+	}
+	for _, s := range sources {
+		file := func(key, name string) corev1.KeyToPath {
+			return corev1.KeyToPath{Key: key, Path: string(s.plane) + "/" + name}
+		}
+		server := []corev1.KeyToPath{
+			file(KeyAuthorities, KeyAuthorities), file(corev1.TLSCertKey, corev1.TLSCertKey), file(corev1.TLSPrivateKeyKey, corev1.TLSPrivateKeyKey),
+		}
+		switch {
+		case s.auto != nil:
+			add(CertificatesName(cluster.Name, s.plane), append(server, file(KeyClient, KeyClient), file(KeyClientKey, KeyClientKey))...)
+		case s.ref.ClientName != "":
+			add(s.ref.Name, server...)
+			add(s.ref.ClientName, file(corev1.TLSCertKey, KeyClient), file(corev1.TLSPrivateKeyKey, KeyClientKey))
+		default:
+			add(s.ref.Name, server...)
+		}
+	}
+	return []corev1.Volume{
+		{Name: volumeSecrets, VolumeSource: corev1.VolumeSource{Projected: projected}},
+		{Name: volumeTLS, VolumeSource: corev1.VolumeSource{EmptyDir: &corev1.EmptyDirVolumeSource{Medium: corev1.StorageMediumMemory, SizeLimit: &limit}}},
+	}
+}
+
+// certificateMounts returns the mounts of the agent's container. That of etcd has only the certificates in effect.
+func certificateMounts(cluster *v1alpha1.EtcdCluster) []corev1.VolumeMount {
+	if len(tlsSources(cluster)) == 0 {
+		return nil
+	}
+	return []corev1.VolumeMount{
+		{Name: volumeSecrets, MountPath: config.TLSSource, ReadOnly: true},
+		{Name: volumeTLS, MountPath: config.TLSDir},
+	}
+}
+
+func etcdCertificateMounts(cluster *v1alpha1.EtcdCluster) []corev1.VolumeMount {
+	if len(tlsSources(cluster)) == 0 {
+		return nil
+	}
+	return []corev1.VolumeMount{{Name: volumeTLS, MountPath: config.TLSDir, ReadOnly: true}}
+}

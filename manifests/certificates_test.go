@@ -1,0 +1,115 @@
+package manifests
+
+import (
+	"net"
+	"slices"
+	"testing"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/etcd-druid/druid/api/v1alpha1"
+)
+
+// secured is a cluster whose client certificates druid issues, and whose peer certificates are the user's.
+func secured() *v1alpha1.EtcdCluster {
+	cluster := plain()
+	cluster.Spec.TLS = &v1alpha1.TLSSpec{
+		Client: &v1alpha1.ClientTLS{Auto: &v1alpha1.AutoTLS{}, Mode: v1alpha1.TLSMutual, ExtraSANs: []string{"etcd.example.com", "203.0.113.7", "localhost"}},
+		Peer:   &v1alpha1.PeerTLS{SecretRef: &v1alpha1.TLSSecretRef{Name: "peers", ClientName: "peers-client"}},
+	}
+	return cluster
+}
+
+func TestCertificatesAreValidWhereClientsAndPeersConnect(t *testing.T) {
+	cluster := secured()
+	client := CertificatesOf(cluster, PlaneClient, "example.local")
+	for _, want := range []string{
+		"*." + PeerServiceName(cluster.Name) + "." + cluster.Namespace + ".svc", "*." + PeerServiceName(cluster.Name) + "." + cluster.Namespace + ".svc.example.local",
+		ClientServiceName(cluster.Name), ClientServiceName(cluster.Name) + "." + cluster.Namespace + ".svc", "localhost", "etcd.example.com",
+	} {
+		if n := slices.Index(client.Server.DNSNames, want); n < 0 || slices.Contains(client.Server.DNSNames[n+1:], want) {
+			t.Errorf("the names are %q, want %s once", client.Server.DNSNames, want)
+		}
+	}
+	for _, want := range []string{"127.0.0.1", "::1", "203.0.113.7"} {
+		if !slices.ContainsFunc(client.Server.IPs, net.ParseIP(want).Equal) {
+			t.Errorf("the addresses are %v, want %s among them", client.Server.IPs, want)
+		}
+	}
+	if client.Client.CommonName != "druid-agent" || client.Connection.CommonName == client.Client.CommonName {
+		t.Errorf("agents are %q, clients %q", client.Client.CommonName, client.Connection.CommonName)
+	}
+	peer := CertificatesOf(cluster, PlanePeer, "example.local")
+	if names := peer.Client.DNSNames; len(names)+len(peer.Client.IPs) > 0 {
+		t.Errorf("the certificate that peers show has the names %q: etcd compares them with the address of the peer", names)
+	}
+	if peer.Connection.CommonName != "" {
+		t.Error("clients get a certificate of the peers' authority")
+	}
+	for plane, c := range map[Plane]Certificates{PlaneClient: client, PlanePeer: peer} {
+		if !c.Server.Server || !c.Server.Client || c.Client.Server || !c.Client.Client {
+			t.Errorf("%s: usages are %+v and %+v", plane, c.Server, c.Client)
+		}
+	}
+}
+
+func TestDruidIssuesOnlyWhatTheSpecAsksItFor(t *testing.T) {
+	cluster := secured()
+	if issued := Issued(cluster); len(issued) != 1 || issued[PlaneClient] != DefaultLeafLifetime {
+		t.Errorf("issued are %v", issued)
+	}
+	cluster.Spec.TLS.Client.Auto.LeafLifetime = &metav1.Duration{Duration: time.Hour}
+	if issued := Issued(cluster); issued[PlaneClient] != time.Hour {
+		t.Errorf("the lifetime is %v, want 1h", issued)
+	}
+	if planes := Planes(cluster); !slices.Equal(planes, []Plane{PlaneClient, PlanePeer}) {
+		t.Errorf("planes are %q", planes)
+	}
+	if planes := Planes(plain()); planes != nil {
+		t.Errorf("a cluster without TLS has the planes %q", planes)
+	}
+}
+
+// The Secrets are mounted in the agent alone, and each is optional: a Secret that is deleted must not prevent a Pod from starting.
+func TestSecretsAreMountedInTheAgentAlone(t *testing.T) {
+	pod, err := Pod(secured(), member, options())
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range slices.Concat(pod.Spec.InitContainers, pod.Spec.Containers) {
+		for _, mount := range c.VolumeMounts {
+			if mount.Name == volumeSecrets && c.Name != ContainerAgent {
+				t.Errorf("container %s mounts the Secrets", c.Name)
+			}
+			if mount.Name == volumeTLS && c.Name == ContainerEtcd && !mount.ReadOnly {
+				t.Error("etcd can write its certificates")
+			}
+		}
+	}
+	for _, volume := range pod.Spec.Volumes {
+		if volume.Name != volumeSecrets {
+			continue
+		}
+		for _, source := range volume.Projected.Sources {
+			if source.Secret.Optional == nil || !*source.Secret.Optional {
+				t.Errorf("Secret %s is required", source.Secret.Name)
+			}
+		}
+	}
+}
+
+func TestEndpointsHaveTheSchemeOfTheClientPort(t *testing.T) {
+	cluster := plain()
+	host := ClientServiceName(cluster.Name) + "." + cluster.Namespace + ".svc:2379"
+	if got := Endpoints(cluster); !slices.Equal(got, []string{"http://" + host}) {
+		t.Errorf("endpoints are %q", got)
+	}
+	cluster.Spec.TLS = &v1alpha1.TLSSpec{Peer: &v1alpha1.PeerTLS{Auto: &v1alpha1.AutoTLS{}}}
+	if got := Endpoints(cluster); !slices.Equal(got, []string{"http://" + host}) {
+		t.Errorf("endpoints with TLS of peers alone are %q", got)
+	}
+	if got := Endpoints(secured()); !slices.Equal(got, []string{"https://" + host}) {
+		t.Errorf("endpoints with TLS of clients are %q", got)
+	}
+}
