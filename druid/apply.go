@@ -105,6 +105,7 @@ func (r *Reconciler) take(ctx context.Context, o *observation, step policy.Step)
 		policy.CreateSnapshot:      r.createSave,
 		policy.OrderUpgrade:        r.orderUpgrade,
 		policy.EndUpgrade:          r.orderUpgrade,
+		policy.IssueCertificates:   r.issueCertificates,
 	}[step.Kind]
 	if act == nil {
 		return fmt.Errorf("step %s by rule %s: there is no such step", step.Kind, step.Rule)

@@ -44,6 +44,10 @@ var crashScenarios = map[string]scenario{
 		change:  func(s *stage, _ []string) { s.createCluster("demo", 3) },
 		reached: func(s *stage, _ []string) error { return s.grown(3) },
 	},
+	"certificates": {
+		change:  func(s *stage, _ []string) { s.createSecured() },
+		reached: func(s *stage, _ []string) error { return errors.Join(s.grown(1), s.issued()) },
+	},
 	"service": {
 		replicas: 3,
 		change:   func(s *stage, names []string) { s.form("demo", names) },

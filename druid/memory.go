@@ -15,6 +15,8 @@ import (
 type memory struct {
 	watcher  *leases.Watcher
 	statuses *statuses
+	// certificates are the Secrets with certificates as druid last read them.
+	certificates certificateMemory
 
 	mu sync.Mutex
 	// judged is what the last pass took a member Lease for.
@@ -203,6 +205,7 @@ func (m *memory) dropFact(f fact) {
 }
 
 func (m *memory) drop(uid types.UID) {
+	m.certificates.forgetCluster(uid)
 	for f := range m.seen[uid] {
 		m.dropFact(f)
 	}

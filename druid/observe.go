@@ -91,6 +91,7 @@ func (r *Reconciler) observe(ctx context.Context, from source, cluster *v1alpha1
 		return nil, err
 	}
 	r.observePause(o)
+	r.observeCertificates(ctx, o)
 	r.observeAgents(o)
 	if err := r.observeBackup(ctx, o); err != nil {
 		return nil, err

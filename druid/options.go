@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"strings"
 	"time"
 
 	"github.com/spf13/pflag"
@@ -37,6 +38,9 @@ type Options struct {
 	// SuperfluousGracePeriod is how long the leader's agent must have seen an etcd member that is not desired before it removes it,
 	// and the least time between two such removals.
 	SuperfluousGracePeriod time.Duration
+	// ClusterDomain is the DNS domain of the Kubernetes cluster, for which certificates are valid. Empty: druid takes it from
+	// its own resolv.conf.
+	ClusterDomain string
 }
 
 // DefaultOptions are those of an installation that says nothing.
@@ -103,6 +107,8 @@ func (o *Options) AddFlags(set *pflag.FlagSet) {
 	set.DurationVar(&o.SuperfluousGracePeriod, flagSuperfluousGrace, o.SuperfluousGracePeriod,
 		"time that an etcd member that is not desired stays before the leader's agent removes it, and the pause between two such removals; "+
 			"at least 10s and the agents' Lease duration")
+	set.StringVar(&o.ClusterDomain, "cluster-domain", o.ClusterDomain,
+		"DNS domain of the Kubernetes cluster, for which certificates are valid; if empty, druid reads it from its resolv.conf")
 	set.IntVar(&o.Concurrency, "concurrency", o.Concurrency, "number of clusters that druid reconciles at the same time")
 }
 
@@ -121,6 +127,11 @@ func (o Options) Validate() error {
 	errs = append(errs, o.reloadable().ValidateIntervals(config.IntervalNames{
 		Renew: "--" + flagRenewInterval, Lease: "--" + flagLeaseDuration, Grace: "--" + flagSuperfluousGrace,
 	}))
+	if o.ClusterDomain != "" {
+		if why := validation.IsDNS1123Subdomain(o.ClusterDomain); len(why) > 0 {
+			errs = append(errs, fmt.Errorf("--cluster-domain is %q: %s", o.ClusterDomain, why[0]))
+		}
+	}
 	for _, namespace := range o.Namespaces {
 		if why := validation.IsDNS1123Label(namespace); len(why) > 0 {
 			errs = append(errs, fmt.Errorf("--namespaces names %q: %s", namespace, why[0]))
@@ -128,6 +139,30 @@ func (o Options) Validate() error {
 	}
 	errs = append(errs, validAddress("--health-address", o.HealthAddress), validAddress("--metrics-address", o.MetricsAddress))
 	return errors.Join(errs...)
+}
+
+// resolvConf is where a kubelet tells a Pod the domain of its Kubernetes cluster.
+const resolvConf = "/etc/resolv.conf"
+
+// clusterDomain returns the domain that the user gave, or the one in the search path of the resolver configuration:
+// Kubernetes writes <namespace>.svc.<domain>, svc.<domain> and <domain> there. Without either it is cluster.local, the
+// default of Kubernetes.
+func (o Options) clusterDomain(resolver string) string {
+	if o.ClusterDomain != "" {
+		return o.ClusterDomain
+	}
+	for line := range strings.Lines(resolver) {
+		fields := strings.Fields(line)
+		if len(fields) == 0 || fields[0] != "search" {
+			continue
+		}
+		for _, entry := range fields[1:] {
+			if domain, found := strings.CutPrefix(entry, "svc."); found {
+				return strings.TrimSuffix(domain, ".")
+			}
+		}
+	}
+	return "cluster.local"
 }
 
 func validAddress(flag, address string) error {

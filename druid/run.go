@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"log/slog"
 	"net/http"
+	"os"
 	"time"
 
 	"github.com/go-logr/logr"
@@ -179,7 +180,7 @@ func newReconciler(mgr manager.Manager, restConfig *rest.Config, o Options, log 
 			return client.MatchingLabels{leases.LabelCluster: cluster}
 		}},
 		leases:    coordination,
-		manifests: manifests.Options{AgentImage: o.AgentImage, Reloadable: o.reloadable()},
+		manifests: manifests.Options{AgentImage: o.AgentImage, ClusterDomain: o.clusterDomain(resolver()), Reloadable: o.reloadable()},
 		memory:    newMemory(),
 		expiries:  make(chan event.GenericEvent),
 		recorder:  mgr.GetEventRecorder("druid"),
@@ -189,6 +190,15 @@ func newReconciler(mgr manager.Manager, restConfig *rest.Config, o Options, log 
 		grace:     o.NotReadyGracePeriod,
 		draw:      func() string { return utilrand.String(nameLetters) },
 	}, nil
+}
+
+// resolver returns the resolver configuration, empty if there is none, as outside of a Pod.
+func resolver() string {
+	raw, err := os.ReadFile(resolvConf)
+	if err != nil {
+		return ""
+	}
+	return string(raw)
 }
 
 // snapshotsOf returns the controller of EtcdSnapshots that works with what r works with.

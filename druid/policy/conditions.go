@@ -25,6 +25,7 @@ var conditions = []struct {
 	{v1alpha1.ConditionSpread, spreadCondition, spreadEvents},
 	{v1alpha1.ConditionBackupReady, backupReady, turnEvents},
 	{v1alpha1.ConditionBackupVerified, backupVerified, turnEvents},
+	{v1alpha1.ConditionCertificatesReady, certificatesReady, turnEvents},
 }
 
 // conditionVerdict is the status and the reason of a condition.

@@ -151,6 +151,8 @@ type Desired struct {
 	Deleted, Foreground, Orphans, NamespaceGoes bool
 	// Joins says that the first member joins a running cluster. Held says that the EtcdCluster has druid's finalizer.
 	Joins, Held bool
+	// Planes are the kinds of connections with TLS: client, peer, or both.
+	Planes []string
 	// Backup says that the cluster is backed up, BackupProblem what is wrong with spec.backup, and BackupReported what
 	// the status shows about backups.
 	Backup         bool
@@ -190,6 +192,8 @@ type Observed struct {
 	BudgetMin int
 	// Members are all names in the record and in the names of the cluster's objects, sorted by name.
 	Members []Member
+	// Certificates are the Secrets of the planes whose certificates druid issues.
+	Certificates []Certificates
 	// SeedStuck says that the Pod of the first member has not started for longer than the wait limit, while the Pod of
 	// another member has started.
 	SeedStuck rules.YesNo

@@ -56,6 +56,9 @@ const (
 	// record. Object is its nonce.
 	OrderUpgrade Kind = "OrderUpgrade"
 	EndUpgrade   Kind = "EndUpgrade"
+	// IssueCertificates writes the Secrets of a plane, and makes its certificate authority before that if there never
+	// was one. Object is the plane.
+	IssueCertificates Kind = "IssueCertificates"
 )
 
 // Stage orders the steps. The steps of one stage are independent and run in parallel. druid creates what the kubelet
@@ -155,6 +158,7 @@ func Steps(e Evaluation) []Step {
 	leaving := map[string]bool{}
 	if o.RecordState&(RecordForming|RecordFormed|RecordRecovering) != 0 {
 		sharedSteps(o, add)
+		certificateSteps(e, add)
 		backupSteps(e, add)
 		for _, m := range e.listed {
 			leaving[m.Name] = memberSteps(m, memberFactsOf(m, e), add) || leaves.leaving(m) || e.pause.holds(m, pauseDrain)

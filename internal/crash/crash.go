@@ -135,6 +135,8 @@ var calls = map[Program][]string{
 		"grow-claim",
 		// The Leases that report backups.
 		"create-snapshot-lease", "delete-snapshot-lease",
+		// Certificates.
+		"create-authority", "write-certificates", "write-connection",
 		// Backups on demand.
 		"order-snapshot", "clear-snapshot-order", "write-snapshot-status", "delete-snapshot", "hold-snapshot",
 		// Repair of members.

@@ -1,0 +1,312 @@
+package druid
+
+import (
+	"crypto/x509"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/rest"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/etcd-druid/druid/api/v1alpha1"
+	"github.com/etcd-druid/druid/internal/pki"
+	"github.com/etcd-druid/druid/leases"
+	"github.com/etcd-druid/druid/manifests"
+)
+
+// createSecured creates a cluster called demo, of one member, whose certificates druid issues.
+func (s *stage) createSecured() {
+	s.Helper()
+	cluster := s.newCluster("demo", 1)
+	cluster.Spec.TLS = &v1alpha1.TLSSpec{Client: &v1alpha1.ClientTLS{Auto: &v1alpha1.AutoTLS{}}, Peer: &v1alpha1.PeerTLS{Auto: &v1alpha1.AutoTLS{}}}
+	if err := s.Create(s.Context(), cluster); err != nil {
+		s.Fatal(err)
+	}
+}
+
+// issued says what is missing of the Secrets of both planes.
+func (s *stage) issued() error {
+	var errs []error
+	for _, name := range []string{
+		manifests.AuthorityName("demo", manifests.PlaneClient), manifests.AuthorityName("demo", manifests.PlanePeer),
+		manifests.CertificatesName("demo", manifests.PlaneClient), manifests.CertificatesName("demo", manifests.PlanePeer), manifests.ConnectionName("demo"),
+	} {
+		errs = append(errs, s.fetch(name, &corev1.Secret{}))
+	}
+	return errors.Join(errs...)
+}
+
+// secret waits for a Secret of the cluster that is not as before.
+func (s *stage) secret(name, before string) corev1.Secret {
+	s.Helper()
+	var secret corev1.Secret
+	s.eventually("Secret "+name, func() error {
+		if err := s.fetch(name, &secret); err != nil {
+			return err
+		}
+		if secret.ResourceVersion == before {
+			return errors.New("it is as before")
+		}
+		return nil
+	})
+	return secret
+}
+
+// reportCertificates is what the agents report when they use what the Secrets contain.
+func (s *stage) reportCertificates(names []string, problem string) {
+	s.Helper()
+	secret := s.secret(manifests.CertificatesName("demo", manifests.PlaneClient), "")
+	authorities, err := pki.Bundle(secret.Data[manifests.KeyAuthorities])
+	if err != nil {
+		s.Fatal(err)
+	}
+	plane := leases.TLSPlane{Trusted: pki.Fingerprint(authorities[0]), NotAfter: time.Now().Add(time.Hour).Truncate(time.Second), Problem: problem}
+	peer := plane
+	peer.Trusted, peer.Problem = "", ""
+	for _, name := range names {
+		patch := leases.MemberPatch{Member: leases.Member{TLS: leases.TLS{}.With("client", plane).With("peer", peer)}}
+		s.eventually("report "+name, func() error {
+			_, err := s.store("demo").PatchMember(s.Context(), name, patch)
+			return err
+		})
+	}
+}
+
+func TestDruidIssuesCertificatesAndRestsThen(t *testing.T) {
+	s := newStage(t)
+	s.startDruid()
+	s.createSecured()
+	names := s.members("demo", 1)
+	for _, plane := range []manifests.Plane{manifests.PlaneClient, manifests.PlanePeer} {
+		s.checkIssued(plane)
+	}
+	s.form("demo", names)
+	s.condition("demo", v1alpha1.ConditionCertificatesReady, metav1.ConditionUnknown, v1alpha1.ReasonCertificatesPending)
+	s.reportCertificates(names, "")
+	s.condition("demo", v1alpha1.ConditionCertificatesReady, metav1.ConditionTrue, v1alpha1.ReasonCertificatesValid)
+	s.eventually("the status shows the certificates", func() error {
+		var c v1alpha1.EtcdCluster
+		if err := s.fetch("demo", &c); err != nil {
+			return err
+		}
+		if want := "https://demo-client." + s.namespace + ".svc:2379"; !slices.Equal(c.Status.Endpoints, []string{want}) {
+			return fmt.Errorf("endpoints are %q, want %s", c.Status.Endpoints, want)
+		}
+		if c.Status.TLS == nil || c.Status.TLS.Client.Authority == "" || c.Status.TLS.Peer.AuthorityNotAfter == nil || c.Status.TLS.Client.NotAfter == nil {
+			return fmt.Errorf("status.tls is %+v", c.Status.TLS)
+		}
+		return nil
+	})
+	s.reportCertificates(names, "tls.key is missing; add it")
+	c := s.condition("demo", v1alpha1.ConditionCertificatesReady, metav1.ConditionFalse, v1alpha1.ReasonCertificatesRejected)
+	if !strings.Contains(c.Message, names[0]) || !strings.Contains(c.Message, "tls.key is missing") {
+		t.Errorf("the message is %q", c.Message)
+	}
+	s.eventually("druid makes no calls", func() error {
+		n := s.calls.count()
+		<-time.After(restTime)
+		if calls := s.calls.since(n); len(calls) > 0 {
+			return fmt.Errorf("%q", calls)
+		}
+		return nil
+	})
+	if calls := s.calls.matching("GET", "/secrets"); len(calls) > 0 {
+		t.Errorf("druid reads Secrets: %q", calls)
+	}
+}
+
+// checkIssued checks the Secrets of a plane, which exist before the Pods.
+func (s *stage) checkIssued(plane manifests.Plane) {
+	s.Helper()
+	authority, secret := s.secret(manifests.AuthorityName("demo", plane), ""), s.secret(manifests.CertificatesName("demo", plane), "")
+	if authority.Immutable == nil || !*authority.Immutable {
+		s.Errorf("the authority of plane %s can be changed", plane)
+	}
+	for _, made := range []corev1.Secret{authority, secret} {
+		if made.Type != corev1.SecretTypeTLS || len(made.OwnerReferences) != 1 || made.OwnerReferences[0].Name != "demo" {
+			s.Errorf("Secret %s is of type %s and owned by %v", made.Name, made.Type, made.OwnerReferences)
+		}
+	}
+	trusted, err := pki.Bundle(secret.Data[manifests.KeyAuthorities])
+	if err != nil {
+		s.Fatal(err)
+	}
+	host := "demo-aaaaa.demo-peer." + s.namespace + ".svc"
+	if _, err := pki.Check(pairIn(&secret), trusted, pki.Needs{Server: true, Client: true, Names: []string{host}}, time.Now()); err != nil {
+		s.Errorf("the server certificate of plane %s: %v", plane, err)
+	}
+	client := pki.Pair{Certificate: secret.Data[manifests.KeyClient], Key: secret.Data[manifests.KeyClientKey]}
+	if _, err := pki.Check(client, trusted, pki.Needs{Client: true}, time.Now()); err != nil {
+		s.Errorf("the client certificate of plane %s: %v", plane, err)
+	}
+	if plane == manifests.PlanePeer {
+		return
+	}
+	connection := s.secret(manifests.ConnectionName("demo"), "")
+	if _, err := pki.Check(pairIn(&connection), trusted, pki.Needs{Client: true}, time.Now()); err != nil {
+		s.Errorf("the certificate for clients: %v", err)
+	}
+	if string(connection.Data[manifests.KeyEndpoints]) != "https://demo-client."+s.namespace+".svc:2379" || string(connection.Data[manifests.KeyAuthorities]) != string(secret.Data[manifests.KeyAuthorities]) {
+		s.Errorf("Secret %s has the endpoints %q", connection.Name, connection.Data[manifests.KeyEndpoints])
+	}
+}
+
+// A name that is added is in the next certificate, by the same authority, and no Pod is replaced for it.
+func TestAnEditOfTheNamesIssuesNewCertificates(t *testing.T) {
+	s := newStage(t)
+	s.startDruid()
+	s.createSecured()
+	names := s.members("demo", 1)
+	s.form("demo", names)
+	pods := s.uids(names, &corev1.Pod{})
+	before := s.secret(manifests.CertificatesName("demo", manifests.PlaneClient), "")
+	var cluster v1alpha1.EtcdCluster
+	s.edit("demo", &cluster, func() { cluster.Spec.TLS.Client.ExtraSANs = []string{"etcd.example.com"} })
+	after := s.secret(before.Name, before.ResourceVersion)
+	if string(after.Data[manifests.KeyAuthorities]) != string(before.Data[manifests.KeyAuthorities]) {
+		t.Error("the authority changed")
+	}
+	leaf, err := pki.Leaf(pairIn(&after))
+	if err != nil || leaf.VerifyHostname("etcd.example.com") != nil {
+		t.Errorf("the new certificate is for %v (%v)", leaf.DNSNames, err)
+	}
+	if now := s.uids(names, &corev1.Pod{}); now[names[0]] != pods[names[0]] {
+		t.Error("the Pod was replaced")
+	}
+}
+
+// A lost authority is never replaced: the members would not trust another one.
+func TestALostAuthorityIsNeverReplaced(t *testing.T) {
+	for name, lost := range map[string][]string{
+		"the authority": {manifests.AuthorityName("demo", manifests.PlaneClient)},
+		"all Secrets of the plane": {
+			manifests.AuthorityName("demo", manifests.PlaneClient), manifests.CertificatesName("demo", manifests.PlaneClient), manifests.ConnectionName("demo"),
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := newStage(t)
+			stop := s.startDruid()
+			s.createSecured()
+			names := s.members("demo", 1)
+			s.form("demo", names)
+			s.condition("demo", v1alpha1.ConditionReady, metav1.ConditionTrue, v1alpha1.ReasonQuorate)
+			stop()
+			for _, secret := range lost {
+				if err := s.Delete(t.Context(), &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: s.namespace, Name: secret}}); err != nil {
+					t.Fatal(err)
+				}
+			}
+			s.startDruid()
+			c := s.condition("demo", v1alpha1.ConditionCertificatesReady, metav1.ConditionFalse, v1alpha1.ReasonAuthorityLost)
+			if !strings.Contains(c.Message, lost[0]) {
+				t.Errorf("the message does not name the Secret: %s", c.Message)
+			}
+			if err := s.fetch(lost[0], &corev1.Secret{}); !apierrors.IsNotFound(err) {
+				t.Errorf("another authority was made (%v)", err)
+			}
+		})
+	}
+}
+
+// With the admission policy of the installation, druid touches no Secret of anyone else, and makes no token.
+func TestDruidTouchesNoOtherSecrets(t *testing.T) {
+	s := newStage(t)
+	s.install("admission.yaml")
+	as := rest.CopyConfig(s.config)
+	as.Impersonate = rest.ImpersonationConfig{UserName: druidUser, Groups: []string{"system:serviceaccounts", "system:authenticated"}}
+	druid, err := client.New(as, client.Options{Scheme: newScheme()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	meta := func(name string) metav1.ObjectMeta { return metav1.ObjectMeta{Namespace: s.namespace, Name: name} }
+	foreign := &corev1.Secret{ObjectMeta: meta(manifests.CertificatesName("demo", manifests.PlaneClient)), Data: map[string][]byte{"password": []byte("planted")}}
+	if err := s.Create(t.Context(), foreign); err != nil {
+		t.Fatal(err)
+	}
+	s.eventually("the policy is in force", func() error {
+		err := druid.Patch(t.Context(), &corev1.Secret{ObjectMeta: meta(foreign.Name)}, emptyPatch)
+		if !apierrors.IsForbidden(err) {
+			return fmt.Errorf("druid reads a Secret of someone else: %w", err)
+		}
+		return nil
+	})
+	token := &corev1.Secret{ObjectMeta: meta("token"), Type: corev1.SecretTypeServiceAccountToken}
+	token.Annotations = map[string]string{corev1.ServiceAccountNameKey: "default"}
+	adopt := client.RawPatch(types.MergePatchType, []byte(`{"metadata":{"labels":{"app.kubernetes.io/managed-by":"druid"}}}`))
+	for name, err := range map[string]error{
+		"create a token":    druid.Create(t.Context(), token),
+		"create any Secret": druid.Create(t.Context(), &corev1.Secret{ObjectMeta: meta("any"), Type: corev1.SecretTypeTLS, Data: manifests.PairData(pki.Pair{})}),
+		"adopt a Secret":    druid.Patch(t.Context(), &corev1.Secret{ObjectMeta: meta(foreign.Name)}, adopt),
+		"get a Secret":      druid.Get(t.Context(), client.ObjectKey{Namespace: s.namespace, Name: foreign.Name}, &corev1.Secret{}),
+		"list Secrets":      druid.List(t.Context(), &corev1.SecretList{}, client.InNamespace(s.namespace)),
+		"delete a Secret":   druid.Delete(t.Context(), &corev1.Secret{ObjectMeta: meta(foreign.Name)}),
+	} {
+		if !apierrors.IsForbidden(err) {
+			t.Errorf("%s: %v, want Forbidden", name, err)
+		}
+	}
+	s.startDruid()
+	s.createSecured()
+	c := s.condition("demo", v1alpha1.ConditionCertificatesReady, metav1.ConditionFalse, v1alpha1.ReasonObjectNotOwned)
+	if !strings.Contains(c.Message, foreign.Name) {
+		t.Errorf("the message does not name the Secret: %s", c.Message)
+	}
+	s.checkForeign(foreign)
+	if err := s.Delete(t.Context(), foreign); err != nil {
+		t.Fatal(err)
+	}
+	s.secret(foreign.Name, "") // and it goes on by itself
+}
+
+func (s *stage) checkForeign(foreign *corev1.Secret) {
+	s.Helper()
+	version := foreign.ResourceVersion
+	if err := s.fetch(foreign.Name, foreign); err != nil || foreign.ResourceVersion != version {
+		s.Errorf("the Secret of someone else was changed (%v)", err)
+	}
+}
+
+func TestCertificatesAreDueWhenAThirdOfTheirLifetimeIsLeft(t *testing.T) {
+	now := time.Now()
+	at := func(d time.Duration) *x509.Certificate { return &x509.Certificate{NotAfter: now.Add(d)} }
+	for name, c := range map[string]struct {
+		s    planeSecrets
+		due  bool
+		left time.Duration
+	}{
+		"new":                        {planeSecrets{authority: at(100 * time.Hour), leaf: at(90 * time.Minute)}, false, time.Hour},
+		"a third is left":            {planeSecrets{authority: at(100 * time.Hour), leaf: at(30 * time.Minute)}, true, 0},
+		"the clients' is older":      {planeSecrets{authority: at(100 * time.Hour), leaf: at(90 * time.Minute), connection: at(60 * time.Minute)}, false, 30 * time.Minute},
+		"expired":                    {planeSecrets{authority: at(100 * time.Hour), leaf: at(-time.Minute)}, true, 0},
+		"it ends with its authority": {planeSecrets{authority: at(20 * time.Minute), leaf: at(20 * time.Minute)}, false, 0},
+	} {
+		t.Run(name, func(t *testing.T) {
+			if due, left := c.s.due(90*time.Minute, now); due != c.due || left != c.left {
+				t.Errorf("due is %t, left %s, want %t and %s", due, left, c.due, c.left)
+			}
+		})
+	}
+}
+
+func TestClusterDomain(t *testing.T) {
+	for name, c := range map[string]struct{ flag, resolver, want string }{
+		"the flag":                {"example.org", "search ns.svc.cluster.local svc.cluster.local cluster.local\n", "example.org"},
+		"the resolver of a Pod":   {"", "nameserver 10.0.0.10\nsearch ns.svc.k8s.example svc.k8s.example k8s.example\noptions ndots:5\n", "k8s.example"},
+		"a resolver without it":   {"", "search example.com\n", "cluster.local"},
+		"no resolver, not in Pod": {"", "", "cluster.local"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			if got := (Options{ClusterDomain: c.flag}).clusterDomain(c.resolver); got != c.want {
+				t.Errorf("the domain is %s, want %s", got, c.want)
+			}
+		})
+	}
+}

@@ -1,0 +1,119 @@
+package policy
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/etcd-druid/druid/api/v1alpha1"
+	"github.com/etcd-druid/druid/internal/rules"
+	"github.com/etcd-druid/druid/leases"
+)
+
+func TestNothingIsSignedThatMembersDoNotTrust(t *testing.T) {
+	checkTable(t, certificateRows, "certificates", "Certificates that druid issues: druid/policy.certificateRows",
+		func(f certificateFacts, d rules.Decision[certificateVerdict]) string {
+			v := d.Verdict
+			switch {
+			case v == certificatesBegin && (f.authority != AuthorityAbsent || f.known != AuthorityNew):
+				return "an authority is made although one can be in use"
+			case v == certificatesIssue && f.authority != AuthorityPresent:
+				return "certificates are issued without an authority"
+			case v == certificatesIssue && f.known == AuthorityOther:
+				return "certificates are issued that the members do not trust"
+			case v&(certificatesBegin|certificatesIssue) != 0 && f.issued == IssuedForeign:
+				return "a Secret of another owner is written"
+			case v == certificatesKeep && f.issued != IssuedCurrent:
+				return "what is not current stays"
+			}
+			return ""
+		})
+}
+
+func TestCertificatesAreReadyOnlyWhenMembersHaveThem(t *testing.T) {
+	checkTable(t, certificatesReadyRows, "certificates-ready", "Condition CertificatesReady: druid/policy.certificatesReadyRows",
+		func(f certificatesFacts, d rules.Decision[conditionVerdict]) string {
+			switch status := d.Verdict.status; {
+			case status == metav1.ConditionTrue && (f.reported != rules.Yes || f.rejected == rules.Yes):
+				return "members without good certificates are called ready"
+			case status == metav1.ConditionTrue && f.issuing&(certificatesStuck|certificatesConflict|certificatesUnclear) != 0:
+				return "certificates that cannot be renewed are called ready"
+			}
+			return ""
+		})
+}
+
+// issued is a cluster with TLS of both planes whose members report good certificates.
+func issued(now time.Time) (Desired, Observed) {
+	d := Desired{Replicas: 1, Planes: []string{"client", "peer"}}
+	o := Observed{RecordState: RecordFormed, Record: leases.Record{Phase: leases.PhaseFormed, Members: []string{"c-a"}}}
+	for _, plane := range d.Planes {
+		o.Certificates = append(o.Certificates, Certificates{
+			Plane: plane, Authority: AuthorityPresent, Known: AuthoritySame, Issued: IssuedCurrent, Fingerprint: plane + "-ca", NotAfter: now.Add(time.Hour),
+		})
+	}
+	member := Member{Name: "c-a", Listed: true, Lease: LeaseOurs, Readable: true}
+	member.Reports.TLS = leases.TLS{}.With("client", leases.TLSPlane{NotAfter: now.Add(2 * time.Minute)}).With("peer", leases.TLSPlane{NotAfter: now.Add(3 * time.Minute)})
+	o.Members = []Member{member}
+	return d, o
+}
+
+func TestStatusShowsTheFirstExpiryAndTheAuthority(t *testing.T) {
+	now := time.Date(2026, 11, 24, 12, 0, 0, 0, time.UTC)
+	d, o := issued(now)
+	later := o.Members[0]
+	later.Name = "c-b"
+	later.Reports.TLS = later.Reports.TLS.With("client", leases.TLSPlane{NotAfter: now.Add(time.Hour)})
+	o.Members = append(o.Members, later)
+	s := tlsStatus(Evaluate(d, o), nil)
+	if s.Client.Authority != "client-ca" || !s.Client.AuthorityNotAfter.Time.Equal(now.Add(time.Hour)) || !s.Client.NotAfter.Time.Equal(now.Add(2*time.Minute)) {
+		t.Errorf("status of clients is %+v", s.Client)
+	}
+	if s.Peer.Authority != "peer-ca" || !s.Peer.NotAfter.Time.Equal(now.Add(3*time.Minute)) {
+		t.Errorf("status of peers is %+v", s.Peer)
+	}
+	o.Members = nil
+	if again := tlsStatus(Evaluate(d, o), s); !again.Client.NotAfter.Equal(s.Client.NotAfter) {
+		t.Errorf("a date that is unknown now is %v, want it as before", again.Client.NotAfter)
+	}
+	if tlsStatus(Evaluate(Desired{}, o), s) != nil {
+		t.Error("a cluster without TLS has status.tls")
+	}
+}
+
+func TestConditionCertificatesReadyNamesWhatIsWrong(t *testing.T) {
+	for name, c := range map[string]struct {
+		change func(d *Desired, o *Observed)
+		status metav1.ConditionStatus
+		reason string
+		says   string
+	}{
+		"all is well": {func(*Desired, *Observed) {}, metav1.ConditionTrue, v1alpha1.ReasonCertificatesValid, "All members have certificates."},
+		"a member rejects what it got": {func(_ *Desired, o *Observed) {
+			o.Members[0].Reports.TLS.Peer.Problem = "tls.key is missing; add it"
+		}, metav1.ConditionFalse, v1alpha1.ReasonCertificatesRejected, "The peer certificates of c-a are rejected: tls.key is missing; add it."},
+		"the authority is gone": {func(_ *Desired, o *Observed) {
+			o.Certificates[1].Authority, o.Certificates[1].Problem = AuthorityAbsent, "Secret c-peer-ca-1 does not exist"
+		}, metav1.ConditionFalse, v1alpha1.ReasonAuthorityLost, "Secret c-peer-ca-1 does not exist. druid cannot renew the peer certificates."},
+		"a Secret is not ours": {func(_ *Desired, o *Observed) {
+			o.Certificates[0].Issued, o.Certificates[0].Problem = IssuedForeign, "Secret c-client-tls exists and has another owner. Delete or rename it"
+		}, metav1.ConditionFalse, v1alpha1.ReasonObjectNotOwned, "Secret c-client-tls exists"},
+		"no member has reported": {func(_ *Desired, o *Observed) {
+			o.Members[0].Reports.TLS = leases.TLS{}
+		}, metav1.ConditionUnknown, v1alpha1.ReasonCertificatesPending, "The certificates are not in place yet."},
+	} {
+		t.Run(name, func(t *testing.T) {
+			d, o := issued(time.Now())
+			c.change(&d, &o)
+			got, applies := certificatesReady(messageContext{Evaluation: Evaluate(d, o)})
+			if message := AsSentences(got.Message); !applies || got.Status != c.status || got.Reason != c.reason || !strings.Contains(message, c.says) {
+				t.Errorf("the condition is %s %s: %s", got.Status, got.Reason, message)
+			}
+		})
+	}
+	if _, applies := certificatesReady(messageContext{}); applies {
+		t.Error("a cluster without TLS has the condition")
+	}
+}

@@ -1,0 +1,92 @@
+package policy
+
+import (
+	"fmt"
+	"strings"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/etcd-druid/druid/api/v1alpha1"
+	"github.com/etcd-druid/druid/internal/rules"
+)
+
+// certificatesFacts is the complete input of certificatesReadyRows.
+type certificatesFacts struct {
+	issuing  certificateVerdict `fact:"what druid issues"` // the worst of the planes; Keep if druid issues none
+	rejected rules.YesNo        // a member does not use what its Secrets contain
+	reported rules.YesNo        `fact:"a member has certificates"` // of each plane
+}
+
+// certificatesReadyRows decide condition CertificatesReady.
+var certificatesReadyRows = rules.New(conditionVerdict{metav1.ConditionUnknown, v1alpha1.ReasonCertificatesPending}, []rules.Row[certificatesFacts, conditionVerdict]{
+	{Name: "conflict", When: certificatesFacts{issuing: certificatesConflict}, Verdict: conditionVerdict{metav1.ConditionFalse, v1alpha1.ReasonObjectNotOwned}},
+	{Name: "stuck", When: certificatesFacts{issuing: certificatesStuck}, Verdict: conditionVerdict{metav1.ConditionFalse, v1alpha1.ReasonAuthorityLost}},
+	{Name: "unread", When: certificatesFacts{issuing: certificatesUnclear}, Verdict: conditionVerdict{metav1.ConditionUnknown, v1alpha1.ReasonCertificatesPending}},
+	{Name: "not-issued", When: certificatesFacts{issuing: certificatesBegin | certificatesIssue, reported: rules.No}, Verdict: conditionVerdict{metav1.ConditionUnknown, v1alpha1.ReasonCertificatesPending}},
+	{Name: "rejected", When: certificatesFacts{rejected: rules.Yes}, Verdict: conditionVerdict{metav1.ConditionFalse, v1alpha1.ReasonCertificatesRejected}},
+	{Name: "not-reported", When: certificatesFacts{reported: rules.No}, Verdict: conditionVerdict{metav1.ConditionUnknown, v1alpha1.ReasonCertificatesPending}},
+	{Name: "valid", When: certificatesFacts{reported: rules.Yes}, Verdict: conditionVerdict{metav1.ConditionTrue, v1alpha1.ReasonCertificatesValid}},
+})
+
+// certificatesReady is condition CertificatesReady. A cluster without TLS does not have it.
+func certificatesReady(p messageContext) (metav1.Condition, bool) {
+	if len(p.Planes) == 0 {
+		return metav1.Condition{}, false
+	}
+	f := certificatesFacts{issuing: certificatesKeep, rejected: rules.YesNoOf(len(p.rejections()) > 0), reported: rules.Yes}
+	worst := Certificates{}
+	for _, c := range p.Certificates {
+		// What a user must repair is more important than what druid is about to do.
+		if v := c.decide().Verdict; f.issuing == certificatesKeep || v&(certificatesConflict|certificatesStuck) != 0 {
+			f.issuing, worst = v, c
+		}
+	}
+	for _, plane := range p.Planes {
+		if firstExpiry(p.Evaluation, plane).IsZero() {
+			f.reported = rules.No
+		}
+	}
+	d := certificatesReadyRows.Decide(f)
+	return metav1.Condition{Status: d.Verdict.status, Reason: d.Verdict.reason, Message: certificatesSentence(d.Rule, p, worst)}, true
+}
+
+func certificatesSentence(rule string, p messageContext, worst Certificates) string {
+	switch rule {
+	case "conflict":
+		return worst.Problem
+	case "stuck":
+		return worst.Problem + fmt.Sprintf(". druid cannot renew the %s certificates. Restore the Secret with the certificate authority from a backup. "+
+			"If there is none, create another EtcdCluster before the certificates expire, and restore a backup into it", worst.Plane)
+	case "unread":
+		return worst.Problem
+	case "rejected":
+		return strings.Join(p.rejections(), ". ") + ". Running members keep their previous certificates"
+	case "valid":
+		return "all members have certificates"
+	default:
+		return "the certificates are not in place yet"
+	}
+}
+
+// rejections says which members do not use what their Secrets contain, and why.
+func (p messageContext) rejections() []string {
+	var all []string
+	for _, plane := range p.Planes {
+		members := map[string][]string{}
+		var order []string
+		for _, m := range p.listed {
+			problem := reportOf(m, plane).Problem
+			if problem == "" || !m.Readable {
+				continue
+			}
+			if members[problem] == nil {
+				order = append(order, problem)
+			}
+			members[problem] = append(members[problem], m.Name)
+		}
+		for _, problem := range order {
+			all = append(all, fmt.Sprintf("the %s certificates of %s are rejected: %s", plane, strings.Join(members[problem], ", "), problem))
+		}
+	}
+	return all
+}
