@@ -19,10 +19,11 @@ type emission struct {
 
 // turned are the Events of conditions that druid reports when they turn, by their status. Their reasons are those of the conditions.
 var turned = map[string]map[string]bool{
-	"Degraded":       {"True": true},
-	"BackupReady":    {"False": true, "True": false},
-	"BackupVerified": {"False": true, "True": false},
-	"Spread":         {"False": true, "True": false},
+	"Degraded":          {"True": true},
+	"BackupReady":       {"False": true, "True": false},
+	"BackupVerified":    {"False": true, "True": false},
+	"CertificatesReady": {"False": true, "True": false},
+	"Spread":            {"False": true, "True": false},
 }
 
 // turns are the calls that emit them: by the status that is compared, and whether the Event is a warning.

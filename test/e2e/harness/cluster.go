@@ -30,6 +30,9 @@ type Cluster struct {
 
 	dialer *memberDialer
 	dumped atomic.Bool
+	// secure says that clients use TLS, by the Secret of connection.
+	secure     bool
+	connection connection
 }
 
 // Option changes an EtcdCluster before it is applied.
@@ -80,6 +83,7 @@ func (r *Rig) ApplyIn(t testing.TB, namespace string, options ...Option) *Cluste
 	t.Helper()
 	definition := Definition(namespace, options...)
 	c := r.Expect(t, namespace, definition.Name)
+	c.secure = definition.Spec.TLS != nil && definition.Spec.TLS.Client != nil
 	if err := r.Client.Create(t.Context(), definition); err != nil {
 		t.Fatalf("create EtcdCluster %s: %v", c, err)
 	}
@@ -98,6 +102,7 @@ func (r *Rig) Expect(t testing.TB, namespace, name string) *Cluster {
 func (r *Rig) Attach(namespace, name string) *Cluster {
 	c := &Cluster{Rig: r, Namespace: namespace, Name: name}
 	c.dialer = newMemberDialer(c)
+	c.connection.cluster = c
 	return c
 }
 

@@ -70,7 +70,7 @@ func (c *Cluster) Etcd(t testing.TB, members ...string) *clientv3.Client {
 	}
 	endpoints := make([]string, len(members))
 	for i, m := range members {
-		endpoints[i] = "http://" + net.JoinHostPort(m, strconv.Itoa(config.ClientPort))
+		endpoints[i] = Endpoint(m)
 	}
 	return c.etcd(t, endpoints...)
 }
@@ -86,7 +86,7 @@ func (c *Cluster) EtcdService(t testing.TB) *clientv3.Client {
 	}
 	for _, s := range services.Items {
 		if ip := s.Spec.ClusterIP; ip != "" && ip != corev1.ClusterIPNone {
-			return c.etcd(t, "http://"+net.JoinHostPort(ip, strconv.Itoa(config.ClientPort)))
+			return c.etcd(t, net.JoinHostPort(ip, strconv.Itoa(config.ClientPort)))
 		}
 	}
 	t.Fatalf("%s has no Service with an IP; Services: %d", c, len(services.Items))
@@ -110,15 +110,20 @@ func (c *Cluster) dialEtcd(endpoints ...string) (*clientv3.Client, error) {
 		Backoff:           backoff.Config{BaseDelay: 50 * time.Millisecond, Multiplier: 1.6, Jitter: 0.2, MaxDelay: 500 * time.Millisecond},
 		MinConnectTimeout: 2 * time.Second,
 	}
+	settings, err := c.tlsSettings()
+	if err != nil {
+		return nil, err
+	}
 	return clientv3.New(clientv3.Config{
-		Endpoints: endpoints, Logger: zap.NewNop(),
+		Endpoints: endpoints, Logger: zap.NewNop(), TLS: settings,
 		// etcd refuses clients that ping more often than every 5 s.
 		DialKeepAliveTime: 6 * time.Second, DialKeepAliveTimeout: 3 * time.Second,
 		DialOptions: []grpc.DialOption{grpc.WithContextDialer(c.dialer.dial), grpc.WithConnectParams(quick)},
 	})
 }
 
-// Endpoint is a member's endpoint as Etcd names it, for calls that go to one member, like Status.
+// Endpoint is a member's endpoint as Etcd names it, for calls that go to one member, like Status. Without a scheme, it depends on the
+// client whether it uses TLS.
 func Endpoint(member string) string {
-	return "http://" + net.JoinHostPort(member, strconv.Itoa(config.ClientPort))
+	return net.JoinHostPort(member, strconv.Itoa(config.ClientPort))
 }

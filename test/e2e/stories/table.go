@@ -14,6 +14,7 @@ const (
 	ofDruid    = "cmd/druid druid druid/control druid/policy internal/crash leases"
 	ofNodes    = "agent/launch/... agent druid leases"
 	ofVolumes  = "api/... druid manifests"
+	ofTLS      = "agent/certificates agent/transport druid druid/policy internal/pki manifests"
 	ofEnds     = "agent/duties druid leases manifests"
 )
 
@@ -28,7 +29,6 @@ var Table = []Story{
 	{"TestClusterOutlivesTheControlPlane", Core, Alone, 3, 65, ofNodes + " agent/start agent/duties"},
 	{"TestDruidAndAgentsAreUpgradedUnderAWriter", Core, Alone, 3, 65, ofPods + " " + ofDruid},
 	{"TestPodOnACutOffNodeAndItsSuccessorNeverShareAVolume", Core, Alone, 3, 150, ofNodes + " agent/datadir/..."},
-	{"TestTwoNodesAreDrainedAtOnceWhileMembersJoin", Core, Alone, 7, 55, ofScale},
 	{"TestClusterThatLostAllItsVolumesIsFormedAgainFromItsBackups", Core, Alongside, 3, 75, ofRestore},
 	{"TestVersionChangesUnderLoadAfterABackupAndNothingIsLost", Core, Alongside, 5, 60, ofUpgrades},
 	{"TestClusterScalesThereAndBackUnderLoad", Core, Alongside, 9, 65, ofScale},
@@ -38,12 +38,14 @@ var Table = []Story{
 	{"TestPausedClusterComesBackWithEveryAcknowledgedWrite", Core, Alongside, 5, 45, ofScale},
 	{"TestDeletedClusterLeavesItsVolumesAndANewOneIsAnother", Core, Alongside, 3, 25, ofEnds},
 	{"TestThreeMembersFormWithEveryMinorOfEtcd", Core, Alongside, 9, 20, ofForming + " internal/versions"},
+	{"TestCertificatesAreRenewedUnderLoadWhileMembersHeal", Core, Alongside, 5, 120, ofTLS},
 	{"TestClusterIsDeletedWhileItForms", Core, Alongside, 3, 5, ofEnds},
 	{"TestWhatCannotBeIsRefusedWithASentence", Core, Alongside, 1, 1, "api/..."},
 	{"TestTutorialOfTheFirstClusterIsTrue", Core, Alongside, 5, 45, ofForming + " " + ofScale},
 	{"TestTutorialOfBackupAndRestoreIsTrue", Core, Alongside, 6, 50, ofRestore},
 	{"TestTutorialOfALostDiskIsTrue", Core, Alongside, 5, 25, ofData},
 
+	{"TestTwoNodesAreDrainedAtOnceWhileMembersJoin", InTurn, Alone, 7, 55, ofScale},
 	{"TestAgentImageThatDoesNotExistStopsAtOneFollower", InTurn, Alone, 3, 130, ofPods + " " + ofDruid},
 	{"TestNodeIsPoweredOffInTheMiddleOfARollingUpdate", InTurn, Alone, 3, 100, ofNodes + " " + ofPods},
 	{"TestClusterIsDeletedWithoutDruidAndWithANodeOff", InTurn, Alone, 3, 60, ofEnds},
@@ -61,6 +63,7 @@ var Table = []Story{
 	{"TestSteadyClusterCostsDruidNoWriteAndAgentsFewRequests", InTurn, Alongside, 3, 150, "agent agent/duties druid leases"},
 	{"TestClientsAreServedWhileAllAgentsAreBroken", InTurn, Alongside, 3, 90, "agent agent/launch/... cmd/launch druid"},
 	{"TestMembersInMemoryHealFromEachOther", InTurn, Alongside, 5, 110, ofData + " druid manifests"},
+	{"TestBadSecretsOfAUserHarmNoMember", InTurn, Alongside, 3, 90, ofTLS},
 	{"TestMemberOnAnOlderCopyOfItsVolumeDoesNotVote", InTurn, Alongside, 3, 100, ofData + " leases"},
 	{"TestScaleDownIsRevertedInEveryPhase", InTurn, Alongside, 7, 100, ofScale},
 	{"TestScaleUpIsRevertedInEveryPhase", InTurn, Alongside, 7, 90, ofScale},

@@ -1,0 +1,218 @@
+package harness
+
+import (
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"errors"
+	"fmt"
+	"net"
+	"strconv"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	clientv3 "go.etcd.io/etcd/client/v3"
+	"go.uber.org/zap"
+	"golang.org/x/sync/errgroup"
+	"google.golang.org/grpc"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/etcd-druid/druid/agent/config"
+	"github.com/etcd-druid/druid/api/v1alpha1"
+	"github.com/etcd-druid/druid/internal/pki"
+	"github.com/etcd-druid/druid/manifests"
+)
+
+// TLS secures both planes with certificates that druid issues for the lifetime.
+func TLS(lifetime time.Duration) Option {
+	return func(c *v1alpha1.EtcdCluster) {
+		auto := &v1alpha1.AutoTLS{LeafLifetime: &metav1.Duration{Duration: lifetime}}
+		c.Spec.TLS = &v1alpha1.TLSSpec{Client: &v1alpha1.ClientTLS{Auto: auto, Mode: v1alpha1.TLSMutual}, Peer: &v1alpha1.PeerTLS{Auto: auto}}
+	}
+}
+
+// connection reads the Secret for clients of a cluster again for each handshake, as a client that follows the docs does. While the API
+// server is away it uses what it read last.
+type connection struct {
+	cluster *Cluster
+
+	mu   sync.Mutex
+	last *tls.Certificate
+	pool *x509.CertPool
+}
+
+// tlsSettings returns the TLS settings of a client of the cluster, or nil if the cluster has no TLS.
+func (c *Cluster) tlsSettings() (*tls.Config, error) {
+	if !c.secure {
+		return nil, nil
+	}
+	n := &c.connection
+	if err := n.read(context.Background()); err != nil {
+		return nil, err
+	}
+	return &tls.Config{
+		MinVersion: tls.VersionTLS12,
+		// gRPC takes the name to verify from the endpoint, which here is the name of a Pod or an address of the rig.
+		InsecureSkipVerify: true, //nolint:gosec // VerifyConnection verifies the certificate and its name
+		VerifyConnection: func(state tls.ConnectionState) error {
+			options := x509.VerifyOptions{Roots: n.trusted(), DNSName: manifests.ClientServiceName(c.Name) + "." + c.Namespace + ".svc"}
+			_, err := state.PeerCertificates[0].Verify(options)
+			return err
+		},
+		GetClientCertificate: func(request *tls.CertificateRequestInfo) (*tls.Certificate, error) {
+			if err := n.read(request.Context()); err != nil && n.certificate() == nil {
+				return nil, err
+			}
+			return n.certificate(), nil
+		},
+	}, nil
+}
+
+func (n *connection) trusted() *x509.CertPool {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return n.pool
+}
+
+func (n *connection) certificate() *tls.Certificate {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return n.last
+}
+
+// read waits for the Secret up to a second.
+func (n *connection) read(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, time.Second)
+	defer cancel()
+	var secret corev1.Secret
+	if err := n.cluster.Rig.Client.Get(ctx, Key(n.cluster.Namespace, manifests.ConnectionName(n.cluster.Name)), &secret); err != nil {
+		return fmt.Errorf("read the Secret for clients of %s: %w", n.cluster, err)
+	}
+	certificate, err := tls.X509KeyPair(secret.Data[corev1.TLSCertKey], secret.Data[corev1.TLSPrivateKeyKey])
+	if err != nil {
+		return fmt.Errorf("the Secret for clients of %s: %w", n.cluster, err)
+	}
+	pool := x509.NewCertPool()
+	if !pool.AppendCertsFromPEM(secret.Data[manifests.KeyAuthorities]) {
+		return fmt.Errorf("the Secret for clients of %s has no authority", n.cluster)
+	}
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.last, n.pool = &certificate, pool
+	return nil
+}
+
+// Enter connects to a member with the pair, or without a certificate, and returns why that fails.
+func (c *Cluster) Enter(ctx context.Context, member string, pair *pki.Pair) error {
+	settings, err := c.tlsSettings()
+	if err != nil {
+		return err
+	}
+	settings.GetClientCertificate = nil
+	if pair != nil {
+		certificate, err := tls.X509KeyPair(pair.Certificate, pair.Key)
+		if err != nil {
+			return err
+		}
+		settings.Certificates = []tls.Certificate{certificate}
+	}
+	return c.handshake(ctx, member, settings)
+}
+
+// EnterPlain connects to a member in plain text, and returns why that fails.
+func (c *Cluster) EnterPlain(ctx context.Context, member string) error {
+	etcd, err := clientv3.New(clientv3.Config{
+		Endpoints: []string{Endpoint(member)}, Logger: zap.NewNop(), DialOptions: []grpc.DialOption{grpc.WithContextDialer(c.dialer.dial)},
+	})
+	if err != nil {
+		return err
+	}
+	ctx, cancel := context.WithTimeout(ctx, 3*time.Second)
+	defer cancel()
+	_, err = etcd.Get(ctx, "key")
+	return errors.Join(err, etcd.Close())
+}
+
+// Handshaker makes a new connection to every member again and again, and counts those that fail.
+type Handshaker struct {
+	made, failed atomic.Int64
+	mu           sync.Mutex
+	first        error
+	end          context.CancelFunc
+	group        errgroup.Group
+}
+
+// Handshake begins to connect to the named members, ten times a second each.
+func (c *Cluster) Handshake(t testing.TB, members []string) *Handshaker {
+	t.Helper()
+	settings, err := c.tlsSettings()
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	h := &Handshaker{end: cancel}
+	for _, member := range members {
+		h.group.Go(func() error {
+			for pause(ctx, 100*time.Millisecond) {
+				err := c.handshake(ctx, member, settings)
+				h.made.Add(1)
+				if err != nil && ctx.Err() == nil {
+					h.failed.Add(1)
+					h.note(fmt.Errorf("%s at %s: %w", member, time.Now().Format(time.TimeOnly), err))
+				}
+			}
+			return nil
+		})
+	}
+	t.Cleanup(h.stop)
+	return h
+}
+
+func (h *Handshaker) note(err error) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.first = errors.Join(h.first, err)
+}
+
+func (h *Handshaker) stop() {
+	h.end()
+	_ = h.group.Wait() // the errors are counted
+}
+
+// Stop ends it and returns how many connections were made, how many failed, and why.
+func (h *Handshaker) Stop() (made, failed int64, why error) {
+	h.stop()
+	return h.made.Load(), h.failed.Load(), h.first
+}
+
+// handshake opens a connection and waits for the first byte of etcd: with TLS 1.3 the server refuses a client's certificate after the
+// client takes the handshake for complete.
+func (c *Cluster) handshake(ctx context.Context, member string, settings *tls.Config) (err error) {
+	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
+	defer cancel()
+	raw, err := c.dialer.dial(ctx, net.JoinHostPort(member, strconv.Itoa(config.ClientPort)))
+	if err != nil {
+		return err
+	}
+	settings = settings.Clone()
+	settings.NextProtos = []string{"h2"}
+	conn := tls.Client(raw, settings)
+	defer func() { err = errors.Join(err, raw.Close()) }()
+	if err := conn.HandshakeContext(ctx); err != nil {
+		return fmt.Errorf("handshake: %w", err)
+	}
+	if err := raw.SetDeadline(time.Now().Add(5 * time.Second)); err != nil {
+		return err
+	}
+	// The preface of HTTP/2 with empty settings, which etcd answers.
+	if _, err := conn.Write([]byte("PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\x00\x00\x00\x04\x00\x00\x00\x00\x00")); err != nil {
+		return fmt.Errorf("first byte: %w", err)
+	}
+	if _, err := conn.Read(make([]byte, 1)); err != nil {
+		return fmt.Errorf("first byte: %w", err)
+	}
+	return nil
+}

@@ -1,0 +1,315 @@
+package e2e
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/etcd-druid/druid/api/v1alpha1"
+	"github.com/etcd-druid/druid/internal/pki"
+	"github.com/etcd-druid/druid/leases"
+	"github.com/etcd-druid/druid/manifests"
+	"github.com/etcd-druid/druid/test/e2e/harness"
+	"github.com/etcd-druid/druid/test/e2e/stories"
+)
+
+// leafLifetime is the shortest that the API accepts: druid renews after 80 s.
+const leafLifetime = 2 * time.Minute
+
+// Certificates with a lifetime of minutes are renewed on both planes under a writer, while clients connect all the time and a member
+// loses its disk. Nothing restarts for it.
+func TestCertificatesAreRenewedUnderLoadWhileMembersHeal(t *testing.T) {
+	stories.Begin(t)
+	c := rig.Apply(t, harness.TLS(leafLifetime))
+	view := c.AwaitMembers(t, 3, formWithin)
+	c.AwaitCondition(t, formWithin, "CertificatesReady", "True", "CertificatesValid")
+	members := c.MemberNames(t)
+	first := expiries(t, c, members)
+	w, s := harness.Load(t, c.EtcdService(t)), c.Sample(t)
+	w.AwaitWrites(t, 200, scaleWithin)
+	w.Gap()
+	t.Run("who has no certificate does not get in", func(t *testing.T) { outsidersStayOut(t, c, members[0]) })
+	t.Run("a member that lost its disk heals", func(t *testing.T) {
+		lost := view.Follower()
+		c.VolumeOf(t, lost).Wipe(t)
+		c.Kill(t, lost, harness.Etcd)
+		harness.Eventually(t, healWithin, "the member has another ID", func(ctx context.Context) error {
+			m, err := c.Member(ctx, lost)
+			if err == nil && leases.FormatID(m.ID) == view.IDs()[lost] {
+				err = fmt.Errorf("%s still has ID %x", lost, m.ID)
+			}
+			return err
+		})
+		view = c.AwaitMembers(t, 3, healWithin)
+	})
+	t.Run("all certificates are renewed", func(t *testing.T) {
+		restarts := restartsOf(t, c, members)
+		h := c.Handshake(t, members)
+		harness.Eventually(t, leafLifetime+scaleWithin, "every member has later certificates on both planes", func(ctx context.Context) error {
+			for member, before := range first {
+				m, err := c.Member(ctx, member)
+				if err != nil {
+					return err
+				}
+				if !m.TLS.Client.NotAfter.After(before.Client.NotAfter) || !m.TLS.Peer.NotAfter.After(before.Peer.NotAfter) {
+					return fmt.Errorf("%s has %+v, before %+v", member, m.TLS, before)
+				}
+			}
+			return nil
+		})
+		// Until the first certificates have ended: who still used one would be cut off.
+		harness.Consistently(t, time.Until(lastOf(first))+5*time.Second, "members are ready", func(ctx context.Context) error {
+			cluster, err := c.Get(ctx)
+			if err == nil && cluster.Status.ReadyReplicas != 3 {
+				err = fmt.Errorf("%d members are ready", cluster.Status.ReadyReplicas)
+			}
+			return err
+		})
+		made, failed, why := h.Stop()
+		t.Logf("%d connections were made, %d failed", made, failed)
+		// etcd reads certificate and key one after the other: of the three members, one handshake each may meet that moment.
+		if failed > 3 || made < 300 {
+			t.Errorf("%d of %d connections failed: %v", failed, made, why)
+		}
+		if after := restartsOf(t, c, members); !slices.Equal(after, restarts) {
+			t.Errorf("containers were restarted: %v, before %v", after, restarts)
+		}
+		c.AwaitCondition(t, scaleWithin, "CertificatesReady", "True", "CertificatesValid")
+	})
+	servedOn(t, w)
+	t.Logf("longest time without a write: %s", w.Gap())
+	s.Stop(t)
+	w.Stop(t, c.Etcd(t))
+	noKeyIsShown(t, c)
+}
+
+// expiries are the certificates of the members as they report them, by member.
+func expiries(t *testing.T, c *harness.Cluster, members []string) map[string]leases.TLS {
+	t.Helper()
+	all := map[string]leases.TLS{}
+	for _, member := range members {
+		m, err := c.Member(t.Context(), member)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if m.TLS.Client.Trusted == "" || m.TLS.Peer.Trusted == "" || m.TLS.Client.Problem+m.TLS.Peer.Problem != "" {
+			t.Errorf("%s reports %+v", member, m.TLS)
+		}
+		all[member] = m.TLS
+	}
+	return all
+}
+
+func lastOf(all map[string]leases.TLS) (last time.Time) {
+	for _, m := range all {
+		for _, at := range []time.Time{m.Client.NotAfter, m.Peer.NotAfter} {
+			if at.After(last) {
+				last = at
+			}
+		}
+	}
+	return last
+}
+
+func restartsOf(t *testing.T, c *harness.Cluster, members []string) []int32 {
+	t.Helper()
+	var all []int32
+	for _, member := range members {
+		for _, container := range []string{manifests.ContainerAgent, manifests.ContainerEtcd} {
+			all = append(all, c.Restarts(t, member, container))
+		}
+	}
+	return all
+}
+
+// outsidersStayOut connects in the ways that must fail.
+func outsidersStayOut(t *testing.T, c *harness.Cluster, member string) {
+	t.Helper()
+	foreign, err := pki.NewAuthority("foreign", time.Now(), time.Hour)
+	if err != nil {
+		t.Fatal(err)
+	}
+	authority, err := pki.ParseAuthority(foreign, time.Now())
+	if err != nil {
+		t.Fatal(err)
+	}
+	pair, err := authority.Issue(pki.Request{CommonName: "druid-agent", Client: true, Lifetime: time.Hour}, time.Now())
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, enter := range map[string]func() error{
+		"plain text":                         func() error { return c.EnterPlain(t.Context(), member) },
+		"no certificate":                     func() error { return c.Enter(t.Context(), member, nil) },
+		"a certificate of another authority": func() error { return c.Enter(t.Context(), member, &pair) },
+	} {
+		if enter() == nil {
+			t.Errorf("%s gets in", name)
+		}
+	}
+}
+
+// noKeyIsShown looks for private keys in what the system writes for others to read.
+func noKeyIsShown(t *testing.T, c *harness.Cluster) {
+	t.Helper()
+	const marker = "PRIVATE KEY"
+	var secrets corev1.SecretList
+	if err := rig.Client.List(t.Context(), &secrets, client.InNamespace(c.Namespace)); err != nil {
+		t.Fatal(err)
+	}
+	planted := []string{marker}
+	for _, secret := range secrets.Items {
+		for key, value := range secret.Data {
+			if strings.HasSuffix(key, ".key") {
+				planted = append(planted, strings.Split(string(value), "\n")[1])
+			}
+		}
+	}
+	written := c.Dump(t.Context())
+	for _, word := range planted {
+		if strings.Contains(written, word) {
+			t.Errorf("a private key is in the logs, Leases, Events or the status: %q…", word[:8])
+		}
+	}
+	if len(planted) < 5 {
+		t.Errorf("%d keys were found in Secrets", len(planted))
+	}
+}
+
+// A user's Secrets are swapped wrongly in each way while the cluster runs, and then deleted: the members keep what they have, and
+// the condition says what is wrong.
+func TestBadSecretsOfAUserHarmNoMember(t *testing.T) {
+	stories.Begin(t)
+	namespace := rig.MakeNamespace(t)
+	u := newUser(t, namespace)
+	u.apply("clients", u.server)
+	u.apply("peers", u.server)
+	u.apply(manifests.ConnectionName("etcd"), u.client) // which the test's own clients read
+	c := rig.ApplyIn(t, namespace, func(cluster *v1alpha1.EtcdCluster) {
+		cluster.Spec.TLS = &v1alpha1.TLSSpec{
+			Client: &v1alpha1.ClientTLS{SecretRef: &v1alpha1.TLSSecretRef{Name: "clients"}, Mode: v1alpha1.TLSMutual},
+			Peer:   &v1alpha1.PeerTLS{SecretRef: &v1alpha1.TLSSecretRef{Name: "peers", ClientName: manifests.ConnectionName("etcd")}},
+		}
+	})
+	view := c.AwaitMembers(t, 3, formWithin)
+	w := harness.Load(t, c.EtcdService(t))
+	w.AwaitWrites(t, 200, scaleWithin)
+	w.Gap()
+	members := c.MemberNames(t)
+	other := newUser(t, namespace)
+	mixed := u.data(u.server)
+	mixed[corev1.TLSPrivateKeyKey] = u.data(u.server)[corev1.TLSPrivateKeyKey]
+	for _, bad := range []struct {
+		name string
+		data map[string][]byte
+		says string
+	}{
+		{"the key of another certificate", mixed, "does not belong"},
+		{"another authority, and a certificate of it", other.data(other.server), "unknown to the running etcd"},
+		{"a certificate for other names", u.data(pki.Request{CommonName: "etcd", DNSNames: []string{"example.com"}, Server: true, Client: true, Lifetime: time.Hour}), ".svc"},
+		{"an expired certificate", u.data(pki.Request{CommonName: "etcd", DNSNames: u.server.DNSNames, Server: true, Client: true, Lifetime: -time.Minute}), "expired"},
+	} {
+		t.Run(bad.name, func(t *testing.T) {
+			u.put("clients", bad.data)
+			u.nudge(c, members)
+			c.AwaitCondition(t, scaleWithin, "CertificatesReady", "False", "CertificatesRejected", bad.says)
+			if made, failed, why := connectFor(t, c, members, 2*time.Second); failed > 0 || made == 0 {
+				t.Errorf("%d of %d connections failed: %v", failed, made, why)
+			}
+		})
+	}
+	t.Run("both Secrets are deleted and come back", func(t *testing.T) {
+		for _, name := range []string{"clients", "peers"} {
+			c.Delete(t, &corev1.Secret{}, name)
+		}
+		u.nudge(c, members)
+		c.AwaitCondition(t, scaleWithin, "CertificatesReady", "False", "CertificatesRejected", "missing")
+		// Its Pod stays, so it starts with what was good.
+		c.Kill(t, view.Follower(), harness.Etcd)
+		c.AwaitMembers(t, 3, healWithin)
+		u.apply("clients", u.server)
+		u.apply("peers", u.server)
+		u.nudge(c, members)
+		c.AwaitCondition(t, scaleWithin, "CertificatesReady", "True", "CertificatesValid")
+	})
+	servedOn(t, w)
+	w.Stop(t, c.Etcd(t))
+}
+
+func connectFor(t *testing.T, c *harness.Cluster, members []string, d time.Duration) (made, failed int64, why error) {
+	t.Helper()
+	h := c.Handshake(t, members)
+	harness.Consistently(t, d, "connecting", func(context.Context) error { return nil })
+	return h.Stop()
+}
+
+// user has an authority of its own.
+type user struct {
+	t         *testing.T
+	namespace string
+	pair      pki.Pair
+	authority pki.Authority
+	// server is good for both planes, client for those who connect.
+	server, client pki.Request
+}
+
+func newUser(t *testing.T, namespace string) *user {
+	t.Helper()
+	pair, err := pki.NewAuthority("user", time.Now(), 24*time.Hour)
+	if err != nil {
+		t.Fatal(err)
+	}
+	authority, err := pki.ParseAuthority(pair, time.Now())
+	if err != nil {
+		t.Fatal(err)
+	}
+	return &user{
+		t: t, namespace: namespace, pair: pair, authority: authority,
+		server: pki.Request{CommonName: "etcd", DNSNames: []string{"*.etcd-peer." + namespace + ".svc", "etcd-client." + namespace + ".svc"}, Server: true, Client: true, Lifetime: time.Hour},
+		client: pki.Request{CommonName: "user", Client: true, Lifetime: time.Hour},
+	}
+}
+
+func (u *user) data(r pki.Request) map[string][]byte {
+	u.t.Helper()
+	pair, err := u.authority.Issue(r, time.Now())
+	if err != nil {
+		u.t.Fatal(err)
+	}
+	data := manifests.PairData(pair)
+	data[manifests.KeyAuthorities] = u.pair.Certificate
+	return data
+}
+
+func (u *user) apply(name string, r pki.Request) { u.t.Helper(); u.put(name, u.data(r)) }
+
+// put creates the Secret or replaces its content.
+func (u *user) put(name string, data map[string][]byte) {
+	u.t.Helper()
+	secret := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: u.namespace, Name: name}, Type: corev1.SecretTypeTLS, Data: data}
+	err := rig.Client.Create(u.t.Context(), secret.DeepCopy())
+	if err != nil && client.IgnoreAlreadyExists(err) == nil {
+		err = rig.Client.Update(u.t.Context(), secret)
+	}
+	if err != nil {
+		u.t.Fatal(err)
+	}
+}
+
+// nudge makes the kubelets update the mounted Secrets at once.
+func (u *user) nudge(c *harness.Cluster, members []string) {
+	u.t.Helper()
+	for _, member := range members {
+		patch := client.RawPatch(types.MergePatchType, []byte(fmt.Sprintf(`{"metadata":{"annotations":{"example.com/nudge":%q}}}`, time.Now().String())))
+		if err := rig.Client.Patch(u.t.Context(), &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: c.Namespace, Name: member}}, patch); err != nil {
+			u.t.Fatal(err)
+		}
+	}
+}
