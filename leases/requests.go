@@ -37,7 +37,7 @@ type RemovalRequest struct {
 	Mark string `json:"mark,omitempty"`
 	// At is when druid made the request, RFC 3339. It is information for users and is never compared with a clock.
 	At string `json:"at,omitempty"`
-	// By is the UID of the Pod whose agent claimed the removal.
+	// By is the UID of the Pod whose agent claimed the removal, or acknowledged it.
 	By string `json:"by,omitempty"`
 	// MemberID is exactly the ID that is being or was removed, hex. It is empty if the name was never a member.
 	// ClusterID is the raft group of the claim and the acknowledgement, hex.

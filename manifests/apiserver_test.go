@@ -84,7 +84,7 @@ func install(t *testing.T, config *rest.Config) *installed {
 	}
 	in.cluster = cluster
 	in.druid = clientAs(t, config, "system:serviceaccount:druid-system:druid")
-	in.agent = clientAs(t, config, "system:serviceaccount:"+namespace+":"+AgentName("demo"))
+	in.agent = clientAs(t, boundTo(config, member, "pod-uid"), "system:serviceaccount:"+namespace+":"+AgentName("demo"))
 	allowed(t, "druid", func() error {
 		return in.druid.Get(t.Context(), client.ObjectKeyFromObject(cluster), &v1alpha1.EtcdCluster{})
 	})
@@ -113,6 +113,13 @@ func allowed(t testing.TB, whom string, try func() error) {
 	}
 }
 
+// boundTo is for a token of a Pod.
+func boundTo(config *rest.Config, pod, uid string) *rest.Config {
+	config = rest.CopyConfig(config)
+	config.Impersonate.Extra = map[string][]string{"authentication.kubernetes.io/pod-name": {pod}, "authentication.kubernetes.io/pod-uid": {uid}}
+	return config
+}
+
 // clientAs acts as user, or as the administrator when user is empty.
 func clientAs(t testing.TB, config *rest.Config, user string) client.WithWatch {
 	t.Helper()
@@ -125,7 +132,7 @@ func clientAs(t testing.TB, config *rest.Config, user string) client.WithWatch {
 	config = rest.CopyConfig(config)
 	if user != "" {
 		config.Impersonate = rest.ImpersonationConfig{
-			UserName: user, Groups: []string{"system:serviceaccounts", "system:authenticated"},
+			UserName: user, Groups: []string{"system:serviceaccounts", "system:authenticated"}, Extra: config.Impersonate.Extra,
 		}
 	}
 	c, err := client.NewWithWatch(config, client.Options{Scheme: scheme})
@@ -238,7 +245,7 @@ func (in *installed) agentRights(t *testing.T) {
 	}
 	patch := func(name string) func() error {
 		return func() error {
-			patch := client.RawPatch("application/merge-patch+json", []byte(`{"metadata":{"annotations":{"test":"yes"}}}`))
+			patch := client.RawPatch("application/merge-patch+json", []byte(`{"metadata":{"annotations":{"etcd.druid.dev/lineage":"yes"}}}`))
 			return in.agent.Patch(ctx, lease(name), patch)
 		}
 	}

@@ -328,7 +328,8 @@ func Marked(verdict membership.DrainVerdict, mark leases.RemovalRequest, self Cl
 	case membership.HandBack:
 		mark = leases.RemovalRequest{State: leases.RemovalRequested, Mark: mark.Mark, At: mark.At}
 	case membership.Acknowledge:
-		mark.State, mark.RaftTerm, mark.RaftIndex = leases.RemovalDone, view.RaftTerm, view.RaftIndex
+		// It is this agent that answers for the removal, whoever claimed it.
+		mark.State, mark.By, mark.RaftTerm, mark.RaftIndex = leases.RemovalDone, self.PodUID, view.RaftTerm, view.RaftIndex
 	default:
 	}
 	return mark

@@ -1,0 +1,188 @@
+package druid
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+
+	authenticationv1 "k8s.io/api/authentication/v1"
+	coordinationv1 "k8s.io/api/coordination/v1"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/rest"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/etcd-druid/druid/leases"
+	"github.com/etcd-druid/druid/manifests"
+)
+
+// asAgent acts with a token of the Pod, as its agent does, or one that is bound to no Pod.
+func (s *stage) asAgent(pod *corev1.Pod) client.Client {
+	s.Helper()
+	request := &authenticationv1.TokenRequest{}
+	if pod != nil {
+		request.Spec.BoundObjectRef = &authenticationv1.BoundObjectReference{APIVersion: "v1", Kind: "Pod", Name: pod.Name, UID: pod.UID}
+	}
+	got, err := kubernetes.NewForConfigOrDie(s.config).CoreV1().ServiceAccounts(s.namespace).CreateToken(
+		s.Context(), manifests.AgentName("demo"), request, metav1.CreateOptions{})
+	if err != nil {
+		s.Fatal(err)
+	}
+	config := rest.AnonymousClientConfig(s.config)
+	config.BearerToken = got.Status.Token
+	c, err := client.New(config, client.Options{Scheme: newScheme()})
+	if err != nil {
+		s.Fatal(err)
+	}
+	return c
+}
+
+// attempt is a merge patch of a Lease with the token of a member's Pod.
+type attempt struct {
+	lease, patch string
+	allowed      bool
+}
+
+// A token of a member's Pod reports for this member alone, with what is its to report.
+func TestATokenOfAMemberForgesNoOther(t *testing.T) {
+	s := newStage(t)
+	s.install("admission.yaml")
+	s.startDruid()
+	names := s.whole(3)
+	own, other := names[0], names[1]
+	pods := map[string]*corev1.Pod{}
+	for _, name := range names {
+		pods[name] = &corev1.Pod{}
+		if err := s.fetch(name, pods[name]); err != nil {
+			t.Fatal(err)
+		}
+	}
+	agent, uid := s.asAgent(pods[own]), string(pods[own].UID)
+	try := func(c client.Client, a attempt) error {
+		lease := &coordinationv1.Lease{}
+		lease.Name, lease.Namespace = a.lease, s.namespace
+		return c.Patch(t.Context(), lease, client.RawPatch(types.MergePatchType, []byte(a.patch)), client.DryRunAll)
+	}
+	annotate := func(lease, key, value string, allowed bool) attempt {
+		return attempt{lease, fmt.Sprintf(`{"metadata":{"annotations":{%q:%q}}}`, leases.Prefix+key, value), allowed}
+	}
+	s.eventually("the policy is in force", func() error {
+		if err := try(agent, annotate(other, "revision", "9", false)); !apierrors.IsForbidden(err) {
+			return fmt.Errorf("a token of %s writes the Lease of %s: %w", own, other, err)
+		}
+		return nil
+	})
+	hold := func(lease, holder string, allowed bool) attempt {
+		return attempt{lease, fmt.Sprintf(`{"spec":{"holderIdentity":%q,"renewTime":"2026-11-24T12:00:00.000000Z"}}`, holder), allowed}
+	}
+	record, leader := leases.RecordName("demo"), leases.LeaderName("demo")
+	for name, a := range map[string]attempt{
+		"renews its Lease":                         hold(own, "1:Leader", true),
+		"reports its revision":                     annotate(own, "revision", "9", true),
+		"reports its certificates":                 annotate(own, "tls", "{}", true),
+		"notes a defragmentation of another":       annotate(other, "defragmentation", "{}", true),
+		"publishes the member list":                annotate(record, "member-list", "{}", true),
+		"takes the slot for itself":                annotate(record, "replacing", `{"podUID":"`+uid+`"}`, true),
+		"campaigns":                                hold(leader, own, true),
+		"renews the Lease of another":              hold(other, "2:Leader", false),
+		"reports the revision of another":          annotate(other, "revision", "9", false),
+		"names its Pod in the Lease of another":    annotate(other, "pod-uid", uid, false),
+		"names another Pod in its Lease":           annotate(own, "pod-uid", "other", false),
+		"names another volume in its Lease":        annotate(own, "volume-uid", "other", false),
+		"forges a repair of druid":                 annotate(own, "repair", "{}", false),
+		"takes the slot for another":               annotate(record, "replacing", `{"podUID":"other"}`, false),
+		"adds a member":                            annotate(record, "members", own, false),
+		"orders a removal":                         annotate(record, "pending-removal", "{}", false),
+		"orders that all members leave":            annotate(record, "leaving", "true", false),
+		"has the cluster formed again":             annotate(record, "phase", "Forming", false),
+		"removes the phase":                        {record, `{"metadata":{"annotations":{"etcd.druid.dev/phase":null}}}`, false},
+		"requests a removal":                       annotate(other, "removal", `{"state":"requested","mark":"m"}`, false),
+		"acknowledges a removal that nobody asked": annotate(other, "removal", `{"state":"done","mark":"m","by":"`+uid+`"}`, false),
+		"campaigns for another":                    hold(leader, other, false),
+		"takes the label of a Lease away":          {own, `{"metadata":{"labels":{"etcd.druid.dev/cluster":null}}}`, false},
+		"takes the owner of a Lease away":          {own, `{"metadata":{"ownerReferences":null}}`, false},
+		"adds a finalizer":                         {own, `{"metadata":{"finalizers":["example.com/hold"]}}`, false},
+		"writes an annotation of its own":          {own, `{"metadata":{"annotations":{"example.com/note":"x"}}}`, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			err := try(agent, a)
+			if a.allowed && err != nil || !a.allowed && !apierrors.IsForbidden(err) {
+				t.Errorf("allowed should be %t: %v", a.allowed, err)
+			}
+		})
+	}
+	t.Run("without a Pod it does nothing", func(t *testing.T) {
+		if err := try(s.asAgent(nil), hold(own, "1:Leader", true)); !apierrors.IsForbidden(err) {
+			t.Errorf("a token that is bound to no Pod renews a Lease: %v", err)
+		}
+	})
+	t.Run("a removal is answered in its own name", func(t *testing.T) { s.answersInItsOwnName(other, uid, agent, try) })
+}
+
+// answersInItsOwnName tries the answers to a removal request on the Lease of another member.
+func (s *stage) answersInItsOwnName(other, uid string, agent client.Client, try func(client.Client, attempt) error) {
+	s.Helper()
+	answer := func(state, by, mark string) attempt {
+		value := fmt.Sprintf(`{"state":%q,"mark":%q,"by":%q,"clusterID":"c","memberID":"2","raftTerm":2,"raftIndex":9}`, state, mark, by)
+		if state == "requested" {
+			value = fmt.Sprintf(`{"state":"requested","mark":%q}`, mark)
+		}
+		return attempt{lease: other, patch: fmt.Sprintf(`{"metadata":{"annotations":{"etcd.druid.dev/removal":%q}}}`, value)}
+	}
+	for _, c := range []struct {
+		was     attempt
+		is      attempt
+		allowed bool
+	}{
+		{answer("requested", "", "m"), answer("removing", uid, "m"), true},
+		{answer("requested", "", "m"), answer("removing", "other", "m"), false},
+		{answer("requested", "", "m"), answer("removing", uid, "another"), false},
+		{answer("requested", "", "m"), answer("done", uid, "m"), false},
+		{answer("removing", "other", "m"), answer("removing", uid, "m"), true},
+		{answer("removing", uid, "m"), answer("requested", "", "m"), true},
+		{answer("removing", uid, "m"), answer("done", uid, "m"), true},
+		{answer("removing", "other", "m"), answer("done", uid, "m"), true},
+		{answer("removing", uid, "m"), answer("done", "other", "m"), false},
+		{answer("done", "other", "m"), answer("removing", uid, "m"), false},
+		{answer("done", "other", "m"), answer("requested", "", "m"), false},
+	} {
+		lease := &coordinationv1.Lease{}
+		lease.Name, lease.Namespace = other, s.namespace
+		if err := s.Patch(s.Context(), lease, client.RawPatch(types.MergePatchType, []byte(c.was.patch))); err != nil {
+			s.Fatal(err)
+		}
+		err := try(agent, c.is)
+		if c.allowed && err != nil || !c.allowed && !apierrors.IsForbidden(err) {
+			s.Errorf("%s after %s: allowed should be %t: %v", c.is.patch, c.was.patch, c.allowed, err)
+		}
+	}
+}
+
+// Another Pod of the member is refused until druid has named it in the Lease.
+func TestAnEarlierPodOfAMemberIsRefused(t *testing.T) {
+	s := newStage(t)
+	s.install("admission.yaml")
+	stop := s.startDruid()
+	name := s.whole(1)[0]
+	var pod corev1.Pod
+	if err := s.fetch(name, &pod); err != nil {
+		t.Fatal(err)
+	}
+	agent := s.asAgent(&pod)
+	stop()
+	lease := &coordinationv1.Lease{}
+	lease.Name, lease.Namespace = name, s.namespace
+	if err := s.Patch(t.Context(), lease, client.RawPatch(types.MergePatchType, []byte(`{"metadata":{"annotations":{"etcd.druid.dev/pod-uid":"successor"}}}`))); err != nil {
+		t.Fatal(err)
+	}
+	s.eventually("the Pod is refused", func() error {
+		err := agent.Patch(t.Context(), lease, client.RawPatch(types.MergePatchType, []byte(`{"metadata":{"annotations":{"etcd.druid.dev/revision":"9"}}}`)), client.DryRunAll)
+		if !apierrors.IsForbidden(err) || !strings.Contains(err.Error(), "another Pod of this member") {
+			return fmt.Errorf("the earlier Pod writes the Lease: %w", err)
+		}
+		return nil
+	})
+}
