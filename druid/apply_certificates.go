@@ -49,16 +49,20 @@ func (r *Reconciler) issueCertificates(ctx context.Context, o *observation, step
 		return err
 	}
 	r.announceCertificates(ctx, o, p)
-	if p != manifests.PlaneClient {
-		return nil
+	for name, request := range want.Connections {
+		connection, err := authority.Issue(request, r.now())
+		if err != nil {
+			return err
+		}
+		secret := manifests.TLSSecret(o.cluster, name, manifests.ConnectionData(o.cluster, connection, certificate))
+		crash.Before("write-connection")
+		err = r.writeSecret(ctx, o, secret)
+		crash.After("write-connection")
+		if err != nil {
+			return err
+		}
 	}
-	connection, err := authority.Issue(want.Connection, r.now())
-	if err != nil {
-		return err
-	}
-	content := manifests.ConnectionData(o.cluster, connection, certificate)
-	defer crash.Around("write-connection")()
-	return r.writeSecret(ctx, o, manifests.TLSSecret(o.cluster, manifests.ConnectionName(o.cluster.Name), content))
+	return nil
 }
 
 // announceCertificates makes the kubelets update the mounted Secret at once. If it fails, they do so within about a minute.

@@ -37,10 +37,17 @@ type planeSecrets struct {
 	authority *x509.Certificate
 	// trusted are the fingerprints of the authorities in the Secret that the agents mount.
 	trusted []string
-	// leaf is the server certificate of the members, and connection that of the clients. nil: missing or unreadable.
-	leaf, connection *x509.Certificate
-	endpoints        string
-	absent, foreign  bool
+	// leaf is the server certificate of the members, nil if it is missing or unreadable. connections are those of the
+	// clients, by Secret.
+	leaf            *x509.Certificate
+	connections     map[string]connectionSecret
+	absent, foreign bool
+}
+
+// connectionSecret is what the Secret of a client contains.
+type connectionSecret struct {
+	leaf      *x509.Certificate
+	endpoints string
 }
 
 // certificateMemory keeps what the Secrets contained, so that a cluster at rest costs no request.
@@ -134,8 +141,8 @@ func (r *Reconciler) certificatesOf(o *observation, p manifests.Plane, s planeSe
 		c.Issued = policy.IssuedForeign
 	case s.absent:
 		c.Issued = policy.IssuedAbsent
-	case !covers(s.leaf, want.Server, s.authority) || r.now().Add(lifetime+time.Minute).Before(s.leaf.NotAfter),
-		p == manifests.PlaneClient && (!covers(s.connection, want.Connection, s.authority) || s.endpoints != endpointsOf(o.cluster)):
+	case !covers(s.leaf, want.Server, s.authority), r.now().Add(lifetime+time.Minute).Before(s.leaf.NotAfter),
+		!s.connect(o.cluster, want.Connections):
 		c.Issued = policy.IssuedOutdated
 	default:
 		c.Issued = policy.IssuedCurrent
@@ -151,7 +158,11 @@ func (r *Reconciler) certificatesOf(o *observation, p manifests.Plane, s planeSe
 // due says whether a third of the lifetime of a certificate is left, or less, and otherwise in which time it will be. A certificate
 // that ends with its authority is not due: a new one would end then too.
 func (s *planeSecrets) due(lifetime time.Duration, now time.Time) (due bool, left time.Duration) {
-	for _, c := range []*x509.Certificate{s.leaf, s.connection} {
+	leaves := []*x509.Certificate{s.leaf}
+	for _, connection := range s.connections {
+		leaves = append(leaves, connection.leaf)
+	}
+	for _, c := range leaves {
 		if c == nil || s.authority != nil && !c.NotAfter.Before(s.authority.NotAfter) {
 			continue
 		}
@@ -179,7 +190,18 @@ func covers(c *x509.Certificate, want pki.Request, authority *x509.Certificate) 
 	for _, ip := range want.IPs {
 		wants = append(wants, ip.String())
 	}
-	return slices.Equal(c.DNSNames, want.DNSNames) && ips(has) == ips(wants) && c.Subject.CommonName == want.CommonName
+	return slices.Equal(c.DNSNames, want.DNSNames) && ips(has) == ips(wants) && c.Subject.CommonName == want.CommonName &&
+		slices.Equal(slices.Sorted(slices.Values(c.Subject.Organization)), slices.Sorted(slices.Values(want.Organizations)))
+}
+
+// connect says whether the Secrets of all clients are what they should be.
+func (s *planeSecrets) connect(cluster *v1alpha1.EtcdCluster, want map[string]pki.Request) bool {
+	for name, request := range want {
+		if c := s.connections[name]; !covers(c.leaf, request, s.authority) || c.endpoints != endpointsOf(cluster) {
+			return false
+		}
+	}
+	return true
 }
 
 func endpointsOf(cluster *v1alpha1.EtcdCluster) string {
@@ -221,8 +243,8 @@ func (r *Reconciler) readSecrets(ctx context.Context, o *observation, p manifest
 		}
 	})
 	issued := map[string]func(*corev1.Secret){manifests.CertificatesName(o.cluster.Name, p): s.readCertificates}
-	if p == manifests.PlaneClient {
-		issued[manifests.ConnectionName(o.cluster.Name)] = s.readConnection
+	for name := range manifests.CertificatesOf(o.cluster, p, r.manifests.ClusterDomain).Connections {
+		issued[name] = s.readConnection
 	}
 	for name, read := range issued {
 		err = errors.Join(err, r.visitSecret(ctx, o, name, func(secret *corev1.Secret, foreign error) {
@@ -271,7 +293,10 @@ func (s *planeSecrets) readCertificates(secret *corev1.Secret) {
 }
 
 func (s *planeSecrets) readConnection(secret *corev1.Secret) {
-	s.connection, s.endpoints = leafIn(secret), string(secret.Data[manifests.KeyEndpoints])
+	if s.connections == nil {
+		s.connections = map[string]connectionSecret{}
+	}
+	s.connections[secret.Name] = connectionSecret{leafIn(secret), string(secret.Data[manifests.KeyEndpoints])}
 }
 
 func (s *planeSecrets) readAuthority(secret *corev1.Secret, now time.Time) {

@@ -183,6 +183,32 @@ func TestAnEditOfTheNamesIssuesNewCertificates(t *testing.T) {
 	}
 }
 
+// A client that is added gets a Secret of its own, and the certificates of the others stay as they are valid.
+func TestEachClientHasACertificateOfItsOwn(t *testing.T) {
+	s := newStage(t)
+	s.startDruid()
+	s.createSecured()
+	s.members("demo", 1)
+	s.secret(manifests.ConnectionName("demo"), "")
+	var cluster v1alpha1.EtcdCluster
+	s.edit("demo", &cluster, func() {
+		cluster.Spec.TLS.Client.Clients = []v1alpha1.TLSClient{{Name: "kine", CommonName: "kine", Organizations: []string{"apps"}}}
+	})
+	made := s.secret("demo-client-kine", "")
+	leaf, err := pki.Leaf(pairIn(&made))
+	if err != nil || leaf.Subject.CommonName != "kine" || !slices.Equal(leaf.Subject.Organization, []string{"apps"}) {
+		t.Errorf("the certificate is for %v (%v)", leaf.Subject, err)
+	}
+	s.eventually("druid issues nothing more", func() error {
+		before := s.secret(made.Name, "")
+		<-time.After(restTime)
+		if after := s.secret(made.Name, ""); after.ResourceVersion != before.ResourceVersion {
+			return errors.New("the Secret was written again")
+		}
+		return nil
+	})
+}
+
 // A lost authority is never replaced: the members would not trust another one.
 func TestALostAuthorityIsNeverReplaced(t *testing.T) {
 	for name, lost := range map[string][]string{
@@ -284,7 +310,7 @@ func TestCertificatesAreDueWhenAThirdOfTheirLifetimeIsLeft(t *testing.T) {
 	}{
 		"new":                        {planeSecrets{authority: at(100 * time.Hour), leaf: at(90 * time.Minute)}, false, time.Hour},
 		"a third is left":            {planeSecrets{authority: at(100 * time.Hour), leaf: at(30 * time.Minute)}, true, 0},
-		"the clients' is older":      {planeSecrets{authority: at(100 * time.Hour), leaf: at(90 * time.Minute), connection: at(60 * time.Minute)}, false, 30 * time.Minute},
+		"the clients' is older":      {planeSecrets{authority: at(100 * time.Hour), leaf: at(90 * time.Minute), connections: map[string]connectionSecret{"a": {leaf: at(60 * time.Minute)}, "b": {}}}, false, 30 * time.Minute},
 		"expired":                    {planeSecrets{authority: at(100 * time.Hour), leaf: at(-time.Minute)}, true, 0},
 		"it ends with its authority": {planeSecrets{authority: at(20 * time.Minute), leaf: at(20 * time.Minute)}, false, 0},
 	} {

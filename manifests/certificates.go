@@ -103,8 +103,8 @@ func Issued(cluster *v1alpha1.EtcdCluster) map[Plane]time.Duration {
 type Certificates struct {
 	// Server is shown by the members, Client by the agents or peers that connect to them.
 	Server, Client pki.Request
-	// Connection is shown by the clients of the cluster. It is zero for peers.
-	Connection pki.Request
+	// Connections are shown by the clients of the cluster, by the name of the Secret. Peers have none.
+	Connections map[string]pki.Request
 }
 
 // CertificatesOf returns the requests for a plane. domain is the DNS domain of the Kubernetes cluster.
@@ -129,10 +129,13 @@ func CertificatesOf(cluster *v1alpha1.EtcdCluster, p Plane, domain string) Certi
 		names = append(names, extra)
 	}
 	client.CommonName = "druid-agent"
-	return Certificates{
-		Server: serverRequest("etcd", names, ips, lifetime), Client: client,
-		Connection: pki.Request{CommonName: "client", Client: true, Lifetime: lifetime},
+	connections := map[string]pki.Request{ConnectionName(cluster.Name): {CommonName: "client", Client: true, Lifetime: lifetime}}
+	for _, c := range cluster.Spec.TLS.Client.Clients {
+		connections[cluster.Name+"-client-"+c.Name] = pki.Request{
+			CommonName: c.CommonName, Organizations: c.Organizations, Client: true, Lifetime: lifetime,
+		}
 	}
+	return Certificates{Server: serverRequest("etcd", names, ips, lifetime), Client: client, Connections: connections}
 }
 
 // serverRequest is also valid for clients: etcd's JSON gateway shows the server certificate to its own client port.

@@ -15,8 +15,10 @@ import (
 func secured() *v1alpha1.EtcdCluster {
 	cluster := plain()
 	cluster.Spec.TLS = &v1alpha1.TLSSpec{
-		Client: &v1alpha1.ClientTLS{Auto: &v1alpha1.AutoTLS{}, Mode: v1alpha1.TLSMutual, ExtraSANs: []string{"etcd.example.com", "203.0.113.7", "localhost"}},
-		Peer:   &v1alpha1.PeerTLS{SecretRef: &v1alpha1.TLSSecretRef{Name: "peers", ClientName: "peers-client"}},
+		Client: &v1alpha1.ClientTLS{Auto: &v1alpha1.AutoTLS{}, Mode: v1alpha1.TLSMutual, ExtraSANs: []string{"etcd.example.com", "203.0.113.7", "localhost"},
+			Clients: []v1alpha1.TLSClient{{Name: "app", CommonName: "application"}},
+		},
+		Peer: &v1alpha1.PeerTLS{SecretRef: &v1alpha1.TLSSecretRef{Name: "peers", ClientName: "peers-client"}},
 	}
 	return cluster
 }
@@ -37,14 +39,20 @@ func TestCertificatesAreValidWhereClientsAndPeersConnect(t *testing.T) {
 			t.Errorf("the addresses are %v, want %s among them", client.Server.IPs, want)
 		}
 	}
-	if client.Client.CommonName != "druid-agent" || client.Connection.CommonName == client.Client.CommonName {
-		t.Errorf("agents are %q, clients %q", client.Client.CommonName, client.Connection.CommonName)
+	if client.Client.CommonName != "druid-agent" {
+		t.Errorf("agents are %q", client.Client.CommonName)
+	}
+	want := map[string]string{ConnectionName(cluster.Name): "client", cluster.Name + "-client-app": "application"}
+	for secret, name := range want {
+		if got := client.Connections[secret]; got.CommonName != name || !got.Client || got.Server || len(client.Connections) != len(want) {
+			t.Errorf("Secret %s is for %+v, want %s; all are %v", secret, got, name, client.Connections)
+		}
 	}
 	peer := CertificatesOf(cluster, PlanePeer, "example.local")
 	if names := peer.Client.DNSNames; len(names)+len(peer.Client.IPs) > 0 {
 		t.Errorf("the certificate that peers show has the names %q: etcd compares them with the address of the peer", names)
 	}
-	if peer.Connection.CommonName != "" {
+	if len(peer.Connections) > 0 {
 		t.Error("clients get a certificate of the peers' authority")
 	}
 	for plane, c := range map[Plane]Certificates{PlaneClient: client, PlanePeer: peer} {

@@ -24,6 +24,7 @@ type TLSSpec struct {
 // +kubebuilder:validation:XValidation:rule="has(self.auto) == has(oldSelf.auto) && (!has(self.secretRef) || self.secretRef == oldSelf.secretRef)",message="the source of tls.client must not change: the members do not trust another issuer"
 // +kubebuilder:validation:XValidation:rule="self.mode == oldSelf.mode",message="tls.client.mode must not change"
 // +kubebuilder:validation:XValidation:rule="!has(self.extraSANs) || has(self.auto)",message="tls.client.extraSANs needs tls.client.auto: druid does not issue the certificates of a secretRef"
+// +kubebuilder:validation:XValidation:rule="!has(self.clients) || has(self.auto)",message="tls.client.clients needs tls.client.auto: druid does not issue the certificates of a secretRef"
 type ClientTLS struct {
 	// auto lets druid issue the certificates from its own certificate authority for this cluster, and renew them.
 	// druid creates a Secret for clients, <cluster>-connection.
@@ -49,6 +50,39 @@ type ClientTLS struct {
 	// +kubebuilder:validation:XValidation:rule="self.all(n, isIP(n) || n.matches('^([*][.])?[a-z0-9]([a-z0-9-]*[a-z0-9])?([.][a-z0-9]([a-z0-9-]*[a-z0-9])?)*$'))",message="tls.client.extraSANs must be DNS names in lower case, like etcd.example.com or *.example.com, or IP addresses"
 	// +optional
 	ExtraSANs []string `json:"extraSANs,omitempty"`
+
+	// clients are clients that get a certificate and a Secret of their own, beside <cluster>-connection. If you remove a
+	// client, druid does not renew its certificate any more. The Secret stays until you delete it.
+	// +listType=map
+	// +listMapKey=name
+	// +kubebuilder:validation:MaxItems=32
+	// +optional
+	Clients []TLSClient `json:"clients,omitempty"`
+}
+
+// TLSClient is a client of the cluster with a certificate of its own.
+//
+// +kubebuilder:validation:XValidation:rule="!(self.commonName in ['root', 'druid-agent'])",message="commonName must not be root or druid-agent: these names are reserved for the administration of etcd"
+type TLSClient struct {
+	// name of the client. Its Secret is <cluster>-client-<name>.
+	// +kubebuilder:validation:MinLength=1
+	// +kubebuilder:validation:MaxLength=63
+	// +kubebuilder:validation:Pattern=`^[a-z0-9]([-a-z0-9]*[a-z0-9])?$`
+	// +kubebuilder:validation:XValidation:rule="!(self in ['tls', 'ca-1'])",message="name must not be tls or ca-1: druid has Secrets of these names"
+	// +required
+	Name string `json:"name"`
+	// commonName in the certificate.
+	// +kubebuilder:validation:MinLength=1
+	// +kubebuilder:validation:MaxLength=64
+	// +required
+	CommonName string `json:"commonName"`
+	// organizations in the certificate.
+	// +listType=set
+	// +kubebuilder:validation:MaxItems=8
+	// +kubebuilder:validation:items:MinLength=1
+	// +kubebuilder:validation:items:MaxLength=64
+	// +optional
+	Organizations []string `json:"organizations,omitempty"`
 }
 
 // ClientTLSMode says whether clients must show a certificate.

@@ -30,6 +30,10 @@ var badTLS = map[string]refusal{
 	"a URL for a name":                  {secure(object{"client": object{"auto": object{}, "extraSANs": []any{"https://etcd.example.com"}}}), "tls.client.extraSANs must be DNS names"},
 	"a wildcard in the middle":          {secure(object{"client": object{"auto": object{}, "extraSANs": []any{"etcd.*.example.com"}}}), "tls.client.extraSANs must be DNS names"},
 	"names for a certificate of a user": {secure(object{"client": object{"secretRef": object{"name": "a"}, "extraSANs": []any{"a.example.com"}}}), "tls.client.extraSANs needs tls.client.auto"},
+	"clients of a user's authority":     {secure(object{"client": object{"secretRef": object{"name": "a"}, "clients": []any{object{"name": "a", "commonName": "a"}}}}), "tls.client.clients needs tls.client.auto"},
+	"a client that is root":             {secure(object{"client": object{"auto": object{}, "clients": []any{object{"name": "a", "commonName": "root"}}}}), "commonName must not be root or druid-agent"},
+	"a client with a name of druid":     {secure(object{"client": object{"auto": object{}, "clients": []any{object{"name": "tls", "commonName": "a"}}}}), "name must not be tls or ca-1"},
+	"a client twice":                    {secure(object{"client": object{"auto": object{}, "clients": []any{object{"name": "a", "commonName": "a"}, object{"name": "a", "commonName": "b"}}}}), "Duplicate value"},
 	"TLS of a cluster that joins one":   {[]edit{{"spec.bootstrap", join("http://a:2379")}, {"spec.tls", object{"peer": automatic()}}}, "spec.tls cannot be combined with bootstrap.join"},
 }
 
@@ -39,6 +43,7 @@ var goodTLS = map[string][]edit{
 	"TLS of peers alone":      secure(object{"peer": object{"auto": object{"leafLifetime": "720h"}}}),
 	"certificates of a user":  secure(object{"client": secret("clients"), "peer": object{"secretRef": object{"name": "peers", "clientName": "peers-client"}}}),
 	"names and addresses":     secure(object{"client": object{"auto": object{}, "extraSANs": []any{"etcd.example.com", "*.etcd.example.com", "203.0.113.7", "2001:db8::7", "localhost"}}}),
+	"clients of their own":    secure(object{"client": object{"auto": object{}, "clients": []any{object{"name": "a", "commonName": "a", "organizations": []any{"x"}}}}}),
 	"the shortest lifetime":   secure(object{"peer": object{"auto": object{"leafLifetime": "2m"}}}),
 	"TLS of a restored one":   {{"spec.tls", object{"client": automatic(), "peer": automatic()}}},
 	"a lifetime in two units": secure(object{"peer": object{"auto": object{"leafLifetime": "1h30m"}}}),
