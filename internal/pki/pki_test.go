@@ -125,3 +125,42 @@ func TestACertificateEndsWithItsAuthority(t *testing.T) {
 		t.Errorf("ParseAuthority of a certificate that may not sign returned %v", err)
 	}
 }
+
+// Whatever a Secret contains, it is either good in every respect or refused with an error that shows no key.
+func FuzzCheck(f *testing.F) {
+	pair, err := NewAuthority("ours", now, 24*time.Hour)
+	if err != nil {
+		f.Fatal(err)
+	}
+	ours, err := ParseAuthority(pair, now)
+	if err != nil {
+		f.Fatal(err)
+	}
+	good, err := ours.Issue(complete, now)
+	if err != nil {
+		f.Fatal(err)
+	}
+	f.Add(good.Certificate, good.Key, pair.Certificate)
+	f.Add(good.Certificate, pair.Key, pair.Certificate)
+	f.Add(append(bytes.Clone(good.Certificate), pair.Certificate...), good.Key, good.Certificate)
+	f.Add([]byte("-----BEGIN CERTIFICATE-----\n-----END CERTIFICATE-----\n"), []byte("-----BEGIN PRIVATE KEY-----\n"), []byte{})
+	f.Fuzz(func(t *testing.T, certificate, key, bundle []byte) {
+		authorities, err := Bundle(bundle)
+		if err != nil {
+			return
+		}
+		leaf, err := Check(Pair{certificate, key}, authorities, Needs{Server: true, Client: true, Names: []string{"c.c-peer.ns.svc"}}, now)
+		if (err == nil) != (leaf != nil) {
+			t.Fatalf("Check returned %v and %v", leaf, err)
+		}
+		if err != nil {
+			if bytes.Contains([]byte(err.Error()), []byte("PRIVATE KEY")) {
+				t.Errorf("the error shows a key: %v", err)
+			}
+			return
+		}
+		if Valid(leaf, now) != nil || leaf.VerifyHostname("c.c-peer.ns.svc") != nil {
+			t.Errorf("a bad certificate was accepted: %v", leaf.Subject)
+		}
+	})
+}

@@ -1,0 +1,36 @@
+package leases
+
+import (
+	"strings"
+	"testing"
+	"time"
+)
+
+func TestTLSIsReadAsItWasWritten(t *testing.T) {
+	at := time.Date(2027, 2, 22, 12, 0, 0, 0, time.UTC)
+	want := TLS{}.With("client", TLSPlane{Trusted: "a,b", NotAfter: at.In(time.FixedZone("east", 3600)), Problem: "tls.key is missing; add it"}).With("peer", TLSPlane{NotAfter: at})
+	if got := ParseTLS(want.format()); got != want {
+		t.Errorf("%+v was read from %s, want %+v", got, want.format(), want)
+	}
+	if text := (TLS{}).format(); text != "" {
+		t.Errorf("a member without TLS reports %s", text)
+	}
+	long := TLS{}.With("peer", TLSPlane{Problem: strings.Repeat("é", 500)})
+	if text := long.format(); len(text) > 400 {
+		t.Errorf("a long problem takes %d bytes", len(text))
+	}
+}
+
+// FuzzTLS: whatever the annotation says, it can be read, and is written within its bound.
+func FuzzTLS(f *testing.F) {
+	f.Add(`{"client":{"trusted":"a","notAfter":"2027-02-22T12:00:00Z"},"peer":{"problem":"x"}}`)
+	f.Add(`{"client":null}`)
+	f.Add(`[]`)
+	f.Fuzz(func(t *testing.T, s string) {
+		read := ParseTLS(s)
+		text := read.format()
+		if again := ParseTLS(text); text != "" && again.format() != text {
+			t.Errorf("%q is written as %q and then as %q", s, text, again.format())
+		}
+	})
+}
