@@ -15,6 +15,7 @@ import (
 	"testing"
 	"time"
 
+	clientv3 "go.etcd.io/etcd/client/v3"
 	"golang.org/x/sync/errgroup"
 
 	"github.com/etcd-druid/druid/agent/certificates"
@@ -43,7 +44,7 @@ func (c *cluster) withTLS() {
 		}
 		c.secure.authorities[plane] = pair
 	}
-	c.secure.dial.Client = c.clientOf(c.secure.authorities[certificates.PlaneClient], pki.Request{CommonName: "test", Client: true, Lifetime: time.Hour})
+	c.secure.dial.Client = c.clientOf(c.secure.authorities[certificates.PlaneClient], pki.Request{CommonName: "root", Client: true, Lifetime: time.Hour})
 }
 
 // clientOf returns the settings of a client with a certificate of the authority, which trusts the cluster.
@@ -191,6 +192,58 @@ func (c *cluster) outsidersStayOut() {
 		if (err == nil) != o.enters {
 			c.t.Errorf("%s: the member list returned %v", name, err)
 		}
+	}
+}
+
+// enableAuth does what an administrator does who lets the agents in.
+func (c *cluster) enableAuth(name string) {
+	c.t.Helper()
+	client := c.client(name)
+	defer func() { _ = client.Close() }()
+	var errs []error
+	_, err := client.RoleAdd(c.t.Context(), "root")
+	errs = append(errs, err)
+	for _, user := range []string{"root", "druid-agent"} {
+		_, err := client.UserAddWithOptions(c.t.Context(), user, "", &clientv3.UserAddOptions{NoPassword: true})
+		_, granted := client.UserGrantRole(c.t.Context(), user, "root")
+		errs = append(errs, err, granted)
+	}
+	_, err = client.AuthEnable(c.t.Context())
+	if err := errors.Join(append(errs, err)...); err != nil {
+		c.t.Fatal(err)
+	}
+}
+
+// With authentication on, the agents log in with their certificate: members resume, heal and are promoted as without.
+func TestMembersHealWithAuthentication(t *testing.T) {
+	for _, version := range []string{"3.5.35", "3.6.16", "3.7.3"} {
+		t.Run(version, func(t *testing.T) {
+			t.Parallel()
+			c := newCluster(t, version, "c-a", "c-b", "c-c")
+			c.withTLS()
+			for _, m := range c.members {
+				m.start()
+			}
+			before := c.voters("c-a", "c-b", "c-c")
+			c.enableAuth("c-a")
+			c.put("c-a", "color", "blue")
+			for _, name := range []string{"c-b", "c-a"} { // the seed too
+				lost := c.members[name]
+				lost.halt()
+				lost.wipe()
+				lost.start()
+				c.eventually(name+" votes under a new ID", func() error {
+					view, err := c.view("c-c")
+					if m, ok := view.Find(name, ""); !ok || m.ID == before[name] || m.Learner || !m.Started() {
+						return fmt.Errorf("c-c sees %+v, err %w", view.Members, err)
+					}
+					return nil
+				})
+			}
+			if c.voters("c-a", "c-b", "c-c"); c.get("c-b", "color") != "blue" {
+				t.Error("the key is lost")
+			}
+		})
 	}
 }
 
