@@ -104,7 +104,7 @@ func (r *Reconciler) authorityFor(ctx context.Context, o *observation, p manifes
 
 // createAuthority makes the authority of a plane. If another replica of druid made one meanwhile, that one stays.
 func (r *Reconciler) createAuthority(ctx context.Context, o *observation, p manifests.Plane, name string) (*pki.Authority, []byte, error) {
-	pair, err := pki.NewAuthority(fmt.Sprintf("%s/%s %s", o.cluster.Namespace, o.cluster.Name, p), r.now(), manifests.AuthorityLifetime)
+	pair, err := pki.NewAuthority(name, r.now(), manifests.AuthorityLifetime)
 	if err != nil {
 		return nil, nil, err
 	}

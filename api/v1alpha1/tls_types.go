@@ -51,7 +51,7 @@ type ClientTLS struct {
 	// +optional
 	ExtraSANs []string `json:"extraSANs,omitempty"`
 
-	// clients are clients that get a certificate and a Secret of their own, beside <cluster>-connection. If you remove a
+	// clients get a certificate and a Secret of their own, in addition to the Secret <cluster>-connection. If you remove a
 	// client, druid does not renew its certificate any more. The Secret stays until you delete it.
 	// +listType=map
 	// +listMapKey=name
@@ -68,7 +68,7 @@ type TLSClient struct {
 	// +kubebuilder:validation:MinLength=1
 	// +kubebuilder:validation:MaxLength=63
 	// +kubebuilder:validation:Pattern=`^[a-z0-9]([-a-z0-9]*[a-z0-9])?$`
-	// +kubebuilder:validation:XValidation:rule="!(self in ['tls', 'ca-1'])",message="name must not be tls or ca-1: druid has Secrets of these names"
+	// +kubebuilder:validation:XValidation:rule="!(self in ['tls', 'ca-1'])",message="name must differ from what druid calls its own Secrets: <cluster>-client-tls and <cluster>-client-ca-1"
 	// +required
 	Name string `json:"name"`
 	// commonName in the certificate.

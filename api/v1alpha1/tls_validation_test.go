@@ -32,7 +32,7 @@ var badTLS = map[string]refusal{
 	"names for a certificate of a user": {secure(object{"client": object{"secretRef": object{"name": "a"}, "extraSANs": []any{"a.example.com"}}}), "tls.client.extraSANs needs tls.client.auto"},
 	"clients of a user's authority":     {secure(object{"client": object{"secretRef": object{"name": "a"}, "clients": []any{object{"name": "a", "commonName": "a"}}}}), "tls.client.clients needs tls.client.auto"},
 	"a client that is root":             {secure(object{"client": object{"auto": object{}, "clients": []any{object{"name": "a", "commonName": "root"}}}}), "commonName must not be root or druid-agent"},
-	"a client with a name of druid":     {secure(object{"client": object{"auto": object{}, "clients": []any{object{"name": "tls", "commonName": "a"}}}}), "name must not be tls or ca-1"},
+	"a client with a name of druid":     {secure(object{"client": object{"auto": object{}, "clients": []any{object{"name": "tls", "commonName": "a"}}}}), "name must differ from what druid calls its own Secrets"},
 	"a client twice":                    {secure(object{"client": object{"auto": object{}, "clients": []any{object{"name": "a", "commonName": "a"}, object{"name": "a", "commonName": "b"}}}}), "Duplicate value"},
 	"TLS of a cluster that joins one":   {[]edit{{"spec.bootstrap", join("http://a:2379")}, {"spec.tls", object{"peer": automatic()}}}, "spec.tls cannot be combined with bootstrap.join"},
 }

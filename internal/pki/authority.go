@@ -35,11 +35,12 @@ type Authority struct {
 	key         any
 }
 
-// NewAuthority makes a self-signed certificate authority called name that is valid until now plus lifetime.
+// NewAuthority makes a self-signed certificate authority called name, of at most 64 characters (RFC 5280, ub-common-name),
+// that is valid until now plus lifetime. It signs no other authorities.
 func NewAuthority(name string, now time.Time, lifetime time.Duration) (Pair, error) {
 	template := &x509.Certificate{
 		Subject: pkix.Name{CommonName: name}, NotBefore: now.Add(-backdate), NotAfter: now.Add(lifetime),
-		KeyUsage: x509.KeyUsageCertSign | x509.KeyUsageCRLSign, BasicConstraintsValid: true, IsCA: true,
+		KeyUsage: x509.KeyUsageCertSign | x509.KeyUsageCRLSign, BasicConstraintsValid: true, IsCA: true, MaxPathLenZero: true,
 	}
 	pair, err := sign(template, nil)
 	if err != nil {

@@ -2,12 +2,14 @@ package e2e
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
 	"testing"
 	"time"
 
+	clientv3 "go.etcd.io/etcd/client/v3"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
@@ -181,6 +183,59 @@ func noKeyIsShown(t *testing.T, c *harness.Cluster) {
 	if len(planted) < 5 {
 		t.Errorf("%d keys were found in Secrets", len(planted))
 	}
+}
+
+// Authentication is turned on by hand, as the guide says, under a writer: members heal, join, leave and are replaced, and backups go on.
+func TestAuthenticationIsTurnedOnUnderAWriter(t *testing.T) {
+	stories.Begin(t)
+	s3, namespace := withABucket(t)
+	c := rig.ApplyIn(t, namespace, harness.TLS(24*time.Hour), backedUp(s3.Store(bucket)))
+	view := c.AwaitMembers(t, 3, formWithin)
+	awaitBackups(t, c)
+	w := harness.Load(t, c.EtcdService(t))
+	w.AwaitWrites(t, 200, scaleWithin)
+	w.Gap()
+	etcd := c.Etcd(t)
+	_, err := etcd.RoleAdd(t.Context(), "root")
+	errs := []error{err}
+	for _, user := range []string{"root", "druid-agent", "client"} {
+		_, err := etcd.UserAddWithOptions(t.Context(), user, "", &clientv3.UserAddOptions{NoPassword: true})
+		_, granted := etcd.UserGrantRole(t.Context(), user, "root")
+		errs = append(errs, err, granted)
+	}
+	_, err = etcd.AuthEnable(t.Context())
+	if err := errors.Join(append(errs, err)...); err != nil {
+		t.Fatal(err)
+	}
+	t.Run("a member that lost its disk heals", func(t *testing.T) {
+		lost := view.Follower()
+		c.VolumeOf(t, lost).Wipe(t)
+		c.Kill(t, lost, harness.Etcd)
+		harness.Eventually(t, healWithin, "the member has another ID", func(ctx context.Context) error {
+			m, err := c.Member(ctx, lost)
+			if err == nil && leases.FormatID(m.ID) == view.IDs()[lost] {
+				err = fmt.Errorf("%s still has ID %x", lost, m.ID)
+			}
+			return err
+		})
+		c.AwaitMembers(t, 3, healWithin)
+	})
+	t.Run("members join and leave", func(t *testing.T) {
+		c.ScaleTo(t, 5, scaleWithin)
+		c.ScaleTo(t, 3, scaleWithin)
+	})
+	t.Run("Pods are replaced", func(t *testing.T) {
+		c.Edit(t, requests("101m"))
+		c.AwaitCondition(t, scaleWithin, "Progressing", "True")
+		c.AwaitCondition(t, scaleWithin, "Progressing", "False", "Reconciled")
+		c.AwaitMembers(t, 3, scaleWithin)
+	})
+	t.Run("what is written is saved", func(t *testing.T) {
+		awaitSaved(t, c, revisionOf(t, c))
+		awaitBackups(t, c)
+	})
+	servedOn(t, w)
+	w.Stop(t, c.Etcd(t))
 }
 
 // A user's Secrets are swapped wrongly in each way while the cluster runs, and then deleted: the members keep what they have, and
