@@ -6,6 +6,7 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
+	"sync"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -48,6 +49,8 @@ type Agent struct {
 	options      Options
 	transport    transport.Transport
 	certificates *certificates.Certificates
+	// certifying orders the reports of the certificates, so that an older one does not replace a newer one.
+	certifying   sync.Mutex
 	log          *slog.Logger
 	metrics      *metrics
 	live         *config.Live
@@ -234,6 +237,8 @@ func (a *Agent) looked(s State) {
 
 // certified is called after every check of the certificates that found a change.
 func (a *Agent) certified() {
+	a.certifying.Lock()
+	defer a.certifying.Unlock()
 	states := a.certificates.States()
 	a.metrics.certified(states)
 	a.facts.certified(states)

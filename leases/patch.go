@@ -93,6 +93,10 @@ func (p MemberPatch) encode() (leasePatch, error) {
 		if len(raw) <= MaxMemberPatch {
 			return patch, nil
 		}
+		if limit == 0 && p.Member.TLS != (TLS{}) {
+			p.Member.TLS = TLS{} // the rest is more important, and the Lease keeps what it has
+			continue
+		}
 		if limit == 0 {
 			return leasePatch{}, fmt.Errorf("the patch has %d bytes, more than %d", len(raw), MaxMemberPatch)
 		}

@@ -12,14 +12,20 @@ type TLS struct {
 
 // TLSPlane is the state of the certificates for the connections of clients or of peers. It is zero without TLS.
 type TLSPlane struct {
-	// Trusted are the fingerprints of the certificate authorities that the running etcd was started with, separated by
-	// commas. It is empty before the first start.
+	// Trusted are the fingerprints of the first MaxTLSTrusted certificate authorities that the running etcd was started with,
+	// separated by commas. It is empty before the first start.
 	Trusted string `json:"trusted,omitempty"`
+	// Issuer is the fingerprint of the authority of the server certificate in effect, empty if there is none.
+	Issuer string `json:"issuer,omitempty"`
 	// NotAfter is the end of the server certificate in effect, zero if there is none.
 	NotAfter time.Time `json:"notAfter,omitzero"`
 	// Problem is what is wrong with the certificates in the mounted Secrets, empty if nothing is.
 	Problem string `json:"problem,omitempty"`
 }
+
+// MaxTLSTrusted bounds the fingerprints in a Lease, so that MaxMemberPatch holds. A user's bundle can have a hundred
+// authorities.
+const MaxTLSTrusted = 4
 
 // tlsJSON is the annotation. Its keys never change their meaning.
 type tlsJSON struct {

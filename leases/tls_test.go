@@ -21,6 +21,28 @@ func TestTLSIsReadAsItWasWritten(t *testing.T) {
 	}
 }
 
+// Whatever the certificates are, the Lease is renewed.
+func TestCertificatesNeverKeepALeaseFromBeingRenewed(t *testing.T) {
+	plane := TLSPlane{Trusted: strings.Repeat("f,", 4000), Issuer: strings.Repeat("f", 32), Problem: strings.Repeat("x", 500)}
+	patch := MemberPatch{Member: Member{ID: 1, Role: RoleLeader, Rule: "resume", Reason: strings.Repeat("y", 500), TLS: TLS{Client: plane, Peer: plane}}}
+	encoded, err := patch.encode()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, kept := encoded.Metadata.Annotations[annotationTLS]; kept || encoded.Spec == nil {
+		t.Errorf("the patch is %+v", encoded)
+	}
+	fingerprints := strings.Repeat(strings.Repeat("f", 32)+",", MaxTLSTrusted)
+	plane.Trusted = fingerprints[:len(fingerprints)-1]
+	patch.Member.TLS = TLS{}.With("client", plane).With("peer", plane)
+	if encoded, err = patch.encode(); err != nil {
+		t.Fatal(err)
+	}
+	if _, kept := encoded.Metadata.Annotations[annotationTLS]; !kept {
+		t.Error("as much as an agent reports does not fit into the patch")
+	}
+}
+
 // FuzzTLS: whatever the annotation says, it can be read, and is written within its bound.
 func FuzzTLS(f *testing.F) {
 	f.Add(`{"client":{"trusted":"a","notAfter":"2027-02-22T12:00:00Z"},"peer":{"problem":"x"}}`)

@@ -46,6 +46,10 @@ func New(c config.Config, peerHost string, log *slog.Logger) *Certificates {
 		p := &plane{
 			name: name, source: filepath.Join(c.TLSSource, name), dir: filepath.Join(c.TLSDir, name),
 			mutual: mode == config.TLSMutual, host: host, now: time.Now,
+			known: func() ([]string, error) {
+				r, err := config.ReadReloadable(c.ConfigPath)
+				return r.Issuers.Of(name), err
+			},
 		}
 		all.planes = append(all.planes, p)
 		return p
@@ -158,8 +162,10 @@ type State struct {
 	Plane string
 	// Trusted are the fingerprints of the authorities that the running etcd was started with.
 	Trusted []string
-	// NotAfter is the end of the server certificate in effect, and Lifetime the time from its beginning. Both are zero if
-	// there is none.
+	// Issuer is the fingerprint of the authority of the server certificate in effect, empty if there is none.
+	Issuer string
+	// NotAfter is the first end of the certificates in effect, their authority included. Lifetime is that of the server
+	// certificate. Both are zero if there is none.
 	NotAfter time.Time
 	Lifetime time.Duration
 	// Problem is what is wrong with the mounted Secrets, empty if nothing is.
@@ -180,7 +186,7 @@ func (p *plane) state() State {
 	defer p.mu.Unlock()
 	s := State{Plane: p.name, Problem: text(p.problem)}
 	if p.staged != nil {
-		s.NotAfter, s.Lifetime = p.staged.leaf.NotAfter, p.staged.leaf.NotAfter.Sub(p.staged.leaf.NotBefore)
+		s.Issuer, s.NotAfter, s.Lifetime = p.staged.issuer, p.staged.notAfter, p.staged.leaf.NotAfter.Sub(p.staged.leaf.NotBefore)
 	}
 	if trust, err := p.trust(); err == nil {
 		for _, authority := range trust {

@@ -148,6 +148,47 @@ func TestWhatIsBadIsNamedAndTheMemberKeepsWhatItHas(t *testing.T) {
 	}
 }
 
+// A new Pod has started no etcd yet: the configuration says which authorities the members use.
+func TestANewPodTakesNoOtherAuthority(t *testing.T) {
+	b := newBench(t)
+	b.cfg.ConfigPath = filepath.Join(t.TempDir(), "config.yaml")
+	authorities, err := pki.Bundle(b.ca.Certificate)
+	if err != nil {
+		t.Fatal(err)
+	}
+	content := "issuers: {client: '" + pki.Fingerprint(authorities[0]) + "'}\n"
+	if err := os.WriteFile(b.cfg.ConfigPath, []byte(content), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	b.restart()
+	other := newAuthority(t, "other")
+	b.mount(other.Certificate, b.issue(other, server))
+	if err := b.certs.Ready(); err == nil || !strings.Contains(err.Error(), "unknown to the running etcd") {
+		t.Errorf("a certificate of another authority is taken: %v", err)
+	}
+	b.mount(b.ca.Certificate, b.issue(b.ca, server))
+	if err := b.certs.Ready(); err != nil {
+		t.Error(err)
+	}
+}
+
+// What is in effect is checked again and again: it expires without any change.
+func TestAnExpiredCertificateIsReported(t *testing.T) {
+	b := newBench(t)
+	b.mount(b.ca.Certificate, b.issue(b.ca, server))
+	if problem := b.certs.States()[0].Problem; problem != "" {
+		t.Fatal(problem)
+	}
+	b.certs.client.now = func() time.Time { return time.Now().Add(2 * time.Hour) }
+	b.certs.Load(t.Context())
+	if problem := b.certs.States()[0].Problem; !strings.Contains(problem, "expired") {
+		t.Errorf("the problem is %q", problem)
+	}
+	if err := b.certs.Ready(); err != nil {
+		t.Errorf("what was in effect is taken away: %v", err)
+	}
+}
+
 func TestEtcdWaitsForGoodCertificates(t *testing.T) {
 	b := newBench(t)
 	b.certs.Load(t.Context())

@@ -36,21 +36,23 @@ type content struct {
 // readContent reads the files in dir. A missing file is empty. A plane without a client pair uses the server pair.
 func readContent(dir string) (content, error) {
 	var c content
-	var errs []error
-	for name, into := range map[string]*[]byte{
-		fileAuthorities: &c.authorities, fileServer: &c.server.Certificate, fileServerKey: &c.server.Key,
-		fileClient: &c.client.Certificate, fileClientKey: &c.client.Key,
+	for _, file := range []struct {
+		name string
+		into *[]byte
+	}{
+		{fileAuthorities, &c.authorities}, {fileServer, &c.server.Certificate}, {fileServerKey, &c.server.Key},
+		{fileClient, &c.client.Certificate}, {fileClientKey, &c.client.Key},
 	} {
-		raw, err := os.ReadFile(filepath.Join(dir, name))
+		raw, err := os.ReadFile(filepath.Join(dir, file.name))
 		if err != nil && !errors.Is(err, fs.ErrNotExist) {
-			errs = append(errs, fmt.Errorf("read a certificate: %w", err))
+			return c, fmt.Errorf("read a certificate: %w", err)
 		}
-		*into = raw
+		*file.into = raw
 	}
 	if len(c.client.Certificate) == 0 && len(c.client.Key) == 0 {
 		c.client = c.server
 	}
-	return c, errors.Join(errs...)
+	return c, nil
 }
 
 // generation is the name of the directory for the content. It depends on nothing else.

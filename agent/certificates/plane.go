@@ -8,6 +8,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 	"sync"
 	"time"
 
@@ -24,6 +25,9 @@ type plane struct {
 	// host is a DNS name that the certificate of every member covers.
 	host string
 	now  func() time.Time
+	// known returns the fingerprints of the authorities that the members of the formed cluster use, none if that is not
+	// known.
+	known func() ([]string, error)
 
 	mu      sync.Mutex
 	staged  *staged
@@ -34,8 +38,13 @@ type plane struct {
 type staged struct {
 	generation string
 	leaf       *x509.Certificate
-	pool       *x509.CertPool
-	client     tls.Certificate
+	// issuer is the fingerprint of the authority that the chain of leaf ends with. notAfter is the first end of a
+	// certificate that is in use.
+	issuer   string
+	notAfter time.Time
+	pool     *x509.CertPool
+	client   tls.Certificate
+	content  content
 }
 
 // load checks the mounted Secrets and puts them in place if they are good. Otherwise what was in place stays. It
@@ -74,53 +83,85 @@ func (p *plane) stage() error {
 	if err != nil {
 		return err
 	}
-	if p.staged != nil && p.staged.generation == c.generation() {
-		return pki.Valid(p.staged.leaf, p.now())
-	}
 	s, err := p.check(c)
-	if err != nil {
+	if err != nil || p.staged != nil && p.staged.generation == s.generation {
 		return err
 	}
-	if err := c.place(p.dir); err != nil {
+	if err := s.content.place(p.dir); err != nil {
 		return err
 	}
 	p.staged = s
 	return nil
 }
 
-// check parses the content, or says what is wrong with it. While etcd runs, it also checks the pairs against the
-// authorities that etcd was started with, because etcd and its peers know no others.
+// check parses the content, or says what is wrong with it.
 func (p *plane) check(c content) (*staged, error) {
 	authorities, err := pki.Bundle(c.authorities)
 	if err != nil {
 		return nil, err
 	}
+	// etcd does not start if the file has anything else.
+	c.authorities = pki.Encode(authorities)
 	now := p.now()
-	leaf, err := pki.Check(c.server, authorities, pki.Needs{Server: true, Client: p.mutual, Names: []string{p.host}}, now)
+	server, err := pki.Check(c.server, authorities, pki.Needs{Server: true, Client: p.mutual, Names: []string{p.host}}, now)
 	if err != nil {
 		return nil, fmt.Errorf("server certificate: %w", err)
 	}
-	if _, err := pki.Check(c.client, authorities, pki.Needs{Client: p.mutual}, now); err != nil {
+	client, err := pki.Check(c.client, authorities, pki.Needs{Client: p.mutual}, now)
+	if err != nil {
 		return nil, fmt.Errorf("client certificate: %w", err)
 	}
-	trust, err := p.trust()
-	if err != nil {
+	if err := p.accept(c, server, client, now); err != nil {
 		return nil, err
 	}
-	if trust != nil {
-		for name, pair := range map[string]pki.Pair{"server": c.server, "client": c.client} {
-			if _, err := pki.Check(pair, trust, pki.Needs{}, now); err != nil {
-				return nil, fmt.Errorf("%s certificate: its issuer is unknown to the running etcd, which reads ca.crt only when it starts; "+
-					"use a certificate of the present issuer: %w", name, err)
-			}
-		}
-	}
-	client, err := tls.X509KeyPair(c.client.Certificate, c.client.Key)
+	pair, err := tls.X509KeyPair(c.client.Certificate, c.client.Key)
 	if err != nil {
 		return nil, fmt.Errorf("client certificate: %w", pki.ErrKeyMismatch)
 	}
-	return &staged{generation: c.generation(), leaf: leaf, pool: pki.Pool(authorities), client: client}, nil
+	s := &staged{
+		generation: c.generation(), leaf: server.Certificate, issuer: pki.Fingerprint(server.Root), notAfter: server.NotAfter,
+		pool: pki.Pool(authorities), client: pair, content: c,
+	}
+	if client.NotAfter.Before(s.notAfter) {
+		s.notAfter = client.NotAfter
+	}
+	return s, nil
 }
+
+// accept returns an error for certificates of an authority that the members do not trust. While this Pod has started an
+// etcd, these are the authorities that it was started with. Otherwise druid's configuration says which authorities the members
+// of a formed cluster use.
+func (p *plane) accept(c content, server, client pki.Checked, now time.Time) error {
+	trust, err := p.trust()
+	if err != nil {
+		return err
+	}
+	var known []string
+	if trust == nil {
+		if known, err = p.known(); err != nil {
+			return fmt.Errorf("read the authorities that the members use: %w", err)
+		}
+	}
+	for _, pair := range []struct {
+		name    string
+		pair    pki.Pair
+		checked pki.Checked
+	}{{"server", c.server, server}, {"client", c.client, client}} {
+		if trust != nil {
+			if _, err := pki.Check(pair.pair, trust, pki.Needs{}, now); err != nil {
+				return fmt.Errorf("%s certificate: %w: %w", pair.name, errOtherAuthority, err)
+			}
+		}
+		if len(known) > 0 && !slices.Contains(known, pki.Fingerprint(pair.checked.Root)) {
+			return fmt.Errorf("%s certificate: %w (issuer %s)", pair.name, errOtherAuthority, pair.checked.Root.Subject)
+		}
+	}
+	return nil
+}
+
+// errOtherAuthority is returned for a certificate that would cut the member off from the others.
+var errOtherAuthority = errors.New("its authority is unknown to the running etcd, which reads ca.crt only when it starts; " +
+	"use a certificate of the authority that the members use")
 
 // trust returns the authorities that etcd was last started with, or nil if it was not started in this Pod.
 func (p *plane) trust() ([]*x509.Certificate, error) {

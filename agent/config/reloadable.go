@@ -7,6 +7,7 @@ import (
 	"io/fs"
 	"log/slog"
 	"os"
+	"strings"
 	"sync/atomic"
 	"time"
 
@@ -29,6 +30,24 @@ type Reloadable struct {
 	RemoveOthers bool `json:"removeOthers,omitempty"`
 	// Defragmentation says when the leader's agent may defragment the members' databases.
 	Defragmentation Defragmentation `json:"defragmentation"`
+	// Issuers are the certificate authorities that the members of the formed cluster use.
+	Issuers Issuers `json:"issuers,omitzero"`
+}
+
+// Issuers are the fingerprints of the certificate authorities whose certificates the members of a formed cluster use, by
+// plane, separated by commas. A plane without any is not restricted.
+type Issuers struct {
+	Client string `json:"client,omitempty"`
+	Peer   string `json:"peer,omitempty"`
+}
+
+// Of returns the fingerprints of the plane called name: client or peer.
+func (i Issuers) Of(name string) []string {
+	text := map[string]string{"client": i.Client, "peer": i.Peer}[name]
+	if text == "" {
+		return nil
+	}
+	return strings.Split(text, ",")
 }
 
 // DefaultReloadable has the values that apply without a configuration file, and for every key that the file omits.

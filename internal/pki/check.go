@@ -54,28 +54,38 @@ func Pool(authorities []*x509.Certificate) *x509.CertPool {
 	return pool
 }
 
-// Check returns the certificate of the pair, or what is wrong with it at now: see the errors of this package. Certificates
+// Checked is a pair that is good.
+type Checked struct {
+	Certificate *x509.Certificate
+	// Root is the authority of the bundle that its chain ends with.
+	Root *x509.Certificate
+	// NotAfter is the first end of a certificate of the chain.
+	NotAfter time.Time
+}
+
+// Check returns what is known of the pair, or what is wrong with it at now: see the errors of this package. Certificates
 // behind the first one in the PEM are intermediates.
-func Check(pair Pair, authorities []*x509.Certificate, needs Needs, now time.Time) (*x509.Certificate, error) {
+func Check(pair Pair, authorities []*x509.Certificate, needs Needs, now time.Time) (Checked, error) {
 	leaf, _, err := parsePair(pair)
 	if err != nil {
-		return nil, err
+		return Checked{}, err
 	}
 	if err := Valid(leaf, now); err != nil {
-		return nil, err
+		return Checked{}, err
 	}
-	if err := checkIssuer(pair, leaf, authorities, now); err != nil {
-		return nil, err
+	checked, err := chainOf(pair, leaf, authorities, now)
+	if err != nil {
+		return Checked{}, err
 	}
 	if missing := missingUsages(leaf, needs); missing != "" {
-		return nil, fmt.Errorf("%w: %s", ErrUsage, missing)
+		return Checked{}, fmt.Errorf("%w: %s", ErrUsage, missing)
 	}
 	for _, name := range needs.Names {
 		if leaf.VerifyHostname(name) != nil {
-			return nil, fmt.Errorf("%w: %s", ErrName, name)
+			return Checked{}, fmt.Errorf("%w: %s", ErrName, name)
 		}
 	}
-	return leaf, nil
+	return checked, nil
 }
 
 // Leaf returns the certificate of the pair if the key belongs to it. It checks nothing else.
@@ -84,18 +94,40 @@ func Leaf(pair Pair) (*x509.Certificate, error) {
 	return leaf, err
 }
 
-func checkIssuer(pair Pair, leaf *x509.Certificate, authorities []*x509.Certificate, now time.Time) error {
-	chain, err := certificates(pair.Certificate)
+// chainOf follows the certificate to an authority. Of several chains it takes the one that is valid for longest.
+func chainOf(pair Pair, leaf *x509.Certificate, authorities []*x509.Certificate, now time.Time) (Checked, error) {
+	presented, err := certificates(pair.Certificate)
 	if err != nil {
-		return fmt.Errorf("tls.crt %w", err)
+		return Checked{}, fmt.Errorf("tls.crt %w", err)
 	}
-	_, err = leaf.Verify(x509.VerifyOptions{
-		Roots: Pool(authorities), Intermediates: Pool(chain[1:]), CurrentTime: now, KeyUsages: []x509.ExtKeyUsage{x509.ExtKeyUsageAny},
+	chains, err := leaf.Verify(x509.VerifyOptions{
+		Roots: Pool(authorities), Intermediates: Pool(presented[1:]), CurrentTime: now, KeyUsages: []x509.ExtKeyUsage{x509.ExtKeyUsageAny},
 	})
 	if err != nil {
-		return fmt.Errorf("%w (issuer %s)", ErrIssuer, leaf.Issuer)
+		return Checked{}, fmt.Errorf("%w (issuer %s)", ErrIssuer, leaf.Issuer)
 	}
-	return nil
+	best := Checked{Certificate: leaf}
+	for _, chain := range chains {
+		end := leaf.NotAfter
+		for _, c := range chain {
+			if c.NotAfter.Before(end) {
+				end = c.NotAfter
+			}
+		}
+		if end.After(best.NotAfter) {
+			best.NotAfter, best.Root = end, chain[len(chain)-1]
+		}
+	}
+	return best, nil
+}
+
+// Encode returns the certificates as PEM, and nothing else that was between them.
+func Encode(all []*x509.Certificate) []byte {
+	var raw []byte
+	for _, c := range all {
+		raw = append(raw, pem.EncodeToMemory(&pem.Block{Type: blockCertificate, Bytes: c.Raw})...)
+	}
+	return raw
 }
 
 func missingUsages(leaf *x509.Certificate, needs Needs) string {

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"crypto/x509"
 	"errors"
+	"slices"
 	"testing"
 	"time"
 )
@@ -63,8 +64,8 @@ func TestCheckNamesWhatIsWrong(t *testing.T) {
 		{"not for this name", good, Needs{Names: []string{"other.ns.svc"}}, now, ErrName},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			leaf, err := Check(c.pair, []*x509.Certificate{ours.Certificate}, c.needs, c.at)
-			if !errors.Is(err, c.want) || (err == nil) != (leaf != nil) {
+			checked, err := Check(c.pair, []*x509.Certificate{ours.Certificate}, c.needs, c.at)
+			if !errors.Is(err, c.want) || (err == nil) != (checked.Certificate != nil) || err == nil && !checked.Root.Equal(ours.Certificate) {
 				t.Errorf("Check returned %v, want %v", err, c.want)
 			}
 			if err != nil && bytes.Contains([]byte(err.Error()), []byte("PRIVATE KEY")) {
@@ -88,6 +89,16 @@ func TestCheckAcceptsBothAuthoritiesOfABundle(t *testing.T) {
 	}
 	if Fingerprint(both[0]) == Fingerprint(both[1]) || len(Fingerprint(both[0])) != 32 {
 		t.Errorf("fingerprints are %s and %s", Fingerprint(both[0]), Fingerprint(both[1]))
+	}
+}
+
+// etcd parses every block of the file as a certificate, and does not start with another one.
+func TestEncodeLeavesOutWhatIsNoCertificate(t *testing.T) {
+	_, pair := authority(t, "ours", 24*time.Hour)
+	mixed := slices.Concat([]byte("# our authority\n"), pair.Key, pair.Certificate)
+	authorities, err := Bundle(mixed)
+	if err != nil || !bytes.Equal(Encode(authorities), pair.Certificate) {
+		t.Errorf("the bundle is written as %s (%v)", Encode(authorities), err)
 	}
 }
 
@@ -115,8 +126,8 @@ func TestACertificateEndsWithItsAuthority(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if !leaf.NotAfter.Equal(ours.Certificate.NotAfter) {
-		t.Errorf("the certificate ends at %s, its authority at %s", leaf.NotAfter, ours.Certificate.NotAfter)
+	if !leaf.Certificate.NotAfter.Equal(ours.Certificate.NotAfter) || !leaf.NotAfter.Equal(ours.Certificate.NotAfter) {
+		t.Errorf("the certificate ends at %s, its authority at %s", leaf.Certificate.NotAfter, ours.Certificate.NotAfter)
 	}
 	if _, err := ParseAuthority(pair, now.Add(time.Hour)); !errors.Is(err, ErrExpired) {
 		t.Errorf("ParseAuthority of an expired authority returned %v", err)
@@ -149,7 +160,8 @@ func FuzzCheck(f *testing.F) {
 		if err != nil {
 			return
 		}
-		leaf, err := Check(Pair{certificate, key}, authorities, Needs{Server: true, Client: true, Names: []string{"c.c-peer.ns.svc"}}, now)
+		checked, err := Check(Pair{certificate, key}, authorities, Needs{Server: true, Client: true, Names: []string{"c.c-peer.ns.svc"}}, now)
+		leaf := checked.Certificate
 		if (err == nil) != (leaf != nil) {
 			t.Fatalf("Check returned %v and %v", leaf, err)
 		}
