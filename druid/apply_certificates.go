@@ -18,10 +18,13 @@ import (
 	"github.com/etcd-druid/druid/manifests"
 )
 
-// issueCertificates writes the Secrets of a plane. It makes the certificate authority only by the rule for a cluster that
-// has none yet, and otherwise signs only with the authority that the step was planned for.
+// issueCertificates writes a Secret. It makes the certificate authority only by the rule for a cluster that has none yet, and
+// otherwise signs only with the authority that the step was planned for.
 func (r *Reconciler) issueCertificates(ctx context.Context, o *observation, step policy.Step) error {
-	p := manifests.Plane(step.Object)
+	p, want, found := r.wantedIn(o, step.Object)
+	if !found {
+		return nil // the spec does not have it any more
+	}
 	// The next look reads what was written, also if not all of it was.
 	defer func() {
 		r.memory.certificates.forget(o.cluster.UID, p)
@@ -31,38 +34,40 @@ func (r *Reconciler) issueCertificates(ctx context.Context, o *observation, step
 	if err != nil || authority == nil {
 		return err
 	}
-	want := manifests.CertificatesOf(o.cluster, p, r.manifests.ClusterDomain)
-	server, err := authority.Issue(want.Server, r.now())
+	leaf, err := authority.Issue(want.leaf, r.now())
 	if err != nil {
 		return err
 	}
-	peer, err := authority.Issue(want.Client, r.now())
-	if err != nil {
-		return err
+	data := manifests.ConnectionData(o.cluster, leaf, certificate)
+	if want.client != nil {
+		client, err := authority.Issue(*want.client, r.now())
+		if err != nil {
+			return err
+		}
+		data = manifests.MemberData(leaf, client, certificate)
 	}
-	data := manifests.PairData(server)
-	data[manifests.KeyAuthorities], data[manifests.KeyClient], data[manifests.KeyClientKey] = certificate, peer.Certificate, peer.Key
 	crash.Before("write-certificates")
-	err = r.writeSecret(ctx, o, manifests.TLSSecret(o.cluster, manifests.CertificatesName(o.cluster.Name, p), data))
+	err = r.writeSecret(ctx, o, manifests.TLSSecret(o.cluster, want.name, data))
 	crash.After("write-certificates")
 	if err != nil {
 		return err
 	}
-	r.announceCertificates(ctx, o, p)
-	for name, request := range want.Connections {
-		connection, err := authority.Issue(request, r.now())
-		if err != nil {
-			return err
-		}
-		secret := manifests.TLSSecret(o.cluster, name, manifests.ConnectionData(o.cluster, connection, certificate))
-		crash.Before("write-connection")
-		err = r.writeSecret(ctx, o, secret)
-		crash.After("write-connection")
-		if err != nil {
-			return err
-		}
+	if want.client != nil {
+		r.announceCertificates(ctx, o, p)
 	}
 	return nil
+}
+
+// wantedIn finds the Secret among those of the planes whose certificates druid issues.
+func (r *Reconciler) wantedIn(o *observation, name string) (manifests.Plane, wantedSecret, bool) {
+	for p := range manifests.Issued(o.cluster) {
+		for _, want := range wanted(o.cluster, p, r.manifests.ClusterDomain) {
+			if want.name == name {
+				return p, want, true
+			}
+		}
+	}
+	return "", wantedSecret{}, false
 }
 
 // announceCertificates makes the kubelets update the mounted Secret at once. If it fails, they do so within about a minute.
@@ -84,7 +89,7 @@ func (r *Reconciler) announceCertificates(ctx context.Context, o *observation, p
 func (r *Reconciler) authorityFor(ctx context.Context, o *observation, p manifests.Plane, step policy.Step) (*pki.Authority, []byte, error) {
 	name := manifests.AuthorityName(o.cluster.Name, p)
 	if step.MakesAuthority() {
-		return r.createAuthority(ctx, o, p, name)
+		return r.createAuthority(ctx, o, name)
 	}
 	secret, err := r.readSecret(ctx, o, name)
 	if err != nil {
@@ -103,7 +108,7 @@ func (r *Reconciler) authorityFor(ctx context.Context, o *observation, p manifes
 }
 
 // createAuthority makes the authority of a plane. If another replica of druid made one meanwhile, that one stays.
-func (r *Reconciler) createAuthority(ctx context.Context, o *observation, p manifests.Plane, name string) (*pki.Authority, []byte, error) {
+func (r *Reconciler) createAuthority(ctx context.Context, o *observation, name string) (*pki.Authority, []byte, error) {
 	pair, err := pki.NewAuthority(name, r.now(), manifests.AuthorityLifetime)
 	if err != nil {
 		return nil, nil, err

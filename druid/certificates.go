@@ -3,8 +3,9 @@ package druid
 import (
 	"context"
 	"crypto/x509"
-	"errors"
 	"fmt"
+	"maps"
+	"net"
 	"slices"
 	"strings"
 	"sync"
@@ -24,9 +25,14 @@ import (
 	"github.com/etcd-druid/druid/manifests"
 )
 
-// certificatesPause is the time between two reads of Secrets about which something is wrong. druid does not watch
-// Secrets, because it may not list them.
-const certificatesPause = 30 * time.Second
+const (
+	// certificatesPause is the time between two reads of Secrets about which something is wrong. druid does not watch
+	// Secrets, because it may not list them.
+	certificatesPause = 30 * time.Second
+	// certificatesInterval is the time between two reads of Secrets about which nothing is known to be wrong: no one reports
+	// the loss of a Secret that only clients use.
+	certificatesInterval = time.Hour
+)
 
 // planeSecrets is what the Secrets of a plane contained when druid last read them, without private keys.
 type planeSecrets struct {
@@ -35,18 +41,19 @@ type planeSecrets struct {
 	state     policy.AuthorityState
 	problem   string
 	authority *x509.Certificate
-	// trusted are the fingerprints of the authorities in the Secret that the agents mount.
-	trusted []string
-	// leaf is the server certificate of the members, nil if it is missing or unreadable. connections are those of the
-	// clients, by Secret.
-	leaf            *x509.Certificate
-	connections     map[string]connectionSecret
-	absent, foreign bool
+	// issued are the Secrets with certificates, by name.
+	issued map[string]issuedSecret
 }
 
-// connectionSecret is what the Secret of a client contains.
-type connectionSecret struct {
-	leaf      *x509.Certificate
+// issuedSecret is what a Secret with certificates contains.
+type issuedSecret struct {
+	// state is IssuedCurrent for a Secret that could be read, whatever it contains.
+	state   policy.IssuedState
+	problem string
+	// leaf belongs to tls.key, and client to client.key. nil: missing or unreadable.
+	leaf, client *x509.Certificate
+	// trusted are the fingerprints of the authorities in ca.crt.
+	trusted   []string
 	endpoints string
 }
 
@@ -87,34 +94,58 @@ func (m *certificateMemory) forgetCluster(cluster types.UID) {
 	delete(m.seen, cluster)
 }
 
-// observeCertificates observes the Secrets of each plane whose certificates druid issues. It reads them once, and again
+// observeCertificates observes the Secrets of each plane whose certificates druid issues. It reads them seldom, and again
 // after it wrote them or while something is wrong.
 func (r *Reconciler) observeCertificates(ctx context.Context, o *observation) {
-	for _, p := range manifests.Planes(o.cluster) {
-		o.desired.Planes = append(o.desired.Planes, string(p))
-	}
 	issued := manifests.Issued(o.cluster)
 	for _, p := range manifests.Planes(o.cluster) {
+		o.desired.Planes = append(o.desired.Planes, string(p))
 		lifetime, ours := issued[p]
 		if !ours {
 			continue
 		}
+		want := wanted(o.cluster, p, r.manifests.ClusterDomain)
 		s, known := r.memory.certificates.get(o.cluster.UID, p)
-		if !known || r.doubtful(o, p, s) && r.now().Sub(s.at) >= certificatesPause {
-			s = r.readSecrets(ctx, o, p)
+		pause := certificatesInterval
+		if s.doubtful(o, p, want) {
+			pause = certificatesPause
+		}
+		if !known || r.now().Sub(s.at) >= pause {
+			s = r.readSecrets(ctx, o, p, want)
 			r.memory.certificates.set(o.cluster.UID, p, s)
 		}
-		if r.doubtful(o, p, s) {
-			o.lookAgain(certificatesPause)
-		}
-		o.observed.Certificates = append(o.observed.Certificates, r.certificatesOf(o, p, s, lifetime))
+		o.lookAgain(pause)
+		o.observed.Certificates = append(o.observed.Certificates, r.certificatesOf(o, p, s, want, lifetime))
 	}
 }
 
-// doubtful says whether the Secrets can have changed without druid.
-func (r *Reconciler) doubtful(o *observation, p manifests.Plane, s planeSecrets) bool {
-	if s.state != policy.AuthorityPresent || s.foreign {
+// wantedSecret is what druid writes into a Secret with certificates.
+type wantedSecret struct {
+	name string
+	// leaf is the request for tls.crt. client is that for client.crt, nil in the Secret of a client.
+	leaf   pki.Request
+	client *pki.Request
+}
+
+// wanted returns the Secrets of a plane: that of the members first, then those of the clients by name.
+func wanted(cluster *v1alpha1.EtcdCluster, p manifests.Plane, domain string) []wantedSecret {
+	c := manifests.CertificatesOf(cluster, p, domain)
+	all := []wantedSecret{{manifests.CertificatesName(cluster.Name, p), c.Server, &c.Client}}
+	for _, name := range slices.Sorted(maps.Keys(c.Connections)) {
+		all = append(all, wantedSecret{name, c.Connections[name], nil})
+	}
+	return all
+}
+
+// doubtful says whether something is wrong with the Secrets, or a member does not use what they contain.
+func (s *planeSecrets) doubtful(o *observation, p manifests.Plane, want []wantedSecret) bool {
+	if s.state != policy.AuthorityPresent {
 		return true
+	}
+	for _, w := range want {
+		if s.issued[w.name].state != policy.IssuedCurrent {
+			return true
+		}
 	}
 	return slices.ContainsFunc(o.observed.Members, func(m policy.Member) bool { return m.Listed && tlsOf(m, p).Problem != "" })
 }
@@ -127,43 +158,52 @@ func tlsOf(m policy.Member, p manifests.Plane) leases.TLSPlane {
 }
 
 // certificatesOf compares the Secrets with what they should contain.
-func (r *Reconciler) certificatesOf(o *observation, p manifests.Plane, s planeSecrets, lifetime time.Duration) policy.Certificates {
-	c := policy.Certificates{Plane: string(p), Authority: s.state, Problem: s.problem, Known: r.knownAuthority(o, p, s)}
+func (r *Reconciler) certificatesOf(o *observation, p manifests.Plane, s planeSecrets, want []wantedSecret, lifetime time.Duration) policy.Certificates {
+	c := policy.Certificates{Plane: string(p), Authority: s.state, Problem: s.problem, Known: r.knownAuthority(o, p, s, want)}
 	if s.state == policy.AuthorityPresent {
 		c.Fingerprint, c.NotAfter = pki.Fingerprint(s.authority), s.authority.NotAfter
 		if c.Known == policy.AuthorityOther {
 			c.Problem = fmt.Sprintf("Secret %s has another certificate authority than the one that the members trust", manifests.AuthorityName(o.cluster.Name, p))
 		}
 	}
-	want := manifests.CertificatesOf(o.cluster, p, r.manifests.ClusterDomain)
-	switch {
-	case s.foreign:
-		c.Issued = policy.IssuedForeign
-	case s.absent:
-		c.Issued = policy.IssuedAbsent
-	case !covers(s.leaf, want.Server, s.authority), r.now().Add(lifetime+time.Minute).Before(s.leaf.NotAfter),
-		!s.connect(o.cluster, want.Connections):
-		c.Issued = policy.IssuedOutdated
-	default:
-		c.Issued = policy.IssuedCurrent
-		due, left := s.due(lifetime, r.now())
-		if due {
-			c.Issued = policy.IssuedDue
+	for _, w := range want {
+		has := s.issued[w.name]
+		issued := policy.Issued{Name: w.name, State: has.state, Problem: has.problem}
+		if has.state == policy.IssuedCurrent {
+			var left time.Duration
+			issued.State, left = r.compare(o, s.authority, has, w, lifetime)
+			o.lookAgain(left)
 		}
-		o.lookAgain(left)
+		c.Issued = append(c.Issued, issued)
 	}
 	return c
 }
 
-// due says whether a third of the lifetime of a certificate is left, or less, and otherwise in which time it will be. A certificate
-// that ends with its authority is not due: a new one would end then too.
-func (s *planeSecrets) due(lifetime time.Duration, now time.Time) (due bool, left time.Duration) {
-	leaves := []*x509.Certificate{s.leaf}
-	for _, connection := range s.connections {
-		leaves = append(leaves, connection.leaf)
+// compare says whether a Secret contains what is wanted, and in which time it is due if not before.
+func (r *Reconciler) compare(o *observation, authority *x509.Certificate, has issuedSecret, want wantedSecret, lifetime time.Duration) (policy.IssuedState, time.Duration) {
+	leaves := []*x509.Certificate{has.leaf}
+	good := covers(has.leaf, want.leaf, authority) && (authority == nil || slices.Equal(has.trusted, []string{pki.Fingerprint(authority)}))
+	if want.client != nil {
+		leaves = append(leaves, has.client)
+		good = good && covers(has.client, *want.client, authority)
+	} else {
+		good = good && has.endpoints == endpointsOf(o.cluster)
 	}
+	if !good || r.now().Add(lifetime+time.Minute).Before(has.leaf.NotAfter) {
+		return policy.IssuedOutdated, 0
+	}
+	due, left := dueOf(leaves, authority, lifetime, r.now())
+	if due {
+		return policy.IssuedDue, 0
+	}
+	return policy.IssuedCurrent, left
+}
+
+// dueOf says whether a third of the lifetime of a certificate is left, or less, and otherwise in which time it will be. A
+// certificate that ends with its authority is not due: a new one would end then too.
+func dueOf(leaves []*x509.Certificate, authority *x509.Certificate, lifetime time.Duration, now time.Time) (due bool, left time.Duration) {
 	for _, c := range leaves {
-		if c == nil || s.authority != nil && !c.NotAfter.Before(s.authority.NotAfter) {
+		if authority != nil && !c.NotAfter.Before(authority.NotAfter) {
 			continue
 		}
 		until := c.NotAfter.Add(-lifetime / 3).Sub(now)
@@ -182,35 +222,25 @@ func covers(c *x509.Certificate, want pki.Request, authority *x509.Certificate) 
 	if c == nil || authority != nil && c.CheckSignatureFrom(authority) != nil {
 		return false
 	}
-	ips := func(all []string) string { slices.Sort(all); return strings.Join(all, ",") }
-	var has, wants []string
-	for _, ip := range c.IPAddresses {
-		has = append(has, ip.String())
-	}
-	for _, ip := range want.IPs {
-		wants = append(wants, ip.String())
-	}
-	return slices.Equal(c.DNSNames, want.DNSNames) && ips(has) == ips(wants) && c.Subject.CommonName == want.CommonName &&
-		slices.Equal(slices.Sorted(slices.Values(c.Subject.Organization)), slices.Sorted(slices.Values(want.Organizations)))
-}
-
-// connect says whether the Secrets of all clients are what they should be.
-func (s *planeSecrets) connect(cluster *v1alpha1.EtcdCluster, want map[string]pki.Request) bool {
-	for name, request := range want {
-		if c := s.connections[name]; !covers(c.leaf, request, s.authority) || c.endpoints != endpointsOf(cluster) {
-			return false
+	text := func(ips []net.IP) string {
+		var all []string
+		for _, ip := range ips {
+			all = append(all, ip.String())
 		}
+		slices.Sort(all)
+		return strings.Join(all, ",")
 	}
-	return true
+	return slices.Equal(c.DNSNames, want.DNSNames) && text(c.IPAddresses) == text(want.IPs) && c.Subject.CommonName == want.CommonName &&
+		slices.Equal(slices.Sorted(slices.Values(c.Subject.Organization)), slices.Sorted(slices.Values(want.Organizations)))
 }
 
 func endpointsOf(cluster *v1alpha1.EtcdCluster) string {
 	return strings.Join(manifests.Endpoints(cluster), ",")
 }
 
-// knownAuthority compares the authority with what Secrets and member Leases name.
-func (r *Reconciler) knownAuthority(o *observation, p manifests.Plane, s planeSecrets) policy.AuthorityKnown {
-	known := slices.Clone(s.trusted)
+// knownAuthority compares the authority with what the Secret of the members and the member Leases name.
+func (r *Reconciler) knownAuthority(o *observation, p manifests.Plane, s planeSecrets, want []wantedSecret) policy.AuthorityKnown {
+	known := slices.Clone(s.issued[want[0].name].trusted)
 	for _, m := range o.observed.Members {
 		if trusted := tlsOf(m, p).Trusted; trusted != "" {
 			known = append(known, strings.Split(trusted, ",")...)
@@ -229,37 +259,39 @@ func (r *Reconciler) knownAuthority(o *observation, p manifests.Plane, s planeSe
 }
 
 // readSecrets reads the Secrets of a plane.
-func (r *Reconciler) readSecrets(ctx context.Context, o *observation, p manifests.Plane) planeSecrets {
-	s := planeSecrets{at: r.now()}
+func (r *Reconciler) readSecrets(ctx context.Context, o *observation, p manifests.Plane, want []wantedSecret) planeSecrets {
+	s := planeSecrets{at: r.now(), issued: map[string]issuedSecret{}}
 	name := manifests.AuthorityName(o.cluster.Name, p)
 	err := r.visitSecret(ctx, o, name, func(secret *corev1.Secret, foreign error) {
 		switch {
 		case foreign != nil:
-			s.state, s.problem = policy.AuthorityForeign, foreign.Error()
+			s.state, s.problem = policy.AuthorityForeign, fmt.Sprintf("Secret %s does not belong to this EtcdCluster. If it is the certificate authority of the cluster, keep it, "+
+				"and give it the label app.kubernetes.io/managed-by=druid and the EtcdCluster as its controller. Otherwise rename it", name)
 		case secret == nil:
 			s.state, s.problem = policy.AuthorityAbsent, fmt.Sprintf("Secret %s does not exist", name)
 		default:
 			s.readAuthority(secret, r.now())
 		}
 	})
-	issued := map[string]func(*corev1.Secret){manifests.CertificatesName(o.cluster.Name, p): s.readCertificates}
-	for name := range manifests.CertificatesOf(o.cluster, p, r.manifests.ClusterDomain).Connections {
-		issued[name] = s.readConnection
+	if err != nil {
+		s.state, s.problem = policy.AuthorityUnread, oneLine(err.Error())
 	}
-	for name, read := range issued {
-		err = errors.Join(err, r.visitSecret(ctx, o, name, func(secret *corev1.Secret, foreign error) {
+	for _, w := range want {
+		var has issuedSecret
+		err := r.visitSecret(ctx, o, w.name, func(secret *corev1.Secret, foreign error) {
 			switch {
 			case foreign != nil:
-				s.foreign, s.problem = true, foreign.Error()
+				has = issuedSecret{state: policy.IssuedForeign, problem: foreign.Error()}
 			case secret == nil:
-				s.absent = true
+				has = issuedSecret{state: policy.IssuedAbsent}
 			default:
-				read(secret)
+				has = readIssued(secret)
 			}
-		}))
-	}
-	if err != nil {
-		return planeSecrets{at: s.at, state: policy.AuthorityUnread, problem: oneLine(err.Error())}
+		})
+		if err != nil {
+			has = issuedSecret{state: policy.IssuedUnread, problem: oneLine(err.Error())}
+		}
+		s.issued[w.name] = has
 	}
 	return s
 }
@@ -281,22 +313,20 @@ func (r *Reconciler) visitSecret(ctx context.Context, o *observation, name strin
 	return nil
 }
 
-func (s *planeSecrets) readCertificates(secret *corev1.Secret) {
-	s.leaf = leafIn(secret)
+// readIssued reads what there is. What is missing or damaged is issued again.
+func readIssued(secret *corev1.Secret) issuedSecret {
+	has := issuedSecret{
+		state: policy.IssuedCurrent, leaf: leafIn(pairIn(secret)), endpoints: string(secret.Data[manifests.KeyEndpoints]),
+		client: leafIn(pki.Pair{Certificate: secret.Data[manifests.KeyClient], Key: secret.Data[manifests.KeyClientKey]}),
+	}
 	authorities, err := pki.Bundle(secret.Data[manifests.KeyAuthorities])
 	if err != nil {
-		return // the certificates are issued again
+		return has
 	}
 	for _, authority := range authorities {
-		s.trusted = append(s.trusted, pki.Fingerprint(authority))
+		has.trusted = append(has.trusted, pki.Fingerprint(authority))
 	}
-}
-
-func (s *planeSecrets) readConnection(secret *corev1.Secret) {
-	if s.connections == nil {
-		s.connections = map[string]connectionSecret{}
-	}
-	s.connections[secret.Name] = connectionSecret{leafIn(secret), string(secret.Data[manifests.KeyEndpoints])}
+	return has
 }
 
 func (s *planeSecrets) readAuthority(secret *corev1.Secret, now time.Time) {
@@ -312,9 +342,9 @@ func pairIn(secret *corev1.Secret) pki.Pair {
 	return pki.Pair{Certificate: secret.Data[corev1.TLSCertKey], Key: secret.Data[corev1.TLSPrivateKeyKey]}
 }
 
-// leafIn returns the certificate in the Secret, or nil if there is no valid pair.
-func leafIn(secret *corev1.Secret) *x509.Certificate {
-	leaf, err := pki.Leaf(pairIn(secret))
+// leafIn returns the certificate of the pair, or nil if the pair is not one.
+func leafIn(pair pki.Pair) *x509.Certificate {
+	leaf, err := pki.Leaf(pair)
 	if err != nil {
 		return nil
 	}
@@ -325,13 +355,16 @@ func leafIn(secret *corev1.Secret) *x509.Certificate {
 // Secrets.
 var emptyPatch = client.RawPatch(types.MergePatchType, []byte("{}"))
 
+// secretsPolicy is the name of the admission policy in the installation.
+const secretsPolicy = "druid-secrets"
+
 // readSecret returns a Secret of the cluster. If it belongs to someone else, the error is a foreignError.
 func (r *Reconciler) readSecret(ctx context.Context, o *observation, name string) (*corev1.Secret, error) {
 	secret := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: o.cluster.Namespace, Name: name}}
 	err := r.client.Patch(ctx, secret, emptyPatch, client.FieldOwner(control.FieldOwner))
 	switch {
 	// The admission policy of the installation lets druid touch only Secrets that it made.
-	case apierrors.IsForbidden(err) && strings.Contains(err.Error(), "ValidatingAdmissionPolicy"), err == nil && !ours(o.cluster, secret):
+	case apierrors.IsForbidden(err) && strings.Contains(err.Error(), "ValidatingAdmissionPolicy '"+secretsPolicy+"'"), err == nil && !ours(o.cluster, secret):
 		return nil, &foreignError{kind: "Secret", name: name}
 	case apierrors.IsNotFound(err):
 		return nil, err

@@ -4,6 +4,7 @@ import (
 	"crypto/x509"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"testing"
@@ -209,6 +210,62 @@ func TestEachClientHasACertificateOfItsOwn(t *testing.T) {
 	})
 }
 
+// What someone damaged in the Secret of the members is issued again, and an authority that someone added is not trusted.
+func TestADamagedSecretIsIssuedAgain(t *testing.T) {
+	for name, damage := range map[string]map[string][]byte{
+		"the key of the agents":        {manifests.KeyClientKey: []byte("none")},
+		"the authority":                {manifests.KeyAuthorities: []byte("none")},
+		"the certificate":              {corev1.TLSCertKey: []byte("none")},
+		"an authority of someone else": nil,
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := newStage(t)
+			stop := s.startDruid()
+			s.createSecured()
+			s.members("demo", 1)
+			s.secret(manifests.ConnectionName("demo"), "")
+			secret := s.secret(manifests.CertificatesName("demo", manifests.PlaneClient), "")
+			stop()
+			good := secret.Data[manifests.KeyAuthorities]
+			maps.Copy(secret.Data, damage)
+			if damage == nil {
+				pair, err := pki.NewAuthority("someone", time.Now(), time.Hour)
+				if err != nil {
+					t.Fatal(err)
+				}
+				secret.Data[manifests.KeyAuthorities] = slices.Concat(good, pair.Certificate)
+			}
+			if err := s.Update(t.Context(), &secret); err != nil {
+				t.Fatal(err)
+			}
+			s.startDruid()
+			after := s.secret(secret.Name, secret.ResourceVersion)
+			if string(after.Data[manifests.KeyAuthorities]) != string(good) {
+				t.Error("the authorities are not the cluster's")
+			}
+			s.checkIssued(manifests.PlaneClient)
+		})
+	}
+}
+
+// The Secret of a client that belongs to someone else does not keep druid from renewing the certificates of the members.
+func TestAForeignSecretOfAClientHindersNoOther(t *testing.T) {
+	s := newStage(t)
+	foreign := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: s.namespace, Name: manifests.ConnectionName("demo")}}
+	if err := s.Create(t.Context(), foreign); err != nil {
+		t.Fatal(err)
+	}
+	s.startDruid()
+	s.createSecured()
+	s.members("demo", 1)
+	s.condition("demo", v1alpha1.ConditionCertificatesReady, metav1.ConditionFalse, v1alpha1.ReasonObjectNotOwned)
+	before := s.secret(manifests.CertificatesName("demo", manifests.PlaneClient), "")
+	var cluster v1alpha1.EtcdCluster
+	s.edit("demo", &cluster, func() { cluster.Spec.TLS.Client.ExtraSANs = []string{"etcd.example.com"} })
+	s.secret(before.Name, before.ResourceVersion)
+	s.checkForeign(foreign)
+}
+
 // A lost authority is never replaced: the members would not trust another one.
 func TestALostAuthorityIsNeverReplaced(t *testing.T) {
 	for name, lost := range map[string][]string{
@@ -304,18 +361,19 @@ func TestCertificatesAreDueWhenAThirdOfTheirLifetimeIsLeft(t *testing.T) {
 	now := time.Now()
 	at := func(d time.Duration) *x509.Certificate { return &x509.Certificate{NotAfter: now.Add(d)} }
 	for name, c := range map[string]struct {
-		s    planeSecrets
-		due  bool
-		left time.Duration
+		authority *x509.Certificate
+		leaves    []*x509.Certificate
+		due       bool
+		left      time.Duration
 	}{
-		"new":                        {planeSecrets{authority: at(100 * time.Hour), leaf: at(90 * time.Minute)}, false, time.Hour},
-		"a third is left":            {planeSecrets{authority: at(100 * time.Hour), leaf: at(30 * time.Minute)}, true, 0},
-		"the clients' is older":      {planeSecrets{authority: at(100 * time.Hour), leaf: at(90 * time.Minute), connections: map[string]connectionSecret{"a": {leaf: at(60 * time.Minute)}, "b": {}}}, false, 30 * time.Minute},
-		"expired":                    {planeSecrets{authority: at(100 * time.Hour), leaf: at(-time.Minute)}, true, 0},
-		"it ends with its authority": {planeSecrets{authority: at(20 * time.Minute), leaf: at(20 * time.Minute)}, false, 0},
+		"new":                        {at(100 * time.Hour), []*x509.Certificate{at(90 * time.Minute)}, false, time.Hour},
+		"a third is left":            {at(100 * time.Hour), []*x509.Certificate{at(30 * time.Minute)}, true, 0},
+		"the second one is older":    {at(100 * time.Hour), []*x509.Certificate{at(90 * time.Minute), at(60 * time.Minute)}, false, 30 * time.Minute},
+		"expired":                    {at(100 * time.Hour), []*x509.Certificate{at(-time.Minute)}, true, 0},
+		"it ends with its authority": {at(20 * time.Minute), []*x509.Certificate{at(20 * time.Minute)}, false, 0},
 	} {
 		t.Run(name, func(t *testing.T) {
-			if due, left := c.s.due(90*time.Minute, now); due != c.due || left != c.left {
+			if due, left := dueOf(c.leaves, c.authority, 90*time.Minute, now); due != c.due || left != c.left {
 				t.Errorf("due is %t, left %s, want %t and %s", due, left, c.due, c.left)
 			}
 		})

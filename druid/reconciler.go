@@ -192,6 +192,9 @@ func (r *Reconciler) writeStatus(ctx context.Context, o *observation, refused []
 		return fmt.Errorf("patch status: %w", err)
 	}
 	r.memory.statuses.wrote(o.cluster.ResourceVersion, changed)
+	if !equality.Semantic.DeepEqual(o.cluster.Status.TLS, changed.Status.TLS) {
+		o.lookAgain(control.StaleCachePause) // the agents' configuration follows it
+	}
 	if e, waits := policy.PendingEvent(o.desired, o.cluster.Status); waits {
 		r.event(o, e, "KeepSpec")
 	}

@@ -167,6 +167,13 @@ func PairData(pair pki.Pair) map[string][]byte {
 	return map[string][]byte{corev1.TLSCertKey: pair.Certificate, corev1.TLSPrivateKeyKey: pair.Key}
 }
 
+// MemberData returns the content of the Secret for members.
+func MemberData(server, client pki.Pair, authorities []byte) map[string][]byte {
+	data := PairData(server)
+	data[KeyAuthorities], data[KeyClient], data[KeyClientKey] = authorities, client.Certificate, client.Key
+	return data
+}
+
 // ConnectionData returns the content of the Secret for clients.
 func ConnectionData(cluster *v1alpha1.EtcdCluster, pair pki.Pair, authorities []byte) map[string][]byte {
 	data := PairData(pair)

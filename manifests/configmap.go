@@ -2,6 +2,7 @@ package manifests
 
 import (
 	"fmt"
+	"strings"
 
 	corev1ac "k8s.io/client-go/applyconfigurations/core/v1"
 
@@ -18,6 +19,7 @@ func configMap(cluster *v1alpha1.EtcdCluster, reloadable config.Reloadable) (*co
 	reloadable.Backup = backup
 	reloadable.Defragmentation = defragmentation(cluster.Spec.Defragmentation)
 	reloadable.RemoveOthers = RemovesOthers(cluster)
+	reloadable.Issuers = issuers(cluster)
 	raw, err := reloadable.YAML()
 	if err != nil {
 		return nil, fmt.Errorf("encode the agents' configuration of %s/%s: %w", cluster.Namespace, cluster.Name, err)
@@ -27,6 +29,19 @@ func configMap(cluster *v1alpha1.EtcdCluster, reloadable config.Reloadable) (*co
 		WithAnnotations(annotated(cluster, nil)).
 		WithOwnerReferences(ownerReference(cluster)).
 		WithData(map[string]string{config.ConfigFile: string(raw)}), nil
+}
+
+// issuers returns the certificate authorities that the members of the formed cluster use.
+func issuers(cluster *v1alpha1.EtcdCluster) (i config.Issuers) {
+	if status := cluster.Status.TLS; status != nil {
+		if status.Client != nil {
+			i.Client = strings.Join(status.Client.Issuers, ",")
+		}
+		if status.Peer != nil {
+			i.Peer = strings.Join(status.Peer.Issuers, ",")
+		}
+	}
+	return i
 }
 
 // defragmentation returns the configuration of defragmentation, which is on by default.

@@ -165,7 +165,13 @@ type TLSPlaneStatus struct {
 	// authorityNotAfter is when that certificate authority expires.
 	// +optional
 	AuthorityNotAfter *metav1.Time `json:"authorityNotAfter,omitempty"`
-	// notAfter is when the first server certificate of a member expires, as the members report it.
+	// issuers are the fingerprints of the certificate authorities whose certificates the members used when the cluster had
+	// formed. A new Pod does not start with a certificate of another authority, because the other members do not trust it.
+	// +listType=atomic
+	// +kubebuilder:validation:MaxItems=16
+	// +optional
+	Issuers []string `json:"issuers,omitempty"`
+	// notAfter is when the first certificate of a member or its authority expires, as the members report it.
 	// +optional
 	NotAfter *metav1.Time `json:"notAfter,omitempty"`
 }

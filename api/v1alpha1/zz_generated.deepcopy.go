@@ -1110,6 +1110,11 @@ func (in *TLSPlaneStatus) DeepCopyInto(out *TLSPlaneStatus) {
 		in, out := &in.AuthorityNotAfter, &out.AuthorityNotAfter
 		*out = (*in).DeepCopy()
 	}
+	if in.Issuers != nil {
+		in, out := &in.Issuers, &out.Issuers
+		*out = make([]string, len(*in))
+		copy(*out, *in)
+	}
 	if in.NotAfter != nil {
 		in, out := &in.NotAfter, &out.NotAfter
 		*out = (*in).DeepCopy()

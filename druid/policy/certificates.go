@@ -1,6 +1,7 @@
 package policy
 
 import (
+	"slices"
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -16,13 +17,13 @@ type (
 	AuthorityState uint8
 	// AuthorityKnown compares that authority with what was issued before.
 	AuthorityKnown uint8
-	// IssuedState is the state of the Secrets with the certificates that it signed.
+	// IssuedState is the state of a Secret with certificates that it signed.
 	IssuedState uint8
 )
 
 // The states of the authority.
 const (
-	AuthorityUnread   AuthorityState = 1 << iota // a Secret of the plane could not be read
+	AuthorityUnread   AuthorityState = 1 << iota // it could not be read
 	AuthorityAbsent                              // no such Secret
 	AuthorityForeign                             // a Secret of that name that is not the cluster's
 	AuthorityUnusable                            // expired, or not a certificate authority with its key
@@ -47,15 +48,16 @@ func (a AuthorityKnown) String() string {
 
 // The states of what was issued.
 const (
-	IssuedAbsent   IssuedState = 1 << iota // a Secret is missing
-	IssuedForeign                          // a Secret has the name and is not the cluster's
-	IssuedOutdated                         // for other names or endpoints, or unreadable
+	IssuedUnread   IssuedState = 1 << iota // it could not be read
+	IssuedAbsent                           // no such Secret
+	IssuedForeign                          // a Secret of that name that is not the cluster's
+	IssuedOutdated                         // for other names or endpoints, of another authority, or damaged
 	IssuedDue                              // a third of the lifetime is left, or less
 	IssuedCurrent
 )
 
 func (i IssuedState) String() string {
-	return rules.Word(i, "absent", "foreign", "outdated", "due", "current")
+	return rules.Word(i, "unread", "absent", "foreign", "outdated", "due", "current")
 }
 
 // Certificates are the Secrets of a plane whose certificates druid issues.
@@ -64,12 +66,21 @@ type Certificates struct {
 	Plane     string
 	Authority AuthorityState
 	Known     AuthorityKnown
-	Issued    IssuedState
-	// Problem says what is wrong with a Secret, if something is.
+	// Problem says what is wrong with the authority, if something is.
 	Problem string
+	// Issued are the Secrets that it signed. The first one is that of the members, the others are those of clients.
+	Issued []Issued
 	// Fingerprint and NotAfter are those of a usable authority.
 	Fingerprint string
 	NotAfter    time.Time
+}
+
+// Issued is a Secret with certificates.
+type Issued struct {
+	Name  string
+	State IssuedState
+	// Problem says what is wrong with the Secret, if something is.
+	Problem string
 }
 
 // certificateFacts is the complete input of certificateRows.
@@ -104,6 +115,7 @@ func (v certificateVerdict) String() string {
 var certificateRows = rules.New(certificatesUnclear, []rules.Row[certificateFacts, certificateVerdict]{
 	{Name: "secrets-unread", When: certificateFacts{authority: AuthorityUnread}, Verdict: certificatesUnclear},
 	{Name: "authority-conflict", When: certificateFacts{authority: AuthorityForeign}, Verdict: certificatesConflict},
+	{Name: "certificates-unread", When: certificateFacts{issued: IssuedUnread}, Verdict: certificatesUnclear},
 	{Name: "certificates-conflict", When: certificateFacts{issued: IssuedForeign}, Verdict: certificatesConflict},
 	{Name: ruleAuthorityMissing, When: certificateFacts{authority: AuthorityAbsent, known: AuthorityNew}, Verdict: certificatesBegin},
 	{Name: "authority-lost", When: certificateFacts{authority: AuthorityAbsent}, Verdict: certificatesStuck},
@@ -115,8 +127,8 @@ var certificateRows = rules.New(certificatesUnclear, []rules.Row[certificateFact
 	{Name: "certificates-current", When: certificateFacts{authority: AuthorityPresent, issued: IssuedCurrent}, Verdict: certificatesKeep},
 })
 
-func (c Certificates) decide() rules.Decision[certificateVerdict] {
-	return certificateRows.Decide(certificateFacts{c.Authority, c.Known, c.Issued})
+func (c Certificates) decide(s Issued) rules.Decision[certificateVerdict] {
+	return certificateRows.Decide(certificateFacts{c.Authority, c.Known, s.State})
 }
 
 // certificateSteps issue what is missing, before druid creates the Pods that mount it.
@@ -125,8 +137,12 @@ func certificateSteps(e Evaluation, add func(Step)) {
 		return
 	}
 	for _, c := range e.Certificates {
-		if d := c.decide(); d.Verdict&(certificatesBegin|certificatesIssue) != 0 {
-			add(Step{Kind: IssueCertificates, Rule: d.Rule, Stage: StageShared, Object: c.Plane})
+		for i, s := range c.Issued {
+			d := c.decide(s)
+			// The Secret of the members comes first, and the authority with it.
+			if d.Verdict == certificatesIssue || d.Verdict == certificatesBegin && i == 0 {
+				add(Step{Kind: IssueCertificates, Rule: d.Rule, Stage: StageShared, Object: s.Name})
+			}
 		}
 	}
 }
@@ -164,6 +180,9 @@ func tlsStatus(e Evaluation, before *v1alpha1.TLSStatus) *v1alpha1.TLSStatus {
 				(*into).Authority, (*into).AuthorityNotAfter = c.Fingerprint, &metav1.Time{Time: c.NotAfter}
 			}
 		}
+		if len((*into).Issuers) == 0 {
+			(*into).Issuers = issuersOf(e, plane)
+		}
 	}
 	return after
 }
@@ -176,6 +195,20 @@ func reportOf(m Member, plane string) leases.TLSPlane {
 		return m.Reports.TLS.Peer
 	}
 	return m.Reports.TLS.Client
+}
+
+// issuersOf returns the authorities whose certificates the members of the formed cluster use, none while that is not known.
+func issuersOf(e Evaluation, plane string) (all []string) {
+	if e.RecordState != RecordFormed {
+		return nil
+	}
+	for _, m := range e.listed {
+		if issuer := reportOf(m, plane).Issuer; m.reportsVoter() && m.Liveness == leases.Live && issuer != "" && !slices.Contains(all, issuer) {
+			all = append(all, issuer)
+		}
+	}
+	slices.Sort(all)
+	return all
 }
 
 // firstExpiry is when the first certificate of a member ends, zero while none is known.

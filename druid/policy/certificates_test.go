@@ -1,6 +1,7 @@
 package policy
 
 import (
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -51,7 +52,7 @@ func issued(now time.Time) (Desired, Observed) {
 	o := Observed{RecordState: RecordFormed, Record: leases.Record{Phase: leases.PhaseFormed, Members: []string{"c-a"}}}
 	for _, plane := range d.Planes {
 		o.Certificates = append(o.Certificates, Certificates{
-			Plane: plane, Authority: AuthorityPresent, Known: AuthoritySame, Issued: IssuedCurrent, Fingerprint: plane + "-ca", NotAfter: now.Add(time.Hour),
+			Plane: plane, Authority: AuthorityPresent, Known: AuthoritySame, Issued: []Issued{{Name: "c-" + plane + "-tls", State: IssuedCurrent}}, Fingerprint: plane + "-ca", NotAfter: now.Add(time.Hour),
 		})
 	}
 	member := Member{Name: "c-a", Listed: true, Lease: LeaseOurs, Readable: true}
@@ -83,6 +84,41 @@ func TestStatusShowsTheFirstExpiryAndTheAuthority(t *testing.T) {
 	}
 }
 
+// What is wrong with the Secret of a client does not keep druid from renewing the certificates of the members.
+func TestEachSecretIsIssuedByItself(t *testing.T) {
+	d, o := issued(time.Now())
+	o.Certificates[0].Issued[0].State = IssuedDue
+	o.Certificates[0].Issued = append(o.Certificates[0].Issued, Issued{Name: "c-connection", State: IssuedForeign}, Issued{Name: "c-client-app", State: IssuedAbsent})
+	o.Certificates[1].Authority, o.Certificates[1].Known = AuthorityAbsent, AuthorityNew
+	o.Certificates[1].Issued = []Issued{{Name: "c-peer-tls", State: IssuedAbsent}, {Name: "more", State: IssuedAbsent}}
+	var got []string
+	certificateSteps(Evaluate(d, o), func(s Step) { got = append(got, s.Object+" "+s.Rule) })
+	want := []string{"c-client-tls certificates-due", "c-client-app certificates-missing", "c-peer-tls authority-missing"}
+	if !slices.Equal(got, want) {
+		t.Errorf("the steps are %q, want %q", got, want)
+	}
+}
+
+// The authorities that members use are noted once, when the cluster has formed.
+func TestIssuersAreNotedOnce(t *testing.T) {
+	d, o := issued(time.Now())
+	m := &o.Members[0]
+	m.Reports.Role, m.Liveness = leases.RoleLeader, leases.Live
+	m.Reports.TLS.Client.Issuer = "a"
+	s := tlsStatus(Evaluate(d, o), nil)
+	if !slices.Equal(s.Client.Issuers, []string{"a"}) || len(s.Peer.Issuers) != 0 {
+		t.Errorf("issuers are %q and %q", s.Client.Issuers, s.Peer.Issuers)
+	}
+	m.Reports.TLS.Client.Issuer = "b"
+	if s = tlsStatus(Evaluate(d, o), s); !slices.Equal(s.Client.Issuers, []string{"a"}) {
+		t.Errorf("another one is noted: %q", s.Client.Issuers)
+	}
+	o.RecordState = RecordForming
+	if s = tlsStatus(Evaluate(d, o), nil); len(s.Client.Issuers) != 0 {
+		t.Errorf("a cluster that has not formed notes %q", s.Client.Issuers)
+	}
+}
+
 func TestConditionCertificatesReadyNamesWhatIsWrong(t *testing.T) {
 	for name, c := range map[string]struct {
 		change func(d *Desired, o *Observed)
@@ -98,8 +134,10 @@ func TestConditionCertificatesReadyNamesWhatIsWrong(t *testing.T) {
 			o.Certificates[1].Authority, o.Certificates[1].Problem = AuthorityAbsent, "Secret c-peer-ca-1 does not exist"
 		}, metav1.ConditionFalse, v1alpha1.ReasonAuthorityLost, "Secret c-peer-ca-1 does not exist. druid cannot renew the peer certificates."},
 		"a Secret is not ours": {func(_ *Desired, o *Observed) {
-			o.Certificates[0].Issued, o.Certificates[0].Problem = IssuedForeign, "Secret c-client-tls exists and has another owner. Delete or rename it"
-		}, metav1.ConditionFalse, v1alpha1.ReasonObjectNotOwned, "Secret c-client-tls exists"},
+			o.Certificates[0].Issued = append(o.Certificates[0].Issued, Issued{
+				Name: "c-connection", State: IssuedForeign, Problem: "Secret c-connection exists and has another owner. Delete or rename it",
+			})
+		}, metav1.ConditionFalse, v1alpha1.ReasonObjectNotOwned, "Secret c-connection exists"},
 		"no member has reported": {func(_ *Desired, o *Observed) {
 			o.Members[0].Reports.TLS = leases.TLS{}
 		}, metav1.ConditionUnknown, v1alpha1.ReasonCertificatesPending, "The certificates are not in place yet."},

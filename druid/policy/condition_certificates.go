@@ -2,6 +2,7 @@ package policy
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -33,14 +34,9 @@ func certificatesReady(p messageContext) (metav1.Condition, bool) {
 	if len(p.Planes) == 0 {
 		return metav1.Condition{}, false
 	}
-	f := certificatesFacts{issuing: certificatesKeep, rejected: rules.YesNoOf(len(p.rejections()) > 0), reported: rules.Yes}
-	worst := Certificates{}
-	for _, c := range p.Certificates {
-		// What a user must repair is more important than what druid is about to do.
-		if v := c.decide().Verdict; f.issuing == certificatesKeep || v&(certificatesConflict|certificatesStuck) != 0 {
-			f.issuing, worst = v, c
-		}
-	}
+	f := certificatesFacts{rejected: rules.YesNoOf(len(p.rejections()) > 0), reported: rules.Yes}
+	var worst issuing
+	f.issuing, worst = p.worstIssued()
 	for _, plane := range p.Planes {
 		if firstExpiry(p.Evaluation, plane).IsZero() {
 			f.reported = rules.No
@@ -50,15 +46,37 @@ func certificatesReady(p messageContext) (metav1.Condition, bool) {
 	return metav1.Condition{Status: d.Verdict.status, Reason: d.Verdict.reason, Message: certificatesSentence(d.Rule, p, worst)}, true
 }
 
-func certificatesSentence(rule string, p messageContext, worst Certificates) string {
+// issuing is a Secret that druid cannot issue, or is about to.
+type issuing struct{ plane, problem string }
+
+// worstIssued returns the verdict that is the most important for users, and what it is about.
+func (p messageContext) worstIssued() (verdict certificateVerdict, about issuing) {
+	verdict = certificatesKeep
+	rank := []certificateVerdict{certificatesKeep, certificatesIssue, certificatesBegin, certificatesUnclear, certificatesConflict, certificatesStuck}
+	for _, c := range p.Certificates {
+		for _, s := range c.Issued {
+			v := c.decide(s).Verdict
+			if slices.Index(rank, v) <= slices.Index(rank, verdict) {
+				continue
+			}
+			verdict, about = v, issuing{c.Plane, s.Problem}
+			if s.Problem == "" {
+				about.problem = c.Problem
+			}
+		}
+	}
+	return verdict, about
+}
+
+func certificatesSentence(rule string, p messageContext, worst issuing) string {
 	switch rule {
 	case "conflict":
-		return worst.Problem
+		return worst.problem
 	case "stuck":
-		return worst.Problem + fmt.Sprintf(". druid cannot renew the %s certificates. Restore the Secret with the certificate authority from a backup. "+
-			"If there is none, create another EtcdCluster before the certificates expire, and restore a backup into it", worst.Plane)
+		return worst.problem + fmt.Sprintf(". druid cannot renew the %s certificates. Restore the Secret with the certificate authority from a backup. "+
+			"If there is none, create another EtcdCluster before the certificates expire, and restore a backup into it", worst.plane)
 	case "unread":
-		return worst.Problem
+		return worst.problem
 	case "rejected":
 		return strings.Join(p.rejections(), ". ") + ". Running members keep their previous certificates"
 	case "valid":

@@ -56,8 +56,8 @@ const (
 	// record. Object is its nonce.
 	OrderUpgrade Kind = "OrderUpgrade"
 	EndUpgrade   Kind = "EndUpgrade"
-	// IssueCertificates writes the Secrets of a plane, and makes its certificate authority before that if there never
-	// was one. Object is the plane.
+	// IssueCertificates writes a Secret with certificates, and makes the certificate authority of its plane before that if
+	// there never was one. Object is the name of the Secret.
 	IssueCertificates Kind = "IssueCertificates"
 )
 

@@ -45,7 +45,7 @@ var scenarios = map[crash.Program]map[string][]string{
 			"adopt-spec", "create-record", "create-leader-lease", "create-member-lease", "create-claim", "create-pod",
 			"apply-object", "mark-lease", "write-status",
 		},
-		"certificates":                     {"create-authority", "write-certificates", "write-connection"},
+		"certificates":                     {"create-authority", "write-certificates", "write-certificates:2", "write-certificates:3"},
 		"service":                          {"apply-budget", "label-pod"},
 		"growth":                           {"update-record", "create-pod"},
 		"a record that learns its cluster": {"update-record"},
