@@ -65,6 +65,8 @@ func TestALookReportsOnlyWhatItSaw(t *testing.T) {
 		"it refused":                          {look{begun: after, err: status.Error(codes.Unavailable, "connection refused")}, false, true},
 		"it let the caller wait":              {look{begun: after, err: status.Error(codes.DeadlineExceeded, "late")}, false, false},
 		"it was not even dialled in time":     {look{begun: after, err: context.DeadlineExceeded}, false, false},
+		"it had no leader when it was asked":  {look{begun: after, err: rpctypes.ErrNoLeader}, false, false},
+		"the leader changed meanwhile":        {look{begun: after, err: rpctypes.ErrGRPCLeaderChanged}, false, false},
 		"it does not know yet that it votes":  {look{begun: after, err: rpctypes.ErrGRPCNotSupportedForLearner}, false, false},
 		"it seemed to be down, before it was": {look{begun: before, err: status.Error(codes.Unavailable, "connection refused")}, false, false},
 	} {
