@@ -100,7 +100,7 @@ func TestATokenOfAMemberForgesNoOther(t *testing.T) {
 		"has the cluster formed again":             annotate(record, "phase", "Forming", false),
 		"removes the phase":                        {record, `{"metadata":{"annotations":{"etcd.druid.dev/phase":null}}}`, false},
 		"requests a removal":                       annotate(other, "removal", `{"state":"requested","mark":"m"}`, false),
-		"acknowledges a removal that nobody asked": annotate(other, "removal", `{"state":"done","mark":"m","by":"`+uid+`"}`, false),
+		"acknowledges a removal that no one requested": annotate(other, "removal", `{"state":"done","mark":"m","by":"`+uid+`"}`, false),
 		"campaigns for another":                    hold(leader, other, false),
 		"takes the label of a Lease away":          {own, `{"metadata":{"labels":{"etcd.druid.dev/cluster":null}}}`, false},
 		"takes the owner of a Lease away":          {own, `{"metadata":{"ownerReferences":null}}`, false},

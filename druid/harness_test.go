@@ -241,7 +241,7 @@ func (s *stage) eventually(what string, check func() error) {
 	}
 }
 
-// edit changes an object as a person does, who tries again when druid wrote it in between.
+// edit changes an object as a user does, who tries again when druid wrote it in between.
 func (s *stage) edit(name string, object client.Object, change func()) {
 	s.Helper()
 	s.eventually("edit "+name, func() error {

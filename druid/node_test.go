@@ -98,7 +98,7 @@ func TestMemberOfANodeThatIsAwayIsLeftAlone(t *testing.T) {
 			c, names, nodes := onNodes(t, local)
 			c.away(names[0], nodes[0])
 			if reason := c.degraded(t).Reason; reason == v1alpha1.ReasonNodeLost {
-				t.Error("a node that reboots is a person's business at once")
+				t.Error("a node that reboots is an operator's business at once")
 			}
 			c.after(2 * time.Hour)
 			if c.terminates(names[0]) || c.claimGoes(names[0]) || c.repairing(names[0]) != (leases.Repairing{}) {

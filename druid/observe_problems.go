@@ -20,7 +20,7 @@ import (
 )
 
 // Patience with what passes by itself in a healthy start: a Pod waits for its volume and its node, a member for its
-// peers. Only what lasts is a problem for a person.
+// peers. Only what lasts is a problem for an operator.
 const (
 	schedulingTimeout = 10 * time.Second
 	startMaxWait      = 30 * time.Second

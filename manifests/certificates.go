@@ -31,7 +31,7 @@ const AuthorityLifetime = 10 * 365 * 24 * time.Hour
 // DefaultLeafLifetime is the lifetime of a certificate in a spec without one, as Let's Encrypt and cert-manager have it.
 const DefaultLeafLifetime = 90 * 24 * time.Hour
 
-// The keys of the Secrets with certificates, beside those of type kubernetes.io/tls.
+// The keys of the Secrets with certificates, in addition to those of type kubernetes.io/tls.
 const (
 	KeyAuthorities = "ca.crt"
 	KeyClient      = "client.crt"

@@ -38,7 +38,7 @@ func TestWithoutMembersToAskNothingIsKnown(t *testing.T) {
 	}
 	_, err := Observe(t.Context(), dial, Query{})
 	if !errors.Is(err, ErrNoQuorum) || strings.Contains(err.Error(), "%!") {
-		t.Errorf("got %v, want %v in words for a person", err, ErrNoQuorum)
+		t.Errorf("got %v, want %v in words for an operator", err, ErrNoQuorum)
 	}
 }
 

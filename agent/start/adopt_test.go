@@ -80,7 +80,7 @@ func TestWhatSpeaksAgainstAClusterThatIsToBeJoined(t *testing.T) {
 		"a member knows no leader":                    {status(1, func(s *membership.Status) { s.Leader = 0 }), SourceAiling, "no leader"},
 		"an alarm stands":                             {status(1, func(s *membership.Status) { s.Errors = []string{"alarm:NOSPACE"} }), SourceAiling, "NOSPACE"},
 		"the database is too large for ours":          {status(1, func(s *membership.Status) { s.DBSize = 95 << 20 }), SourceUnfit, "quota of 100 MiB"},
-		"what a person must repair is reported first": {both(status(1, func(s *membership.Status) { s.Leader = 0 }), status(2, func(s *membership.Status) { s.Version = "3.5.31" })), SourceUnfit, "member b"},
+		"what an operator must repair is reported first": {both(status(1, func(s *membership.Status) { s.Leader = 0 }), status(2, func(s *membership.Status) { s.Version = "3.5.31" })), SourceUnfit, "member b"},
 		"of two that ail the first is reported":       {both(status(1, func(s *membership.Status) { s.Leader = 0 }), status(2, func(s *membership.Status) { s.Leader = 0 })), SourceAiling, "member a"},
 		"what is unfit is not hidden by an ache":      {both(status(1, func(s *membership.Status) { s.Version = "3.5.31" }), status(2, func(s *membership.Status) { s.Leader = 0 })), SourceUnfit, "member a"},
 	}

@@ -141,7 +141,7 @@ func brokenByFallback(f FallbackFacts, d rules.Decision[Course]) string {
 	case f.Damage == DamageOld && d.Verdict != CourseDirect && f.Rest != RestEqual:
 		return "never finds out that damage was repaired"
 	case d.Verdict == CourseNone && f.Rest == RestEqual:
-		return "waits for a person, and all is there"
+		return "waits for an operator, and all is there"
 	case d.Verdict == CourseDirect && f.Damage != Unharmed && f.Rest == RestEqual:
 		return "tries what is damaged, and all is elsewhere"
 	}

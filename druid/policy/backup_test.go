@@ -200,7 +200,7 @@ func TestEveryReasonOfABackupHasASentence(t *testing.T) {
 	p := messageContext{Evaluation: Evaluation{Desired: Desired{BackupProblem: "wrong"}}}
 	for _, r := range backupRows.Rows() {
 		if words, ok := backupSentences[r.Verdict.reason]; !ok || words(p) == "" {
-			t.Errorf("row %s: reason %s says nothing to a person", r.Name, r.Verdict.reason)
+			t.Errorf("row %s: reason %s says nothing to an operator", r.Name, r.Verdict.reason)
 		}
 	}
 }

@@ -68,7 +68,7 @@ type pause uint8
 const (
 	pauseNone  pause = 1 << iota // the cluster is not to be paused, or not yet
 	pauseWait                    // something else comes first, and comes by itself
-	pauseHeld                    // something else comes first, which a person may have to repair
+	pauseHeld                    // something else comes first, which an operator may have to repair
 	pauseDrain                   // no client is to be sent to the member any more; what it holds is being saved
 	pauseStop                    // its Pod is to be deleted
 	pauseEnds                    // its Pod is terminating

@@ -59,7 +59,7 @@ func TestEveryReasonHasASentence(t *testing.T) {
 				continue // the problems' own words
 			}
 			if words, ok := sentences[r.Verdict.reason]; !ok || words(messageContext{}) == "" {
-				t.Errorf("row %s: reason %s says nothing to a person", r.Name, r.Verdict.reason)
+				t.Errorf("row %s: reason %s says nothing to an operator", r.Name, r.Verdict.reason)
 			}
 		}
 	}

@@ -66,7 +66,7 @@ func (c check) String() string {
 const (
 	gateOpen    gate = 1 << iota
 	gateWaits        // for something that comes by itself
-	gateClosed       // until a person acts
+	gateClosed       // until an operator acts
 	gateRefused      // for good: no member may go to that version
 )
 

@@ -32,7 +32,7 @@ const (
 	RoomEnough                   // the volume is as large as the spec asks for
 	RoomGrows                    // it is smaller, and grows
 	RoomMounts                   // it grows when it is mounted again, which takes another Pod
-	RoomStays                    // it is smaller, and nothing makes it grow until a person acts
+	RoomStays                    // it is smaller, and nothing makes it grow until an operator acts
 )
 
 func (r Room) String() string {

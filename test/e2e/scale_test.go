@@ -84,7 +84,7 @@ func TestTwoNodesAreDrainedAtOnceWhileMembersJoin(t *testing.T) {
 	w.Stop(t, c.Etcd(t))
 }
 
-// drain empties a node of the cluster's members, and of no one else's, as a person does, and asks again while the budget
+// drain empties a node of the cluster's members, and of no one else's, as a user does, and asks again while the budget
 // refuses.
 func drain(ctx context.Context, cluster *v1alpha1.EtcdCluster, node string) error {
 	_, err := rig.Lab.Kubectl(ctx, "drain", node, "--delete-emptydir-data", "--force", "--timeout=10m",

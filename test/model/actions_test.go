@@ -322,7 +322,7 @@ func (w *world) deleteRecord() bool {
 	w.record = recordObj{version: w.nextVersion()}
 	w.say("fault: the record is deleted")
 	if w.ghost.formed == 0 {
-		w.ghost.helpless = "a record that was deleted before the cluster formed comes back as Formed, and needs a person"
+		w.ghost.helpless = "a record that was deleted before the cluster formed comes back as Formed, and needs an operator"
 	}
 	return true
 }

@@ -214,7 +214,7 @@ func (w *world) orphaned(k int) {
 	}
 }
 
-// unlisted notes the names that a person took out of the record.
+// unlisted notes the names that an operator took out of the record.
 func (w *world) unlisted() {
 	for k := range w.drawn {
 		w.ghost.left[k] = w.ghost.left[k] || !w.record.says.Lists(names[k])

@@ -86,7 +86,7 @@ func (w *world) heal() (steps int) {
 		}
 	}
 	for i := range w.vols {
-		// A volume in the wrong place whose own place is gone: foreign data needs a person.
+		// A volume in the wrong place whose own place is gone: foreign data needs an operator.
 		if k := w.owner(i); k >= 0 && w.vols[i].stamped && w.vols[i].identityFile.Member != names[k] {
 			w.ghost.helpless = "a volume holds another member's data"
 		}
@@ -242,7 +242,7 @@ func shrink(s podHealth, mutant *mutation, trace []action) []action {
 	return trace
 }
 
-// story of a violation, for a person, with the trace that replays it.
+// story of a violation, for an operator, with the trace that replays it.
 func story(s podHealth, mutant *mutation, trace []action) string {
 	trace = shrink(s, mutant, trace)
 	w := replay(s, mutant, trace, true)

@@ -81,7 +81,7 @@ func (w *world) restoreClaim(k int) bool {
 	return true
 }
 
-// editMembers drops the last name from the record, as a person with an editor may.
+// editMembers drops the last name from the record, as an operator with an editor may.
 func (w *world) editMembers() bool {
 	r := w.record.says
 	if !w.record.there || len(r.Members) < 2 || w.ghost.formed == 0 {
@@ -89,7 +89,7 @@ func (w *world) editMembers() bool {
 	}
 	w.say("fault: %s is dropped from the record by hand", r.Members[len(r.Members)-1])
 	r.Members = slices.Clone(r.Members[:len(r.Members)-1])
-	w.ghost.helpless = "a voter that a person drops from the record is lost to the quorum if it is down"
+	w.ghost.helpless = "a voter that an operator drops from the record is lost to the quorum if it is down"
 	w.record.says, w.record.version = r, w.nextVersion()
 	w.unlisted()
 	return true

@@ -46,9 +46,9 @@ type ghost struct {
 	started []uint64
 	wrote   int // the group, as index+1, that acknowledged a client's write
 	bad     string
-	// helpless says why a person is needed: safety holds, healing is not promised.
+	// helpless says why an operator is needed: safety holds, healing is not promised.
 	helpless string
-	// left are names whose remains a person has to take away: nothing proves any more that they are superfluous.
+	// left are names whose remains an operator has to take away: nothing proves any more that they are superfluous.
 	left [maxMembers]bool
 }
 

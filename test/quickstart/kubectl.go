@@ -37,7 +37,7 @@ func (t *tour) quietly(ctx context.Context, args ...string) error {
 	return err
 }
 
-// diagnose prints what a person would look at when something takes too long.
+// diagnose prints what you would look at when something takes too long.
 func (t *tour) diagnose(ctx context.Context) {
 	for _, args := range [][]string{
 		{"get", "leases,pods,pvc", "-l", ofCluster},

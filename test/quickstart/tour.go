@@ -102,7 +102,7 @@ func (t *tour) form(ctx context.Context) error {
 
 func (t *tour) look(ctx context.Context) error {
 	t.begin("What Kubernetes reports, and what etcd reports")
-	t.say("The Leases are the record: who is in, under which ID and in which role, and when each was last heard of.")
+	t.say("The Leases are the record: who is in, under which ID and in which role, and when each was last renewed.")
 	for _, args := range [][]string{
 		{"get", "leases", "-l", ofCluster},
 		{"get", "etcdcluster", cluster},

@@ -21,7 +21,7 @@ var code = map[crash.Program][]string{
 var outside = map[string]string{
 	"agent/launch/supervise": "launch ends with its Pod and takes etcd along: test/e2e does that",
 	"agent/datadir/volume":   "each of its writes is whole or not at all, and stands between points where it is called",
-	"agent/cli/backup":       "a person runs it, and again",
+	"agent/cli/backup":       "an operator runs it, and again",
 	"agent/cli":              "install runs before there is an agent, and is repeated as a whole; status only asks",
 }
 

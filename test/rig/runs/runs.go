@@ -1,6 +1,6 @@
 // Package runs keeps account of the rigs of this machine: which run, which
 // died, and what the dead left behind. A run is alive while its supervisor
-// holds the lock on its directory; the kernel lets go of the lock with the
+// holds the lock on its directory; the kernel releases the lock with the
 // process, however it ended, so that a process ID that was given out again
 // cannot mislead.
 package runs
