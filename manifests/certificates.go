@@ -4,11 +4,13 @@ import (
 	"cmp"
 	"net"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/etcd-druid/druid/agent/config"
 	"github.com/etcd-druid/druid/api/v1alpha1"
@@ -24,12 +26,20 @@ const (
 	PlanePeer   Plane = "peer"
 )
 
-// AuthorityLifetime is how long the certificate authority of a plane is valid. It is longer than the life of most
-// clusters, because druid does not replace an authority.
-const AuthorityLifetime = 10 * 365 * 24 * time.Hour
-
 // DefaultLeafLifetime is the lifetime of a certificate in a spec without one, as Let's Encrypt and cert-manager have it.
 const DefaultLeafLifetime = 90 * 24 * time.Hour
+
+// DefaultCALifetime is the lifetime of a certificate authority in a spec without one. It is eight times the former, so that the two
+// rolling updates of a replacement come every 16 months.
+const DefaultCALifetime = 2 * 365 * 24 * time.Hour
+
+// DefaultTrustHold is how long clients have, in a spec without a time for that. A client that reads its Secret once a day
+// follows.
+const DefaultTrustHold = 24 * time.Hour
+
+// holdsInLifetime is how many times the wait for clients fits into the lifetime of an authority. druid waits twice within the
+// last third of that time, so that as much of it is left for the restarts.
+const holdsInLifetime = 12
 
 // The keys of the Secrets with certificates, in addition to those of type kubernetes.io/tls.
 const (
@@ -39,8 +49,20 @@ const (
 	KeyEndpoints   = "endpoints"
 )
 
-// AuthorityName returns the name of the Secret with the certificate authority of a plane. No Pod mounts it.
-func AuthorityName(cluster string, p Plane) string { return cluster + "-" + string(p) + "-ca-1" }
+// AuthorityName returns the name of the Secret with a certificate authority of a plane, which is also the name of that
+// authority. No Pod mounts it. generation counts from 1.
+func AuthorityName(cluster string, p Plane, generation int32) string {
+	return cluster + "-" + string(p) + "-ca-" + strconv.Itoa(int(generation))
+}
+
+// AuthorityGeneration returns the generation of the certificate authority called name, or 0 if it is not one of the plane.
+func AuthorityGeneration(cluster string, p Plane, name string) int32 {
+	n, err := strconv.ParseInt(strings.TrimPrefix(name, cluster+"-"+string(p)+"-ca-"), 10, 32)
+	if err != nil || n < 1 || AuthorityName(cluster, p, int32(n)) != name {
+		return 0
+	}
+	return int32(n)
+}
 
 // CertificatesName returns the name of the Secret with the certificates of a plane, which the agents mount.
 func CertificatesName(cluster string, p Plane) string { return cluster + "-" + string(p) + "-tls" }
@@ -84,19 +106,35 @@ func Planes(cluster *v1alpha1.EtcdCluster) []Plane {
 	return all
 }
 
-// Issued returns the planes whose certificates druid issues, with the lifetime of a certificate.
-func Issued(cluster *v1alpha1.EtcdCluster) map[Plane]time.Duration {
-	all := map[Plane]time.Duration{}
+// Lifetimes are the times of a plane whose certificates druid issues.
+type Lifetimes struct {
+	// Leaf is the lifetime of a certificate, and Authority that of a certificate authority.
+	Leaf, Authority time.Duration
+	// Hold is how long druid waits for clients in the replacement of an authority. Peers are not waited for.
+	Hold time.Duration
+}
+
+// Issued returns the planes whose certificates druid issues.
+func Issued(cluster *v1alpha1.EtcdCluster) map[Plane]Lifetimes {
+	all := map[Plane]Lifetimes{}
 	for _, s := range tlsSources(cluster) {
 		if s.auto == nil {
 			continue
 		}
-		all[s.plane] = DefaultLeafLifetime
-		if s.auto.LeafLifetime != nil {
-			all[s.plane] = s.auto.LeafLifetime.Duration
+		l := Lifetimes{Leaf: durationOr(s.auto.LeafLifetime, DefaultLeafLifetime), Authority: durationOr(s.auto.CALifetime, DefaultCALifetime)}
+		if s.plane == PlaneClient {
+			l.Hold = min(durationOr(cluster.Spec.TLS.Client.TrustHold, DefaultTrustHold), l.Authority/holdsInLifetime)
 		}
+		all[s.plane] = l
 	}
 	return all
+}
+
+func durationOr(d *metav1.Duration, otherwise time.Duration) time.Duration {
+	if d == nil {
+		return otherwise
+	}
+	return d.Duration
 }
 
 // Certificates are the requests for what the Secret of a plane contains.
@@ -109,7 +147,7 @@ type Certificates struct {
 
 // CertificatesOf returns the requests for a plane. domain is the DNS domain of the Kubernetes cluster.
 func CertificatesOf(cluster *v1alpha1.EtcdCluster, p Plane, domain string) Certificates {
-	lifetime := Issued(cluster)[p]
+	lifetime := Issued(cluster)[p].Leaf
 	members := "*." + PeerServiceName(cluster.Name) + "." + cluster.Namespace + ".svc"
 	names := []string{members, members + "." + domain}
 	// Peers compare the names of a client certificate with the address of the peer. Without names they cannot differ.

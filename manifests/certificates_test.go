@@ -64,11 +64,11 @@ func TestCertificatesAreValidWhereClientsAndPeersConnect(t *testing.T) {
 
 func TestDruidIssuesOnlyWhatTheSpecAsksItFor(t *testing.T) {
 	cluster := secured()
-	if issued := Issued(cluster); len(issued) != 1 || issued[PlaneClient] != DefaultLeafLifetime {
+	if issued := Issued(cluster); len(issued) != 1 || issued[PlaneClient].Leaf != DefaultLeafLifetime {
 		t.Errorf("issued are %v", issued)
 	}
 	cluster.Spec.TLS.Client.Auto.LeafLifetime = &metav1.Duration{Duration: time.Hour}
-	if issued := Issued(cluster); issued[PlaneClient] != time.Hour {
+	if issued := Issued(cluster); issued[PlaneClient].Leaf != time.Hour {
 		t.Errorf("the lifetime is %v, want 1h", issued)
 	}
 	if planes := Planes(cluster); !slices.Equal(planes, []Plane{PlaneClient, PlanePeer}) {

@@ -34,14 +34,28 @@ func configMap(cluster *v1alpha1.EtcdCluster, reloadable config.Reloadable) (*co
 // issuers returns the certificate authorities that the members of the formed cluster use.
 func issuers(cluster *v1alpha1.EtcdCluster) (i config.Issuers) {
 	if status := cluster.Status.TLS; status != nil {
-		if status.Client != nil {
-			i.Client = strings.Join(status.Client.Issuers, ",")
-		}
-		if status.Peer != nil {
-			i.Peer = strings.Join(status.Peer.Issuers, ",")
-		}
+		i.Client, i.Peer = issuersOf(status.Client), issuersOf(status.Peer)
 	}
 	return i
+}
+
+// issuersOf returns the authorities of certificates that a member may start with: those of druid that sign or have signed, or
+// those that were noted of a user's certificates.
+func issuersOf(plane *v1alpha1.TLSPlaneStatus) string {
+	if plane == nil {
+		return ""
+	}
+	if len(plane.Trusted) == 0 {
+		return strings.Join(plane.Issuers, ",")
+	}
+	var all []string
+	for _, authority := range plane.Trusted {
+		all = append(all, authority.Fingerprint)
+		if authority.Fingerprint == plane.Authority {
+			break // those after it have signed nothing yet
+		}
+	}
+	return strings.Join(all, ",")
 }
 
 // defragmentation returns the configuration of defragmentation, which is on by default.

@@ -34,7 +34,8 @@ const (
 	ReasonCertificatesPending = "CertificatesPending"
 	// ReasonCertificatesRejected: a member does not use what the Secrets contain, because it is bad.
 	ReasonCertificatesRejected = "CertificatesRejected"
-	// ReasonAuthorityLost: the Secret with the certificate authority is gone, is another one, or cannot be used. druid
+	// ReasonAuthorityLost: the Secret with the certificate authority is gone, is another one, or cannot be used, and no
+	// Secret has the certificates in use. druid
 	// cannot renew certificates.
 	ReasonAuthorityLost = "AuthorityLost"
 )
@@ -289,6 +290,12 @@ const (
 	EventScaleDownCancelled = "ScaleDownCancelled"
 	// EventScaleDownBlocked: a member is to be removed, and the cluster cannot spare it now.
 	EventScaleDownBlocked = "ScaleDownBlocked"
+	// EventAuthorityReplacing: druid replaces a certificate authority, because it was requested, ends, or is lost.
+	EventAuthorityReplacing = "AuthorityReplacing"
+	// EventAuthoritySwitched: another certificate authority signs, and the old one is still trusted.
+	EventAuthoritySwitched = "AuthoritySwitched"
+	// EventAuthorityReplaced: members and clients trust only the new certificate authority.
+	EventAuthorityReplaced = "AuthorityReplaced"
 	// EventPVCDeleted: druid deleted the PersistentVolumeClaim of a removed member or of an abandoned volume.
 	EventPVCDeleted = "PVCDeleted"
 	// EventPVCExpanded: druid requested a larger volume for the PersistentVolumeClaim of a member.

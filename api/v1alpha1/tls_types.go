@@ -25,6 +25,8 @@ type TLSSpec struct {
 // +kubebuilder:validation:XValidation:rule="self.mode == oldSelf.mode",message="tls.client.mode must not change"
 // +kubebuilder:validation:XValidation:rule="!has(self.extraSANs) || has(self.auto)",message="tls.client.extraSANs needs tls.client.auto: druid does not issue the certificates of a secretRef"
 // +kubebuilder:validation:XValidation:rule="!has(self.clients) || has(self.auto)",message="tls.client.clients needs tls.client.auto: druid does not issue the certificates of a secretRef"
+// +kubebuilder:validation:XValidation:rule="!has(self.trustHold) || has(self.auto)",message="tls.client.trustHold needs tls.client.auto: druid does not replace the certificate authority of a secretRef"
+// +kubebuilder:validation:XValidation:rule="!has(self.trustHold) || !has(self.auto) || !has(self.auto.caLifetime) || duration(self.trustHold).getSeconds() * 12 <= duration(self.auto.caLifetime).getSeconds()",message="tls.client.trustHold must be at most a twelfth of tls.client.auto.caLifetime, so that two of them fit into the last third of that time"
 type ClientTLS struct {
 	// auto lets druid issue the certificates from its own certificate authority for this cluster, and renew them.
 	// druid creates a Secret for clients, <cluster>-connection.
@@ -51,6 +53,15 @@ type ClientTLS struct {
 	// +optional
 	ExtraSANs []string `json:"extraSANs,omitempty"`
 
+	// trustHold is how long druid waits for clients when it replaces the certificate authority: once before it uses the
+	// new authority, and once before the members stop to trust the old one. Clients must read their Secret again within
+	// that time. At most a twelfth of auto.caLifetime. Defaults to 24h, or to that twelfth if it is shorter.
+	// +kubebuilder:validation:Type=string
+	// +kubebuilder:validation:MaxLength=20
+	// +kubebuilder:validation:XValidation:rule="self.matches('^([0-9]+(h|m|s))+$')",message="trustHold must be a duration, like 24h"
+	// +optional
+	TrustHold *metav1.Duration `json:"trustHold,omitempty"`
+
 	// clients get a certificate and a Secret of their own, in addition to the Secret <cluster>-connection. If you remove a
 	// client, druid does not renew its certificate any more. The Secret stays until you delete it.
 	// +listType=map
@@ -68,7 +79,7 @@ type TLSClient struct {
 	// +kubebuilder:validation:MinLength=1
 	// +kubebuilder:validation:MaxLength=63
 	// +kubebuilder:validation:Pattern=`^[a-z0-9]([-a-z0-9]*[a-z0-9])?$`
-	// +kubebuilder:validation:XValidation:rule="!(self in ['tls', 'ca-1'])",message="name must differ from what druid calls its own Secrets: <cluster>-client-tls and <cluster>-client-ca-1"
+	// +kubebuilder:validation:XValidation:rule="!self.matches('^(tls|ca-[0-9]+)$')",message="name must differ from what druid calls its own Secrets: <cluster>-client-tls and <cluster>-client-ca-<number>"
 	// +required
 	Name string `json:"name"`
 	// commonName in the certificate.
@@ -120,6 +131,15 @@ type AutoTLS struct {
 	// +kubebuilder:validation:XValidation:rule="self.matches('^([0-9]+(h|m|s))+$') && duration(self) >= duration('2m') && duration(self) <= duration('43800h')",message="leafLifetime must be a duration from 2m to 43800h, like 720h"
 	// +optional
 	LeafLifetime *metav1.Duration `json:"leafLifetime,omitempty"`
+
+	// caLifetime is how long a new certificate authority is valid, at least 10m. druid replaces the authority when a third
+	// of that time is left: it restarts the members one at a time, twice. Defaults to 17520h, which is two years.
+	// +kubebuilder:default="17520h"
+	// +kubebuilder:validation:Type=string
+	// +kubebuilder:validation:MaxLength=20
+	// +kubebuilder:validation:XValidation:rule="self.matches('^([0-9]+(h|m|s))+$') && duration(self) >= duration('10m') && duration(self) <= duration('175200h')",message="caLifetime must be a duration from 10m to 175200h, like 8760h"
+	// +optional
+	CALifetime *metav1.Duration `json:"caLifetime,omitempty"`
 }
 
 // TLSSecretRef names Secrets with certificates, in the namespace of the cluster. You renew the certificates by
@@ -157,14 +177,32 @@ type TLSStatus struct {
 
 // TLSPlaneStatus is the state of the certificates for clients or for peers.
 type TLSPlaneStatus struct {
+	// phase of the replacement of the certificate authority. Absent for certificates that druid does not issue.
+	// +optional
+	Phase TLSPhase `json:"phase,omitempty"`
 	// authority is the fingerprint of the certificate authority that druid issues certificates from: the first half of
-	// its SHA-256. druid issues no certificate before it is written here, and none from another authority afterwards.
+	// its SHA-256.
 	// +kubebuilder:validation:MaxLength=64
 	// +optional
 	Authority string `json:"authority,omitempty"`
 	// authorityNotAfter is when that certificate authority expires.
 	// +optional
 	AuthorityNotAfter *metav1.Time `json:"authorityNotAfter,omitempty"`
+	// trusted are the certificate authorities of druid that members and clients are to trust, the oldest first. druid
+	// writes them here before it uses them. So the loss of a Secret does not change them.
+	// +listType=map
+	// +listMapKey=generation
+	// +kubebuilder:validation:MaxItems=4
+	// +optional
+	Trusted []TLSAuthority `json:"trusted,omitempty"`
+	// distributedAt is since when the Secrets of all clients have what this phase gives them. spec.tls.client.trustHold
+	// counts from then on.
+	// +optional
+	DistributedAt *metav1.Time `json:"distributedAt,omitempty"`
+	// message says why druid replaces the certificate authority, and what it waits for.
+	// +kubebuilder:validation:MaxLength=1024
+	// +optional
+	Message string `json:"message,omitempty"`
 	// issuers are the fingerprints of the certificate authorities whose certificates the members used when the cluster had
 	// formed. A new Pod does not start with a certificate of another authority, because the other members do not trust it.
 	// +listType=atomic
@@ -175,3 +213,43 @@ type TLSPlaneStatus struct {
 	// +optional
 	NotAfter *metav1.Time `json:"notAfter,omitempty"`
 }
+
+// TLSPhase is a phase of the replacement of a certificate authority.
+//
+// +kubebuilder:validation:Enum=Stable;TrustingBoth;WaitingForClients;IssuingCertificates;WaitingForOldCertificates;TrustingNew
+type TLSPhase string
+
+// The phases, in order.
+const (
+	// TLSStable: one authority is in use.
+	TLSStable TLSPhase = "Stable"
+	// TLSTrustingBoth: members and clients get to trust the old and the new authority. The members restart one at a time.
+	TLSTrustingBoth TLSPhase = "TrustingBoth"
+	// TLSWaitingForClients: clients have the time of trustHold to read their Secrets.
+	TLSWaitingForClients TLSPhase = "WaitingForClients"
+	// TLSIssuingCertificates: members and clients get certificates of the new authority.
+	TLSIssuingCertificates TLSPhase = "IssuingCertificates"
+	// TLSWaitingForOldCertificates: clients have the time of trustHold to use their new certificates.
+	TLSWaitingForOldCertificates TLSPhase = "WaitingForOldCertificates"
+	// TLSTrustingNew: the members restart one at a time, and stop to trust the old authority.
+	TLSTrustingNew TLSPhase = "TrustingNew"
+)
+
+// TLSAuthority is a certificate authority of druid.
+type TLSAuthority struct {
+	// generation is the number of the authority. It is in the name of its Secret: <cluster>-<plane>-ca-<generation>.
+	// +kubebuilder:validation:Minimum=1
+	Generation int32 `json:"generation"`
+	// fingerprint is the first half of the SHA-256 of the certificate.
+	// +kubebuilder:validation:MaxLength=64
+	Fingerprint string `json:"fingerprint"`
+	// notAfter is when the authority expires.
+	NotAfter metav1.Time `json:"notAfter"`
+	// certificate of the authority as PEM.
+	// +kubebuilder:validation:MaxLength=4096
+	Certificate string `json:"certificate"`
+}
+
+// RotateCAAnnotation on an EtcdCluster requests the replacement of certificate authorities at once. Its value names the
+// kinds of connections: client, peer, or client,peer. druid removes a name when the replacement has begun.
+const RotateCAAnnotation = "etcd.druid.dev/rotate-ca"
