@@ -106,6 +106,8 @@ func (r *Reconciler) take(ctx context.Context, o *observation, step policy.Step)
 		policy.OrderUpgrade:        r.orderUpgrade,
 		policy.EndUpgrade:          r.orderUpgrade,
 		policy.IssueCertificates:   r.issueCertificates,
+		policy.CreateAuthority:     r.createAuthority,
+		policy.NoteRotation:        r.noteRotation,
 	}[step.Kind]
 	if act == nil {
 		return fmt.Errorf("step %s by rule %s: there is no such step", step.Kind, step.Rule)

@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
+	"strings"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -11,6 +13,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"github.com/etcd-druid/druid/api/v1alpha1"
 	"github.com/etcd-druid/druid/druid/control"
 	"github.com/etcd-druid/druid/druid/policy"
 	"github.com/etcd-druid/druid/internal/crash"
@@ -18,36 +21,28 @@ import (
 	"github.com/etcd-druid/druid/manifests"
 )
 
-// issueCertificates writes a Secret. It makes the certificate authority only by the rule for a cluster that has none yet, and
-// otherwise signs only with the authority that the step was planned for.
+// issueCertificates writes a Secret. Certificates in it that are good stay, and so do those that no authority can replace.
 func (r *Reconciler) issueCertificates(ctx context.Context, o *observation, step policy.Step) error {
 	p, want, found := r.wantedIn(o, step.Object)
 	if !found {
 		return nil // the spec does not have it any more
 	}
 	// The next look reads what was written, also if not all of it was.
-	defer func() {
-		r.memory.certificates.forget(o.cluster.UID, p)
-		o.lookAgain(control.StaleCachePause)
-	}()
-	authority, certificate, err := r.authorityFor(ctx, o, p, step)
-	if err != nil || authority == nil {
+	defer r.lookAtSecrets(o, p)
+	signs, authority, err := r.signerFor(ctx, o, p, step)
+	if err != nil || signs.signer() == nil {
 		return err
 	}
-	leaf, err := authority.Issue(want.leaf, r.now())
-	if err != nil {
+	live, err := r.readSecret(ctx, o, want.name)
+	if client.IgnoreNotFound(err) != nil {
 		return err
 	}
-	data := manifests.ConnectionData(o.cluster, leaf, certificate)
-	if want.client != nil {
-		client, err := authority.Issue(*want.client, r.now())
-		if err != nil {
-			return err
-		}
-		data = manifests.MemberData(leaf, client, certificate)
+	data, err := r.contentOf(o, p, want, live, signs, authority)
+	if err != nil || data == nil {
+		return err
 	}
 	crash.Before("write-certificates")
-	err = r.writeSecret(ctx, o, manifests.TLSSecret(o.cluster, want.name, data))
+	err = r.writeSecret(ctx, manifests.TLSSecret(o.cluster, want.name, data), live)
 	crash.After("write-certificates")
 	if err != nil {
 		return err
@@ -56,6 +51,46 @@ func (r *Reconciler) issueCertificates(ctx context.Context, o *observation, step
 		r.announceCertificates(ctx, o, p)
 	}
 	return nil
+}
+
+// lookAtSecrets makes the next pass come soon, and read the Secrets.
+func (r *Reconciler) lookAtSecrets(o *observation, p manifests.Plane) {
+	r.memory.certificates.forget(o.cluster.UID, p)
+	o.lookAgain(control.StaleCachePause)
+}
+
+// contentOf returns the content of a Secret, or nil if there is nothing to write.
+func (r *Reconciler) contentOf(o *observation, p manifests.Plane, want wantedSecret, live *corev1.Secret, signs plan, authority *pki.Authority) (map[string][]byte, error) {
+	var server, client pki.Pair
+	keeps := authority == nil
+	if live != nil {
+		server, client = pairIn(live), clientPairIn(live)
+		has := readIssued(live)
+		if authority != nil {
+			state, _ := r.compare(authority.Certificate, has, want, manifests.Issued(o.cluster)[p].Leaf)
+			keeps = state == policy.IssuedCurrent
+		} else if has.leaf == nil || want.client != nil && has.client == nil {
+			return nil, nil
+		}
+	}
+	if keeps && live == nil {
+		return nil, nil
+	}
+	if !keeps {
+		var err error
+		if server, err = authority.Issue(want.leaf, r.now()); err != nil {
+			return nil, err
+		}
+		if want.client != nil {
+			if client, err = authority.Issue(*want.client, r.now()); err != nil {
+				return nil, err
+			}
+		}
+	}
+	if want.client != nil {
+		return manifests.MemberData(server, client, signs.bundle()), nil
+	}
+	return manifests.ConnectionData(o.cluster, server, signs.bundle()), nil
 }
 
 // wantedIn finds the Secret among those of the planes whose certificates druid issues.
@@ -84,34 +119,71 @@ func (r *Reconciler) announceCertificates(ctx context.Context, o *observation, p
 	}
 }
 
-// authorityFor returns the authority that signs, and its certificate as PEM. It returns none if the Secret is not the
-// one that the step was planned for.
-func (r *Reconciler) authorityFor(ctx context.Context, o *observation, p manifests.Plane, step policy.Step) (*pki.Authority, []byte, error) {
-	name := manifests.AuthorityName(o.cluster.Name, p)
-	if step.MakesAuthority() {
-		return r.createAuthority(ctx, o, name)
+// signerFor returns the plan, and the authority that signs. The plan is empty if it is not what the step was planned for, and the
+// authority is nil if it is lost.
+func (r *Reconciler) signerFor(ctx context.Context, o *observation, p manifests.Plane, step policy.Step) (plan, *pki.Authority, error) {
+	c, found := certificatesIn(o, p)
+	if !found {
+		return plan{}, nil, nil
 	}
+	signs := plan{c.Trusted, c.Signing}
+	if step.MakesAuthority() {
+		first, err := r.makeAuthority(ctx, o, p, c.Next)
+		if err != nil || first == nil {
+			return plan{}, nil, err
+		}
+		signs = plan{[]v1alpha1.TLSAuthority{*first}, first.Fingerprint}
+	}
+	signer := signs.signer()
+	if signer == nil {
+		return plan{}, nil, nil
+	}
+	name := manifests.AuthorityName(o.cluster.Name, p, signer.Generation)
 	secret, err := r.readSecret(ctx, o, name)
-	if err != nil {
-		return nil, nil, client.IgnoreNotFound(err)
+	switch {
+	case apierrors.IsNotFound(err) || isForeign(err):
+		return signs, nil, nil
+	case err != nil:
+		return plan{}, nil, err
 	}
 	authority, err := pki.ParseAuthority(pairIn(secret), r.now())
-	if err != nil {
-		return nil, nil, fmt.Errorf("certificate authority in Secret %s: %w", name, err)
+	if err != nil || pki.Fingerprint(authority.Certificate) != signer.Fingerprint {
+		return signs, nil, nil //nolint:nilerr // it cannot sign, which the next look reports
 	}
-	for _, c := range o.observed.Certificates {
-		if c.Plane == string(p) && c.Fingerprint == pki.Fingerprint(authority.Certificate) {
-			return &authority, secret.Data[corev1.TLSCertKey], nil
-		}
-	}
-	return nil, nil, nil
+	return signs, &authority, nil
 }
 
-// createAuthority makes the authority of a plane. If another replica of druid made one meanwhile, that one stays.
-func (r *Reconciler) createAuthority(ctx context.Context, o *observation, name string) (*pki.Authority, []byte, error) {
-	pair, err := pki.NewAuthority(name, r.now(), manifests.AuthorityLifetime)
+func certificatesIn(o *observation, p manifests.Plane) (policy.Certificates, bool) {
+	for _, c := range o.observed.Certificates {
+		if c.Plane == string(p) {
+			return c, true
+		}
+	}
+	return policy.Certificates{}, false
+}
+
+// createAuthority makes the next authority of a plane. The status lists it in the next pass.
+func (r *Reconciler) createAuthority(ctx context.Context, o *observation, step policy.Step) error {
+	p := manifests.Plane(step.Object)
+	c, found := certificatesIn(o, p)
+	if !found || c.Next.Generation == 0 {
+		return nil
+	}
+	defer r.lookAtSecrets(o, p)
+	_, err := r.makeAuthority(ctx, o, p, c.Next)
+	return err
+}
+
+// makeAuthority returns the next authority, and makes it if it does not exist. If another replica of druid made one meanwhile, that
+// one stays, and nothing is returned.
+func (r *Reconciler) makeAuthority(ctx context.Context, o *observation, p manifests.Plane, next policy.NextAuthority) (*v1alpha1.TLSAuthority, error) {
+	if next.Authority != nil || next.Generation == 0 {
+		return next.Authority, nil
+	}
+	name := manifests.AuthorityName(o.cluster.Name, p, next.Generation)
+	pair, err := pki.NewAuthority(name, r.now(), manifests.Issued(o.cluster)[p].Authority)
 	if err != nil {
-		return nil, nil, err
+		return nil, err
 	}
 	secret := manifests.TLSSecret(o.cluster, name, manifests.PairData(pair))
 	secret.Immutable = new(true)
@@ -120,26 +192,42 @@ func (r *Reconciler) createAuthority(ctx context.Context, o *observation, name s
 	crash.After("create-authority")
 	switch {
 	case apierrors.IsAlreadyExists(err):
-		return nil, nil, nil
+		return nil, nil
 	case err != nil:
-		return nil, nil, fmt.Errorf("create Secret %s: %w", name, err)
+		return nil, fmt.Errorf("create Secret %s: %w", name, err)
 	}
 	authority, err := pki.ParseAuthority(pair, r.now())
-	return &authority, pair.Certificate, err
+	if err != nil {
+		return nil, err
+	}
+	made := authorityOf(next.Generation, authority.Certificate)
+	return &made, nil
 }
 
-// writeSecret creates the Secret, or replaces the content of the one that druid made before.
-func (r *Reconciler) writeSecret(ctx context.Context, o *observation, secret *corev1.Secret) error {
-	err := r.client.Create(ctx, secret.DeepCopy(), client.FieldOwner(control.FieldOwner))
-	if !apierrors.IsAlreadyExists(err) {
-		if err != nil {
+// noteRotation removes the plane from the annotation that requests another authority, because the status lists it.
+func (r *Reconciler) noteRotation(ctx context.Context, o *observation, step policy.Step) error {
+	var rest *string
+	if left := slices.DeleteFunc(rotationRequests(o.cluster), func(plane string) bool { return plane == step.Object }); len(left) > 0 {
+		rest = new(strings.Join(left, ","))
+	}
+	changed := &v1alpha1.EtcdCluster{ObjectMeta: metav1.ObjectMeta{Namespace: o.cluster.Namespace, Name: o.cluster.Name}}
+	patch := metadataPatch{UID: string(o.cluster.UID), ResourceVersion: o.cluster.ResourceVersion, Annotations: map[string]*string{v1alpha1.RotateCAAnnotation: rest}}
+	crash.Before("note-rotation")
+	err := client.IgnoreNotFound(r.patchMetadata(ctx, changed, patch))
+	crash.After("note-rotation")
+	if err != nil {
+		return fmt.Errorf("remove %s from annotation %s: %w", step.Object, v1alpha1.RotateCAAnnotation, err)
+	}
+	return nil
+}
+
+// writeSecret creates the Secret, or replaces the content of live.
+func (r *Reconciler) writeSecret(ctx context.Context, secret, live *corev1.Secret) error {
+	if live == nil {
+		if err := r.client.Create(ctx, secret, client.FieldOwner(control.FieldOwner)); err != nil {
 			return fmt.Errorf("create Secret %s: %w", secret.Name, err)
 		}
 		return nil
-	}
-	live, err := r.readSecret(ctx, o, secret.Name)
-	if err != nil {
-		return err
 	}
 	patch := map[string]any{"metadata": metadataPatch{UID: string(live.UID), ResourceVersion: live.ResourceVersion}, "data": secret.Data}
 	if err := r.mergePatch(ctx, &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: secret.Namespace, Name: secret.Name}}, patch); err != nil {

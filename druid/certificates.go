@@ -21,6 +21,7 @@ import (
 	"github.com/etcd-druid/druid/druid/control"
 	"github.com/etcd-druid/druid/druid/policy"
 	"github.com/etcd-druid/druid/internal/pki"
+	"github.com/etcd-druid/druid/internal/rules"
 	"github.com/etcd-druid/druid/leases"
 	"github.com/etcd-druid/druid/manifests"
 )
@@ -37,10 +38,9 @@ const (
 // planeSecrets is what the Secrets of a plane contained when druid last read them, without private keys.
 type planeSecrets struct {
 	at time.Time
-	// state of the authority, and problem if it is not present.
-	state     policy.AuthorityState
-	problem   string
-	authority *x509.Certificate
+	// question is what they were read for. Another one is answered by another reading.
+	question string
+	authorities
 	// issued are the Secrets with certificates, by name.
 	issued map[string]issuedSecret
 }
@@ -52,8 +52,8 @@ type issuedSecret struct {
 	problem string
 	// leaf belongs to tls.key, and client to client.key. nil: missing or unreadable.
 	leaf, client *x509.Certificate
-	// trusted are the fingerprints of the authorities in ca.crt.
-	trusted   []string
+	// trusted are the authorities in ca.crt.
+	trusted   []*x509.Certificate
 	endpoints string
 }
 
@@ -100,22 +100,28 @@ func (r *Reconciler) observeCertificates(ctx context.Context, o *observation) {
 	issued := manifests.Issued(o.cluster)
 	for _, p := range manifests.Planes(o.cluster) {
 		o.desired.Planes = append(o.desired.Planes, string(p))
-		lifetime, ours := issued[p]
+		lifetimes, ours := issued[p]
 		if !ours {
 			continue
 		}
 		want := wanted(o.cluster, p, r.manifests.ClusterDomain)
+		q := r.questionOf(o, p, lifetimes)
 		s, known := r.memory.certificates.get(o.cluster.UID, p)
 		pause := certificatesInterval
 		if s.doubtful(o, p, want) {
 			pause = certificatesPause
 		}
-		if !known || r.now().Sub(s.at) >= pause {
-			s = r.readSecrets(ctx, o, p, want)
+		if !known || s.question != q.text() || r.now().Sub(s.at) >= pause {
+			s = r.readSecrets(ctx, o, p, want, q)
 			r.memory.certificates.set(o.cluster.UID, p, s)
 		}
 		o.lookAgain(pause)
-		o.observed.Certificates = append(o.observed.Certificates, r.certificatesOf(o, p, s, want, lifetime))
+		o.observed.Certificates = append(o.observed.Certificates, r.certificatesOf(o, p, s, want, lifetimes))
+	}
+	for _, word := range rotationRequests(o.cluster) {
+		if _, ours := issued[manifests.Plane(word)]; !ours {
+			o.observed.BadRotation = append(o.observed.BadRotation, word)
+		}
 	}
 }
 
@@ -137,9 +143,9 @@ func wanted(cluster *v1alpha1.EtcdCluster, p manifests.Plane, domain string) []w
 	return all
 }
 
-// doubtful says whether something is wrong with the Secrets, or a member does not use what they contain.
+// doubtful says whether something is wrong with the Secrets, they change, or a member does not use what they contain.
 func (s *planeSecrets) doubtful(o *observation, p manifests.Plane, want []wantedSecret) bool {
-	if s.state != policy.AuthorityPresent {
+	if s.signer.state != policy.AuthorityPresent || len(s.plan.trusted) != 1 {
 		return true
 	}
 	for _, w := range want {
@@ -158,41 +164,63 @@ func tlsOf(m policy.Member, p manifests.Plane) leases.TLSPlane {
 }
 
 // certificatesOf compares the Secrets with what they should contain.
-func (r *Reconciler) certificatesOf(o *observation, p manifests.Plane, s planeSecrets, want []wantedSecret, lifetime time.Duration) policy.Certificates {
-	c := policy.Certificates{Plane: string(p), Authority: s.state, Problem: s.problem, Known: r.knownAuthority(o, p, s, want)}
-	if s.state == policy.AuthorityPresent {
-		c.Fingerprint, c.NotAfter = pki.Fingerprint(s.authority), s.authority.NotAfter
-		if c.Known == policy.AuthorityOther {
-			c.Problem = fmt.Sprintf("Secret %s has another certificate authority than the one that the members trust", manifests.AuthorityName(o.cluster.Name, p))
-		}
+func (r *Reconciler) certificatesOf(o *observation, p manifests.Plane, s planeSecrets, want []wantedSecret, lifetimes manifests.Lifetimes) policy.Certificates {
+	c := policy.Certificates{
+		Plane: string(p), Known: s.known, Trusted: s.plan.trusted, Signing: s.plan.signing, Next: s.next,
+		Signer: s.signer.state, Candidate: s.candidate.state, Problem: s.signer.problem,
+		Due: rules.No, Urgent: rules.No, Requested: rules.YesNoOf(requestsRotation(o.cluster, p)), Held: rules.YesNoOf(r.held(o, p, lifetimes.Hold)),
 	}
 	for _, w := range want {
 		has := s.issued[w.name]
-		issued := policy.Issued{Name: w.name, State: has.state, Problem: has.problem}
+		issued := policy.Issued{Name: w.name, State: has.state, Trust: policy.TrustOther, Problem: has.problem}
 		if has.state == policy.IssuedCurrent {
 			var left time.Duration
-			issued.State, left = r.compare(o, s.authority, has, w, lifetime)
+			issued.State, left = r.compare(s.signer.certificate, has, w, lifetimes.Leaf)
 			o.lookAgain(left)
+			if s.plan.is(has.trusted) && (w.client != nil || has.endpoints == endpointsOf(o.cluster)) {
+				issued.Trust = policy.TrustSame
+			}
 		}
 		c.Issued = append(c.Issued, issued)
+	}
+	if at := s.plan.end(); !at.IsZero() {
+		c.Due = rules.YesNoOf(r.ends(o, at, lifetimes.Authority/3))
+		c.Urgent = rules.YesNoOf(r.ends(o, at, lifetimes.Authority/urgentPart))
+	}
+	if leaf := s.issued[want[0].name].leaf; leaf != nil && s.signer.state == policy.AuthorityLost && r.ends(o, leaf.NotAfter, lifetimes.Leaf/urgentPart) {
+		c.Urgent = rules.Yes
 	}
 	return c
 }
 
-// compare says whether a Secret contains what is wanted, and in which time it is due if not before.
-func (r *Reconciler) compare(o *observation, authority *x509.Certificate, has issuedSecret, want wantedSecret, lifetime time.Duration) (policy.IssuedState, time.Duration) {
-	leaves := []*x509.Certificate{has.leaf}
-	good := covers(has.leaf, want.leaf, authority) && (authority == nil || slices.Equal(has.trusted, []string{pki.Fingerprint(authority)}))
+// urgentPart of a lifetime that is left is so little that druid waits for no client.
+const urgentPart = 10
+
+// ends says whether only left or less is left until at.
+func (r *Reconciler) ends(o *observation, at time.Time, left time.Duration) bool {
+	until := at.Add(-left).Sub(r.now())
+	o.lookAgain(until)
+	return until <= 0
+}
+
+// compare says whether a Secret contains the certificates that are wanted, and in which time it is due if not before.
+func (r *Reconciler) compare(signer *x509.Certificate, has issuedSecret, want wantedSecret, lifetime time.Duration) (policy.IssuedState, time.Duration) {
+	leaves, requests := []*x509.Certificate{has.leaf}, []pki.Request{want.leaf}
 	if want.client != nil {
-		leaves = append(leaves, has.client)
-		good = good && covers(has.client, *want.client, authority)
-	} else {
-		good = good && has.endpoints == endpointsOf(o.cluster)
+		leaves, requests = append(leaves, has.client), append(requests, *want.client)
 	}
-	if !good || r.now().Add(lifetime+time.Minute).Before(has.leaf.NotAfter) {
+	for i, leaf := range leaves {
+		switch {
+		case leaf == nil:
+			return policy.IssuedAbsent, 0
+		case !covers(leaf, requests[i], signer):
+			return policy.IssuedOutdated, 0
+		}
+	}
+	if r.now().Add(lifetime + time.Minute).Before(has.leaf.NotAfter) {
 		return policy.IssuedOutdated, 0
 	}
-	due, left := dueOf(leaves, authority, lifetime, r.now())
+	due, left := dueOf(leaves, signer, lifetime, r.now())
 	if due {
 		return policy.IssuedDue, 0
 	}
@@ -238,44 +266,9 @@ func endpointsOf(cluster *v1alpha1.EtcdCluster) string {
 	return strings.Join(manifests.Endpoints(cluster), ",")
 }
 
-// knownAuthority compares the authority with what the Secret of the members and the member Leases name.
-func (r *Reconciler) knownAuthority(o *observation, p manifests.Plane, s planeSecrets, want []wantedSecret) policy.AuthorityKnown {
-	known := slices.Clone(s.issued[want[0].name].trusted)
-	for _, m := range o.observed.Members {
-		if trusted := tlsOf(m, p).Trusted; trusted != "" {
-			known = append(known, strings.Split(trusted, ",")...)
-		}
-	}
-	switch {
-	case len(known) == 0 && (o.desired.ClusterID != 0 || o.observed.RecordState&(policy.RecordFormed|policy.RecordRecovering) != 0):
-		return policy.AuthorityUnproven
-	case len(known) == 0:
-		return policy.AuthorityNew
-	case s.authority != nil && slices.Contains(known, pki.Fingerprint(s.authority)):
-		return policy.AuthoritySame
-	default:
-		return policy.AuthorityOther
-	}
-}
-
 // readSecrets reads the Secrets of a plane.
-func (r *Reconciler) readSecrets(ctx context.Context, o *observation, p manifests.Plane, want []wantedSecret) planeSecrets {
-	s := planeSecrets{at: r.now(), issued: map[string]issuedSecret{}}
-	name := manifests.AuthorityName(o.cluster.Name, p)
-	err := r.visitSecret(ctx, o, name, func(secret *corev1.Secret, foreign error) {
-		switch {
-		case foreign != nil:
-			s.state, s.problem = policy.AuthorityForeign, fmt.Sprintf("Secret %s does not belong to this EtcdCluster. If it is the certificate authority of the cluster, keep it, "+
-				"and give it the label app.kubernetes.io/managed-by=druid and the EtcdCluster as its controller. Otherwise rename it", name)
-		case secret == nil:
-			s.state, s.problem = policy.AuthorityAbsent, fmt.Sprintf("Secret %s does not exist", name)
-		default:
-			s.readAuthority(secret, r.now())
-		}
-	})
-	if err != nil {
-		s.state, s.problem = policy.AuthorityUnread, oneLine(err.Error())
-	}
+func (r *Reconciler) readSecrets(ctx context.Context, o *observation, p manifests.Plane, want []wantedSecret, q question) planeSecrets {
+	s := planeSecrets{at: r.now(), question: q.text(), issued: map[string]issuedSecret{}}
 	for _, w := range want {
 		var has issuedSecret
 		err := r.visitSecret(ctx, o, w.name, func(secret *corev1.Secret, foreign error) {
@@ -293,6 +286,7 @@ func (r *Reconciler) readSecrets(ctx context.Context, o *observation, p manifest
 		}
 		s.issued[w.name] = has
 	}
+	s.authorities = r.readAuthorities(ctx, o, p, s.issued[want[0].name], q)
 	return s
 }
 
@@ -317,29 +311,20 @@ func (r *Reconciler) visitSecret(ctx context.Context, o *observation, name strin
 func readIssued(secret *corev1.Secret) issuedSecret {
 	has := issuedSecret{
 		state: policy.IssuedCurrent, leaf: leafIn(pairIn(secret)), endpoints: string(secret.Data[manifests.KeyEndpoints]),
-		client: leafIn(pki.Pair{Certificate: secret.Data[manifests.KeyClient], Key: secret.Data[manifests.KeyClientKey]}),
+		client: leafIn(clientPairIn(secret)),
 	}
-	authorities, err := pki.Bundle(secret.Data[manifests.KeyAuthorities])
-	if err != nil {
-		return has
-	}
-	for _, authority := range authorities {
-		has.trusted = append(has.trusted, pki.Fingerprint(authority))
+	if trusted, err := pki.Bundle(secret.Data[manifests.KeyAuthorities]); err == nil {
+		has.trusted = trusted
 	}
 	return has
 }
 
-func (s *planeSecrets) readAuthority(secret *corev1.Secret, now time.Time) {
-	authority, err := pki.ParseAuthority(pairIn(secret), now)
-	if err != nil {
-		s.state, s.problem = policy.AuthorityUnusable, fmt.Sprintf("Secret %s: %s", secret.Name, err)
-		return
-	}
-	s.state, s.authority = policy.AuthorityPresent, authority.Certificate
-}
-
 func pairIn(secret *corev1.Secret) pki.Pair {
 	return pki.Pair{Certificate: secret.Data[corev1.TLSCertKey], Key: secret.Data[corev1.TLSPrivateKeyKey]}
+}
+
+func clientPairIn(secret *corev1.Secret) pki.Pair {
+	return pki.Pair{Certificate: secret.Data[manifests.KeyClient], Key: secret.Data[manifests.KeyClientKey]}
 }
 
 // leafIn returns the certificate of the pair, or nil if the pair is not one.

@@ -37,7 +37,7 @@ func (s *stage) createSecured() {
 func (s *stage) issued() error {
 	var errs []error
 	for _, name := range []string{
-		manifests.AuthorityName("demo", manifests.PlaneClient), manifests.AuthorityName("demo", manifests.PlanePeer),
+		manifests.AuthorityName("demo", manifests.PlaneClient, 1), manifests.AuthorityName("demo", manifests.PlanePeer, 1),
 		manifests.CertificatesName("demo", manifests.PlaneClient), manifests.CertificatesName("demo", manifests.PlanePeer), manifests.ConnectionName("demo"),
 	} {
 		errs = append(errs, s.fetch(name, &corev1.Secret{}))
@@ -127,7 +127,7 @@ func TestDruidIssuesCertificatesAndRestsThen(t *testing.T) {
 // checkIssued checks the Secrets of a plane, which exist before the Pods.
 func (s *stage) checkIssued(plane manifests.Plane) {
 	s.Helper()
-	authority, secret := s.secret(manifests.AuthorityName("demo", plane), ""), s.secret(manifests.CertificatesName("demo", plane), "")
+	authority, secret := s.secret(manifests.AuthorityName("demo", plane, 1), ""), s.secret(manifests.CertificatesName("demo", plane), "")
 	if authority.Immutable == nil || !*authority.Immutable {
 		s.Errorf("the authority of plane %s can be changed", plane)
 	}
@@ -266,36 +266,28 @@ func TestAForeignSecretOfAClientHindersNoOther(t *testing.T) {
 	s.checkForeign(foreign)
 }
 
-// A lost authority is never replaced: the members would not trust another one.
-func TestALostAuthorityIsNeverReplaced(t *testing.T) {
-	for name, lost := range map[string][]string{
-		"the authority": {manifests.AuthorityName("demo", manifests.PlaneClient)},
-		"all Secrets of the plane": {
-			manifests.AuthorityName("demo", manifests.PlaneClient), manifests.CertificatesName("demo", manifests.PlaneClient), manifests.ConnectionName("demo"),
-		},
-	} {
-		t.Run(name, func(t *testing.T) {
-			s := newStage(t)
-			stop := s.startDruid()
-			s.createSecured()
-			names := s.members("demo", 1)
-			s.form("demo", names)
-			s.condition("demo", v1alpha1.ConditionReady, metav1.ConditionTrue, v1alpha1.ReasonQuorate)
-			stop()
-			for _, secret := range lost {
-				if err := s.Delete(t.Context(), &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: s.namespace, Name: secret}}); err != nil {
-					t.Fatal(err)
-				}
-			}
-			s.startDruid()
-			c := s.condition("demo", v1alpha1.ConditionCertificatesReady, metav1.ConditionFalse, v1alpha1.ReasonAuthorityLost)
-			if !strings.Contains(c.Message, lost[0]) {
-				t.Errorf("the message does not name the Secret: %s", c.Message)
-			}
-			if err := s.fetch(lost[0], &corev1.Secret{}); !apierrors.IsNotFound(err) {
-				t.Errorf("another authority was made (%v)", err)
-			}
-		})
+// If all Secrets of a plane are lost, no Secret has certificates that the members trust, and druid makes no others.
+func TestAPlaneWithoutSecretsGetsNoOtherAuthority(t *testing.T) {
+	s := newStage(t)
+	stop := s.startDruid()
+	s.createSecured()
+	names := s.members("demo", 1)
+	s.form("demo", names)
+	s.condition("demo", v1alpha1.ConditionReady, metav1.ConditionTrue, v1alpha1.ReasonQuorate)
+	stop()
+	lost := manifests.AuthorityName("demo", manifests.PlaneClient, 1)
+	for _, secret := range []string{lost, manifests.CertificatesName("demo", manifests.PlaneClient), manifests.ConnectionName("demo")} {
+		if err := s.Delete(t.Context(), &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: s.namespace, Name: secret}}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	s.startDruid()
+	c := s.condition("demo", v1alpha1.ConditionCertificatesReady, metav1.ConditionFalse, v1alpha1.ReasonAuthorityLost)
+	if !strings.Contains(c.Message, lost) {
+		t.Errorf("the message does not name the Secret: %s", c.Message)
+	}
+	if err := s.fetch(manifests.CertificatesName("demo", manifests.PlaneClient), &corev1.Secret{}); !apierrors.IsNotFound(err) {
+		t.Errorf("other certificates were issued (%v)", err)
 	}
 }
 

@@ -48,6 +48,16 @@ var crashScenarios = map[string]scenario{
 		change:  func(s *stage, _ []string) { s.createSecured() },
 		reached: func(s *stage, _ []string) error { return errors.Join(s.grown(1), s.issued()) },
 	},
+	"another certificate authority": {
+		prepare: func(s *stage, _ []string) {
+			s.createSecured()
+			names := s.members("demo", 1)
+			s.form("demo", names)
+			s.eventually("the status lists the authorities", func() error { return s.trusts(1) })
+		},
+		change:  func(s *stage, _ []string) { s.annotateRotation() },
+		reached: func(s *stage, _ []string) error { return s.trusts(2) },
+	},
 	"service": {
 		replicas: 3,
 		change:   func(s *stage, names []string) { s.form("demo", names) },
@@ -253,6 +263,35 @@ var crashScenarios = map[string]scenario{
 		},
 		reached: func(s *stage, names []string) error { return s.terminating(names[2]) },
 	},
+}
+
+func (s *stage) annotateRotation() {
+	s.patchCluster(`{"metadata":{"annotations":{"` + v1alpha1.RotateCAAnnotation + `":"client,peer"}}}`)
+}
+
+// trusts says what is missing until the status and the Secrets of both planes trust count authorities, and no replacement is requested.
+func (s *stage) trusts(count int) error {
+	var c v1alpha1.EtcdCluster
+	if err := s.fetch("demo", &c); err != nil {
+		return err
+	}
+	if c.Annotations[v1alpha1.RotateCAAnnotation] != "" {
+		return errors.New("the request stands")
+	}
+	for _, p := range []manifests.Plane{manifests.PlaneClient, manifests.PlanePeer} {
+		status := planeStatus(&c, p)
+		if status == nil || len(status.Trusted) != count {
+			return fmt.Errorf("the status of plane %s is %+v", p, status)
+		}
+		var secret corev1.Secret
+		if err := s.fetch(manifests.CertificatesName("demo", p), &secret); err != nil {
+			return err
+		}
+		if trusted := readIssued(&secret).trusted; len(trusted) != count {
+			return fmt.Errorf("the Secret of plane %s trusts %d authorities", p, len(trusted))
+		}
+	}
+	return nil
 }
 
 func (s *stage) patchCluster(patch string) {

@@ -52,7 +52,7 @@ type fleet struct {
 	elected <-chan struct{}
 	log     *slog.Logger
 
-	leading, clusters, since, pending, deadline, members, snapshots *prometheus.Desc
+	leading, clusters, since, pending, deadline, members, authorities, authorityEnds, snapshots *prometheus.Desc
 }
 
 func newFleet(reader client.Reader, elected <-chan struct{}, log *slog.Logger) *fleet {
@@ -71,6 +71,10 @@ func newFleet(reader client.Reader, elected <-chan struct{}, log *slog.Logger) *
 			"The earliest status.progressDeadline of all EtcdClusters, 0 while no change is in progress.", nil, nil),
 		members: prometheus.NewDesc("etcd_druid_members",
 			"Members of all EtcdClusters, by status.", []string{"status"}, nil),
+		authorities: prometheus.NewDesc("etcd_druid_certificate_authorities",
+			"Certificate authorities of all EtcdClusters from which druid issues certificates, by phase of their replacement.", []string{"phase"}, nil),
+		authorityEnds: prometheus.NewDesc("etcd_druid_earliest_authority_expiration_timestamp_seconds",
+			"When the first of these authorities expires, 0 without any.", nil, nil),
 		snapshots: prometheus.NewDesc("etcd_druid_snapshots",
 			"EtcdSnapshots by phase.", []string{"phase"}, nil),
 	}
@@ -78,7 +82,7 @@ func newFleet(reader client.Reader, elected <-chan struct{}, log *slog.Logger) *
 
 // Describe reports the names.
 func (f *fleet) Describe(descs chan<- *prometheus.Desc) {
-	for _, d := range []*prometheus.Desc{f.leading, f.clusters, f.since, f.pending, f.deadline, f.members, f.snapshots} {
+	for _, d := range []*prometheus.Desc{f.leading, f.clusters, f.since, f.pending, f.deadline, f.members, f.authorities, f.authorityEnds, f.snapshots} {
 		descs <- d
 	}
 }
@@ -158,4 +162,28 @@ func (f *fleet) count(clusters []v1alpha1.EtcdCluster, gauge func(*prometheus.De
 	for status, n := range members {
 		gauge(f.members, float64(n), string(status))
 	}
+	f.countAuthorities(clusters, gauge)
+}
+
+// countAuthorities reports the certificate authorities that sign.
+func (f *fleet) countAuthorities(clusters []v1alpha1.EtcdCluster, gauge func(*prometheus.Desc, float64, ...string)) {
+	phases, ends := map[v1alpha1.TLSPhase]int{v1alpha1.TLSStable: 0}, time.Unix(0, 0)
+	for _, cluster := range clusters {
+		if cluster.Status.TLS == nil {
+			continue
+		}
+		for _, plane := range []*v1alpha1.TLSPlaneStatus{cluster.Status.TLS.Client, cluster.Status.TLS.Peer} {
+			if plane == nil || plane.Phase == "" {
+				continue
+			}
+			phases[plane.Phase]++
+			if at := plane.AuthorityNotAfter; at != nil && (ends.Unix() == 0 || at.Time.Before(ends)) {
+				ends = at.Time
+			}
+		}
+	}
+	for phase, n := range phases {
+		gauge(f.authorities, float64(n), string(phase))
+	}
+	gauge(f.authorityEnds, float64(ends.Unix()))
 }

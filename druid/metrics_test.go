@@ -65,9 +65,17 @@ func TestFleetIsCountedAndNotNamed(t *testing.T) {
 	}}
 	three.items[1].Generation, three.items[1].Status.ProgressDeadline = 2, new(metav1.Unix(500, 0))
 	three.items[2].Status.ProgressDeadline = new(metav1.Unix(400, 0))
+	three.items[0].Status.TLS = &v1alpha1.TLSStatus{
+		Client: &v1alpha1.TLSPlaneStatus{Phase: v1alpha1.TLSTrustingBoth, AuthorityNotAfter: new(metav1.Unix(700, 0))},
+		Peer:   &v1alpha1.TLSPlaneStatus{Phase: v1alpha1.TLSStable, AuthorityNotAfter: new(metav1.Unix(600, 0))},
+	}
+	three.items[1].Status.TLS = &v1alpha1.TLSStatus{Client: &v1alpha1.TLSPlaneStatus{}}
 	const counted = `
+etcd_druid_certificate_authorities{phase="Stable"} 1
+etcd_druid_certificate_authorities{phase="TrustingBoth"} 1
 etcd_druid_clusters{condition="Degraded",reason="AsExpected",status="False"} 1
 etcd_druid_clusters{condition="Degraded",reason="NodeLost",status="True"} 2
+etcd_druid_earliest_authority_expiration_timestamp_seconds 600
 etcd_druid_earliest_progress_deadline_timestamp_seconds 400
 etcd_druid_leading 1
 etcd_druid_members{status="NotReady"} 0
@@ -94,7 +102,7 @@ etcd_druid_snapshots{phase="Succeeded"} 0
 			f := newFleet(tc.reader, tc.elected, slog.New(slog.DiscardHandler))
 			got, err := testutil.CollectAndFormat(f, expfmt.TypeTextPlain, "etcd_druid_clusters", "etcd_druid_leading",
 				"etcd_druid_earliest_progress_deadline_timestamp_seconds", "etcd_druid_pending_edits",
-				"etcd_druid_members", "etcd_druid_oldest_transition_timestamp_seconds", "etcd_druid_snapshots")
+				"etcd_druid_members", "etcd_druid_certificate_authorities", "etcd_druid_earliest_authority_expiration_timestamp_seconds", "etcd_druid_oldest_transition_timestamp_seconds", "etcd_druid_snapshots")
 			if err != nil {
 				t.Fatal(err)
 			}

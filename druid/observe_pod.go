@@ -257,7 +257,7 @@ func (o *observation) observeRemade() error {
 		if err != nil {
 			return err
 		}
-		m.Remade = rules.YesNoOf(m.Room == policy.RoomMounts || makeOf(pod, hash) == policy.MakeOutdated)
+		m.Remade = rules.YesNoOf(m.Outruns || m.Room == policy.RoomMounts || makeOf(pod, hash) == policy.MakeOutdated)
 	}
 	return nil
 }

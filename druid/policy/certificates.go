@@ -13,45 +13,44 @@ import (
 
 // The facts about the Secrets of a plane whose certificates druid issues.
 type (
-	// AuthorityState is the state of the Secret with the certificate authority.
+	// AuthorityState is the state of the Secret with a certificate authority.
 	AuthorityState uint8
-	// AuthorityKnown compares that authority with what was issued before.
-	AuthorityKnown uint8
-	// IssuedState is the state of a Secret with certificates that it signed.
+	// AuthorityKnowledge is what is known of the authorities in use.
+	AuthorityKnowledge uint8
+	// IssuedState is the state of a Secret with certificates.
 	IssuedState uint8
+	// TrustState compares the authorities in such a Secret with those that are trusted.
+	TrustState uint8
 )
 
-// The states of the authority.
+// The states of an authority.
 const (
-	AuthorityUnread   AuthorityState = 1 << iota // it could not be read
-	AuthorityAbsent                              // no such Secret
-	AuthorityForeign                             // a Secret of that name that is not the cluster's
-	AuthorityUnusable                            // expired, or not a certificate authority with its key
+	AuthorityUnread AuthorityState = 1 << iota // its Secret could not be read
+	AuthorityLost                              // there is no Secret from which this authority can sign
 	AuthorityPresent
 )
 
 func (a AuthorityState) String() string {
-	return rules.Word(a, "unread", "absent", "foreign", "unusable", "present")
+	return rules.Word(a, "unread", "lost", "present")
 }
 
-// What is known of the authority that members use.
+// What is known of the authorities that members use.
 const (
-	AuthorityNew      AuthorityKnown = 1 << iota // the cluster has not formed, and nothing was issued
-	AuthoritySame                                // a Secret or a Lease names this authority
-	AuthorityOther                               // they name another one
-	AuthorityUnproven                            // the cluster has formed, and they name none
+	AuthorityNew     AuthorityKnowledge = 1 << iota // the cluster has not formed, and nothing was issued
+	AuthorityKnown                                  // the status, a Secret or a Lease names them
+	AuthorityUnknown                                // certificates can have been issued, and there is no authority that members name
 )
 
-func (a AuthorityKnown) String() string {
-	return rules.Word(a, "new", "same", "other", "unproven")
+func (a AuthorityKnowledge) String() string {
+	return rules.Word(a, "new", "known", "unknown")
 }
 
 // The states of what was issued.
 const (
 	IssuedUnread   IssuedState = 1 << iota // it could not be read
-	IssuedAbsent                           // no such Secret
+	IssuedAbsent                           // no such Secret, or no certificates in it
 	IssuedForeign                          // a Secret of that name that is not the cluster's
-	IssuedOutdated                         // for other names or endpoints, of another authority, or damaged
+	IssuedOutdated                         // for other names, or of another authority
 	IssuedDue                              // a third of the lifetime is left, or less
 	IssuedCurrent
 )
@@ -60,34 +59,64 @@ func (i IssuedState) String() string {
 	return rules.Word(i, "unread", "absent", "foreign", "outdated", "due", "current")
 }
 
+// The states of the trust.
+const (
+	TrustSame  TrustState = 1 << iota
+	TrustOther            // other authorities, or other endpoints of the cluster
+)
+
+func (t TrustState) String() string { return rules.Word(t, "same", "other") }
+
 // Certificates are the Secrets of a plane whose certificates druid issues.
 type Certificates struct {
 	// Plane is client or peer.
-	Plane     string
-	Authority AuthorityState
-	Known     AuthorityKnown
-	// Problem says what is wrong with the authority, if something is.
+	Plane string
+	// Known says whether Trusted and Signing are known.
+	Known AuthorityKnowledge
+	// Trusted are the authorities that members and clients are to trust, the oldest first. Signing is the fingerprint of the
+	// one that signs.
+	Trusted []v1alpha1.TLSAuthority
+	Signing string
+	// Signer is the state of that authority, and Candidate that of the last one of Trusted.
+	Signer, Candidate AuthorityState
+	// Problem says what is wrong with the authority that signs, if something is.
 	Problem string
-	// Issued are the Secrets that it signed. The first one is that of the members, the others are those of clients.
+	// Next is the authority after the last one of Trusted. It is read when one is needed.
+	Next NextAuthority
+	// Due says that a third of the lifetime of the authority that signs is left, and Urgent that so little is left of it, or of
+	// certificates that cannot be renewed, that clients are not waited for.
+	Due, Urgent rules.YesNo
+	// Requested says that the annotation of the EtcdCluster names the plane.
+	Requested rules.YesNo
+	// Held says that clients had their time since all Secrets have what they are to have.
+	Held rules.YesNo
+	// Issued are the Secrets with certificates. The first one is that of the members, the others are those of clients.
 	Issued []Issued
-	// Fingerprint and NotAfter are those of a usable authority.
-	Fingerprint string
-	NotAfter    time.Time
+}
+
+// NextAuthority is an authority that is not trusted yet.
+type NextAuthority struct {
+	// Generation is the first one whose Secret is free, or has an authority that can be used. It is 0 if it was not looked for.
+	Generation int32
+	// Authority is that in the Secret. nil: it is to be made.
+	Authority *v1alpha1.TLSAuthority
 }
 
 // Issued is a Secret with certificates.
 type Issued struct {
 	Name  string
 	State IssuedState
+	Trust TrustState
 	// Problem says what is wrong with the Secret, if something is.
 	Problem string
 }
 
 // certificateFacts is the complete input of certificateRows.
 type certificateFacts struct {
-	authority AuthorityState
-	known     AuthorityKnown `fact:"compared with the one in use"`
-	issued    IssuedState    `fact:"certificates"`
+	known  AuthorityKnowledge `fact:"authorities"`
+	signer AuthorityState     `fact:"authority that signs"`
+	issued IssuedState        `fact:"certificates"`
+	trust  TrustState         `fact:"trust in the Secret"`
 }
 
 // certificateVerdict is what happens with the Secrets of a plane.
@@ -110,53 +139,62 @@ func (v certificateVerdict) String() string {
 	return rules.Word(v, "Keep", "Wait", "Conflict", "Stuck", "Create", "Issue")
 }
 
-// certificateRows decide what druid issues. The members trust the authority that etcd was started with, so another
-// authority is never made once certificates can have been issued, and never signs.
+// certificateRows decide what druid issues. Only an authority that the status, a Secret or a Lease names signs. While it is
+// lost, what was issued stays, and gets the trust in the next one.
 var certificateRows = rules.New(certificatesUnclear, []rules.Row[certificateFacts, certificateVerdict]{
-	{Name: "secrets-unread", When: certificateFacts{authority: AuthorityUnread}, Verdict: certificatesUnclear},
-	{Name: "authority-conflict", When: certificateFacts{authority: AuthorityForeign}, Verdict: certificatesConflict},
+	{Name: "authority-unread", When: certificateFacts{signer: AuthorityUnread}, Verdict: certificatesUnclear},
 	{Name: "certificates-unread", When: certificateFacts{issued: IssuedUnread}, Verdict: certificatesUnclear},
 	{Name: "certificates-conflict", When: certificateFacts{issued: IssuedForeign}, Verdict: certificatesConflict},
-	{Name: ruleAuthorityMissing, When: certificateFacts{authority: AuthorityAbsent, known: AuthorityNew}, Verdict: certificatesBegin},
-	{Name: "authority-lost", When: certificateFacts{authority: AuthorityAbsent}, Verdict: certificatesStuck},
-	{Name: "authority-unusable", When: certificateFacts{authority: AuthorityUnusable}, Verdict: certificatesStuck},
-	{Name: "authority-changed", When: certificateFacts{authority: AuthorityPresent, known: AuthorityOther}, Verdict: certificatesStuck},
-	{Name: "certificates-missing", When: certificateFacts{authority: AuthorityPresent, issued: IssuedAbsent}, Verdict: certificatesIssue},
-	{Name: "certificates-outdated", When: certificateFacts{authority: AuthorityPresent, issued: IssuedOutdated}, Verdict: certificatesIssue},
-	{Name: "certificates-due", When: certificateFacts{authority: AuthorityPresent, issued: IssuedDue}, Verdict: certificatesIssue},
-	{Name: "certificates-current", When: certificateFacts{authority: AuthorityPresent, issued: IssuedCurrent}, Verdict: certificatesKeep},
+	{Name: ruleAuthorityMissing, When: certificateFacts{known: AuthorityNew}, Verdict: certificatesBegin},
+	{Name: "authority-unknown", When: certificateFacts{known: AuthorityUnknown}, Verdict: certificatesStuck},
+	{Name: "certificates-missing", When: certificateFacts{known: AuthorityKnown, signer: AuthorityPresent, issued: IssuedAbsent}, Verdict: certificatesIssue},
+	{Name: "certificates-lost", When: certificateFacts{known: AuthorityKnown, signer: AuthorityLost, issued: IssuedAbsent}, Verdict: certificatesStuck},
+	{Name: "certificates-outdated", When: certificateFacts{known: AuthorityKnown, signer: AuthorityPresent, issued: IssuedOutdated}, Verdict: certificatesIssue},
+	{Name: "certificates-due", When: certificateFacts{known: AuthorityKnown, signer: AuthorityPresent, issued: IssuedDue}, Verdict: certificatesIssue},
+	{Name: "trust-outdated", When: certificateFacts{known: AuthorityKnown, trust: TrustOther}, Verdict: certificatesIssue},
+	{Name: "certificates-wait", When: certificateFacts{known: AuthorityKnown, signer: AuthorityLost, issued: IssuedOutdated | IssuedDue}, Verdict: certificatesKeep},
+	{Name: "certificates-current", When: certificateFacts{known: AuthorityKnown, issued: IssuedCurrent}, Verdict: certificatesKeep},
 })
 
 func (c Certificates) decide(s Issued) rules.Decision[certificateVerdict] {
-	return certificateRows.Decide(certificateFacts{c.Authority, c.Known, s.State})
+	return certificateRows.Decide(certificateFacts{c.Known, c.Signer, s.State, s.Trust})
 }
 
-// certificateSteps issue what is missing, before druid creates the Pods that mount it.
+// certificateSteps issue what is missing, before druid creates the Pods that mount it. Once the cluster has formed, each step is
+// planned again from live reads: a replica of druid with an old status would issue certificates that members trust no more.
 func certificateSteps(e Evaluation, add func(Step)) {
 	if e.Deleted {
 		return
 	}
+	formed := e.RecordState == RecordFormed
 	for _, c := range e.Certificates {
 		for i, s := range c.Issued {
 			d := c.decide(s)
 			// The Secret of the members comes first, and the authority with it.
 			if d.Verdict == certificatesIssue || d.Verdict == certificatesBegin && i == 0 {
-				add(Step{Kind: IssueCertificates, Rule: d.Rule, Stage: StageShared, Object: s.Name})
+				add(Step{Kind: IssueCertificates, Rule: d.Rule, Stage: StageShared, Object: s.Name, Irreversible: formed})
 			}
+		}
+		switch r := e.rotations[c.Plane]; {
+		case r.Verdict == rotationNext && c.Next.Generation > 0 && c.Next.Authority == nil:
+			add(Step{Kind: CreateAuthority, Rule: r.Rule, Stage: StageShared, Object: c.Plane, Irreversible: true})
+		case r.Verdict == rotationNote:
+			add(Step{Kind: NoteRotation, Rule: r.Rule, Stage: StageShared, Object: c.Plane, Irreversible: true})
 		}
 	}
 }
 
-// ruleAuthorityMissing is the only rule by which druid makes a certificate authority.
+// ruleAuthorityMissing is the rule by which druid makes the first certificate authority.
 const ruleAuthorityMissing = "authority-missing"
 
-// MakesAuthority says whether the step makes a certificate authority.
+// MakesAuthority says whether the step makes the first certificate authority.
 func (s Step) MakesAuthority() bool {
 	return s.Kind == IssueCertificates && s.Rule == ruleAuthorityMissing
 }
 
-// tlsStatus returns status.tls after before. Dates that are unknown now stay as they were.
-func tlsStatus(e Evaluation, before *v1alpha1.TLSStatus) *v1alpha1.TLSStatus {
+// tlsStatus returns status.tls after before. Dates that are unknown now stay as they were. It is where the authorities that are
+// trusted change: the status is written by compare-and-set, and the Secrets follow it.
+func tlsStatus(e Evaluation, before *v1alpha1.TLSStatus, now metav1.Time) *v1alpha1.TLSStatus {
 	if len(e.Planes) == 0 {
 		return nil
 	}
@@ -176,8 +214,8 @@ func tlsStatus(e Evaluation, before *v1alpha1.TLSStatus) *v1alpha1.TLSStatus {
 			(*into).NotAfter = &metav1.Time{Time: first}
 		}
 		for _, c := range e.Certificates {
-			if c.Plane == plane && c.Fingerprint != "" && c.Known != AuthorityOther {
-				(*into).Authority, (*into).AuthorityNotAfter = c.Fingerprint, &metav1.Time{Time: c.NotAfter}
+			if c.Plane == plane && c.Known == AuthorityKnown {
+				rotate(c, e.rotations[plane], *into, now)
 			}
 		}
 		if len((*into).Issuers) == 0 {

@@ -18,16 +18,18 @@ func TestNothingIsSignedThatMembersDoNotTrust(t *testing.T) {
 		func(f certificateFacts, d rules.Decision[certificateVerdict]) string {
 			v := d.Verdict
 			switch {
-			case v == certificatesBegin && (f.authority != AuthorityAbsent || f.known != AuthorityNew):
-				return "an authority is made although one can be in use"
-			case v == certificatesIssue && f.authority != AuthorityPresent:
+			case v == certificatesBegin && f.known != AuthorityNew:
+				return "a first authority is made although one can be in use"
+			case v == certificatesIssue && f.known != AuthorityKnown:
+				return "certificates are issued that the members might not trust"
+			case v == certificatesIssue && f.signer != AuthorityPresent && (f.issued&(IssuedOutdated|IssuedDue|IssuedCurrent) == 0 || f.trust == TrustSame):
 				return "certificates are issued without an authority"
-			case v == certificatesIssue && f.known == AuthorityOther:
-				return "certificates are issued that the members do not trust"
 			case v&(certificatesBegin|certificatesIssue) != 0 && f.issued == IssuedForeign:
 				return "a Secret of another owner is written"
-			case v == certificatesKeep && f.issued != IssuedCurrent:
+			case v == certificatesKeep && f.issued != IssuedCurrent && f.signer == AuthorityPresent:
 				return "what is not current stays"
+			case v == certificatesKeep && f.trust == TrustOther:
+				return "members and clients do not get the trusted authorities"
 			}
 			return ""
 		})
@@ -52,7 +54,9 @@ func issued(now time.Time) (Desired, Observed) {
 	o := Observed{RecordState: RecordFormed, Record: leases.Record{Phase: leases.PhaseFormed, Members: []string{"c-a"}}}
 	for _, plane := range d.Planes {
 		o.Certificates = append(o.Certificates, Certificates{
-			Plane: plane, Authority: AuthorityPresent, Known: AuthoritySame, Issued: []Issued{{Name: "c-" + plane + "-tls", State: IssuedCurrent}}, Fingerprint: plane + "-ca", NotAfter: now.Add(time.Hour),
+			Plane: plane, Known: AuthorityKnown, Signer: AuthorityPresent, Candidate: AuthorityPresent, Due: rules.No, Urgent: rules.No, Requested: rules.No, Held: rules.Yes,
+			Issued:  []Issued{{Name: "c-" + plane + "-tls", State: IssuedCurrent, Trust: TrustSame}},
+			Trusted: []v1alpha1.TLSAuthority{{Generation: 1, Fingerprint: plane + "-ca", NotAfter: metav1.NewTime(now.Add(time.Hour))}}, Signing: plane + "-ca",
 		})
 	}
 	member := Member{Name: "c-a", Listed: true, Lease: LeaseOurs, Readable: true}
@@ -68,7 +72,7 @@ func TestStatusShowsTheFirstExpiryAndTheAuthority(t *testing.T) {
 	later.Name = "c-b"
 	later.Reports.TLS = later.Reports.TLS.With("client", leases.TLSPlane{NotAfter: now.Add(time.Hour)})
 	o.Members = append(o.Members, later)
-	s := tlsStatus(Evaluate(d, o), nil)
+	s := tlsStatus(Evaluate(d, o), nil, metav1.Now())
 	if s.Client.Authority != "client-ca" || !s.Client.AuthorityNotAfter.Time.Equal(now.Add(time.Hour)) || !s.Client.NotAfter.Time.Equal(now.Add(2*time.Minute)) {
 		t.Errorf("status of clients is %+v", s.Client)
 	}
@@ -76,10 +80,10 @@ func TestStatusShowsTheFirstExpiryAndTheAuthority(t *testing.T) {
 		t.Errorf("status of peers is %+v", s.Peer)
 	}
 	o.Members = nil
-	if again := tlsStatus(Evaluate(d, o), s); !again.Client.NotAfter.Equal(s.Client.NotAfter) {
+	if again := tlsStatus(Evaluate(d, o), s, metav1.Now()); !again.Client.NotAfter.Equal(s.Client.NotAfter) {
 		t.Errorf("a date that is unknown now is %v, want it as before", again.Client.NotAfter)
 	}
-	if tlsStatus(Evaluate(Desired{}, o), s) != nil {
+	if tlsStatus(Evaluate(Desired{}, o), s, metav1.Now()) != nil {
 		t.Error("a cluster without TLS has status.tls")
 	}
 }
@@ -88,9 +92,10 @@ func TestStatusShowsTheFirstExpiryAndTheAuthority(t *testing.T) {
 func TestEachSecretIsIssuedByItself(t *testing.T) {
 	d, o := issued(time.Now())
 	o.Certificates[0].Issued[0].State = IssuedDue
-	o.Certificates[0].Issued = append(o.Certificates[0].Issued, Issued{Name: "c-connection", State: IssuedForeign}, Issued{Name: "c-client-app", State: IssuedAbsent})
-	o.Certificates[1].Authority, o.Certificates[1].Known = AuthorityAbsent, AuthorityNew
-	o.Certificates[1].Issued = []Issued{{Name: "c-peer-tls", State: IssuedAbsent}, {Name: "more", State: IssuedAbsent}}
+	o.Certificates[0].Issued = append(o.Certificates[0].Issued,
+		Issued{Name: "c-connection", State: IssuedForeign, Trust: TrustOther}, Issued{Name: "c-client-app", State: IssuedAbsent, Trust: TrustOther})
+	o.Certificates[1].Signer, o.Certificates[1].Known, o.Certificates[1].Trusted = AuthorityLost, AuthorityNew, nil
+	o.Certificates[1].Issued = []Issued{{Name: "c-peer-tls", State: IssuedAbsent, Trust: TrustOther}, {Name: "more", State: IssuedAbsent, Trust: TrustOther}}
 	var got []string
 	certificateSteps(Evaluate(d, o), func(s Step) { got = append(got, s.Object+" "+s.Rule) })
 	want := []string{"c-client-tls certificates-due", "c-client-app certificates-missing", "c-peer-tls authority-missing"}
@@ -105,16 +110,16 @@ func TestIssuersAreNotedOnce(t *testing.T) {
 	m := &o.Members[0]
 	m.Reports.Role, m.Liveness = leases.RoleLeader, leases.Live
 	m.Reports.TLS.Client.Issuer = "a"
-	s := tlsStatus(Evaluate(d, o), nil)
+	s := tlsStatus(Evaluate(d, o), nil, metav1.Now())
 	if !slices.Equal(s.Client.Issuers, []string{"a"}) || len(s.Peer.Issuers) != 0 {
 		t.Errorf("issuers are %q and %q", s.Client.Issuers, s.Peer.Issuers)
 	}
 	m.Reports.TLS.Client.Issuer = "b"
-	if s = tlsStatus(Evaluate(d, o), s); !slices.Equal(s.Client.Issuers, []string{"a"}) {
+	if s = tlsStatus(Evaluate(d, o), s, metav1.Now()); !slices.Equal(s.Client.Issuers, []string{"a"}) {
 		t.Errorf("another one is noted: %q", s.Client.Issuers)
 	}
 	o.RecordState = RecordForming
-	if s = tlsStatus(Evaluate(d, o), nil); len(s.Client.Issuers) != 0 {
+	if s = tlsStatus(Evaluate(d, o), nil, metav1.Now()); len(s.Client.Issuers) != 0 {
 		t.Errorf("a cluster that has not formed notes %q", s.Client.Issuers)
 	}
 }
@@ -131,11 +136,11 @@ func TestConditionCertificatesReadyNamesWhatIsWrong(t *testing.T) {
 			o.Members[0].Reports.TLS.Peer.Problem = "tls.key is missing; add it"
 		}, metav1.ConditionFalse, v1alpha1.ReasonCertificatesRejected, "The peer certificates of c-a are rejected: tls.key is missing; add it."},
 		"the authority is gone": {func(_ *Desired, o *Observed) {
-			o.Certificates[1].Authority, o.Certificates[1].Problem = AuthorityAbsent, "Secret c-peer-ca-1 does not exist"
-		}, metav1.ConditionFalse, v1alpha1.ReasonAuthorityLost, "Secret c-peer-ca-1 does not exist. druid cannot renew the peer certificates."},
+			o.Certificates[1].Known, o.Certificates[1].Signer, o.Certificates[1].Problem = AuthorityUnknown, AuthorityLost, "Secret c-peer-ca-1 does not exist"
+		}, metav1.ConditionFalse, v1alpha1.ReasonAuthorityLost, "Secret c-peer-ca-1 does not exist. druid cannot issue the peer certificates"},
 		"a Secret is not ours": {func(_ *Desired, o *Observed) {
 			o.Certificates[0].Issued = append(o.Certificates[0].Issued, Issued{
-				Name: "c-connection", State: IssuedForeign, Problem: "Secret c-connection exists and has another owner. Delete or rename it",
+				Name: "c-connection", State: IssuedForeign, Trust: TrustOther, Problem: "Secret c-connection exists and has another owner. Delete or rename it",
 			})
 		}, metav1.ConditionFalse, v1alpha1.ReasonObjectNotOwned, "Secret c-connection exists"},
 		"no member has reported": {func(_ *Desired, o *Observed) {

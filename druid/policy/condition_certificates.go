@@ -73,17 +73,38 @@ func certificatesSentence(rule string, p messageContext, worst issuing) string {
 	case "conflict":
 		return worst.problem
 	case "stuck":
-		return worst.problem + fmt.Sprintf(". druid cannot renew the %s certificates. Restore the Secret with the certificate authority from a backup. "+
+		return worst.problem + fmt.Sprintf(". druid cannot issue the %s certificates, and no Secret has those in use. Restore the Secret from a backup. "+
 			"If there is none, create another EtcdCluster before the certificates expire, and restore a backup into it", worst.plane)
 	case "unread":
 		return worst.problem
 	case "rejected":
 		return strings.Join(p.rejections(), ". ") + ". Running members keep their previous certificates"
 	case "valid":
-		return "all members have certificates"
+		return strings.Join(append([]string{"all members have certificates"}, p.replacements()...), ". ")
 	default:
 		return "the certificates are not in place yet"
 	}
+}
+
+// replacements says which certificate authorities are being replaced, and what is wrong with the annotation that requests it.
+func (p messageContext) replacements() (all []string) {
+	for _, plane := range p.Planes {
+		var s *v1alpha1.TLSPlaneStatus
+		if p.status.TLS != nil {
+			s = p.status.TLS.Client
+			if plane == planePeer {
+				s = p.status.TLS.Peer
+			}
+		}
+		if s != nil && s.Message != "" {
+			all = append(all, fmt.Sprintf("druid replaces the %s authority (%s): %s", plane, s.Phase, strings.TrimSuffix(s.Message, ".")))
+		}
+	}
+	if len(p.BadRotation) > 0 {
+		all = append(all, fmt.Sprintf("annotation %s has %q: use client, peer or client,peer, for certificates that druid issues",
+			v1alpha1.RotateCAAnnotation, strings.Join(p.BadRotation, ",")))
+	}
+	return all
 }
 
 // rejections says which members do not use what their Secrets contain, and why.

@@ -21,6 +21,8 @@ type Evaluation struct {
 	upgrade   upgrade
 	rollout   rollout
 	update    update
+	// rotations are the decisions about the certificate authorities, by plane.
+	rotations map[string]rotation
 	// problems are the observed problems and those that follow from the cluster.
 	problems []Problem
 }
@@ -36,6 +38,10 @@ func Evaluate(d Desired, o Observed) Evaluation {
 	e.scaleDown = scaleDownOf(e)
 	e.rollout = rolloutOf(e)
 	e.update = updateOf(e)
+	e.rotations = map[string]rotation{}
+	for _, c := range o.Certificates {
+		e.rotations[c.Plane] = rotationOf(c, e)
+	}
 	e.problems = problemsOf(e)
 	return e
 }

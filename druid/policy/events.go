@@ -32,6 +32,7 @@ func Events(before, after v1alpha1.EtcdClusterStatus) []Event {
 	memberEvents(before, after, inform)
 	leavingEvents(before, after, inform)
 	bugEvents(before, after, inform)
+	authorityEvents(before, after, inform)
 	conditionEvents(before, after, inform)
 	deadlineEvents(before, after, inform)
 	return events
@@ -101,6 +102,30 @@ func leavingEvents(before, after v1alpha1.EtcdClusterStatus, inform announcer) {
 	}
 	if slices.Contains(toReport, is.Reason) && was.Reason != is.Reason {
 		inform(false, is.Reason, "", "%s", is.Message)
+	}
+}
+
+// authorityEvents report the steps of a replacement of a certificate authority.
+func authorityEvents(before, after v1alpha1.EtcdClusterStatus, inform announcer) {
+	if before.TLS == nil || after.TLS == nil {
+		return
+	}
+	for _, plane := range []struct {
+		name    string
+		was, is *v1alpha1.TLSPlaneStatus
+	}{{"client", before.TLS.Client, after.TLS.Client}, {planePeer, before.TLS.Peer, after.TLS.Peer}} {
+		was, is := plane.was, plane.is
+		if was == nil || is == nil || was.Authority == "" {
+			continue
+		}
+		switch {
+		case was.Phase == v1alpha1.TLSStable && is.Phase == v1alpha1.TLSTrustingBoth:
+			inform(false, v1alpha1.EventAuthorityReplacing, "", "The %s certificate authority %s is replaced", plane.name, was.Authority)
+		case was.Authority != is.Authority:
+			inform(false, v1alpha1.EventAuthoritySwitched, "", "The %s certificates are of authority %s from now on, and authority %s is trusted too", plane.name, is.Authority, was.Authority)
+		case was.Phase == v1alpha1.TLSTrustingNew && is.Phase == v1alpha1.TLSStable:
+			inform(false, v1alpha1.EventAuthorityReplaced, "", "Only %s certificate authority %s is trusted", plane.name, is.Authority)
+		}
 	}
 }
 

@@ -194,6 +194,8 @@ type Observed struct {
 	Members []Member
 	// Certificates are the Secrets of the planes whose certificates druid issues.
 	Certificates []Certificates
+	// BadRotation are the words in the annotation for another certificate authority that name no plane of Certificates.
+	BadRotation []string
 	// SeedStuck says that the Pod of the first member has not started for longer than the wait limit, while the Pod of
 	// another member has started.
 	SeedStuck rules.YesNo
@@ -246,6 +248,8 @@ type Member struct {
 	// Remade says that a replacement would differ from this Pod even with the version that its member ran. druid
 	// determines that only for an outdated Pod; otherwise it is 0.
 	Remade rules.YesNo
+	// Outruns says that the Pod is outdated because its etcd was started with other certificate authorities than are trusted.
+	Outruns bool
 	// Idle says that a reachable kubelet runs no etcd container in the Pod.
 	Idle bool
 	// Agent says whether the agent in the Pod is current, or 0 if druid did not look. AgentImage is its image.

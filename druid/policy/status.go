@@ -76,7 +76,7 @@ func Status(e Evaluation, before v1alpha1.EtcdClusterStatus, refused []Problem, 
 			s.ReadyReplicas++
 		}
 	}
-	s.TLS = tlsStatus(e, before.TLS)
+	s.TLS = tlsStatus(e, before.TLS, now)
 	p := messageContext{e, s, found}
 	for _, c := range conditions {
 		condition, applies := c.of(p)

@@ -59,6 +59,10 @@ const (
 	// IssueCertificates writes a Secret with certificates, and makes the certificate authority of its plane before that if
 	// there never was one. Object is the name of the Secret.
 	IssueCertificates Kind = "IssueCertificates"
+	// CreateAuthority makes the next certificate authority of a plane. NoteRotation removes the plane from the annotation that
+	// requests it. Object is the plane.
+	CreateAuthority Kind = "CreateAuthority"
+	NoteRotation    Kind = "NoteRotation"
 )
 
 // Stage orders the steps. The steps of one stage are independent and run in parallel. druid creates what the kubelet

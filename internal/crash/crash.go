@@ -136,7 +136,7 @@ var calls = map[Program][]string{
 		// The Leases that report backups.
 		"create-snapshot-lease", "delete-snapshot-lease",
 		// Certificates.
-		"create-authority", "write-certificates",
+		"create-authority", "write-certificates", "note-rotation",
 		// Backups on demand.
 		"order-snapshot", "clear-snapshot-order", "write-snapshot-status", "delete-snapshot", "hold-snapshot",
 		// Repair of members.

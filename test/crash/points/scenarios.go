@@ -46,6 +46,7 @@ var scenarios = map[crash.Program]map[string][]string{
 			"apply-object", "mark-lease", "write-status",
 		},
 		"certificates":                     {"create-authority", "write-certificates", "write-certificates:2", "write-certificates:3"},
+		"another certificate authority":    {"create-authority", "write-certificates", "note-rotation", "write-status"},
 		"service":                          {"apply-budget", "label-pod"},
 		"growth":                           {"update-record", "create-pod"},
 		"a record that learns its cluster": {"update-record"},

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"net"
 	"strconv"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -136,13 +137,23 @@ func (c *Cluster) EnterPlain(ctx context.Context, member string) error {
 	return errors.Join(err, etcd.Close())
 }
 
+// Replacing is TLS whose certificate authorities live for lifetime, and whose clients have the time of hold in a replacement.
+func Replacing(lifetime, hold time.Duration) Option {
+	return func(c *v1alpha1.EtcdCluster) {
+		auto := &v1alpha1.AutoTLS{CALifetime: &metav1.Duration{Duration: lifetime}}
+		c.Spec.TLS = &v1alpha1.TLSSpec{
+			Client: &v1alpha1.ClientTLS{Auto: auto, Mode: v1alpha1.TLSMutual, TrustHold: &metav1.Duration{Duration: hold}}, Peer: &v1alpha1.PeerTLS{Auto: auto},
+		}
+	}
+}
+
 // Handshaker makes a new connection to every member again and again, and counts those that fail.
 type Handshaker struct {
-	made, failed atomic.Int64
-	mu           sync.Mutex
-	first        error
-	end          context.CancelFunc
-	group        errgroup.Group
+	made, failed, refused atomic.Int64
+	mu                    sync.Mutex
+	first                 error
+	end                   context.CancelFunc
+	group                 errgroup.Group
 }
 
 // Handshake begins to connect to the named members, ten times a second each.
@@ -161,6 +172,9 @@ func (c *Cluster) Handshake(t testing.TB, members []string) *Handshaker {
 				h.made.Add(1)
 				if err != nil && ctx.Err() == nil {
 					h.failed.Add(1)
+					if isRefused(err) {
+						h.refused.Add(1)
+					}
 					h.note(fmt.Errorf("%s at %s: %w", member, time.Now().Format(time.TimeOnly), err))
 				}
 			}
@@ -181,6 +195,16 @@ func (h *Handshaker) stop() {
 	h.end()
 	_ = h.group.Wait() // the errors are counted
 }
+
+// isRefused says whether one side did not take the certificate of the other, so that the member was reached.
+func isRefused(err error) bool {
+	_, verified := errors.AsType[*tls.CertificateVerificationError](err)
+	// The alerts of a server have a type that crypto/tls does not export.
+	return verified || strings.Contains(err.Error(), "tls: ") || strings.Contains(err.Error(), "x509: ")
+}
+
+// Refused returns how many connections failed because of a certificate. A member that restarts is not reached, and counts only as failed.
+func (h *Handshaker) Refused() int64 { return h.refused.Load() }
 
 // Stop ends it and returns how many connections were made, how many failed, and why.
 func (h *Handshaker) Stop() (made, failed int64, why error) {

@@ -1,0 +1,137 @@
+package policy
+
+import (
+	"fmt"
+	"slices"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/etcd-druid/druid/api/v1alpha1"
+)
+
+// maxTrusted bounds the authorities that are trusted at once, because a Lease has no room for more. druid needs a third one only if
+// one is lost while an old one is still trusted.
+const maxTrusted = 4
+
+// rotate writes what becomes of the authorities of a plane.
+func rotate(c Certificates, r rotation, into *v1alpha1.TLSPlaneStatus, now metav1.Time) {
+	into.Trusted, into.Authority = slices.Clone(c.Trusted), c.Signing
+	switch {
+	case r.Verdict == rotationNext && c.Next.Authority != nil && len(c.Trusted) < maxTrusted:
+		into.Trusted = append(into.Trusted, *c.Next.Authority)
+	case r.Verdict == rotationSwitch:
+		into.Authority = c.Trusted[len(c.Trusted)-1].Fingerprint
+	case r.Verdict == rotationWithdraw:
+		into.Trusted = into.Trusted[:signs(*into)+1]
+	case r.Verdict == rotationDrop:
+		into.Trusted = into.Trusted[signs(*into):]
+	}
+	if i := signs(*into); i >= 0 {
+		into.AuthorityNotAfter = &into.Trusted[i].NotAfter
+	}
+	into.Phase = phaseOf(c, r, *into, into.Phase)
+	into.DistributedAt = distributedAt(c, r, into.DistributedAt, now)
+	into.Message = AsSentences(rotationMessage(c, r, *into))
+}
+
+// signs is the index of the authority that signs, or -1.
+func signs(s v1alpha1.TLSPlaneStatus) int {
+	return slices.IndexFunc(s.Trusted, func(a v1alpha1.TLSAuthority) bool { return a.Fingerprint == s.Authority })
+}
+
+// distributedAt is since when all Secrets have what the present phase gives them, nil while one does not. What is unknown now
+// changes nothing.
+func distributedAt(c Certificates, r rotation, before *metav1.Time, now metav1.Time) *metav1.Time {
+	switch {
+	case r.facts.trusted&(trustCandidate|trustOld) == 0, r.Verdict&(rotationNext|rotationWithdraw|rotationSwitch|rotationDrop) != 0:
+		return nil
+	case r.facts.secrets == deliveryUnread:
+		return before
+	case r.facts.secrets != deliveryAll:
+		return nil
+	case before == nil:
+		return &now
+	default:
+		return before
+	}
+}
+
+// phaseOf is the phase after the decision. While it is not known what members run, it stays.
+func phaseOf(c Certificates, r rotation, after v1alpha1.TLSPlaneStatus, before v1alpha1.TLSPhase) v1alpha1.TLSPhase {
+	i := signs(after)
+	switch {
+	case r.Rule == ruleHold:
+		return v1alpha1.TLSWaitingForClients
+	case r.Rule == ruleHoldOld:
+		return v1alpha1.TLSWaitingForOldCertificates
+	case i >= 0 && i < len(after.Trusted)-1:
+		return v1alpha1.TLSTrustingBoth
+	case i > 0:
+		return v1alpha1.TLSIssuingCertificates
+	case r.Verdict == rotationDrop, r.Rule == ruleTrustNew, before == v1alpha1.TLSTrustingNew && r.facts.runs != runningAll:
+		return v1alpha1.TLSTrustingNew
+	default:
+		return v1alpha1.TLSStable
+	}
+}
+
+// rotationMessage says what the replacement of an authority waits for, or nothing.
+func rotationMessage(c Certificates, r rotation, after v1alpha1.TLSPlaneStatus) string {
+	if after.Phase == v1alpha1.TLSStable {
+		if r.Verdict != rotationNext {
+			return ""
+		}
+		return replacementReason(c, r) + ", and druid makes another one"
+	}
+	if after.Phase == v1alpha1.TLSTrustingNew {
+		return "the members restart one at a time, and stop to trust the old authority"
+	}
+	words := map[rotationVerdict]string{
+		rotationNext:     "members and clients get to trust the next authority",
+		rotationNote:     "members and clients get to trust the next authority",
+		rotationWithdraw: "the next authority is lost, and druid makes another one",
+		rotationSwitch:   "members and clients get certificates of the new authority",
+	}[r.Verdict]
+	if words == "" {
+		words = waitingWords(r.Rule, after)
+	}
+	if r.facts.signer == AuthorityLost {
+		words = c.Problem + ". The certificates in use stay valid, and druid cannot renew them before it has replaced the authority: " + words
+	}
+	return words
+}
+
+func replacementReason(c Certificates, r rotation) string {
+	switch r.Rule {
+	case "authority-lost":
+		return c.Problem
+	case "authority-due":
+		return "a third of the lifetime of the authority is left"
+	default:
+		return "annotation " + v1alpha1.RotateCAAnnotation + " requests another authority"
+	}
+}
+
+func waitingWords(rule string, after v1alpha1.TLSPlaneStatus) string {
+	since := "now"
+	if after.DistributedAt != nil {
+		since = after.DistributedAt.UTC().Format(time.RFC3339)
+	}
+	switch rule {
+	case "distribute-trust", "distribute-trust-to-clients":
+		return "the Secrets of members and clients get the next authority"
+	case "trust-both":
+		return "the members restart one at a time, and trust both authorities then"
+	case ruleHold:
+		return fmt.Sprintf("clients have the time of trustHold to read ca.crt in their Secrets, since %s", since)
+	case "issue-certificates", "issue-certificates-to-clients":
+		return "the Secrets of members and clients get certificates of the new authority"
+	case "certificates-come":
+		return "a member does not use the certificate of the new authority yet"
+	case ruleHoldOld:
+		return fmt.Sprintf("clients have the time of trustHold to use tls.crt in their Secrets, since %s", since)
+	default:
+		return "druid could not read its Secrets"
+	}
+}

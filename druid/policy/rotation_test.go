@@ -1,0 +1,312 @@
+package policy
+
+import (
+	"fmt"
+	"slices"
+	"testing"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/etcd-druid/druid/api/v1alpha1"
+	"github.com/etcd-druid/druid/internal/rules"
+	"github.com/etcd-druid/druid/leases"
+)
+
+func TestAuthoritiesAreReplacedInOrderForAllFacts(t *testing.T) {
+	checkTable(t, rotationRows, "rotation", "Replacement of a certificate authority: druid/policy.rotationRows", wrongOfRotation)
+}
+
+func wrongOfRotation(f rotationFacts, d rules.Decision[rotationVerdict]) string {
+	v := d.Verdict
+	switch {
+	case v == rotationSwitch && (f.trusted != trustCandidate || f.runs != runningAll || f.secrets&(deliveryMembers|deliveryAll) == 0):
+		return "an authority signs that a member does not trust"
+	case v == rotationSwitch && f.candidate != AuthorityPresent:
+		return "an authority is to sign that cannot"
+	case v == rotationDrop && (f.trusted != trustOld || f.leaves != runningAll || f.secrets&(deliveryMembers|deliveryAll) == 0):
+		return "an authority is dropped although a certificate of it is in use"
+	case v&(rotationSwitch|rotationDrop) != 0 && f.urgent == rules.No && (f.held == rules.No || f.secrets != deliveryAll):
+		return "a client is cut off that follows its Secret"
+	case v == rotationWithdraw && (f.trusted != trustCandidate || f.candidate != AuthorityLost):
+		return "an authority is withdrawn that can have signed"
+	case v == rotationNext && f.trusted == trustCandidate:
+		return "a second replacement begins before the first has switched"
+	case v == rotationNote && f.trusted != trustCandidate:
+		return "a request is forgotten"
+	case v&(rotationSwitch|rotationDrop) != 0 && f.trusted == trustCandidate && f.requested == rules.Yes:
+		return "a request would begin another replacement after this one"
+	case v != rotationWait && f.trusted != trustNone && f.formed == rules.Yes && f.signer == AuthorityUnread:
+		return "a decision follows from an error"
+	case v&(rotationKeep|rotationWait) == 0 && f.formed == rules.No:
+		return "authorities change while the cluster forms"
+	}
+	return ""
+}
+
+// A model of one plane: three members, of which each has its own view of the Secret. Every order of its steps is tried.
+const modelMembers = 3
+
+// The authorities in the model, as bits.
+const (
+	oldCA = 1 << iota
+	newCA
+)
+
+type modelMember struct {
+	// seen is what the agent last read of the Secret: the trusted authorities, and the one that issued the certificate.
+	seen, seenLeaf uint8
+	// runs are the authorities that etcd was started with. leaf is the issuer of the certificate in effect. down: it restarts.
+	runs, leaf uint8
+	down       bool
+}
+
+type model struct {
+	trusted, signs         uint8 // the status
+	secret, secretLeaf     uint8 // the Secret of the members
+	members                [modelMembers]modelMember
+	requested, clientsHeld bool
+}
+
+func (m model) facts() rotationFacts {
+	f := rotationFacts{
+		formed: rules.Yes, trusted: trustOne, signer: AuthorityPresent, candidate: AuthorityPresent, due: rules.No, requested: rules.YesNoOf(m.requested),
+		secrets: deliveryNone, runs: runningAll, leaves: runningAll, held: rules.YesNoOf(m.clientsHeld), urgent: rules.No,
+	}
+	if m.trusted == oldCA|newCA {
+		f.trusted = trustCandidate
+		if m.signs == newCA {
+			f.trusted = trustOld
+		}
+	}
+	if m.secret == m.trusted && m.secretLeaf == m.signs {
+		f.secrets = deliveryAll
+	}
+	for _, member := range m.members {
+		if member.down {
+			f.runs, f.leaves = runningUnknown, runningUnknown
+			break
+		}
+		if member.runs != m.trusted {
+			f.runs = runningOther
+		}
+		if member.leaf != m.signs {
+			f.leaves = runningOther
+		}
+	}
+	return f
+}
+
+// next are the states after any one step of druid, of an agent, of a kubelet, or of time.
+func (m model) next(table *rules.Table[rotationFacts, rotationVerdict]) (all []model) {
+	add := func(change func(*model)) {
+		after := m
+		change(&after)
+		if after != m {
+			all = append(all, after)
+		}
+	}
+	add(func(n *model) { n.rotate(table.Decide(m.facts()).Verdict) })
+	add(func(n *model) { n.secret, n.secretLeaf = n.trusted, n.signs })
+	add(func(n *model) { n.clientsHeld = n.secret == n.trusted && n.secretLeaf == n.signs })
+	down := slices.ContainsFunc(m.members[:], func(o modelMember) bool { return o.down })
+	for i, member := range m.members {
+		add(func(n *model) { n.members[i].seen, n.members[i].seenLeaf = n.secret, n.secretLeaf })
+		// The agent stages what the running etcd trusts.
+		add(func(n *model) {
+			if !member.down && member.runs&member.seenLeaf != 0 {
+				n.members[i].leaf = member.seenLeaf
+			}
+		})
+		// The rolling update deletes one Pod, a fault ends any. The new Pod reads the Secret as it is then.
+		add(func(n *model) {
+			if !down {
+				n.members[i].down = true
+			}
+		})
+		add(func(n *model) {
+			if member.down {
+				n.members[i] = modelMember{seen: n.secret, seenLeaf: n.secretLeaf, runs: n.secret, leaf: n.secretLeaf}
+			}
+		})
+	}
+	return all
+}
+
+func (m *model) rotate(v rotationVerdict) {
+	switch v {
+	case rotationNext:
+		m.trusted, m.clientsHeld = oldCA|newCA, false
+	case rotationNote:
+		m.requested = false
+	case rotationSwitch:
+		m.signs, m.clientsHeld = newCA, false
+	case rotationDrop:
+		m.trusted, m.clientsHeld = m.signs, false
+	default:
+	}
+}
+
+// wrong says which member would be cut off: another one that runs does not trust its certificate.
+func (m model) wrong() string {
+	for i, a := range m.members {
+		for j, b := range m.members {
+			if !a.down && !b.down && b.runs&a.leaf == 0 {
+				return fmt.Sprintf("member %d has a certificate that member %d does not trust: %+v", i, j, m)
+			}
+		}
+	}
+	return ""
+}
+
+// explore tries every order, and returns what went wrong and whether the replacement can end from each state.
+func explore(table *rules.Table[rotationFacts, rotationVerdict]) (wrong string, states int, ended bool) {
+	start := model{trusted: oldCA, signs: oldCA, secret: oldCA, secretLeaf: oldCA, requested: true}
+	for i := range start.members {
+		start.members[i] = modelMember{seen: oldCA, seenLeaf: oldCA, runs: oldCA, leaf: oldCA}
+	}
+	seen, queue := map[model]bool{start: true}, []model{start}
+	for len(queue) > 0 {
+		m := queue[0]
+		queue = queue[1:]
+		if wrong = m.wrong(); wrong != "" {
+			return wrong, len(seen), ended
+		}
+		f := m.facts()
+		ended = ended || m.trusted == newCA && f.runs == runningAll && f.leaves == runningAll && !m.requested
+		for _, after := range m.next(table) {
+			if !seen[after] {
+				seen[after] = true
+				queue = append(queue, after)
+			}
+		}
+	}
+	return "", len(seen), ended
+}
+
+// No order of the steps of druid, the agents and the kubelets cuts a member off. Without one of the rows that wait, one does.
+func TestNoOrderOfStepsCutsAMemberOff(t *testing.T) {
+	wrong, states, ended := explore(rotationRows)
+	if wrong != "" || !ended {
+		t.Errorf("after %d states: %s, ended %t", states, wrong, ended)
+	}
+	t.Logf("%d states", states)
+	for _, row := range []string{"trust-both", "certificates-come"} {
+		if wrong, _, _ := explore(rotationRows.Without(row)); wrong == "" {
+			t.Errorf("without row %s no member is cut off", row)
+		}
+	}
+}
+
+// rotating is a cluster of one member whose authority of clients is being replaced.
+func rotating(now time.Time) (Desired, Observed, *Certificates) {
+	d, o := issued(now)
+	m := &o.Members[0]
+	m.Liveness, m.Stable, m.Make = leases.Live, true, MakeCurrent
+	m.Reports.TLS.Client.Trusted, m.Reports.TLS.Client.Issuer = "client-ca", "client-ca"
+	m.Reports.TLS.Peer.Trusted, m.Reports.TLS.Peer.Issuer = "peer-ca", "peer-ca"
+	o.Certificates[0].Issued = append(o.Certificates[0].Issued, Issued{Name: "c-connection", State: IssuedCurrent, Trust: TrustSame})
+	return d, o, &o.Certificates[0]
+}
+
+// The whole replacement, with the status of each phase as the input of the next.
+func TestTheStatusLeadsThroughAReplacement(t *testing.T) {
+	now := time.Date(2026, 11, 24, 12, 0, 0, 0, time.UTC)
+	d, o, c := rotating(now)
+	s := tlsStatus(Evaluate(d, o), nil, metav1.NewTime(now))
+	expect := func(phase v1alpha1.TLSPhase, signing string, trusted int, distributed bool) {
+		t.Helper()
+		s = tlsStatus(Evaluate(d, o), s, metav1.NewTime(now))
+		if s.Client.Phase != phase || s.Client.Authority != signing || len(s.Client.Trusted) != trusted || (s.Client.DistributedAt != nil) != distributed {
+			t.Fatalf("status is %+v, want phase %s", s.Client, phase)
+		}
+		if (s.Client.Message == "") != (phase == v1alpha1.TLSStable && signing != "client-ca" || phase == v1alpha1.TLSStable && c.Requested == rules.No) {
+			t.Errorf("phase %s has the message %q", phase, s.Client.Message)
+		}
+		c.Trusted, c.Signing = s.Client.Trusted, s.Client.Authority
+	}
+	report := &o.Members[0].Reports.TLS.Client
+	expect(v1alpha1.TLSStable, "client-ca", 1, false)
+	c.Requested, c.Next = rules.Yes, NextAuthority{Generation: 2}
+	expect(v1alpha1.TLSStable, "client-ca", 1, false)
+	if steps := stepsOf(Evaluate(d, o)); !slices.Equal(steps, []string{"CreateAuthority client"}) {
+		t.Errorf("the steps are %q", steps)
+	}
+	c.Next.Authority = &v1alpha1.TLSAuthority{Generation: 2, Fingerprint: "next", NotAfter: metav1.NewTime(now.Add(2 * time.Hour))}
+	expect(v1alpha1.TLSTrustingBoth, "client-ca", 2, false)
+	c.Issued[0].Trust, c.Issued[1].Trust = TrustOther, TrustOther
+	if steps := stepsOf(Evaluate(d, o)); !slices.Equal(steps, []string{"IssueCertificates c-client-tls", "IssueCertificates c-connection", "NoteRotation client"}) {
+		t.Errorf("the steps are %q", steps)
+	}
+	c.Requested = rules.No
+	expect(v1alpha1.TLSTrustingBoth, "client-ca", 2, false)
+	c.Held = rules.No
+	c.Issued[0].Trust = TrustSame
+	expect(v1alpha1.TLSTrustingBoth, "client-ca", 2, false) // a client does not have it yet
+	c.Issued[1].Trust = TrustSame
+	expect(v1alpha1.TLSTrustingBoth, "client-ca", 2, true) // the member runs with the old one
+	if !c.Outruns(o.Members[0]) {
+		t.Error("the member is not restarted")
+	}
+	report.Trusted = "client-ca,next"
+	expect(v1alpha1.TLSWaitingForClients, "client-ca", 2, true)
+	c.Held = rules.Yes
+	expect(v1alpha1.TLSIssuingCertificates, "next", 2, false)
+	c.Held = rules.No
+	c.Issued[0].State, c.Issued[1].State = IssuedOutdated, IssuedOutdated
+	expect(v1alpha1.TLSIssuingCertificates, "next", 2, false)
+	c.Issued[0].State, c.Issued[1].State = IssuedCurrent, IssuedCurrent
+	expect(v1alpha1.TLSIssuingCertificates, "next", 2, true)
+	report.Issuer = "next"
+	expect(v1alpha1.TLSWaitingForOldCertificates, "next", 2, true)
+	c.Held = rules.Yes
+	expect(v1alpha1.TLSTrustingNew, "next", 1, false)
+	o.Members[0].Stable = false
+	expect(v1alpha1.TLSTrustingNew, "next", 1, false)
+	o.Members[0].Stable, report.Trusted = true, "next"
+	expect(v1alpha1.TLSStable, "next", 1, false)
+	if c.Outruns(o.Members[0]) {
+		t.Error("the member is restarted again")
+	}
+}
+
+func stepsOf(e Evaluation) (all []string) {
+	certificateSteps(e, func(s Step) { all = append(all, string(s.Kind)+" "+s.Object) })
+	return all
+}
+
+// A lost authority is replaced in each phase, and a lost next one is withdrawn.
+func TestALostAuthorityBlocksNoPhase(t *testing.T) {
+	now := time.Now()
+	authority := func(generation int32, name string) v1alpha1.TLSAuthority {
+		return v1alpha1.TLSAuthority{Generation: generation, Fingerprint: name, NotAfter: metav1.NewTime(now.Add(time.Hour))}
+	}
+	a, b, c := authority(1, "a"), authority(2, "b"), authority(3, "c")
+	for name, test := range map[string]struct {
+		change func(*Certificates)
+		want   []string
+	}{
+		"one authority": {func(x *Certificates) { x.Trusted, x.Signing, x.Signer = []v1alpha1.TLSAuthority{a}, "a", AuthorityLost }, []string{"a", "c"}},
+		"right after the switch": {func(x *Certificates) {
+			x.Trusted, x.Signing, x.Signer = []v1alpha1.TLSAuthority{a, b}, "b", AuthorityLost
+		}, []string{"a", "b", "c"}},
+		"the next one": {func(x *Certificates) {
+			x.Trusted, x.Signing, x.Candidate = []v1alpha1.TLSAuthority{a, b}, "a", AuthorityLost
+		}, []string{"a"}},
+		"the old one after switch": {func(x *Certificates) { x.Trusted, x.Signing = []v1alpha1.TLSAuthority{a, b}, "b" }, []string{"a", "b"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			d, o, x := rotating(now)
+			x.Next = NextAuthority{Generation: 3, Authority: &c}
+			test.change(x)
+			s := tlsStatus(Evaluate(d, o), nil, metav1.NewTime(now))
+			var got []string
+			for _, trusted := range s.Client.Trusted {
+				got = append(got, trusted.Fingerprint)
+			}
+			if !slices.Equal(got, test.want) {
+				t.Errorf("trusted are %q, want %q", got, test.want)
+			}
+		})
+	}
+}

@@ -1,0 +1,96 @@
+package e2e
+
+import (
+	"context"
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/etcd-druid/druid/api/v1alpha1"
+	"github.com/etcd-druid/druid/test/e2e/harness"
+	"github.com/etcd-druid/druid/test/e2e/stories"
+)
+
+const (
+	// caLifetime is so short that the status shows its end within the hour, and so long that two rolling updates fit into it.
+	caLifetime = 30 * time.Minute
+	// trustHold is enough for the clients of the test, which read their Secret for each connection.
+	trustHold = 15 * time.Second
+	// rotateWithin is the time for two rolling updates of three members next to other work.
+	rotateWithin = 15 * time.Minute
+)
+
+// Both certificate authorities are replaced, first because a user requests it and then because a third of their lifetime is left,
+// under a writer and while clients connect all the time. No client is refused, and no write is lost.
+func TestAuthoritiesAreReplacedUnderAWriter(t *testing.T) {
+	stories.Begin(t)
+	c := rig.Apply(t, harness.Replacing(caLifetime, trustHold))
+	c.AwaitMembers(t, 3, formWithin)
+	c.AwaitCondition(t, formWithin, "CertificatesReady", "True", "CertificatesValid")
+	members := c.MemberNames(t)
+	w, s := harness.Load(t, c.EtcdService(t)), c.Sample(t)
+	w.AwaitWrites(t, 200, scaleWithin)
+	w.Gap()
+	h := c.Handshake(t, members)
+	longer := 4 * caLifetime
+	for _, request := range []struct{ name, patch string }{
+		{"at once", fmt.Sprintf(`{"metadata":{"annotations":{%q:"client,peer"}}}`, v1alpha1.RotateCAAnnotation)},
+		{"when a third of the lifetime is left", fmt.Sprintf(`{"spec":{"tls":{"client":{"auto":{"caLifetime":%q}},"peer":{"auto":{"caLifetime":%q}}}}}`, longer, longer)},
+	} {
+		t.Run(request.name, func(t *testing.T) {
+			before, began := authoritiesOf(t, c), time.Now()
+			c.Edit(t, request.patch)
+			phases := awaitReplaced(t, c, before)
+			t.Logf("both authorities were replaced in %s: %v", time.Since(began).Round(time.Second), phases)
+			t.Logf("longest time without a write: %s", w.Gap())
+			c.AwaitMembers(t, 3, scaleWithin)
+		})
+		if t.Failed() {
+			break
+		}
+	}
+	made, failed, why := h.Stop()
+	t.Logf("%d connections were made, %d failed, %d of them because of a certificate", made, failed, h.Refused())
+	if h.Refused() > 0 || made < 1000 {
+		t.Errorf("%d of %d connections were refused: %v", h.Refused(), made, why)
+	}
+	cluster, err := c.Get(t.Context())
+	if err != nil || cluster.Annotations[v1alpha1.RotateCAAnnotation] != "" {
+		t.Errorf("the request stands: %v", err)
+	}
+	t.Run("who has a certificate of another authority does not get in", func(t *testing.T) { outsidersStayOut(t, c, c.MemberNames(t)[0]) })
+	servedOn(t, w)
+	s.Stop(t)
+	w.Stop(t, c.Etcd(t))
+	noKeyIsShown(t, c)
+}
+
+func authoritiesOf(t *testing.T, c *harness.Cluster) [2]string {
+	t.Helper()
+	cluster, err := c.Get(t.Context())
+	if err != nil || cluster.Status.TLS == nil || cluster.Status.TLS.Client == nil || cluster.Status.TLS.Peer == nil {
+		t.Fatalf("status.tls is %v (%v)", cluster.Status.TLS, err)
+	}
+	return [2]string{cluster.Status.TLS.Client.Authority, cluster.Status.TLS.Peer.Authority}
+}
+
+// awaitReplaced waits until both planes use one other authority alone, and returns the phases of the client plane on the way.
+func awaitReplaced(t *testing.T, c *harness.Cluster, before [2]string) (phases []v1alpha1.TLSPhase) {
+	t.Helper()
+	harness.Eventually(t, rotateWithin, "both authorities are replaced", func(ctx context.Context) error {
+		cluster, err := c.Get(ctx)
+		if err != nil {
+			return err
+		}
+		for i, s := range []*v1alpha1.TLSPlaneStatus{cluster.Status.TLS.Client, cluster.Status.TLS.Peer} {
+			if i == 0 && (len(phases) == 0 || phases[len(phases)-1] != s.Phase) {
+				phases = append(phases, s.Phase)
+			}
+			if s.Phase != v1alpha1.TLSStable || s.Authority == before[i] || len(s.Trusted) != 1 {
+				err = fmt.Errorf("phase %s, %d authorities are trusted, message %q", s.Phase, len(s.Trusted), s.Message)
+			}
+		}
+		return err
+	})
+	return phases
+}
