@@ -7,6 +7,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 	"time"
 
 	etcdlayout "go.etcd.io/etcd/server/v3/storage/datadir"
@@ -43,6 +44,11 @@ func Inspect(ctx context.Context, dir string, o Options) (r Report, err error) {
 	switch {
 	case errors.As(err, &found):
 		r.State, r.Kind, r.Detail = Corrupt, found.kind, found.detail
+		if o.Full {
+			if err := r.findWhole(ctx, data); err != nil {
+				return Report{}, fmt.Errorf("inspect %s: %w", data, err)
+			}
+		}
 	case err != nil:
 		return Report{}, fmt.Errorf("inspect %s: %w", data, err)
 	case minor.lessThan(r.StorageVersion):
@@ -80,6 +86,7 @@ func inspect(ctx context.Context, data string, minor version, full bool, r *Repo
 	path := etcdlayout.ToBackendFileName(data)
 	be, err := readBackend(path)
 	be.fill(r)
+	r.DB = path
 	if err != nil {
 		return nameByPages(ctx, path, err)
 	}
@@ -90,6 +97,7 @@ func inspect(ctx context.Context, data string, minor version, full bool, r *Repo
 	// If its own backend is behind a snapshot of the leader, etcd uses the backend that came with that snapshot.
 	if be.consistentIndex < start.Index {
 		path = snapshotDB(data, start.Index)
+		r.DB = path
 		if be, err = readBackend(path); err != nil {
 			if errors.Is(err, errNoBackend) {
 				return damaged(MissingSnapshotFile, "the log starts at index %d, the backend has applied only index %d, and %s is missing",
@@ -104,7 +112,35 @@ func inspect(ctx context.Context, data string, minor version, full bool, r *Repo
 	}
 	if full {
 		r.Full = true
-		return checkPages(ctx, path)
+		if err := checkPages(ctx, path); err != nil {
+			return err
+		}
+		r.Whole = true
+	}
+	return nil
+}
+
+// findWhole looks for a backend in corrupt data of which every page is good: the log alone is damaged then.
+func (r *Report) findWhole(ctx context.Context, data string) error {
+	candidates := []string{r.DB, etcdlayout.ToBackendFileName(data)}
+	r.DB = ""
+	for _, path := range slices.Compact(candidates) {
+		if path == "" {
+			continue
+		}
+		be, err := readBackend(path)
+		if err == nil {
+			err = checkPages(ctx, path)
+		}
+		var found *damage
+		switch {
+		case err == nil:
+			r.DB, r.Whole = path, true
+			be.fill(r)
+			return nil
+		case !errors.As(err, &found):
+			return err
+		}
 	}
 	return nil
 }
@@ -222,6 +258,10 @@ type Report struct {
 	// StorageVersion is the minor version that wrote the schema of the backend, such as 3.6. etcd 3.5 does not record
 	// it.
 	StorageVersion string
+	// DB is the path of the backend that counts: etcd's own, or the one that the leader sent with a snapshot. Whole says
+	// that every page of it was found good, which corrupt data can have too if only the log is damaged.
+	DB    string
+	Whole bool
 	// DBSize in bytes, of the file.
 	DBSize int64
 	// Took is how long the inspection took.

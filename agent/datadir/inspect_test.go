@@ -127,6 +127,7 @@ func TestReportReportsWhatEtcdKnew(t *testing.T) {
 			ConsistentIndex: status.RaftIndex, StorageVersion: "3.7.0",
 		}
 		got.Took, got.DBSize, got.Vote, got.Commit, got.Snapshot = 0, 0, 0, 0, Position{}
+		want.DB, want.Whole = dbPath(dir), full
 		// etcd writes its cluster version by itself some time after the start. So the committed and applied indexes in
 		// the status are lower bounds.
 		if got.ConsistentIndex >= status.RaftAppliedIndex && got.ConsistentIndex <= got.Last.Index && got.Last.Index >= want.Last.Index {

@@ -36,6 +36,9 @@ type raftLog struct {
 	// leader replaced what this member lacked.
 	catalogState uint64
 	tornTail     bool
+	// shape says which of the entries are replaced by later records. If visit is set, it gets each entry that is not.
+	shape shape
+	visit func(*raftpb.Entry) error
 }
 
 // walFile is one file of the log.
@@ -84,9 +87,13 @@ func (r *walReader) FileInfo() (fs.FileInfo, error) { return r.info, nil }
 // readLog reads the log with etcd's decoder, which verifies the checksum of each record and across files.
 func readLog(ctx context.Context, dir string) (*raftLog, error) {
 	l := &raftLog{}
+	return l, l.read(ctx, dir)
+}
+
+func (l *raftLog) read(ctx context.Context, dir string) error {
 	files, err := walFiles(dir)
 	if err != nil {
-		return l, err
+		return err
 	}
 	l.firstFile = files[0].index
 	readers := make([]*walReader, len(files))
@@ -94,12 +101,12 @@ func readLog(ctx context.Context, dir string) (*raftLog, error) {
 	for i, f := range files {
 		file, err := os.Open(filepath.Join(dir, f.name))
 		if err != nil {
-			return l, err
+			return err
 		}
 		defer file.Close() // only read
 		info, err := file.Stat()
 		if err != nil {
-			return l, err
+			return err
 		}
 		readers[i] = &walReader{File: file, info: info}
 		decoded[i] = readers[i]
@@ -114,7 +121,7 @@ func readLog(ctx context.Context, dir string) (*raftLog, error) {
 	default:
 		err = damaged(TornWAL, "%s ends in the middle of a record, but %s follows it", files[reached-1].name, files[reached].name)
 	}
-	return l, err
+	return err
 }
 
 func (l *raftLog) decode(ctx context.Context, decoder wal.Decoder) error {
@@ -134,6 +141,9 @@ func (l *raftLog) decode(ctx context.Context, decoder wal.Decoder) error {
 			return damaged(BadWALRecord, "record %d: %v", n, err)
 		}
 		if err := l.record(decoder, rec); err != nil {
+			if stop, ok := errors.AsType[*visitError](err); ok {
+				return stop.err
+			}
 			return damaged(BadWALRecord, "record %d: %v", n, err)
 		}
 	}
@@ -154,13 +164,20 @@ func (l *raftLog) record(decoder wal.Decoder, rec *walpb.Record) error {
 		if err := proto.Unmarshal(rec.Data, &e); err != nil {
 			return err
 		}
-		l.entry(Position{Term: e.GetTerm(), Index: e.GetIndex()})
+		l.entry(Position{Term: e.GetTerm(), Index: e.GetIndex()}, len(e.Data))
+		if l.visit != nil {
+			if err := l.visit(&e); err != nil {
+				return &visitError{err: err}
+			}
+		}
 	case wal.SnapshotType:
 		var s walpb.Snapshot
 		if err := proto.Unmarshal(rec.Data, &s); err != nil {
 			return err
 		}
-		l.snapshots = append(l.snapshots, Position{Term: s.GetTerm(), Index: s.GetIndex()})
+		p := Position{Term: s.GetTerm(), Index: s.GetIndex()}
+		l.snapshots = append(l.snapshots, p)
+		l.shape.snapshot(p)
 	case wal.CrcType:
 		// A new file begins with the last checksum of the file before it. Before its first record, the decoder has
 		// none.
@@ -175,7 +192,8 @@ func (l *raftLog) record(decoder wal.Decoder, rec *walpb.Record) error {
 }
 
 // entry follows the log as etcd reads it: an entry replaces all previous entries with its index and above.
-func (l *raftLog) entry(p Position) {
+func (l *raftLog) entry(p Position, size int) {
+	l.shape.entry(p, size)
 	if !l.entries || p.Index > l.last.Index+1 || p.Index < l.catalogState {
 		l.catalogState = p.Index
 	}
