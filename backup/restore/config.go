@@ -110,9 +110,15 @@ type Checkpoint struct {
 }
 
 func (c *Config) validate() error {
-	switch {
-	case c.Store == nil || (c.Plan.Full.Key == "") == (c.File.Key == ""):
+	if c.Store == nil || (c.Plan.Full.Key == "") == (c.File.Key == "") {
 		return errors.New("restore: want Store, and either Plan or File")
+	}
+	return c.validateTarget()
+}
+
+// validateTarget checks what does not depend on the source.
+func (c *Config) validateTarget() error {
+	switch {
 	case !filepath.IsAbs(c.DataDir) || filepath.Dir(c.DataDir) == c.DataDir:
 		return fmt.Errorf("restore: data directory %q: want an absolute path", c.DataDir)
 	case c.Name == "" || c.Token == "" || c.InitialCluster == "":

@@ -19,7 +19,7 @@ import (
 
 // Run makes the data directory for the plan. On an error there is none, and Run removes the workspace next to it. If
 // the process dies, the workspace remains, and the next Run recognizes and removes it.
-func Run(ctx context.Context, c Config) (result Result, err error) {
+func Run(ctx context.Context, c Config) (Result, error) {
 	if err := c.validate(); err != nil {
 		return Result{}, err
 	}
@@ -31,7 +31,16 @@ func Run(ctx context.Context, c Config) (result Result, err error) {
 	if err != nil {
 		return Result{}, err
 	}
-	w, err := enter(&c)
+	return inWorkspace(ctx, &c, cluster, self, trailer.Size, func(path string) (Result, error) {
+		return build(ctx, &c, trailer, path, cluster)
+	})
+}
+
+// inWorkspace calls database, which makes a database of at least size bytes for cluster, and puts it into a data directory.
+func inWorkspace(ctx context.Context, c *Config, cluster *membership.RaftCluster, self *membership.Member, size int64,
+	database func(path string) (Result, error),
+) (result Result, err error) {
+	w, err := enter(c)
 	if err != nil {
 		return Result{}, err
 	}
@@ -42,14 +51,14 @@ func Run(ctx context.Context, c Config) (result Result, err error) {
 			err = errors.Join(err, left)
 		}
 	}()
-	if err := checkSpace(w.path, &c, trailer.Size, logSpace); err != nil {
+	if err := checkSpace(w.path, c, size, logSpace); err != nil {
 		return Result{}, err
 	}
 	path := filepath.Join(w.data(), "member", "snap", "db")
 	if err := os.MkdirAll(filepath.Dir(path), dirMode); err != nil {
 		return Result{}, fmt.Errorf("restore: %w", err)
 	}
-	if result, err = build(ctx, &c, trailer, path, cluster); err != nil {
+	if result, err = database(path); err != nil {
 		return Result{}, err
 	}
 	result.ClusterID, result.MemberID = uint64(cluster.ID()), uint64(self.ID)
