@@ -21,6 +21,7 @@ var code = map[crash.Program][]string{
 var outside = map[string]string{
 	"agent/launch/supervise": "launch ends with its Pod and takes etcd along: test/e2e does that",
 	"agent/datadir/volume":   "each of its writes is whole or not at all, and stands between points where it is called",
+	"agent/survivor":         "nothing uses the new data directory before its caller renames it, and an incomplete one is made again",
 	"agent/cli/backup":       "an operator runs it, and again",
 	"agent/cli":              "install runs before there is an agent, and is repeated as a whole; status only asks",
 }
