@@ -13,6 +13,7 @@ import (
 	"golang.org/x/sync/errgroup"
 	"k8s.io/client-go/rest"
 
+	"github.com/etcd-druid/druid/agent/access"
 	"github.com/etcd-druid/druid/agent/backups"
 	"github.com/etcd-druid/druid/agent/certificates"
 	"github.com/etcd-druid/druid/agent/config"
@@ -63,6 +64,7 @@ type Agent struct {
 	takeover     *duties.Takeover
 	departure    *duties.Departure
 	backups      *backups.Duty
+	access       *access.Access
 	facts        *facts
 	beats        *beats
 }
@@ -118,6 +120,9 @@ func New(o Options) (*Agent, error) {
 		Decisions: options.Decisions, Marked: a.marked,
 	}
 	if a.backups, err = a.newBackups(store); err != nil {
+		return nil, err
+	}
+	if a.access, err = a.newAccess(); err != nil {
 		return nil, err
 	}
 	return a, nil

@@ -13,12 +13,14 @@ import (
 	"time"
 
 	clientv3 "go.etcd.io/etcd/client/v3"
+	rbacv1 "k8s.io/api/rbac/v1"
 
 	"github.com/etcd-druid/druid/agent/config"
 	"github.com/etcd-druid/druid/agent/transport"
 	"github.com/etcd-druid/druid/backup/catalog"
 	"github.com/etcd-druid/druid/backup/store"
 	"github.com/etcd-druid/druid/backup/store/dir"
+	"github.com/etcd-druid/druid/test/env"
 )
 
 const backupPrefix = "default/demo"
@@ -68,6 +70,13 @@ func (p *pod) put(c *clientv3.Client) int64 {
 	return response.Header.Revision
 }
 
+// token is of a user who may create EtcdSnapshots.
+func (p *pod) token() string {
+	p.t.Helper()
+	return env.Token(p.t, env.APIServer(p.t), p.namespace, "caller",
+		rbacv1.PolicyRule{APIGroups: []string{"etcd.druid.dev"}, Resources: []string{"etcdsnapshots"}, Verbs: []string{"create"}})
+}
+
 func (p *pod) post(body string) (code int, artifact struct {
 	Object, SHA256 string
 	Revision       int64
@@ -78,6 +87,7 @@ func (p *pod) post(body string) (code int, artifact struct {
 	url := transport.URL(false, "127.0.0.1", p.config.AgentPort) + "/v1/snapshots"
 	request, err := http.NewRequestWithContext(ctx, http.MethodPost, url, strings.NewReader(body))
 	p.must(err)
+	request.Header.Set("Authorization", "Bearer "+p.token())
 	client := transport.Transport{}.HTTPClient()
 	client.Timeout = maxWait
 	response, err := client.Do(request)

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"net"
 	"net/http"
 	"sync"
 	"time"
@@ -28,38 +29,51 @@ const (
 	shutdownTimeout = 2 * time.Second
 )
 
-// serve serves the agent's port until ctx ends.
+// serve serves the agent's ports until ctx ends.
 func (a *Agent) serve(ctx context.Context) error {
 	c := a.options.Config
 	listener, err := a.transport.Listen(ctx, c.ListenHost, c.AgentPort)
 	if err != nil {
 		return err
 	}
-	server := a.transport.Server(a.handler())
-	group, serving := errgroup.WithContext(ctx)
-	group.Go(func() error {
-		if err := server.Serve(listener); !errors.Is(err, http.ErrServerClosed) {
-			return fmt.Errorf("serve %s: %w", listener.Addr(), err)
+	settings := a.certificates.Server()
+	var secure net.Listener
+	if settings != nil {
+		if secure, err = a.transport.Listen(ctx, c.ListenHost, c.APIPort); err != nil {
+			return errors.Join(err, listener.Close())
 		}
-		return nil
-	})
-	group.Go(func() error {
-		<-serving.Done()
-		ended, cancel := context.WithTimeout(context.WithoutCancel(ctx), shutdownTimeout)
-		defer cancel()
-		return server.Shutdown(ended)
-	})
+	}
+	group, serving := errgroup.WithContext(ctx)
+	run := func(server *http.Server, listener net.Listener) {
+		group.Go(func() error {
+			if err := server.Serve(listener); !errors.Is(err, http.ErrServerClosed) {
+				return fmt.Errorf("serve %s: %w", listener.Addr(), err)
+			}
+			return nil
+		})
+		group.Go(func() error {
+			<-serving.Done()
+			ended, cancel := context.WithTimeout(context.WithoutCancel(ctx), shutdownTimeout)
+			defer cancel()
+			return server.Shutdown(ended)
+		})
+	}
+	run(a.transport.Server(a.handler()), listener)
+	if secure != nil {
+		run(a.transport.Secure(secure, settings, a.actions()))
+	}
 	return group.Wait()
 }
 
+// handler serves probes and metrics in plain text. It also serves the actions, which access refuses where the connection is
+// not secure.
 func (a *Agent) handler() http.Handler {
-	mux := http.NewServeMux()
+	mux := a.actions()
 	mux.HandleFunc("GET /livez", probe(a.alive))
 	mux.HandleFunc("GET /readyz", probe(a.ready))
 	mux.HandleFunc("GET /healthz", probe(a.healthy))
 	mux.Handle("GET /metrics", promhttp.HandlerFor(a.options.Registry, promhttp.HandlerOpts{}))
 	mux.HandleFunc("GET /v1/status", a.serveStatus)
-	mux.HandleFunc("POST "+snapshotsPath, a.serveSnapshot)
 	return mux
 }
 

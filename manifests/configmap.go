@@ -20,6 +20,7 @@ func configMap(cluster *v1alpha1.EtcdCluster, reloadable config.Reloadable) (*co
 	reloadable.Defragmentation = defragmentation(cluster.Spec.Defragmentation)
 	reloadable.RemoveOthers = RemovesOthers(cluster)
 	reloadable.Issuers = issuers(cluster)
+	reloadable.APIClients = apiClients(cluster)
 	raw, err := reloadable.YAML()
 	if err != nil {
 		return nil, fmt.Errorf("encode the agents' configuration of %s/%s: %w", cluster.Namespace, cluster.Name, err)
@@ -29,6 +30,19 @@ func configMap(cluster *v1alpha1.EtcdCluster, reloadable config.Reloadable) (*co
 		WithAnnotations(annotated(cluster, nil)).
 		WithOwnerReferences(ownerReference(cluster)).
 		WithData(map[string]string{config.ConfigFile: string(raw)}), nil
+}
+
+// apiClients returns the common names of the clients that may have the agents act.
+func apiClients(cluster *v1alpha1.EtcdCluster) (names []string) {
+	if cluster.Spec.TLS == nil || cluster.Spec.TLS.Client == nil {
+		return nil
+	}
+	for _, c := range cluster.Spec.TLS.Client.Clients {
+		if c.AgentAPI {
+			names = append(names, c.CommonName)
+		}
+	}
+	return names
 }
 
 // issuers returns the certificate authorities that the members of the formed cluster use.

@@ -56,7 +56,10 @@ func agentContainer(cluster *v1alpha1.EtcdCluster, agent config.Config, options 
 		Env: []corev1.EnvVar{{Name: envPodUID, ValueFrom: &corev1.EnvVarSource{
 			FieldRef: &corev1.ObjectFieldSelector{APIVersion: "v1", FieldPath: "metadata.uid"},
 		}}},
-		Ports: []corev1.ContainerPort{{Name: "agent", ContainerPort: config.AgentPort, Protocol: corev1.ProtocolTCP}},
+		Ports: []corev1.ContainerPort{
+			{Name: "agent", ContainerPort: config.AgentPort, Protocol: corev1.ProtocolTCP},
+			{Name: "api", ContainerPort: config.APIPort, Protocol: corev1.ProtocolTCP},
+		},
 		// The agent restarts after one minute without a response. The period is that of the renewals of a member
 		// Lease.
 		LivenessProbe:            httpProbe("/livez", config.AgentPort, corev1.Probe{PeriodSeconds: 15, TimeoutSeconds: 5, FailureThreshold: 4}),

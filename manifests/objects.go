@@ -79,6 +79,7 @@ func peerService(cluster *v1alpha1.EtcdCluster) *corev1ac.ServiceApplyConfigurat
 			port("client", config.ClientPort),
 			port("metrics", config.MetricsPort),
 			port("agent", config.AgentPort),
+			port("api", config.APIPort),
 		))
 }
 

@@ -43,8 +43,9 @@ type staged struct {
 	issuer   string
 	notAfter time.Time
 	pool     *x509.CertPool
-	client   tls.Certificate
-	content  content
+	// server is the pair of the member, client that of its agent.
+	server, client tls.Certificate
+	content        content
 }
 
 // load checks the mounted Secrets and puts them in place if they are good. Otherwise what was in place stays. It
@@ -114,13 +115,17 @@ func (p *plane) check(c content) (*staged, error) {
 	if err := p.accept(c, server, client, now); err != nil {
 		return nil, err
 	}
+	own, err := tls.X509KeyPair(c.server.Certificate, c.server.Key)
+	if err != nil {
+		return nil, fmt.Errorf("server certificate: %w", pki.ErrKeyMismatch)
+	}
 	pair, err := tls.X509KeyPair(c.client.Certificate, c.client.Key)
 	if err != nil {
 		return nil, fmt.Errorf("client certificate: %w", pki.ErrKeyMismatch)
 	}
 	s := &staged{
 		generation: c.generation(), leaf: server.Certificate, issuer: pki.Fingerprint(server.Root), notAfter: server.NotAfter,
-		pool: pki.Pool(authorities), client: pair, content: c,
+		pool: pki.Pool(authorities), server: own, client: pair, content: c,
 	}
 	if client.NotAfter.Before(s.notAfter) {
 		s.notAfter = client.NotAfter

@@ -17,7 +17,8 @@ const (
 	ClientPort  = 2379
 	PeerPort    = 2380
 	MetricsPort = 2381 // etcd's own /readyz, /livez and /metrics, plain HTTP
-	AgentPort   = 8080 // the agent's /healthz, /readyz, /livez, /metrics and /v1/status
+	AgentPort   = 8080 // the agent's /healthz, /readyz, /livez, /metrics and /v1/status, plain HTTP
+	APIPort     = 8443 // the agent's API, which acts: HTTPS, where clients use TLS
 
 	AgentDir   = "/druid" // emptyDir shared by install, agent and etcd
 	AgentPath  = AgentDir + "/agent"
@@ -72,7 +73,7 @@ type Config struct {
 	SnapshotCount                      int64
 	HeartbeatInterval, ElectionTimeout time.Duration
 	ClientPort, PeerPort               int
-	MetricsPort, AgentPort             int
+	MetricsPort, AgentPort, APIPort    int
 	// Restore is what the first start restores, in the format of Restore.Encode. It is empty for a cluster that begins
 	// empty.
 	Restore string
@@ -98,6 +99,7 @@ func Default() Config {
 		PeerPort:    PeerPort,
 		MetricsPort: MetricsPort,
 		AgentPort:   AgentPort,
+		APIPort:     APIPort,
 	}
 }
 
@@ -133,6 +135,7 @@ func (c *Config) flags() []flag {
 		{"peer-port", "port of etcd's peer listener", &c.PeerPort},
 		{"metrics-port", "port of etcd's metrics and probes", &c.MetricsPort},
 		{"agent-port", "port of the agent's probes, metrics and status", &c.AgentPort},
+		{"api-port", "port of the agent's API over HTTPS; not used without TLS of clients", &c.APIPort},
 		{"listen-host", "address that the listeners bind; all addresses if empty", &c.ListenHost},
 		{"client-tls", "TLS of clients: mutual, server, or empty for none", (*string)(&c.ClientTLS)},
 		{"peer-tls", "TLS of peers: mutual, or empty for none", (*string)(&c.PeerTLS)},
@@ -316,7 +319,7 @@ func (c Config) validatePorts() error {
 		port int
 	}{
 		{"client-port", c.ClientPort}, {"peer-port", c.PeerPort},
-		{"metrics-port", c.MetricsPort}, {"agent-port", c.AgentPort},
+		{"metrics-port", c.MetricsPort}, {"agent-port", c.AgentPort}, {"api-port", c.APIPort},
 	} {
 		if other, ok := seen[p.port]; ok {
 			return fmt.Errorf("--%s is %d, the same as --%s: use different ports", p.name, p.port, other)

@@ -32,6 +32,8 @@ type Reloadable struct {
 	Defragmentation Defragmentation `json:"defragmentation"`
 	// Issuers are the certificate authorities that the members of the formed cluster use.
 	Issuers Issuers `json:"issuers,omitzero"`
+	// APIClients are the common names of the client certificates whose owners may have the agents act.
+	APIClients []string `json:"apiClients,omitempty"`
 }
 
 // Issuers are the fingerprints of the certificate authorities whose certificates the members of a formed cluster use, by

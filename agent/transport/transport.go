@@ -5,6 +5,7 @@ import (
 	"crypto/tls"
 	"errors"
 	"fmt"
+	"log/slog"
 	"net"
 	"net/http"
 	"net/url"
@@ -16,6 +17,7 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"go.uber.org/zap"
 	"go.uber.org/zap/zapcore"
+	"golang.org/x/net/netutil"
 	"golang.org/x/sys/unix"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/backoff"
@@ -125,6 +127,20 @@ func (t Transport) HTTPClient() *http.Client {
 	}
 }
 
+// AgentClient returns a client for the agents of other members. It verifies that they belong to this cluster, and follows
+// no redirect.
+func (t Transport) AgentClient(timeout time.Duration) *http.Client {
+	return &http.Client{
+		Timeout:       timeout,
+		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
+		Transport: &http.Transport{
+			TLSClientConfig:   t.Client,
+			DialContext:       (&net.Dialer{Timeout: dialTimeout}).DialContext,
+			DisableKeepAlives: true,
+		},
+	}
+}
+
 // Listen opens a listener at host (all addresses if empty) and port (any if 0).
 func (t Transport) Listen(ctx context.Context, host string, port int) (net.Listener, error) {
 	address := net.JoinHostPort(host, strconv.Itoa(port))
@@ -141,6 +157,21 @@ func (t Transport) Server(handler http.Handler) *http.Server {
 		Handler: handler, ReadHeaderTimeout: headerTimeout, ReadTimeout: requestTimeout, WriteTimeout: answerTimeout, IdleTimeout: idleTimeout,
 		MaxHeaderBytes: headerBytes,
 	}
+}
+
+// maxConnections bounds what strangers can have open at the secure listener. An agent has a few callers at a time.
+const maxConnections = 64
+
+// secureIdleTimeout bounds an idle connection there: requests are rare, and a new connection costs milliseconds.
+const secureIdleTimeout = 5 * time.Second
+
+// Secure serves TLS with the settings over a listener from Listen. HTTP/2 is off, so that a connection has one request at
+// a time.
+func (t Transport) Secure(listener net.Listener, settings *tls.Config, handler http.Handler) (*http.Server, net.Listener) {
+	server := t.Server(handler)
+	server.IdleTimeout = secureIdleTimeout
+	server.ErrorLog = slog.NewLogLogger(slog.DiscardHandler, slog.LevelDebug) // a failed handshake of a stranger is no event
+	return server, tls.NewListener(netutil.LimitListener(listener, maxConnections), settings)
 }
 
 // TakeUpTo lets the response to a request take the given time, regardless of the limit of the server.

@@ -94,6 +94,9 @@ type TLSClient struct {
 	// +kubebuilder:validation:items:MaxLength=64
 	// +optional
 	Organizations []string `json:"organizations,omitempty"`
+	// agentAPI allows the client to request backups and changes of leadership from the agents. Defaults to false.
+	// +optional
+	AgentAPI bool `json:"agentAPI,omitempty"`
 }
 
 // ClientTLSMode says whether clients must show a certificate.

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	clientv3 "go.etcd.io/etcd/client/v3"
+	rbacv1 "k8s.io/api/rbac/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
@@ -24,6 +25,7 @@ import (
 	"github.com/etcd-druid/druid/backup/store/dir"
 	"github.com/etcd-druid/druid/leases"
 	"github.com/etcd-druid/druid/manifests"
+	"github.com/etcd-druid/druid/test/env"
 )
 
 const backupPrefix = "default/demo"
@@ -92,7 +94,11 @@ func TestABackupOnDemandIsTakenByTheLeadersAgent(t *testing.T) {
 
 func demand(client *http.Client, of *pod, kind string) (code int, body []byte, err error) {
 	url := transport.URL(false, of.c.joinedGroup[of.name], of.config.AgentPort) + "/v1/snapshots"
-	response, err := client.Post(url, "application/json", strings.NewReader(`{"type":"`+kind+`"}`))
+	request, err := http.NewRequestWithContext(of.c.t.Context(), http.MethodPost, url, strings.NewReader(`{"type":"`+kind+`"}`))
+	of.c.must(err)
+	request.Header.Set("Authorization", "Bearer "+env.Token(of.c.t, of.c.rest, of.c.namespace, "caller",
+		rbacv1.PolicyRule{APIGroups: []string{"etcd.druid.dev"}, Resources: []string{"etcdsnapshots"}, Verbs: []string{"create"}}))
+	response, err := client.Do(request)
 	if err != nil {
 		return 0, nil, err
 	}

@@ -1,0 +1,226 @@
+package agent
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"slices"
+	"time"
+
+	"github.com/etcd-druid/druid/agent/access"
+	"github.com/etcd-druid/druid/agent/backups"
+	"github.com/etcd-druid/druid/agent/duties"
+	"github.com/etcd-druid/druid/agent/transport"
+	"github.com/etcd-druid/druid/leases"
+	"github.com/etcd-druid/druid/membership"
+)
+
+// Paths of the actions.
+const (
+	snapshotsPath = "/v1/snapshots"
+	stepDownPath  = "/v1/step-down"
+)
+
+const (
+	// snapshotTimeout bounds a backup on demand. A full backup of 8 GiB takes half an hour at 5 MB/s, and another one
+	// can be in progress.
+	snapshotTimeout = time.Hour
+	// stepDownTimeout bounds a transfer of leadership, which takes an election timeout.
+	stepDownTimeout = 15 * time.Second
+	// maxForwarded is far above any response to an action, in bytes.
+	maxForwarded = 64 << 10
+)
+
+// forwardedHeader names the member whose agent forwarded the request. Such a request is not forwarded again.
+const forwardedHeader = "Druid-Forwarded-By"
+
+// action is something that a caller can have the agent of the leader do. The agent of another member forwards it.
+type action struct {
+	path    string
+	needs   access.Needs
+	timeout time.Duration
+	run     func(ctx context.Context, body []byte) (any, error)
+}
+
+// refusal is the response if nothing was done.
+type refusal struct {
+	Error string `json:"error"`
+	// Leader is the name of the member whose agent to query instead, if it is known.
+	Leader string `json:"leader,omitempty"`
+}
+
+var (
+	// errRequest is returned for a request that no agent can serve.
+	errRequest = errors.New("bad request")
+	// errNotLeading is returned for an action of the leader.
+	errNotLeading = errors.New("this member does not lead")
+)
+
+func (a *Agent) newAccess() (*access.Access, error) {
+	return access.New(access.Options{
+		Kubernetes: a.options.Kubernetes, Secure: a.transport.Client != nil, Log: a.log,
+		Names: func() []string {
+			names := slices.Clone(a.live.Current().APIClients)
+			if own := a.certificates.AgentName(); own != "" {
+				names = append(names, own)
+			}
+			return names
+		},
+		Refuse: func(w http.ResponseWriter, r *http.Request, code int, why string) {
+			a.answer(w, r, code, refusal{Error: why})
+		},
+	})
+}
+
+// actions serves what needs a known caller.
+func (a *Agent) actions() *http.ServeMux {
+	c := a.options.Config
+	mux := http.NewServeMux()
+	for _, one := range []action{
+		{
+			path: snapshotsPath, timeout: snapshotTimeout, run: a.snapshot,
+			needs: access.Needs{Verb: "create", Group: "etcd.druid.dev", Resource: "etcdsnapshots", Namespace: c.Namespace},
+		},
+		{
+			path: stepDownPath, timeout: stepDownTimeout, run: a.stepDown,
+			needs: access.Needs{Verb: "patch", Group: "etcd.druid.dev", Resource: "etcdclusters", Namespace: c.Namespace, Name: c.Cluster},
+		},
+	} {
+		mux.HandleFunc("POST "+one.path, a.access.Guard(one.needs, a.act(one)))
+	}
+	return mux
+}
+
+// act runs an action, or sends it to the agent of the leader.
+func (a *Agent) act(one action) http.HandlerFunc {
+	return func(w http.ResponseWriter, r *http.Request) {
+		body, err := io.ReadAll(r.Body)
+		if err != nil {
+			a.answer(w, r, http.StatusBadRequest, refusal{Error: "read the request: " + err.Error()})
+			return
+		}
+		if err := transport.TakeUpTo(w, one.timeout); err != nil {
+			a.answer(w, r, http.StatusInternalServerError, refusal{Error: err.Error()})
+			return
+		}
+		ctx, cancel := context.WithTimeout(r.Context(), one.timeout)
+		defer cancel()
+		result, err := one.run(ctx, body)
+		switch {
+		case err == nil:
+			a.answer(w, r, http.StatusOK, result)
+		case errors.Is(err, errRequest), errors.Is(err, backups.ErrKind):
+			a.answer(w, r, http.StatusBadRequest, refusal{Error: err.Error()})
+		case errors.Is(err, duties.ErrNoSuccessor):
+			a.answer(w, r, http.StatusConflict, refusal{Error: err.Error()})
+		case errors.Is(err, backups.ErrIdle), errors.Is(err, errNotLeading):
+			a.elsewhere(ctx, w, r, one, body, err)
+		default:
+			a.answer(w, r, http.StatusInternalServerError, refusal{Error: err.Error()})
+		}
+	}
+}
+
+// snapshot makes a backup on demand. With a retention by count, each new full backup can delete an older one.
+func (a *Agent) snapshot(ctx context.Context, body []byte) (any, error) {
+	var request struct {
+		Type string `json:"type"`
+	}
+	if err := json.Unmarshal(body, &request); err != nil {
+		return nil, fmt.Errorf("%w: want {\"type\":\"Full\"} or {\"type\":\"Delta\"}: %w", errRequest, err)
+	}
+	return a.backups.Snapshot(ctx, request.Type)
+}
+
+// stepDown moves the leadership to another voter.
+func (a *Agent) stepDown(ctx context.Context, _ []byte) (any, error) {
+	to, err := duties.Transfer(ctx, a.transport.Etcd, a.local())
+	switch {
+	case err != nil:
+		return nil, err
+	case to == 0:
+		return nil, errNotLeading
+	}
+	a.log.InfoContext(ctx, "leadership transferred", "memberID", leases.FormatID(to))
+	return struct {
+		MemberID string `json:"memberID"`
+	}{leases.FormatID(to)}, nil
+}
+
+// elsewhere forwards the request to the agent of the leader, or names the leader in its response. If this member leads,
+// it returns the error: there is nothing to do, or not yet.
+func (a *Agent) elsewhere(ctx context.Context, w http.ResponseWriter, r *http.Request, one action, body []byte, idle error) {
+	state, _ := a.observer.State()
+	leads := state.Status.Leader
+	if !state.Reachable || leads == 0 || leads == state.Status.MemberID {
+		a.answer(w, r, http.StatusConflict, refusal{Error: idle.Error()})
+		return
+	}
+	name, err := a.leaderName(ctx, state.Status)
+	if err != nil {
+		a.answer(w, r, http.StatusMisdirectedRequest, refusal{
+			Error: fmt.Sprintf("%v; the leader is member %s, but its name cannot be read: %v", idle, leases.FormatID(leads), err),
+		})
+		return
+	}
+	if r.Header.Get(forwardedHeader) != "" || a.certificates.AgentName() == "" {
+		a.answer(w, r, http.StatusMisdirectedRequest, refusal{Error: idle.Error() + ": send the request to the agent of the leader " + name, Leader: name})
+		return
+	}
+	if err := a.forward(ctx, w, name, one, body); err != nil {
+		a.answer(w, r, http.StatusBadGateway, refusal{
+			Error: fmt.Sprintf("%v, and the agent of the leader %s did not answer, so whether it acted is unknown: %v", idle, name, err), Leader: name,
+		})
+	}
+}
+
+// forward sends the request to the agent of the leader in the name of this agent, which has checked the caller. The
+// caller's token stays here. It returns an error if nothing was written to w.
+func (a *Agent) forward(ctx context.Context, w http.ResponseWriter, leader string, one action, body []byte) error {
+	url := transport.URL(true, a.host(leader), a.options.Config.APIPort) + one.path
+	request, err := http.NewRequestWithContext(ctx, http.MethodPost, url, bytes.NewReader(body))
+	if err != nil {
+		return err
+	}
+	request.Header.Set(forwardedHeader, a.options.Config.Member)
+	response, err := a.transport.AgentClient(one.timeout).Do(request)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = response.Body.Close() }()
+	answer, err := io.ReadAll(io.LimitReader(response.Body, maxForwarded))
+	if err != nil {
+		return fmt.Errorf("read the response: %w", err)
+	}
+	a.log.InfoContext(ctx, "request forwarded to the leader", "path", one.path, "leader", leader, "status", response.StatusCode)
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(response.StatusCode)
+	_, _ = w.Write(answer) // a client that went away needs no answer
+	return nil
+}
+
+func (a *Agent) leaderName(ctx context.Context, status membership.Status) (string, error) {
+	view, err := membership.Observe(ctx, a.transport.Etcd, membership.Query{
+		Endpoints: []string{a.local()}, ClusterID: status.ClusterID, Timeout: lookTimeout,
+	})
+	if err != nil {
+		return "", err
+	}
+	i := slices.IndexFunc(view.Members, func(m membership.Member) bool { return m.ID == status.Leader })
+	if i < 0 {
+		return "", errors.New("the member list does not contain the leader")
+	}
+	return view.Members[i].Name, nil
+}
+
+func (a *Agent) answer(w http.ResponseWriter, r *http.Request, code int, body any) {
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(code)
+	if err := json.NewEncoder(w).Encode(body); err != nil {
+		a.log.DebugContext(r.Context(), "response not written", "err", err)
+	}
+}
