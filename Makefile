@@ -120,6 +120,7 @@ test: ## Run what CI runs: formatting, generated files, lint, packages, model, t
 test-all: ## Run everything, nothing from a cache: all stories, with the agents' intervals of production, and the model twice as far.
 	@$(MAKE) prepared
 	$(call step,lint,$(MAKE) lint)
+	$(call step,same bytes,$(MAKE) verify-build)
 	$(call step,packages,$(MAKE) packages COUNT=1)
 	$(call step,model,$(MAKE) model STEPS=2000000)
 	$(call step,stories,$(MAKE) e2e STORIES=all AGENTS=production)
@@ -205,6 +206,22 @@ verify-fmt: ## Fail if a file is not formatted.
 .PHONY: verify-generate
 verify-generate: ## Fail if a generated file is out of date.
 	$(call unchanged,generate,the files above were out of date; they are written again: commit them)
+
+# Two directories, two caches: only what the sources and Go's version decide can be the same.
+.PHONY: verify-build
+verify-build: ## Build the programs twice, in two directories and with empty caches, and fail if a byte differs.
+	@d=$$(mktemp -d); trap 'rm -rf "$$d"' EXIT; \
+	for n in one another-directory; do \
+		mkdir -p "$$d/$$n/src"; git ls-files -z --cached --others --exclude-standard | xargs -0 tar -cf - | tar -xf - -C "$$d/$$n/src"; \
+		(cd "$$d/$$n/src" && GOCACHE="$$d/$$n/cache" go build -buildvcs=false -ldflags='-s -w' -o "$$d/$$n/bin/" ./cmd/...); \
+	done; \
+	for p in "$$d"/one/bin/*; do cmp "$$p" "$$d/another-directory/bin/$${p##*/}"; sha256sum "$$p" | sed "s|$$d/one/bin/||"; done
+
+# It asks vuln.go.dev, so it is not among the checks that run without the Internet.
+GOVULNCHECK := golang.org/x/vuln/cmd/govulncheck@v1.1.4
+.PHONY: vulnerabilities
+vulnerabilities: ## Report known vulnerabilities in what the programs call. It needs vuln.go.dev, and no other target runs it.
+	@go run $(GOVULNCHECK) ./cmd/...
 
 .PHONY: verify-quickstart
 verify-quickstart: ## Fail if the quickstart does not tell its story to the end; on a rig of its own.
