@@ -203,7 +203,8 @@ func (r *Reconciler) grow(o *observation, record *leases.Record, count int) erro
 func reserved(cluster, name string) bool {
 	return slices.Contains([]string{
 		leases.RecordName(cluster), leases.LeaderName(cluster), leases.FullSnapshotName(cluster), leases.DeltaSnapshotName(cluster),
-		manifests.PeerServiceName(cluster), manifests.ClientServiceName(cluster), manifests.AgentName(cluster),
+		manifests.PeerServiceName(cluster), manifests.ClientServiceName(cluster), manifests.NodesServiceName(cluster),
+		manifests.AgentName(cluster),
 	}, name)
 }
 

@@ -40,13 +40,13 @@ func (r *Reconciler) observeShared(ctx context.Context, from source, o *observat
 	return observeBudget(ctx, from, o)
 }
 
-// sharedStage is when the object is applied: a Pod needs neither the client Service nor, to be created, what binds the Role.
+// sharedStage is when the object is applied: a Pod needs neither the Services for clients nor, to be created, what binds the Role.
 // The API server refuses to bind a Role that it does not know yet.
 func sharedStage(cluster string, a manifests.Applied) policy.Stage {
 	switch {
 	case a.Kind.Kind == "RoleBinding":
 		return policy.StageBound
-	case a.Name == manifests.ClientServiceName(cluster):
+	case a.Name == manifests.ClientServiceName(cluster), a.Name == manifests.NodesServiceName(cluster):
 		return policy.StageLate
 	default:
 		return policy.StageShared

@@ -41,6 +41,7 @@ func Shared(cluster *v1alpha1.EtcdCluster, members []string, options Options) ([
 	add(&all, config)
 	add(&all, peerService(cluster))
 	add(&all, clientService(cluster))
+	add(&all, nodesService(cluster))
 	return all.objects, all.err
 }
 

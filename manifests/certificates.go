@@ -156,6 +156,8 @@ func CertificatesOf(cluster *v1alpha1.EtcdCluster, p Plane, domain string) Certi
 	if p == PlanePeer {
 		return Certificates{Server: serverRequest("peer", names, ips, lifetime), Client: client}
 	}
+	nodes := "*." + NodesServiceName(cluster.Name) + "." + cluster.Namespace + ".svc"
+	names = append(names, nodes, nodes+"."+domain)
 	service := ClientServiceName(cluster.Name) + "." + cluster.Namespace
 	names = append(names, ClientServiceName(cluster.Name), service, service+".svc", service+".svc."+domain, "localhost")
 	ips = append(ips, net.IPv4(127, 0, 0, 1), net.IPv6loopback)

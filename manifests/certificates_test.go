@@ -28,6 +28,7 @@ func TestCertificatesAreValidWhereClientsAndPeersConnect(t *testing.T) {
 	client := CertificatesOf(cluster, PlaneClient, "example.local")
 	for _, want := range []string{
 		"*." + PeerServiceName(cluster.Name) + "." + cluster.Namespace + ".svc", "*." + PeerServiceName(cluster.Name) + "." + cluster.Namespace + ".svc.example.local",
+		"*." + NodesServiceName(cluster.Name) + "." + cluster.Namespace + ".svc.example.local",
 		ClientServiceName(cluster.Name), ClientServiceName(cluster.Name) + "." + cluster.Namespace + ".svc", "localhost", "etcd.example.com",
 	} {
 		if n := slices.Index(client.Server.DNSNames, want); n < 0 || slices.Contains(client.Server.DNSNames[n+1:], want) {

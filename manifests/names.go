@@ -17,6 +17,9 @@ func PeerServiceName(cluster string) string { return cluster + "-peer" }
 // ClientServiceName returns the name of the Service for clients.
 func ClientServiceName(cluster string) string { return cluster + "-client" }
 
+// NodesServiceName returns the name of the headless Service in which clients find each member that serves.
+func NodesServiceName(cluster string) string { return cluster + "-nodes" }
+
 // AgentName returns the name of the agents' ServiceAccount, Role, RoleBinding and ConfigMap.
 func AgentName(cluster string) string { return cluster + "-agent" }
 

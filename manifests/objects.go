@@ -97,6 +97,21 @@ func clientService(cluster *v1alpha1.EtcdCluster) *corev1ac.ServiceApplyConfigur
 	return client
 }
 
+// nodesService returns the headless Service for clients that connect to each member by itself. Its SRV records name the
+// members that serve. The port has the name that etcd's own clients look up: another one where clients use TLS
+// (etcd: client/pkg/srv, GetClient).
+func nodesService(cluster *v1alpha1.EtcdCluster) *corev1ac.ServiceApplyConfiguration {
+	name := "etcd-client"
+	if slices.Contains(Planes(cluster), PlaneClient) {
+		name = "etcd-client-ssl"
+	}
+	return service(cluster, NodesServiceName(cluster.Name), corev1ac.ServiceSpec().
+		WithClusterIP(corev1.ClusterIPNone).
+		WithSelector(map[string]string{LabelClusterUID: string(cluster.UID), LabelServing: LabelTrue}).
+		WithPublishNotReadyAddresses(true).
+		WithPorts(port(name, config.ClientPort)))
+}
+
 func service(cluster *v1alpha1.EtcdCluster, name string, spec *corev1ac.ServiceSpecApplyConfiguration) *corev1ac.ServiceApplyConfiguration {
 	return corev1ac.Service(name, cluster.Namespace).
 		WithLabels(labelled(cluster, Labels(cluster.Name))).
