@@ -1,9 +1,8 @@
 package env
 
 import (
-	"crypto"
+	"crypto/ecdsa"
 	"crypto/rand"
-	"crypto/rsa"
 	"crypto/sha256"
 	"encoding/base64"
 	"encoding/json"
@@ -47,9 +46,9 @@ func Token(tb testing.TB, config *rest.Config, namespace, name string, rules ...
 	return request.Status.Token
 }
 
-// Expired returns the token as it is after its end: the same claims, signed with the key of the API server. Only a server that
-// is shared by a package can be asked.
-func Expired(tb testing.TB, token string) string {
+// Ending returns the token with another end: the other claims are the same, and it is signed with the key of the API server. Only a
+// server that is shared by a package can be asked.
+func Ending(tb testing.TB, token string, end time.Time) string {
 	tb.Helper()
 	shared.Lock()
 	defer shared.Unlock()
@@ -71,16 +70,17 @@ func Expired(tb testing.TB, token string) string {
 	if err := json.Unmarshal(payload, &claims); err != nil {
 		tb.Fatal(err)
 	}
-	ended := time.Now().Add(-time.Hour)
-	claims["exp"], claims["nbf"], claims["iat"] = ended.Unix(), ended.Add(-time.Hour).Unix(), ended.Add(-time.Hour).Unix()
+	begin := end.Add(-2 * time.Hour).Unix()
+	claims["exp"], claims["nbf"], claims["iat"] = end.Unix(), begin, begin
 	if payload, err = json.Marshal(claims); err != nil {
 		tb.Fatal(err)
 	}
 	signed := parts[0] + "." + base64.RawURLEncoding.EncodeToString(payload)
 	sum := sha256.Sum256([]byte(signed))
-	signature, err := rsa.SignPKCS1v15(rand.Reader, key.(*rsa.PrivateKey), crypto.SHA256, sum[:])
+	r, s, err := ecdsa.Sign(rand.Reader, key.(*ecdsa.PrivateKey), sum[:])
 	if err != nil {
 		tb.Fatal(err)
 	}
+	signature := append(r.FillBytes(make([]byte, 32)), s.FillBytes(make([]byte, 32))...) // ES256 (RFC 7518, 3.4)
 	return signed + "." + base64.RawURLEncoding.EncodeToString(signature)
 }
