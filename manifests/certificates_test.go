@@ -122,3 +122,15 @@ func TestEndpointsHaveTheSchemeOfTheClientPort(t *testing.T) {
 		t.Errorf("endpoints with TLS of clients are %q", got)
 	}
 }
+
+// Only a client that the spec allows it may have the agents act.
+func TestTheAgentsKnowWhichClientsMayAct(t *testing.T) {
+	cluster := secured()
+	cluster.Spec.TLS.Client.Clients = append(cluster.Spec.TLS.Client.Clients, v1alpha1.TLSClient{Name: "op", CommonName: "operator", AgentAPI: true})
+	if got := apiClients(cluster); !slices.Equal(got, []string{"operator"}) {
+		t.Errorf("%q may act, want operator alone", got)
+	}
+	if got := apiClients(plain()); len(got) > 0 {
+		t.Errorf("%q may act without TLS", got)
+	}
+}

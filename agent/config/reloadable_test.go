@@ -5,6 +5,7 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
+	"reflect"
 	"strings"
 	"testing"
 	"time"
@@ -98,7 +99,7 @@ func TestBadContentLeavesTheFormerInForceAndIsLoggedOnce(t *testing.T) {
 	}
 
 	live.load(t.Context())
-	if got := live.Current(); got != DefaultReloadable() {
+	if got := live.Current(); !reflect.DeepEqual(got, DefaultReloadable()) {
 		t.Errorf("without a file: got %+v, want the defaults", got)
 	}
 	write("logLevel: warn")
