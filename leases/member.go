@@ -90,6 +90,8 @@ type Member struct {
 	Removal RemovalRequest
 	// Repairing is how druid repairs a member that does not recover by itself.
 	Repairing Repairing
+	// Disk is what the volume holds while etcd does not run on it, nil if unknown.
+	Disk *Claim
 }
 
 // Raft is a position in the raft log.
@@ -156,6 +158,7 @@ func DecodeMember(lease *coordinationv1.Lease) (Member, error) {
 		TLS:          ParseTLS(d.text(annotationTLS)),
 		Removal:      ParseRemovalRequest(d.text(AnnotationRemoval)),
 		Repairing:    ParseRepairing(d.text(AnnotationRepairing)),
+		Disk:         ParseClaim(d.text(annotationDisk)),
 
 		Defragmentation: ParseDefragmentation(d.text(annotationDefragmentation)),
 	}

@@ -1,0 +1,149 @@
+package leases
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+)
+
+// annotationDisk on a member Lease is written by the member's agent: what the disk of the member holds.
+const annotationDisk = Prefix + "disk"
+
+// DiskState is the state of the data on a member's volume.
+type DiskState string
+
+// The states of a disk.
+const (
+	// DiskIntact: etcd can continue the data.
+	DiskIntact DiskState = "intact"
+	// DiskStale: the data is ours, but older than what the member Lease recorded, or from another volume.
+	DiskStale DiskState = "stale"
+	// DiskEmpty: no raft ID was ever started on the volume.
+	DiskEmpty DiskState = "empty"
+	// DiskCorrupt: the data is damaged. Claim.Kind names the damage.
+	DiskCorrupt DiskState = "corrupt"
+	// DiskForeign: the data does not belong to this member.
+	DiskForeign DiskState = "foreign"
+	// DiskNewer: a newer minor version of etcd wrote the data.
+	DiskNewer DiskState = "newer"
+	// DiskFailing: the data is intact, but etcd ended repeatedly within seconds of its start.
+	DiskFailing DiskState = "failing"
+)
+
+// diskStates are all states, for the strict reader.
+var diskStates = []DiskState{DiskIntact, DiskStale, DiskEmpty, DiskCorrupt, DiskForeign, DiskNewer, DiskFailing}
+
+// MaxClaim bounds the annotation in bytes. A claim of seven voters with 64-bit IDs and large numbers fits.
+const MaxClaim = 700
+
+// Claim is what the agent found on the volume of its member, while etcd does not run there. It can be old: etcd can have
+// started since.
+type Claim struct {
+	// Pod and Volume are the UIDs of the Pod that inspected the volume, and of the PersistentVolumeClaim.
+	Pod    string `json:"pod"`
+	Volume string `json:"volume,omitempty"`
+	// State of the data, and Kind of the damage if the state is corrupt.
+	State DiskState `json:"state"`
+	Kind  string    `json:"kind,omitempty"`
+	// WholeDB says that every page of the database is valid, also if only the log is damaged.
+	WholeDB bool `json:"wholeDB,omitempty"`
+	// Cluster and Member are the IDs of the data, hex. They are empty without data.
+	Cluster string `json:"cluster,omitempty"`
+	Member  string `json:"member,omitempty"`
+	// Epoch and Lineage of the raft group of the data.
+	Epoch   uint32 `json:"epoch,omitempty"`
+	Lineage string `json:"lineage,omitempty"`
+	// LastTerm and Last are the position of the last log entry. Commit is that of the HardState. Applied is the index up to
+	// which the database has the log, and Tail is the number of entries after it.
+	LastTerm uint64 `json:"lastTerm,omitempty"`
+	Last     uint64 `json:"last,omitempty"`
+	Commit   uint64 `json:"commit,omitempty"`
+	Applied  uint64 `json:"applied,omitempty"`
+	Tail     uint64 `json:"tail,omitempty"`
+	// Revision of the database.
+	Revision int64 `json:"revision,omitempty"`
+	// Voters are the IDs, hex, in the database and in later changes in the log, separated by commas.
+	Voters string `json:"voters,omitempty"`
+	// Size of the database and Free space of the volume, in bytes.
+	Size int64 `json:"size,omitempty"`
+	Free int64 `json:"free,omitempty"`
+}
+
+// VoterIDs returns the IDs in Voters.
+func (c Claim) VoterIDs() []string {
+	if c.Voters == "" {
+		return nil
+	}
+	return strings.Split(c.Voters, ",")
+}
+
+// Encode returns the annotation.
+func (c Claim) Encode() (string, error) {
+	if err := c.check(); err != nil {
+		return "", fmt.Errorf("encode annotation %s: %w", annotationDisk, err)
+	}
+	raw, err := json.Marshal(c)
+	if err != nil {
+		return "", fmt.Errorf("encode annotation %s: %w", annotationDisk, err)
+	}
+	if len(raw) > MaxClaim {
+		return "", fmt.Errorf("encode annotation %s: it has %d bytes, more than %d", annotationDisk, len(raw), MaxClaim)
+	}
+	return string(raw), nil
+}
+
+// ParseClaim reads the annotation. An empty or invalid one is nil: it is unknown what the disk holds.
+func ParseClaim(s string) *Claim {
+	if s == "" || len(s) > MaxClaim {
+		return nil
+	}
+	var c Claim
+	if json.Unmarshal([]byte(s), &c) != nil || c.check() != nil {
+		return nil
+	}
+	return &c
+}
+
+// check returns what is wrong with the claim.
+func (c Claim) check() error {
+	switch {
+	case c.Pod == "":
+		return fmt.Errorf("%w: a claim without a Pod", ErrUnreadable)
+	case !slices.Contains(diskStates, c.State):
+		return fmt.Errorf("%w: state %q of a disk", ErrUnreadable, c.State)
+	case c.Revision < 0 || c.Size < 0 || c.Free < 0:
+		return fmt.Errorf("%w: a negative number in a claim", ErrUnreadable)
+	case c.State == DiskEmpty && (c.Cluster != "" || c.Member != "" || c.Last != 0):
+		return fmt.Errorf("%w: an empty disk with data", ErrUnreadable)
+	case (c.State == DiskIntact || c.State == DiskFailing) && (c.Cluster == "" || c.Member == "" || c.Epoch == 0):
+		return fmt.Errorf("%w: %s data without cluster, member or epoch", ErrUnreadable, c.State)
+	}
+	ids := append([]string{c.Cluster, c.Member}, c.VoterIDs()...)
+	for i, id := range ids {
+		if n, err := strconv.ParseUint(id, 16, 64); (id != "" || i > 1) && (err != nil || n == 0) {
+			return fmt.Errorf("%w: ID %q in a claim", ErrUnreadable, id)
+		}
+	}
+	return nil
+}
+
+// PublishClaim writes what the disk of the member called name holds, if its Lease still is at version. Otherwise it
+// changes nothing and returns ErrConflict. nil removes the claim. It returns what Marks returns, as it is after that.
+func (s *Store) PublishClaim(ctx context.Context, name string, version Version, c *Claim) (Member, error) {
+	annotations := annotationPatch{annotationDisk: nil}
+	if c != nil {
+		value, err := c.Encode()
+		if err != nil {
+			return Member{}, fmt.Errorf("patch Lease %s: %w", name, err)
+		}
+		annotations[annotationDisk] = &value
+	}
+	lease, err := s.annotate(ctx, name, version, annotations)
+	if err != nil {
+		return Member{}, err
+	}
+	return marksOf(lease), nil
+}
