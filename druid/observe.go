@@ -120,6 +120,7 @@ func (r *Reconciler) observe(ctx context.Context, from source, cluster *v1alpha1
 	}
 	r.observeSeed(o)
 	observeSaving(o)
+	r.observeRecovery(o)
 	r.observeLock(o)
 	o.evaluate()
 	if !o.desired.Deleted { // druid does not work towards the spec of a deleted cluster
@@ -278,6 +279,9 @@ func (r *Reconciler) observeLease(ctx context.Context, o *observation, m *policy
 		return nil
 	}
 	m.WasFormed = lease.CreationTimestamp.Time
+	if lease.Spec.RenewTime != nil {
+		m.Renewed = lease.Spec.RenewTime.Time
+	}
 	if says, err := leases.DecodeMember(lease); err == nil {
 		m.Reports, m.Readable = says, true
 	}

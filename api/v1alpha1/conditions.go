@@ -214,6 +214,11 @@ const (
 	// ReasonDataLost: more than half of the members lost the data that they held in memory. They cannot form a quorum
 	// again.
 	ReasonDataLost = "DataLost"
+	// ReasonRecoveryProposed: so many members lost their data that the quorum cannot return. status.recovery names the best
+	// source for a new cluster.
+	ReasonRecoveryProposed = "RecoveryProposed"
+	// ReasonRecoveryRefused: so many members lost their data that the quorum cannot return, and no source is known.
+	ReasonRecoveryRefused = "RecoveryRefused"
 	// ReasonAlarmRaised: an alarm of etcd is raised. With the alarm NOSPACE, etcd refuses all writes.
 	ReasonAlarmRaised = "AlarmRaised"
 	// ReasonObjectNotOwned: an object that the cluster needs exists and has another owner.

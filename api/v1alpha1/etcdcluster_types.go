@@ -335,6 +335,10 @@ type EtcdClusterStatus struct {
 	// +optional
 	ClusterID string `json:"clusterID,omitempty"`
 
+	// recovery is what druid knows about a lost quorum. It is absent while a quorum serves.
+	// +optional
+	Recovery *RecoveryStatus `json:"recovery,omitempty"`
+
 	// clusterSize is the number of members in the cluster record.
 	// +optional
 	ClusterSize int32 `json:"clusterSize"`

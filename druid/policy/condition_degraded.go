@@ -40,7 +40,7 @@ func degradedEvents(was, is metav1.Condition, inform announcer) {
 // gravity orders the reasons of Degraded: first what stops the cluster, last what one member can recover from by
 // itself.
 var gravity = []string{
-	v1alpha1.ReasonRecordUnreadable, v1alpha1.ReasonRecordLost, v1alpha1.ReasonSnapshotUnusable, v1alpha1.ReasonDataLost, v1alpha1.ReasonAlarmRaised, v1alpha1.ReasonObjectNotOwned, v1alpha1.ReasonVolumeDeleted,
+	v1alpha1.ReasonRecordUnreadable, v1alpha1.ReasonRecordLost, v1alpha1.ReasonSnapshotUnusable, v1alpha1.ReasonRecoveryProposed, v1alpha1.ReasonRecoveryRefused, v1alpha1.ReasonDataLost, v1alpha1.ReasonAlarmRaised, v1alpha1.ReasonObjectNotOwned, v1alpha1.ReasonVolumeDeleted,
 	v1alpha1.ReasonNodeLost, v1alpha1.ReasonAPIRequestRejected, v1alpha1.ReasonLeaseUnreadable, v1alpha1.ReasonStorageClassMissing,
 	v1alpha1.ReasonVolumePending, v1alpha1.ReasonPodUnschedulable, v1alpha1.ReasonImagePullFailed,
 	v1alpha1.ReasonContainerCannotStart, v1alpha1.ReasonMemberCannotStart, v1alpha1.ReasonAgentNotRunning, v1alpha1.ReasonMemberStuck, v1alpha1.ReasonVolumeNotExpanded, v1alpha1.ReasonOrphanedObjects,
@@ -108,7 +108,9 @@ func problemsOf(e Evaluation) []Problem {
 	for _, m := range e.listed {
 		all = append(all, memberProblems(m, memberFactsOf(m, e))...)
 	}
-	if p, found := lossProblem(o, e.listed); found {
+	if p, found := e.recovery.problem(); found {
+		all = append(all, p)
+	} else if p, found := lossProblem(o, e.listed); found {
 		all = append(all, p)
 	}
 	all = append(all, repairingProblems(o, e.listed)...)

@@ -23,6 +23,7 @@ type Evaluation struct {
 	update    update
 	// rotations are the decisions about the certificate authorities, by plane.
 	rotations map[string]rotation
+	recovery  recovery
 	// problems are the observed problems and those that follow from the cluster.
 	problems []Problem
 }
@@ -42,6 +43,7 @@ func Evaluate(d Desired, o Observed) Evaluation {
 	for _, c := range o.Certificates {
 		e.rotations[c.Plane] = rotationOf(c, e)
 	}
+	e.recovery = recoveryOf(d, o, e.listed)
 	e.problems = problemsOf(e)
 	return e
 }

@@ -196,6 +196,10 @@ type Observed struct {
 	Certificates []Certificates
 	// BadRotation are the words in the annotation for another certificate authority that name no plane of Certificates.
 	BadRotation []string
+	// QuorumOverdue says that the quorum was lost for so long that druid looks for what is left of the data.
+	QuorumOverdue bool
+	// SavedUntil is the time up to which all changes are known to be in the backup store, zero if unknown.
+	SavedUntil time.Time
 	// SeedStuck says that the Pod of the first member has not started for longer than the wait limit, while the Pod of
 	// another member has started.
 	SeedStuck rules.YesNo
@@ -222,6 +226,8 @@ type Member struct {
 	Readable bool
 	Reports  leases.Member
 	Liveness leases.Liveness
+	// Renewed is when the agent last renewed the Lease, by its clock. It is only used to estimate a loss.
+	Renewed time.Time
 	// WasFormed is when the API server created the Lease. It orders the members of a cluster and is never compared
 	// with a clock.
 	WasFormed time.Time

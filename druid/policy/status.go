@@ -64,6 +64,7 @@ func Status(e Evaluation, before v1alpha1.EtcdClusterStatus, refused []Problem, 
 	if s.ClusterID == "" && e.RecordState == RecordFormed && e.Record.ClusterID != 0 {
 		s.ClusterID = leases.FormatID(e.Record.ClusterID)
 	}
+	s.Recovery = e.recovery.status()
 	s.ProgressDeadline = deadlineAfter(e, s.ClusterID != before.ClusterID, before.ProgressDeadline, now)
 	found := slices.Concat(e.problems, refused)
 	if e.RecordState&usableRecord != 0 {

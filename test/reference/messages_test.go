@@ -15,6 +15,9 @@ import (
 // elsewhere are functions whose texts are in no message, and why.
 var elsewhere = map[string]string{
 	"reportedNothing": "the key of a fact",
+	"observeRecovery": "the key of a fact",
+	"waits":           "status.recovery, on the page about a lost quorum",
+	"standing":        "status.recovery, on the page about a lost quorum",
 }
 
 // unread are packages of the agent whose texts are not in the status of an object.
