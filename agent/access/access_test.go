@@ -26,6 +26,8 @@ import (
 
 func TestMain(m *testing.M) { os.Exit(env.Main(m)) }
 
+var discard = slog.New(slog.DiscardHandler)
+
 var snapshots = rbacv1.PolicyRule{APIGroups: []string{"etcd.druid.dev"}, Resources: []string{"etcdsnapshots"}, Verbs: []string{"create"}}
 
 func needs(namespace string) Needs {
