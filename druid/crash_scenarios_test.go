@@ -194,6 +194,19 @@ var crashScenarios = map[string]scenario{
 			return errors.Join(err, s.gone("passing", &v1alpha1.EtcdSnapshot{}), s.ordered(full, ""))
 		},
 	},
+	"a backup in its own store": {
+		replicas: 1, formed: true,
+		change: func(s *stage, _ []string) { s.asks(inOwnStore(s.namespace, "own")) },
+		reached: func(s *stage, _ []string) error {
+			var pods corev1.PodList
+			err := s.List(s.Context(), &pods, client.InNamespace(s.namespace), client.MatchingLabels{leases.LabelComponent: string(leases.ComponentSnapshot)})
+			if err == nil && len(pods.Items) > 0 {
+				err = errors.New("its Pod exists")
+			}
+			_, open := s.stable("own", v1alpha1.SnapshotSucceeded)
+			return errors.Join(err, open)
+		},
+	},
 	"a backup that goes along": {
 		replicas: 1, formed: true,
 		prepare: func(s *stage, _ []string) {
@@ -422,6 +435,7 @@ func (s *stage) second(names []string, scenario scenario) {
 		s.agent("demo", name, uint64(i+1), role)
 	}
 	s.serveOrders()
+	s.savePods()
 	s.compares(leases.UpgradeAgree, "")
 	if slot := record.PendingRemoval; slot != nil && !scenario.deaf {
 		if mark := s.mark(slot.Member); mark.State == leases.RemovalRequested && slot.Orders(slot.Member, mark) {

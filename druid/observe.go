@@ -162,6 +162,9 @@ func (o *observation) list(ctx context.Context, from source) error {
 		o.claims[claimList.Items[i].Name] = &claimList.Items[i]
 	}
 	for i := range podList.Items {
+		if podList.Items[i].Labels[leases.LabelComponent] == string(leases.ComponentSnapshot) {
+			continue // it is no member's
+		}
 		o.pods[podList.Items[i].Name] = &podList.Items[i]
 	}
 	return nil

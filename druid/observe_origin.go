@@ -13,7 +13,6 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/etcd-druid/druid/api/v1alpha1"
-	"github.com/etcd-druid/druid/backup/store"
 	"github.com/etcd-druid/druid/druid/policy"
 	"github.com/etcd-druid/druid/druid/snapshot"
 	"github.com/etcd-druid/druid/manifests"
@@ -109,19 +108,21 @@ func (n *originOf) lineage() string {
 	return lineage
 }
 
-// place is the location of the backup. The store in the EtcdCluster is valid as long as the URI of the backup matches.
+// place is the location of the backup: the store of the EtcdSnapshot, or else that of its EtcdCluster. The latter is valid
+// as long as the URI of the backup matches.
 func (n *originOf) place(artifact *v1alpha1.SnapshotArtifact) (policy.OriginPlace, *v1alpha1.BackupStore, *v1alpha1.BackupEncryption) {
 	switch {
 	case n.from.Store != nil:
 		return policy.OriginReported, n.from.Store.DeepCopy(), n.from.Encryption.DeepCopy()
+	case n.snapshot.Spec.Store != nil:
+		return policy.OriginOwn, n.snapshot.Spec.Store.DeepCopy(), n.snapshot.Spec.Encryption.DeepCopy()
 	case n.cluster == nil:
 		return policy.OriginGone, nil, nil
 	}
 	place := policy.OriginUnsaved
 	for _, backup := range backupsOf(n.cluster) {
-		at := elsewhere(&backup.Store, n.snapshot.Spec.Store)
-		if manifests.StoreURI(at, artifact.Key) == artifact.URI {
-			return policy.OriginOwn, at, backup.Encryption.DeepCopy()
+		if manifests.StoreURI(&backup.Store, artifact.Key) == artifact.URI {
+			return policy.OriginOwn, backup.Store.DeepCopy(), backup.Encryption.DeepCopy()
 		}
 		place = policy.OriginMoved
 	}
@@ -137,24 +138,6 @@ func backupsOf(cluster *v1alpha1.EtcdCluster) (all []*v1alpha1.BackupSpec) {
 		all = append(all, cluster.Spec.Backup)
 	}
 	return all
-}
-
-// elsewhere is the store of a cluster, or the other one that an EtcdSnapshot names. druid uses the credentials of the
-// first for it.
-func elsewhere(own *v1alpha1.BackupStore, other *v1alpha1.SnapshotStore) *v1alpha1.BackupStore {
-	if other == nil {
-		return own.DeepCopy()
-	}
-	bucket := v1alpha1.S3Store{Region: store.DefaultRegion}
-	if own.S3 != nil {
-		bucket = *own.S3.DeepCopy()
-	}
-	bucket.Bucket, bucket.Prefix, bucket.ObjectLock = other.Bucket, other.Prefix, nil
-	bucket.Region, bucket.Endpoint = cmp.Or(other.Region, bucket.Region), cmp.Or(other.Endpoint, bucket.Endpoint)
-	if other.ForcePathStyle != nil {
-		bucket.ForcePathStyle = *other.ForcePathStyle
-	}
-	return &v1alpha1.BackupStore{S3: &bucket}
 }
 
 // words say what the cluster waits for.

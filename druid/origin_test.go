@@ -57,9 +57,10 @@ func TestASnapshotStandsForAStateInAPlace(t *testing.T) {
 	}
 	mounted := v1alpha1.BackupStore{Directory: &v1alpha1.DirectoryStore{ClaimName: "archive"}}
 	other := bucketOf("others")
-	other.S3.Prefix, other.S3.Endpoint, other.S3.ForcePathStyle, other.S3.ObjectLock = "", "https://elsewhere", true, nil
+	other.S3.Prefix, other.S3.CredentialsSecretRef.Name = "", "others"
 	sentElsewhere := savedAs("ns", savedFull, "s3://others/")
-	sentElsewhere.Spec.Store = &v1alpha1.SnapshotStore{Bucket: "others", Endpoint: "https://elsewhere", ForcePathStyle: new(true)}
+	otherKeys := &v1alpha1.BackupEncryption{KeySecretRef: v1alpha1.SecretRef{Name: "others"}}
+	sentElsewhere.Spec.Store, sentElsewhere.Spec.Encryption = &other, otherKeys
 	nothingLeft := savedAs("ns", savedDelta, at)
 	nothingLeft.Status.Artifact.Key, nothingLeft.Status.Artifact.URI = "", ""
 	change := func(s *v1alpha1.EtcdSnapshot, change func(*v1alpha1.EtcdSnapshotStatus)) *v1alpha1.EtcdSnapshot {
@@ -78,10 +79,11 @@ func TestASnapshotStandsForAStateInAPlace(t *testing.T) {
 		lineage  string
 		says     string
 	}{
-		"a full in the store of its cluster":             {savedAs("ns", savedFull, at), backedUp(own), nil, "found", &own, keys, full, "00000003-ab", ""},
-		"a full where an edit waits":                     {savedAs("ns", savedFull, at), adopted, nil, "found", &own, keys, full, "00000003-ab", ""},
-		"a full in a volume":                             {savedAs("ns", savedFull, "dir://"+config.BackupDir+"/store/"), backedUp(mounted), nil, "found", &mounted, keys, full, "00000003-ab", ""},
-		"a full in another bucket":                       {sentElsewhere, backedUp(own), nil, "found", &other, keys, full, "00000003-ab", ""},
+		"a full in the store of its cluster":         {savedAs("ns", savedFull, at), backedUp(own), nil, "found", &own, keys, full, "00000003-ab", ""},
+		"a full where an edit waits":                 {savedAs("ns", savedFull, at), adopted, nil, "found", &own, keys, full, "00000003-ab", ""},
+		"a full in a volume":                         {savedAs("ns", savedFull, "dir://"+config.BackupDir+"/store/"), backedUp(mounted), nil, "found", &mounted, keys, full, "00000003-ab", ""},
+		"a full in a store of its own":               {sentElsewhere, backedUp(own), nil, "found", &other, otherKeys, full, "00000003-ab", ""},
+		"a full in a store of its own, cluster gone": {sentElsewhere, nil, nil, "found", &other, otherKeys, full, "00000003-ab", ""},
 		"a delta":                                        {savedAs("ns", savedDelta, at), backedUp(own), nil, "found", &own, keys, delta, "00000003-ab", ""},
 		"a delta that had nothing to save":               {nothingLeft, backedUp(own), nil, "snapshot-blank", nil, nil, nil, "", "names no object"},
 		"a full of a cluster that is gone":               {savedAs("ns", savedFull, at), nil, nil, "cluster-gone", nil, nil, nil, "", "from.store"},

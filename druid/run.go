@@ -205,6 +205,7 @@ func resolver() string {
 func snapshotsOf(r *Reconciler) *snapshot.Reconciler {
 	return &snapshot.Reconciler{
 		Client: r.client, Live: r.live, Leases: r.leases, Recorder: r.recorder, Steps: r.metrics.steps, Events: r.metrics.events, Log: r.log, Now: r.now,
+		Manifests: r.manifests,
 	}
 }
 

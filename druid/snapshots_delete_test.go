@@ -7,7 +7,6 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
 	corev1 "k8s.io/api/core/v1"
 	eventsv1 "k8s.io/api/events/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -209,31 +208,4 @@ func TestABackupStaysWhenItsNamespaceGoes(t *testing.T) {
 	s.orders(full, "")
 	s.delete("demo", metav1.DeletePropagationBackground)
 	s.leaves("a")
-}
-
-func TestAnEtcdSnapshotInAnotherBucketIsOrderedThere(t *testing.T) {
-	s := backedUp(t)
-	snapshot := etcdSnapshot(s.namespace, "moved", v1alpha1.SnapshotFull)
-	snapshot.Spec.Store = &v1alpha1.SnapshotStore{Bucket: "other", Prefix: "etcd", Region: "r", Endpoint: "https://s3.example.com", ForcePathStyle: new(true)}
-	uid := s.asks(snapshot)
-	s.orders(full, uid)
-	order, err := s.store("demo").SnapshotOrder(t.Context(), full)
-	if err != nil || order.Kind != leases.SnapshotElsewhere {
-		t.Fatalf("ordered %+v, %v", order, err)
-	}
-	want := leases.SnapshotTarget{Place: &leases.SnapshotPlace{Bucket: "other", Prefix: "etcd", Region: "r", Endpoint: "https://s3.example.com", PathStyle: new(true)}}
-	target, err := order.Target()
-	if diff := cmp.Diff(want, target); diff != "" || err != nil {
-		t.Errorf("%v (-want +got)\n%s", err, diff)
-	}
-	answer := done7(uid)
-	s.replies(full, answer) // as an agent does that saves in the cluster's own place
-	next := s.snapshot("next", v1alpha1.SnapshotFull, nil)
-	answer.Kind = leases.SnapshotElsewhere
-	s.replies(full, answer)
-	s.becomes("moved", v1alpha1.SnapshotSucceeded)
-	s.orders(full, next)
-	if order, err = s.store("demo").SnapshotOrder(t.Context(), full); err != nil || order.Kind != "" {
-		t.Errorf("ordered %+v, %v", order, err)
-	}
 }

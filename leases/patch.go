@@ -222,6 +222,9 @@ const (
 	ComponentDeltaSnapshot Component = "delta-snapshot"
 )
 
+// ComponentSnapshot is the component of the Pods that save an EtcdSnapshot in its own store. They have no Lease.
+const ComponentSnapshot Component = "snapshot"
+
 // ComponentOf returns the component in the Lease's label.
 func ComponentOf(lease *coordinationv1.Lease) Component {
 	return Component(lease.Labels[LabelComponent])

@@ -44,8 +44,6 @@ type SnapshotKind string
 const (
 	// SnapshotFinal requests the changes that are not saved yet, and then a full backup that retention never deletes.
 	SnapshotFinal SnapshotKind = "Final"
-	// SnapshotElsewhere requests a full backup in the bucket of the target.
-	SnapshotElsewhere SnapshotKind = "Elsewhere"
 	// SnapshotDelete requests the deletion of the full backup in the target.
 	SnapshotDelete SnapshotKind = "Delete"
 )
@@ -64,17 +62,6 @@ func OrderKind(kind SnapshotKind, uid string) string { return string(kind) + "/"
 type SnapshotTarget struct {
 	// URI of the full backup to delete, as reported in the answer to its own request.
 	URI string `json:"uri,omitempty"`
-	// Place in which to save a full backup, nil for the cluster's own place.
-	Place *SnapshotPlace `json:"place,omitempty"`
-}
-
-// SnapshotPlace is a bucket. Empty fields are as in the agent's own store, except Prefix, which is then empty.
-type SnapshotPlace struct {
-	Bucket    string `json:"bucket"`
-	Prefix    string `json:"prefix,omitempty"`
-	Region    string `json:"region,omitempty"`
-	Endpoint  string `json:"endpoint,omitempty"`
-	PathStyle *bool  `json:"pathStyle,omitempty"`
 }
 
 // OrderTarget returns the value of AnnotationSnapshotOrderTarget for a request.
@@ -112,6 +99,31 @@ type SnapshotAnswer struct {
 	Error string `json:"error,omitempty"`
 }
 
+// maxResult bounds the result that a Pod reports. The kubelet keeps 4096 bytes of it.
+const maxResult = 4096
+
+// Result returns the answer as the Pod of an EtcdSnapshot reports it when it ends.
+func (a SnapshotAnswer) Result() ([]byte, error) {
+	for limit := maxResult / 2; ; limit /= 2 { // a character can take six bytes
+		a.Error = truncate(a.Error, limit)
+		raw, err := json.Marshal(a)
+		if err != nil {
+			return nil, fmt.Errorf("encode the result of the backup: %w", err)
+		}
+		if len(raw) <= maxResult || limit == 0 {
+			return raw, nil
+		}
+	}
+}
+
+// ParseResult reads the result that the Pod of an EtcdSnapshot reported. Only a final answer to this request counts.
+func ParseResult(raw, uid string) (a SnapshotAnswer, ok bool) {
+	if json.Unmarshal([]byte(raw), &a) != nil || a.UID != uid || a.Phase != SnapshotSucceeded && a.Phase != SnapshotFailed {
+		return SnapshotAnswer{}, false
+	}
+	return a, true
+}
+
 // SnapshotOrder is a request on a snapshot Lease, and its answer.
 type SnapshotOrder struct {
 	// UID of the EtcdSnapshot that requests the backup, empty for none.
@@ -134,7 +146,7 @@ func (o SnapshotOrder) Open() bool {
 // Target returns the target of a request with a kind.
 func (o SnapshotOrder) Target() (t SnapshotTarget, err error) {
 	d := json.NewDecoder(strings.NewReader(o.target))
-	d.DisallowUnknownFields() // a part that is ignored could mean to write elsewhere than was asked for
+	d.DisallowUnknownFields() // a part that is ignored could mean another backup than the one that was asked for
 	if err := d.Decode(&t); err != nil {
 		return t, fmt.Errorf("%w: target %q of order %s: %w", ErrUnreadable, o.target, o.UID, err)
 	}

@@ -49,6 +49,15 @@ func TestAPIServer(t *testing.T) {
 	t.Run("what is applied again is not written", func(t *testing.T) { in.applyAgain(t) })
 	t.Run("agents can do what they must and nothing else", func(t *testing.T) { in.agentRights(t) })
 	t.Run("druid cannot do what it need not", func(t *testing.T) { in.druidRights(t) })
+	t.Run("druid can make the Pod of a snapshot", func(t *testing.T) {
+		pod, err := SnapshotPod(in.cluster, ownStore(in.cluster), SnapshotRun{Within: SnapshotTimeout}, options())
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := in.druid.Create(t.Context(), pod); err != nil {
+			t.Error(err)
+		}
+	})
 	t.Run("druid itself meets the Restricted level", func(t *testing.T) { in.druidPod(t) })
 }
 

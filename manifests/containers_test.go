@@ -173,6 +173,45 @@ func objects(t testing.TB, cluster *v1alpha1.EtcdCluster, member string) map[str
 	return all
 }
 
+// ownStore is an EtcdSnapshot of the cluster with a store of its own and all Secrets that one can have.
+func ownStore(cluster *v1alpha1.EtcdCluster) *v1alpha1.EtcdSnapshot {
+	snapshot := &v1alpha1.EtcdSnapshot{ObjectMeta: metav1.ObjectMeta{Name: "own", Namespace: cluster.Namespace, UID: "4f8a7c52-5a0e-4f3b-9f5d-6a1b2c3d4e5f"}}
+	snapshot.Spec.ClusterRef.Name = cluster.Name
+	snapshot.Spec.Encryption = &v1alpha1.BackupEncryption{KeySecretRef: v1alpha1.SecretRef{Name: "own-keys"}}
+	snapshot.Spec.Store = &v1alpha1.BackupStore{S3: &v1alpha1.S3Store{
+		Bucket: "own", Prefix: "etcd", Region: "eu-central-1", Endpoint: "https://s3.example.com",
+		CredentialsSecretRef: &v1alpha1.SecretRef{Name: "own-credentials"}, CASecretRef: &v1alpha1.SecretKeyRef{Name: "own-ca", Key: "ca.crt"},
+	}}
+	return snapshot
+}
+
+// The Pod that saves has what it needs to dial etcd and to reach the store: no private key of a member, and no token.
+func TestThePodOfASnapshotHasOnlyWhatItNeeds(t *testing.T) {
+	cluster := secured()
+	pod, err := SnapshotPod(cluster, ownStore(cluster), SnapshotRun{Within: SnapshotTimeout}, options())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if auto := pod.Spec.AutomountServiceAccountToken; auto == nil || *auto {
+		t.Error("the Pod gets a token")
+	}
+	for _, volume := range pod.Spec.Volumes {
+		if volume.Projected == nil {
+			continue
+		}
+		for _, source := range volume.Projected.Sources {
+			if source.ServiceAccountToken != nil {
+				t.Errorf("volume %s has a token", volume.Name)
+			}
+			for _, item := range source.Secret.Items {
+				if item.Key == corev1.TLSPrivateKeyKey || strings.Contains(item.Path, "peer") {
+					t.Errorf("volume %s has %s of Secret %s", volume.Name, item.Key, source.Secret.Name)
+				}
+			}
+		}
+	}
+}
+
 func TestGoldenObjects(t *testing.T) {
 	clusters := map[string]*v1alpha1.EtcdCluster{"plain": plain(), "full": full()}
 	memory := plain()
@@ -187,6 +226,17 @@ func TestGoldenObjects(t *testing.T) {
 			t.Fatal(err)
 		}
 		golden.File(t, filepath.Join("testdata", name, "pod.yaml"), string(raw))
+	}
+	for name, cluster := range map[string]*v1alpha1.EtcdCluster{"full": full(), "tls": secured()} {
+		pod, err := SnapshotPod(cluster, ownStore(cluster), SnapshotRun{Record: leases.Record{ClusterID: 7, Lineage: "00000001-ab"}, Within: SnapshotTimeout}, options())
+		if err != nil {
+			t.Fatal(err)
+		}
+		raw, err := yaml.Marshal(pod)
+		if err != nil {
+			t.Fatal(err)
+		}
+		golden.File(t, filepath.Join("testdata", name, "snapshot-pod.yaml"), string(raw))
 	}
 	for name, cluster := range clusters {
 		for file, object := range objects(t, cluster, member) {

@@ -4,16 +4,13 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"strings"
 	"time"
 
 	"golang.org/x/sync/errgroup"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
-	"github.com/etcd-druid/druid/backup/catalog"
 	"github.com/etcd-druid/druid/backup/delta"
-	"github.com/etcd-druid/druid/backup/store"
 	"github.com/etcd-druid/druid/internal/crash"
 	"github.com/etcd-druid/druid/internal/loop"
 	"github.com/etcd-druid/druid/leases"
@@ -136,18 +133,14 @@ func (d *Duty) execute(ctx context.Context, kind string, order leases.SnapshotOr
 		return d.verified(ctx, func() (Artifact, error) { return d.Snapshot(ctx, kindFull) })
 	case leases.SnapshotFinalVerified:
 		return d.verified(ctx, func() (Artifact, error) { return d.final(ctx) })
-	case leases.SnapshotDelete, leases.SnapshotElsewhere:
-	}
-	target, err := order.Target()
-	switch {
-	case order.Kind != leases.SnapshotDelete && order.Kind != leases.SnapshotElsewhere:
-		return Artifact{}, fmt.Errorf("request %q on the Lease for a %s: %w", order.Kind, kind, errOrderKind)
-	case err != nil:
-		return Artifact{}, err
-	case order.Kind == leases.SnapshotDelete:
+	case leases.SnapshotDelete:
+		target, err := order.Target()
+		if err != nil {
+			return Artifact{}, err
+		}
 		return d.delete(ctx, order, target)
 	}
-	return d.elsewhere(ctx, target.Place)
+	return Artifact{}, fmt.Errorf("request %q on the Lease for a %s: %w", order.Kind, kind, errOrderKind)
 }
 
 // interrupted says that the session or its recorder ended for another reason than the order. The next session performs
@@ -191,89 +184,4 @@ func (d *Duty) answer(ctx context.Context, component leases.Component, a leases.
 			return err // lost to a renewal of ours, mostly: then once more
 		}
 	}
-}
-
-// elsewhere saves one full backup in another bucket, with the record of the lineage's bootstrap, so that it can be
-// listed and restored like any other. The state of the cluster's own place does not change.
-func (d *Duty) elsewhere(ctx context.Context, place *leases.SnapshotPlace) (a Artifact, err error) {
-	s, _ := d.at()
-	if s == nil {
-		return Artifact{}, ErrIdle
-	}
-	own, err := store.ParseConfig(s.config.Store)
-	if err != nil {
-		return Artifact{}, fmt.Errorf("backup store: %w", err)
-	}
-	c, err := placed(own, place)
-	if err != nil {
-		return Artifact{}, err
-	}
-	opened, err := d.Open(ctx, c)
-	if err != nil {
-		return Artifact{}, fmt.Errorf("backup store: %w", err)
-	}
-	// The session's own client is closed with the session.
-	client, err := d.Dial(ctx, d.Local)
-	if err != nil {
-		return Artifact{}, err
-	}
-	defer func() { err = errors.Join(err, client.Close()) }()
-	if err := s.bearElsewhere(ctx, opened); err != nil {
-		return Artifact{}, err
-	}
-	began := time.Now()
-	r, err := s.snapshot(ctx, client, opened, catalog.FullKey)
-	if err != nil {
-		return Artifact{}, err
-	}
-	a = Artifact{
-		Kind: kindFull, Key: r.Key, URI: c.URI(r.Key), Revision: r.Revision, Size: r.ObjectSize, SHA256: r.SHA256, StorageVersion: r.StorageVersion,
-	}
-	s.log.InfoContext(ctx, "full backup saved in another place", "uri", a.URI, "revision", a.Revision, "bytes", a.Size, "took", time.Since(began))
-	return a, nil
-}
-
-// placed returns the configuration of the place: the agent's own configuration with the fields of the place. The
-// bucket decides about object lock.
-func placed(own store.Config, place *leases.SnapshotPlace) (store.Config, error) {
-	if place == nil {
-		return store.Config{}, errors.New("the request does not specify a bucket")
-	}
-	s := store.S3{Region: store.DefaultRegion}
-	if own.S3 != nil {
-		s = *own.S3
-	}
-	was := s
-	s.Bucket, s.Prefix, s.ObjectLock = place.Bucket, place.Prefix, nil
-	if place.Region != "" {
-		s.Region = place.Region
-	}
-	if place.Endpoint != "" {
-		s.Endpoint = place.Endpoint
-	}
-	if place.PathStyle != nil {
-		s.PathStyle = *place.PathStyle
-	}
-	moved := strings.TrimSuffix(s.Endpoint, "/") != strings.TrimSuffix(was.Endpoint, "/")
-	switch {
-	case own.S3 != nil && !moved && s.Bucket == was.Bucket && s.Prefix == was.Prefix:
-		return store.Config{}, errors.New("spec.store is the place of the cluster's own backups; remove spec.store")
-	case moved && s.Encryption != nil && s.Encryption.Mode == store.EncryptionCustomerKey:
-		return store.Config{}, errors.New("the store's sse.mode is CustomerKey, and that key would be sent to another endpoint; remove spec.store.endpoint")
-	}
-	c := store.Config{S3: &s, ClientEncryption: own.ClientEncryption}
-	return c, c.Validate()
-}
-
-// bearElsewhere ensures that the record of the lineage's bootstrap exists in another place. The parent is taken from
-// the record in the cluster's own place, if it can be read.
-func (s *session) bearElsewhere(ctx context.Context, other store.Store) error {
-	ctx, cancel := context.WithTimeout(ctx, bearTimeout)
-	defer cancel()
-	self := s.self
-	if formation, err := catalog.ReadBootstrap(ctx, s.store, s.config.Prefix, self.Lineage); err == nil {
-		self.Parent, self.Fork = formation.Parent, formation.Fork
-	}
-	doubt, err := recordBootstrap(ctx, other, s.config.Prefix, self)
-	return errors.Join(err, doubt)
 }

@@ -429,8 +429,8 @@ type RestoreSource struct {
 	File string `json:"file,omitempty"`
 	// snapshotRef names an EtcdSnapshot in the namespace of the cluster. A Full is restored as it is. A Delta is
 	// restored to its revision. The cluster waits until the EtcdSnapshot has succeeded, and records the result in
-	// status.restore. Without store, druid reads the location from the EtcdCluster of the backup, which must still
-	// exist.
+	// status.restore. Without store, druid reads the location from the EtcdSnapshot. If that has no store, druid reads it
+	// from the EtcdCluster of the backup, which must still exist.
 	// +optional
 	SnapshotRef *SnapshotReference `json:"snapshotRef,omitempty"`
 }

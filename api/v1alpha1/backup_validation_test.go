@@ -207,7 +207,7 @@ func TestEtcdSnapshotsOnARealServer(t *testing.T) {
 		t.Fatal(err)
 	}
 	snapshots := client.Resource(v1alpha1.GroupVersion.WithResource("etcdsnapshots")).Namespace(env.Namespace(t, config))
-	of, elsewhere := map[string]any{"name": "demo"}, map[string]any{"bucket": "other"}
+	of, elsewhere := map[string]any{"name": "demo"}, map[string]any{"s3": map[string]any{"bucket": "other"}}
 	for want, spec := range map[string]map[string]any{
 		"spec.clusterRef: Required value":                              {"type": "Full"},
 		"spec.clusterRef.name in body should be at least 1 chars":      {"clusterRef": map[string]any{"name": ""}},
@@ -218,15 +218,14 @@ func TestEtcdSnapshotsOnARealServer(t *testing.T) {
 		"verify must not be combined with store:":                      {"clusterRef": of, "store": elsewhere, "verify": true},
 		"deletionPolicy Delete needs type Full: later backups":         {"clusterRef": of, "type": "Delta", "deletionPolicy": "Delete"},
 		"deletionPolicy Delete must not be combined with final":        {"clusterRef": of, "final": true, "deletionPolicy": "Delete"},
-		"deletionPolicy Delete must not be combined with store":        {"clusterRef": of, "store": elsewhere, "deletionPolicy": "Delete"},
+		"encryption needs store: without store":                        {"clusterRef": of, "encryption": map[string]any{"keySecretRef": of}},
+		"store.directory needs claimName":                              {"clusterRef": of, "store": map[string]any{"directory": map[string]any{"hostPath": "/etc"}}},
+		"exactly one of s3 and directory must be set":                  {"clusterRef": of, "store": map[string]any{}},
 		"Unsupported value: \"Keep\"":                                  {"clusterRef": of, "deletionPolicy": "Keep"},
 		"store needs type Full: a Delta is useless":                    {"clusterRef": of, "type": "Delta", "store": elsewhere},
 		"final must not be combined with store:":                       {"clusterRef": of, "final": true, "store": elsewhere},
-		"spec.store.bucket: Required value":                            {"clusterRef": of, "store": map[string]any{"prefix": "a"}},
-		"bucket must be the name of a bucket":                          {"clusterRef": of, "store": map[string]any{"bucket": "a/b/c"}},
-		"prefix must be words":                                         {"clusterRef": of, "store": map[string]any{"bucket": "other", "prefix": "/a"}},
-		"endpoint must be a URL":                                       {"clusterRef": of, "store": map[string]any{"bucket": "other", "endpoint": "s3.example.com"}},
-		"unknown field \"spec.store.credentialsSecretRef\"":            {"clusterRef": of, "store": map[string]any{"bucket": "other", "credentialsSecretRef": of}},
+		"spec.store.s3.bucket: Required value":                         {"clusterRef": of, "store": map[string]any{"s3": map[string]any{"prefix": "a"}}},
+		"unknown field \"spec.store.bucket\"":                          {"clusterRef": of, "store": map[string]any{"bucket": "other"}},
 		"unknown field \"spec.namespace\"":                             {"clusterRef": of, "namespace": "other"},
 		"unknown field \"spec.clusterRef.namespace\"":                  {"clusterRef": map[string]any{"name": "demo", "namespace": "other"}},
 		"spec.ttlSecondsAfterFinished in body must be of type integer": {"clusterRef": of, "ttlSecondsAfterFinished": "1h"},
@@ -239,10 +238,12 @@ func TestEtcdSnapshotsOnARealServer(t *testing.T) {
 		"final of the default type": {"clusterRef": of, "final": true}, "final and verified": {"clusterRef": of, "final": true, "verify": true}, "not final": {"clusterRef": of, "type": "Delta", "final": false},
 		"a full that goes with it": {"clusterRef": of, "final": false, "deletionPolicy": "Delete"},
 		"a delta that stays":       {"clusterRef": of, "type": "Delta", "deletionPolicy": "Retain"},
-		"another bucket":           {"clusterRef": of, "final": false, "deletionPolicy": "Retain", "store": elsewhere},
-		"all of another bucket": {"clusterRef": of, "store": map[string]any{
+		"a store of its own":       {"clusterRef": of, "final": false, "deletionPolicy": "Delete", "store": elsewhere},
+		"a claim":                  {"clusterRef": of, "store": map[string]any{"directory": map[string]any{"claimName": "archive"}}},
+		"all of a store of its own": {"clusterRef": of, "encryption": map[string]any{"keySecretRef": of}, "store": map[string]any{"s3": map[string]any{
 			"bucket": "other", "prefix": "etcd/prod", "region": "eu-central-1", "endpoint": "https://s3.example.com:9000", "forcePathStyle": true,
-		}},
+			"credentialsSecretRef": of, "caSecretRef": map[string]any{"name": "ca", "key": "ca.crt"},
+		}}},
 	} {
 		if _, err := snapshots.Create(t.Context(), etcdSnapshot(spec), dryRunStrict()); err != nil {
 			t.Errorf("%s: %v", name, err)
@@ -258,7 +259,7 @@ func TestEtcdSnapshotsOnARealServer(t *testing.T) {
 	if policy, _, _ := unstructured.NestedString(made.Object, "spec", "deletionPolicy"); policy != "Retain" {
 		t.Errorf("deletionPolicy is %q, want Retain", policy)
 	}
-	for field, value := range map[string]any{"type": "Delta", "store": elsewhere, "final": true, "verify": true, "ttlSecondsAfterFinished": int64(5), "clusterRef": map[string]any{"name": "other"}} {
+	for field, value := range map[string]any{"type": "Delta", "store": elsewhere, "encryption": map[string]any{"keySecretRef": of}, "final": true, "verify": true, "ttlSecondsAfterFinished": int64(5), "clusterRef": map[string]any{"name": "other"}} {
 		changed := made.DeepCopy()
 		if err := unstructured.SetNestedField(changed.Object, value, "spec", field); err != nil {
 			t.Fatal(err)

@@ -319,8 +319,12 @@ const (
 	EventRecovered = "Recovered"
 )
 
-// Reasons of the Events of an EtcdSnapshot whose backup was to be deleted with it.
+// Reasons of the Events of an EtcdSnapshot. The latter two are about a backup that was to be deleted with it.
 const (
+	// EventBackupSaved: the EtcdSnapshot succeeded.
+	EventBackupSaved = "BackupSaved"
+	// EventBackupFailed: the EtcdSnapshot failed.
+	EventBackupFailed = "BackupFailed"
 	// EventBackupDeleted: the agent deleted the backup from the store.
 	EventBackupDeleted = "BackupDeleted"
 	// EventBackupRetained: the EtcdSnapshot is deleted, and the backup stays.

@@ -2,7 +2,7 @@ package v1alpha1
 
 import metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-// EtcdSnapshot requests one backup of an EtcdCluster, to the store of the cluster or to another bucket. Its result
+// EtcdSnapshot requests one backup of an EtcdCluster, to the store of the cluster or to a store of its own. Its result
 // never changes: create another EtcdSnapshot for another backup. Deleting it keeps the backup, unless
 // spec.deletionPolicy is Delete.
 //
@@ -42,17 +42,19 @@ type EtcdSnapshotList struct {
 
 // EtcdSnapshotSpec is the request for a backup.
 //
-// +kubebuilder:validation:XValidation:rule="self.clusterRef == oldSelf.clusterRef && has(self.type) == has(oldSelf.type) && (!has(self.type) || self.type == oldSelf.type) && has(self.final) == has(oldSelf.final) && (!has(self.final) || self.final == oldSelf.final) && has(self.verify) == has(oldSelf.verify) && (!has(self.verify) || self.verify == oldSelf.verify) && has(self.store) == has(oldSelf.store) && (!has(self.store) || self.store == oldSelf.store) && has(self.ttlSecondsAfterFinished) == has(oldSelf.ttlSecondsAfterFinished) && (!has(self.ttlSecondsAfterFinished) || self.ttlSecondsAfterFinished == oldSelf.ttlSecondsAfterFinished)",message="spec must not change, except for deletionPolicy; create another EtcdSnapshot for another backup"
+// +kubebuilder:validation:XValidation:rule="self.clusterRef == oldSelf.clusterRef && has(self.type) == has(oldSelf.type) && (!has(self.type) || self.type == oldSelf.type) && has(self.final) == has(oldSelf.final) && (!has(self.final) || self.final == oldSelf.final) && has(self.verify) == has(oldSelf.verify) && (!has(self.verify) || self.verify == oldSelf.verify) && has(self.store) == has(oldSelf.store) && (!has(self.store) || self.store == oldSelf.store) && has(self.encryption) == has(oldSelf.encryption) && (!has(self.encryption) || self.encryption == oldSelf.encryption) && has(self.ttlSecondsAfterFinished) == has(oldSelf.ttlSecondsAfterFinished) && (!has(self.ttlSecondsAfterFinished) || self.ttlSecondsAfterFinished == oldSelf.ttlSecondsAfterFinished)",message="spec must not change, except for deletionPolicy; create another EtcdSnapshot for another backup"
 // +kubebuilder:validation:XValidation:rule="!has(self.final) || !self.final || self.type == 'Full'",message="final needs type Full: a Delta is useless without the backups before it"
 // +kubebuilder:validation:XValidation:rule="!has(self.verify) || !self.verify || self.type == 'Full'",message="verify needs type Full: a Delta cannot be restored by itself"
-// +kubebuilder:validation:XValidation:rule="!has(self.verify) || !self.verify || !has(self.store)",message="verify must not be combined with store: the agents verify only backups in the store of the cluster"
+// +kubebuilder:validation:XValidation:rule="!has(self.verify) || !self.verify || !has(self.store)",message="verify must not be combined with store: a backup in store is read back, and only the agents restore backups and compare them"
 // +kubebuilder:validation:XValidation:rule="!has(self.deletionPolicy) || self.deletionPolicy != 'Delete' || self.type == 'Full'",message="deletionPolicy Delete needs type Full: later backups need the Delta"
 // +kubebuilder:validation:XValidation:rule="!has(self.deletionPolicy) || self.deletionPolicy != 'Delete' || !has(self.final) || !self.final",message="deletionPolicy Delete must not be combined with final: a final backup stays until you delete it in the store"
 // +kubebuilder:validation:XValidation:rule="!has(self.store) || self.type == 'Full'",message="store needs type Full: a Delta is useless without the backups before it"
 // +kubebuilder:validation:XValidation:rule="!has(self.store) || !has(self.final) || !self.final",message="final must not be combined with store: retention does not delete backups in another store"
-// +kubebuilder:validation:XValidation:rule="!has(self.store) || !has(self.deletionPolicy) || self.deletionPolicy != 'Delete'",message="deletionPolicy Delete must not be combined with store: delete a backup in another store yourself"
+// +kubebuilder:validation:XValidation:rule="!has(self.store) || !has(self.store.directory) || has(self.store.directory.claimName)",message="store.directory needs claimName: the Pod that saves may not mount a directory of the node"
+// +kubebuilder:validation:XValidation:rule="!has(self.encryption) || has(self.store)",message="encryption needs store: without store, spec.backup of the EtcdCluster applies to both"
 type EtcdSnapshotSpec struct {
-	// clusterRef names the EtcdCluster, in the namespace of the EtcdSnapshot. The cluster must have spec.backup.
+	// clusterRef names the EtcdCluster, in the namespace of the EtcdSnapshot. Without store, the cluster must have
+	// spec.backup.
 	// +required
 	ClusterRef ClusterReference `json:"clusterRef"`
 
@@ -72,18 +74,25 @@ type EtcdSnapshotSpec struct {
 	// +optional
 	Verify bool `json:"verify,omitempty"`
 
-	// store is another bucket for this one backup, for example before the cluster migrates. You can list and restore
-	// this backup like the cluster's own backups. No delta backups, retention or verification follow it. The agents
-	// use the credentials of spec.backup of the EtcdCluster, because a Secret of its own would need new Pods. A user
-	// who can create an EtcdSnapshot with a store can send all data of the cluster there.
+	// store is where this one backup is saved, with credentials of its own. If not set, it is spec.backup.store of the
+	// EtcdCluster. druid creates a Pod that mounts the Secrets or the PersistentVolumeClaim, streams a snapshot from etcd
+	// and reads the object back. The EtcdCluster needs no spec.backup. No delta backups, retention or verification follow.
+	// You can create an EtcdSnapshot with a store only if you may update the EtcdCluster, get each Secret that store and
+	// encryption name, and update the PersistentVolumeClaim.
 	// +optional
-	Store *SnapshotStore `json:"store,omitempty"`
+	Store *BackupStore `json:"store,omitempty"`
+
+	// encryption configures encryption of the backup in store before it is sent. If not set, it is not encrypted, unless
+	// the store itself encrypts.
+	// +optional
+	Encryption *BackupEncryption `json:"encryption,omitempty"`
 
 	// deletionPolicy is what happens to the backup when the EtcdSnapshot is deleted, by a user or by
-	// ttlSecondsAfterFinished. Retain leaves it to the retention of spec.backup. Delete makes the leader's agent
-	// delete it. The agent keeps a backup that other backups need, that is locked, that is one of the two newest full
-	// backups, or that is the newest verified one. An Event then gives the reason, and the EtcdSnapshot is still
-	// deleted within ten minutes. You can change it at any time. Defaults to Retain.
+	// ttlSecondsAfterFinished. Retain leaves it to the retention of spec.backup, or keeps it in store. Delete makes the
+	// leader's agent delete it, or a Pod for a backup in store. A backup that other backups need or that is locked stays,
+	// and in the store of the cluster also one of the two newest full backups and the newest verified one. An Event then
+	// gives the reason, and the EtcdSnapshot is still deleted within ten minutes. You can change it at any time. Defaults
+	// to Retain.
 	// +kubebuilder:default=Retain
 	// +optional
 	DeletionPolicy SnapshotDeletionPolicy `json:"deletionPolicy,omitempty"`
@@ -93,43 +102,6 @@ type EtcdSnapshotSpec struct {
 	// +kubebuilder:validation:Minimum=0
 	// +optional
 	TTLSecondsAfterFinished *int32 `json:"ttlSecondsAfterFinished,omitempty"`
-}
-
-// SnapshotStore is a bucket other than spec.backup.store of the EtcdCluster. Credentials, trusted certificates,
-// checksums, and encryption by the store and by the agents are those of spec.backup. Object lock is not, because it
-// belongs to the bucket.
-type SnapshotStore struct {
-	// bucket is the name of an existing bucket.
-	// +kubebuilder:validation:MinLength=3
-	// +kubebuilder:validation:MaxLength=255
-	// +kubebuilder:validation:XValidation:rule="self.matches('^[a-zA-Z0-9][a-zA-Z0-9._-]*$')",message="bucket must be the name of a bucket: put a path into prefix, a host into endpoint"
-	// +required
-	Bucket string `json:"bucket"`
-
-	// prefix of all keys, without slashes at its ends. If not set, there is no prefix. The key of the backup starts
-	// with <prefix>/<namespace>/<name> of the EtcdCluster.
-	// +kubebuilder:validation:MaxLength=200
-	// +kubebuilder:validation:XValidation:rule="self.matches('^[a-zA-Z0-9_-][a-zA-Z0-9._-]*(/[a-zA-Z0-9_-][a-zA-Z0-9._-]*)*$')",message="prefix must be words of letters, digits, dots, dashes and underscores between slashes, like backups/etcd"
-	// +optional
-	Prefix string `json:"prefix,omitempty"`
-
-	// region of the bucket. If not set, it is the region of spec.backup.store, or us-east-1 if that is a directory.
-	// +kubebuilder:validation:MinLength=1
-	// +kubebuilder:validation:MaxLength=64
-	// +optional
-	Region string `json:"region,omitempty"`
-
-	// endpoint is the URL of a store other than AWS, or of a private endpoint of AWS. If not set, it is the endpoint
-	// of spec.backup.store.
-	// +kubebuilder:validation:MaxLength=253
-	// +kubebuilder:validation:XValidation:rule="self.matches('^https?://[^/?#@ ]+(/[^?#@ ]*)?$')",message="endpoint must be a URL like https://s3.example.com:9000"
-	// +optional
-	Endpoint string `json:"endpoint,omitempty"`
-
-	// forcePathStyle puts the bucket into the path of the URL instead of the host name. If not set, the value of
-	// spec.backup.store is used.
-	// +optional
-	ForcePathStyle *bool `json:"forcePathStyle,omitempty"`
 }
 
 // SnapshotDeletionPolicy is what happens to a backup when its EtcdSnapshot is deleted.
@@ -187,7 +159,7 @@ type EtcdSnapshotStatus struct {
 	// message explains the phase.
 	// +optional
 	Message string `json:"message,omitempty"`
-	// startedAt is when the leader's agent started, by its clock.
+	// startedAt is when the leader's agent or the Pod started, by its clock.
 	// +optional
 	StartedAt *metav1.Time `json:"startedAt,omitempty"`
 	// finishedAt is when the EtcdSnapshot succeeded or failed.
@@ -204,7 +176,7 @@ type SnapshotArtifact struct {
 	// key of the object in the store. It is empty for a Delta if there was no change to save.
 	// +optional
 	Key string `json:"key,omitempty"`
-	// uri of the object: s3://<bucket>/<key>, or dir://<path> as the agents mount it.
+	// uri of the object: s3://<bucket>/<key>, or dir://<path> as the Pods mount it.
 	// +optional
 	URI string `json:"uri,omitempty"`
 	// revision of etcd up to which every change is saved.

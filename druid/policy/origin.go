@@ -27,14 +27,14 @@ func (o OriginSnapshot) String() string {
 // The places.
 const (
 	OriginReported OriginPlace = 1 << iota // the spec says in which store
-	OriginOwn                              // it is where its EtcdCluster says
+	OriginOwn                              // it is where the EtcdSnapshot or its EtcdCluster says
 	OriginMoved                            // its EtcdCluster is backed up to another place by now
 	OriginUnsaved                          // its EtcdCluster has no spec.backup
 	OriginGone                             // the EtcdCluster does not exist
 )
 
 func (o OriginPlace) String() string {
-	return rules.Word(o, "reported by the spec", "where its cluster says", "left by its cluster", "its cluster is not backed up", "its cluster is gone")
+	return rules.Word(o, "reported by the spec", "where it or its cluster says", "left by its cluster", "its cluster is not backed up", "its cluster is gone")
 }
 
 const (

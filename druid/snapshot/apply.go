@@ -3,6 +3,7 @@ package snapshot
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 
@@ -31,9 +32,13 @@ func (r *Reconciler) take(
 	case stepWait:
 		return nil
 	case stepOrder:
-		err = r.order(ctx, snapshot, order)
-	case stepClear:
+		err = r.order(ctx, o, snapshot, order)
+	case stepClear, stepRetry:
 		err = r.clear(ctx, o.name, order)
+	case stepReport:
+		status := *snapshot.Status.DeepCopy()
+		status.Message = policy.AsSentences(order.reason)
+		err = r.writeStatus(ctx, snapshot, status)
 	case stepDelete:
 		err = r.delete(ctx, snapshot)
 	case stepHold:
@@ -43,7 +48,7 @@ func (r *Reconciler) take(
 	case stepReleaseDeleted, stepReleaseRefused, stepReleaseCluster, stepReleaseLate:
 		err = r.release(ctx, o, snapshot, order, next)
 	default:
-		err = r.writeStatus(ctx, snapshot, statusAfter(o, snapshot, order, next))
+		err = r.end(ctx, snapshot, statusAfter(o, snapshot, order, next))
 	}
 	if err != nil {
 		return fmt.Errorf("EtcdSnapshot %s: %s by rule %s: %w", snapshot.Name, next, rule, err)
@@ -54,10 +59,21 @@ func (r *Reconciler) take(
 	return nil
 }
 
+// orderPod creates the Pod of a request. If the API server refuses it, the status says why.
+func (r *Reconciler) orderPod(ctx context.Context, o *observation, live *v1alpha1.EtcdSnapshot) error {
+	err := r.createPod(ctx, o, live)
+	if live.DeletionTimestamp != nil || !apierrors.IsForbidden(err) && !apierrors.IsInvalid(err) {
+		return err
+	}
+	status := *live.Status.DeepCopy()
+	status.Message = policy.AsSentences(policy.Note(fmt.Sprintf("the API server refuses the Pod that saves: %v", err)))
+	return errors.Join(err, r.writeStatus(ctx, live, status))
+}
+
 // order writes the request to the Lease of the caches. It is a compare-and-set, so that no other request is lost. The
 // EtcdSnapshot is read live. Otherwise a backup that is finished could be requested again, or a backup that is to stay could
 // be deleted.
-func (r *Reconciler) order(ctx context.Context, snapshot *v1alpha1.EtcdSnapshot, on leaseOrder) error {
+func (r *Reconciler) order(ctx context.Context, o *observation, snapshot *v1alpha1.EtcdSnapshot, on leaseOrder) error {
 	var live v1alpha1.EtcdSnapshot
 	if err := r.Live.Get(ctx, client.ObjectKeyFromObject(snapshot), &live); client.IgnoreNotFound(err) != nil {
 		return err
@@ -72,6 +88,9 @@ func (r *Reconciler) order(ctx context.Context, snapshot *v1alpha1.EtcdSnapshot,
 		if gone, err := r.deletedWithCluster(ctx, &live); err != nil || gone {
 			return cmp.Or(err, cachesBehind(snapshot.Name))
 		}
+	}
+	if onPod(&live) {
+		return r.orderPod(ctx, o, &live)
 	}
 	kind, target := orderOf(&live)
 	defer crash.Around("order-snapshot")()
@@ -102,11 +121,6 @@ func orderOf(snapshot *v1alpha1.EtcdSnapshot) (leases.SnapshotKind, *leases.Snap
 	switch {
 	case snapshot.DeletionTimestamp != nil:
 		return leases.SnapshotDelete, &leases.SnapshotTarget{URI: snapshot.Status.Artifact.URI}
-	case snapshot.Spec.Store != nil:
-		place := snapshot.Spec.Store
-		return leases.SnapshotElsewhere, &leases.SnapshotTarget{Place: &leases.SnapshotPlace{
-			Bucket: place.Bucket, Prefix: place.Prefix, Region: place.Region, Endpoint: place.Endpoint, PathStyle: place.ForcePathStyle,
-		}}
 	case snapshot.Spec.Final && snapshot.Spec.Verify:
 		return leases.SnapshotFinalVerified, nil
 	case snapshot.Spec.Final:
@@ -145,6 +159,9 @@ func (r *Reconciler) withdraw(ctx context.Context, o *observation, order leaseOr
 }
 
 func (r *Reconciler) clear(ctx context.Context, cluster types.NamespacedName, order leaseOrder) error {
+	if order.component == leases.ComponentSnapshot {
+		return r.deletePod(ctx, order.pod)
+	}
 	defer crash.Around("clear-snapshot-order")()
 	return client.IgnoreNotFound(r.orders(cluster.Namespace, cluster.Name).ClearSnapshotOrder(ctx, order.component, order.Version))
 }
@@ -177,6 +194,9 @@ func (r *Reconciler) setFinalizers(ctx context.Context, snapshot *v1alpha1.EtcdS
 
 // release reports the fate of the backup, and then removes the finalizer. Afterwards there is no object to report it on.
 func (r *Reconciler) release(ctx context.Context, o *observation, snapshot *v1alpha1.EtcdSnapshot, order leaseOrder, taken step) error {
+	if onPod(snapshot) {
+		return r.releaseOwn(ctx, o, snapshot, order, taken)
+	}
 	uri := "its backup"
 	if snapshot.Status.Artifact != nil {
 		uri = snapshot.Status.Artifact.URI
@@ -198,6 +218,47 @@ func (r *Reconciler) release(ctx context.Context, o *observation, snapshot *v1al
 	r.Events.WithLabelValues(kind, reason).Inc()
 	r.Recorder.Eventf(snapshot, nil, kind, reason, "Snapshot"+string(taken), "%s", policy.Note(note))
 	return r.letGo(ctx, snapshot)
+}
+
+// releaseOwn is release for a backup in the store of the EtcdSnapshot.
+func (r *Reconciler) releaseOwn(ctx context.Context, o *observation, snapshot *v1alpha1.EtcdSnapshot, order leaseOrder, taken step) error {
+	uri := "its backup"
+	if snapshot.Status.Artifact != nil {
+		uri = snapshot.Status.Artifact.URI
+	}
+	kind, reason, note := corev1.EventTypeWarning, v1alpha1.EventBackupRetained, ""
+	switch taken {
+	case stepReleaseDeleted:
+		kind, reason = corev1.EventTypeNormal, v1alpha1.EventBackupDeleted
+		note = fmt.Sprintf("%s was deleted", uri)
+	case stepReleaseRefused:
+		note = fmt.Sprintf("%s stays in the store: %s", uri, order.Answer.Error)
+	case stepReleaseCluster:
+		note = fmt.Sprintf("%s stays in the store: there is no EtcdCluster %s any more. Delete the object in the store if you do not need it", uri, o.name.Name)
+	default:
+		note = fmt.Sprintf("%s stays in the store: no Pod deleted it within %s. Delete the object in the store if you do not need it", uri, deletionTimeout)
+	}
+	r.Events.WithLabelValues(kind, reason).Inc()
+	r.Recorder.Eventf(snapshot, nil, kind, reason, "Snapshot"+string(taken), "%s", policy.Note(note))
+	return r.letGo(ctx, snapshot)
+}
+
+// end writes a status, and reports an outcome by an Event.
+func (r *Reconciler) end(ctx context.Context, snapshot *v1alpha1.EtcdSnapshot, status v1alpha1.EtcdSnapshotStatus) error {
+	if err := r.writeStatus(ctx, snapshot, status); err != nil || snapshotPhases[status.Phase] != phaseFinal {
+		return err
+	}
+	kind, reason, note := corev1.EventTypeWarning, v1alpha1.EventBackupFailed, ""
+	switch status.Phase {
+	case v1alpha1.SnapshotSucceeded:
+		kind, reason = corev1.EventTypeNormal, v1alpha1.EventBackupSaved
+		note = fmt.Sprintf("every change up to revision %d is saved", status.Artifact.Revision)
+	default:
+		note = fmt.Sprintf("the EtcdSnapshot failed: %s", status.Message)
+	}
+	r.Events.WithLabelValues(kind, reason).Inc()
+	r.Recorder.Eventf(snapshot, nil, kind, reason, "Snapshot"+string(stepConclude), "%s", policy.Note(note))
+	return nil
 }
 
 func (r *Reconciler) writeStatus(ctx context.Context, snapshot *v1alpha1.EtcdSnapshot, status v1alpha1.EtcdSnapshotStatus) error {
@@ -222,8 +283,14 @@ func statusAfter(o *observation, snapshot *v1alpha1.EtcdSnapshot, order leaseOrd
 		if o.cluster != nil && policy.PauseReportedBy(o.cluster.Status.Conditions) {
 			status.Message = fmt.Sprintf("the EtcdSnapshot waits until EtcdCluster %s is resumed. The cluster is paused, and no agent runs", o.name.Name)
 		}
+		if onPod(snapshot) {
+			status.Message = cmp.Or(order.reason, "the EtcdSnapshot waits for its Pod")
+		}
 	case stepFollow:
 		status.Phase, status.Message = v1alpha1.SnapshotRunning, "the leader's agent is saving it"
+		if order.pod != nil {
+			status.Message = fmt.Sprintf("Pod %s is saving it", order.pod.Name)
+		}
 		status.StartedAt = new(metav1.NewTime(order.Answer.Started))
 	case stepConclude:
 		status = concluded(order.Answer)

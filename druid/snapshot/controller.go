@@ -8,6 +8,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 	coordinationv1 "k8s.io/api/coordination/v1"
+	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 	coordinationclient "k8s.io/client-go/kubernetes/typed/coordination/v1"
 	"k8s.io/client-go/tools/events"
@@ -24,6 +25,7 @@ import (
 	"github.com/etcd-druid/druid/druid/control"
 	"github.com/etcd-druid/druid/internal/rules"
 	"github.com/etcd-druid/druid/leases"
+	"github.com/etcd-druid/druid/manifests"
 )
 
 // Reconciler works on the EtcdSnapshots of one EtcdCluster at a time. It requests one backup of each type at a time.
@@ -32,6 +34,8 @@ type Reconciler struct {
 	Live     client.Reader // reads from the API server
 	Leases   coordinationclient.LeasesGetter
 	Recorder events.EventRecorder
+	// Manifests are the settings of the Pods.
+	Manifests manifests.Options
 	// Steps counts by step and rule, and Events by type and reason.
 	Steps, Events *prometheus.CounterVec
 	Log           *slog.Logger
@@ -77,10 +81,11 @@ func (r *Reconciler) advance(ctx context.Context, o *observation) error {
 			slot = slotTaken
 		}
 		for _, snapshot := range o.all {
-			if snapshot.Spec.Type != kind {
+			if snapshot.Spec.Type != kind || onPod(snapshot) {
 				continue
 			}
-			decision := decide(o, snapshot, slot, order.SnapshotOrder)
+			order.answer = orderAnswers[order.Answer.Phase]
+			decision := decide(o, snapshot, slot, order)
 			if err := r.take(ctx, o, snapshot, order, decision); err != nil {
 				return err
 			}
@@ -89,11 +94,11 @@ func (r *Reconciler) advance(ctx context.Context, o *observation) error {
 			}
 		}
 	}
-	return nil
+	return r.advanceOnPods(ctx, o)
 }
 
 // decide uses the table for an EtcdSnapshot that is being deleted, or the table for all others.
-func decide(o *observation, snapshot *v1alpha1.EtcdSnapshot, slot orderSlot, order leases.SnapshotOrder) rules.Decision[step] {
+func decide(o *observation, snapshot *v1alpha1.EtcdSnapshot, slot orderSlot, order leaseOrder) rules.Decision[step] {
 	if snapshot.DeletionTimestamp != nil {
 		return deletionRows.Decide(deletionFactsOf(o, snapshot, slot, order))
 	}
@@ -104,7 +109,7 @@ func decide(o *observation, snapshot *v1alpha1.EtcdSnapshot, slot orderSlot, ord
 const clusterIndex = "cluster"
 
 // Watch starts a pass over the EtcdSnapshots of a cluster when one of them changes, when the spec of the cluster changes,
-// and when a request or an answer on its snapshot Leases changes.
+// when a request or an answer on its snapshot Leases changes, and when the Pod of an EtcdSnapshot changes.
 func (r *Reconciler) Watch(ctx context.Context, mgr manager.Manager, concurrency int) error {
 	err := mgr.GetFieldIndexer().IndexField(ctx, &v1alpha1.EtcdSnapshot{}, clusterIndex, func(object client.Object) []string {
 		return []string{object.(*v1alpha1.EtcdSnapshot).Spec.ClusterRef.Name}
@@ -121,6 +126,7 @@ func (r *Reconciler) Watch(ctx context.Context, mgr manager.Manager, concurrency
 		Watches(&v1alpha1.EtcdSnapshot{}, handler.EnqueueRequestsFromMapFunc(toCluster)).
 		Watches(&v1alpha1.EtcdCluster{}, &handler.EnqueueRequestForObject{}, builder.WithPredicates(control.SpecChanged)).
 		Watches(&coordinationv1.Lease{}, handler.EnqueueRequestsFromMapFunc(control.ToCluster), builder.WithPredicates(ordersChanged)).
+		Watches(&corev1.Pod{}, handler.EnqueueRequestsFromMapFunc(control.ToCluster), builder.WithPredicates(savesSnapshot)).
 		WithOptions(controller.Options{MaxConcurrentReconciles: concurrency, EnableWarmup: new(true), SkipNameValidation: new(true)}).
 		Complete(r)
 	if err != nil {
@@ -142,6 +148,11 @@ var ordersChanged = predicate.Funcs{
 	DeleteFunc:  func(e event.DeleteEvent) bool { return hasOrders(e.Object) },
 	GenericFunc: func(event.GenericEvent) bool { return false },
 }
+
+// savesSnapshot passes the Pods of EtcdSnapshots, and no others.
+var savesSnapshot = predicate.NewPredicateFuncs(func(object client.Object) bool {
+	return object.GetLabels()[leases.LabelComponent] == string(leases.ComponentSnapshot)
+})
 
 func hasOrders(object client.Object) bool {
 	lease, ok := object.(*coordinationv1.Lease)

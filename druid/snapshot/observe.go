@@ -7,11 +7,13 @@ import (
 	"time"
 
 	coordinationv1 "k8s.io/api/coordination/v1"
+	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/etcd-druid/druid/api/v1alpha1"
+	"github.com/etcd-druid/druid/druid/policy"
 	"github.com/etcd-druid/druid/internal/rules"
 	"github.com/etcd-druid/druid/leases"
 )
@@ -30,7 +32,11 @@ type observation struct {
 	cluster *v1alpha1.EtcdCluster
 	// all EtcdSnapshots of the cluster, oldest first, except those that are being deleted without the finalizer.
 	all []*v1alpha1.EtcdSnapshot
-	now time.Time
+	// pods of EtcdSnapshots, by the UID of the EtcdSnapshot. record is nil while the cluster has not formed. Both are set
+	// only if an EtcdSnapshot has a store of its own.
+	pods   map[types.UID]*corev1.Pod
+	record *leases.Record
+	now    time.Time
 	// again is the time until the next pass, 0 for no pass without a change.
 	again time.Duration
 }
@@ -83,10 +89,14 @@ func asksForBackups(cluster *v1alpha1.EtcdCluster) bool {
 	return cluster.Spec.Backup != nil || err != nil || adopted != nil && adopted.Backup != nil
 }
 
-// leaseOrder is the request on the snapshot Lease of component, empty for none.
+// leaseOrder is the request on the snapshot Lease of component, or the request for which a Pod stands, empty for none.
 type leaseOrder struct {
 	leases.SnapshotOrder
 	component leases.Component
+	answer    orderAnswer
+	pod       *corev1.Pod
+	// reason is what a request for a Pod waits for.
+	reason string
 }
 
 // readOrder reads the request from the caches, and says whether the cluster has such a Lease of its own.
@@ -113,16 +123,17 @@ var orderAnswers = map[leases.SnapshotPhase]orderAnswer{
 	"": unanswered, leases.SnapshotRunning: answerRunning, leases.SnapshotSucceeded: answerSucceeded, leases.SnapshotFailed: answerFailed,
 }
 
-func snapshotFactsOf(o *observation, snapshot *v1alpha1.EtcdSnapshot, slot orderSlot, order leases.SnapshotOrder) snapshotFacts {
+func snapshotFactsOf(o *observation, snapshot *v1alpha1.EtcdSnapshot, slot orderSlot, order leaseOrder) snapshotFacts {
 	f := snapshotFacts{
 		Phase: snapshotPhases[snapshot.Status.Phase], Cluster: clusterThere, Backup: rules.No, Slot: slot,
-		Answer: unanswered, Expired: rules.No, Hold: holdOf(snapshot, order),
+		Answer: unanswered, Expired: rules.No, Hold: holdOf(snapshot, order.SnapshotOrder),
+		News: rules.YesNoOf(order.reason != "" && policy.AsSentences(order.reason) != snapshot.Status.Message),
 	}
 	if order.UID == string(snapshot.UID) {
-		f.Slot, f.Answer = slotMine, orderAnswers[order.Answer.Phase]
+		f.Slot, f.Answer = slotMine, order.answer
 	}
 	if o.cluster != nil {
-		f.Backup = rules.YesNoOf(asksForBackups(o.cluster))
+		f.Backup = rules.YesNoOf(onPod(snapshot) || asksForBackups(o.cluster))
 	} else {
 		f.Cluster = clusterGone
 		if left := clusterGrace - o.now.Sub(snapshot.CreationTimestamp.Time); left > 0 && f.Phase != phaseFinal {
@@ -177,19 +188,19 @@ var deletionSlots = map[orderSlot]deletionSlot{
 	slotUnknown: deletionSlotUnknown, slotFree: deletionSlotFree, slotTaken: deletionSlotTaken,
 }
 
-func deletionFactsOf(o *observation, snapshot *v1alpha1.EtcdSnapshot, slot orderSlot, order leases.SnapshotOrder) deletionFacts {
+func deletionFactsOf(o *observation, snapshot *v1alpha1.EtcdSnapshot, slot orderSlot, order leaseOrder) deletionFacts {
 	f := deletionFacts{
-		Backup: deletionOfNothing, Cluster: rules.YesNoOf(o.cluster != nil && o.cluster.Spec.Backup != nil),
+		Backup: deletionOfNothing, Cluster: rules.YesNoOf(o.cluster != nil && (onPod(snapshot) || o.cluster.Spec.Backup != nil)),
 		Slot: deletionSlots[slot], Answer: unanswered,
 	}
 	switch {
 	case toDelete(snapshot):
 		f.Backup = deletionWanted
-	case madeToDelete(snapshot, order):
+	case madeToDelete(snapshot, order.SnapshotOrder):
 		f.Backup = deletionNotReported
 	}
 	if order.UID == string(snapshot.UID) {
-		f.Slot, f.Answer = deletionSlotBackup, orderAnswers[order.Answer.Phase]
+		f.Slot, f.Answer = deletionSlotBackup, order.answer
 		if order.Kind == leases.SnapshotDelete {
 			f.Slot = deletionSlotOrdered
 		}

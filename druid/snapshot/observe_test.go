@@ -19,7 +19,7 @@ func TestAnEtcdSnapshotWaitsAWhileForItsCluster(t *testing.T) {
 		-time.Second: clusterMissing, clusterGrace - 1: clusterMissing, clusterGrace: clusterGone,
 	} {
 		o := &observation{name: types.NamespacedName{Name: "demo"}, now: created.Add(age)}
-		got := snapshotFactsOf(o, snapshot, slotUnknown, leases.SnapshotOrder{}).Cluster
+		got := snapshotFactsOf(o, snapshot, slotUnknown, leaseOrder{}).Cluster
 		if got != want || (o.again > 0) != (want == clusterMissing) {
 			t.Errorf("after %s: %d, looks again in %s", age, got, o.again)
 		}
@@ -29,7 +29,7 @@ func TestAnEtcdSnapshotWaitsAWhileForItsCluster(t *testing.T) {
 	finished.Spec.TTLSecondsAfterFinished = new(int32(60))
 	for age, want := range map[time.Duration]rules.YesNo{time.Minute - 1: rules.No, time.Minute: rules.Yes} {
 		o := &observation{name: types.NamespacedName{Name: "demo"}, now: created.Add(age)}
-		got := snapshotFactsOf(o, finished, slotUnknown, leases.SnapshotOrder{}).Expired
+		got := snapshotFactsOf(o, finished, slotUnknown, leaseOrder{}).Expired
 		if got != want || (o.again > 0) != (want == rules.No) {
 			t.Errorf("expired after %s: %d, looks again in %s", age, got, o.again)
 		}
@@ -48,7 +48,7 @@ func TestADeletionIsWaitedForForAWhile(t *testing.T) {
 		-time.Second: stepOrder, deletionTimeout - 1: stepOrder, deletionTimeout: stepReleaseLate,
 	} {
 		o := &observation{now: deleted.Add(age), cluster: cluster}
-		d := decide(o, snapshot, slotFree, leases.SnapshotOrder{})
+		d := decide(o, snapshot, slotFree, leaseOrder{})
 		if d.Verdict != want || (o.again > 0) != (want == stepOrder) {
 			t.Errorf("after %s: %s by %s, looks again in %s", age, d.Verdict, d.Rule, o.again)
 		}
@@ -57,7 +57,7 @@ func TestADeletionIsWaitedForForAWhile(t *testing.T) {
 	snapshot.Status = v1alpha1.EtcdSnapshotStatus{Phase: v1alpha1.SnapshotRunning}
 	order := leases.SnapshotOrder{UID: "uid", Answer: leases.SnapshotAnswer{UID: "uid", Phase: leases.SnapshotSucceeded, Object: "demo/full"}}
 	for slot, want := range map[leases.SnapshotOrder]step{order: stepConclude, {}: stepLetGo} {
-		d := decide(&observation{now: deleted.Time, cluster: cluster}, snapshot, slotTaken, slot)
+		d := decide(&observation{now: deleted.Time, cluster: cluster}, snapshot, slotTaken, leaseOrder{SnapshotOrder: slot, answer: orderAnswers[slot.Answer.Phase]})
 		if d.Verdict != want {
 			t.Errorf("%+v: %s by %s, want %s", slot, d.Verdict, d.Rule, want)
 		}

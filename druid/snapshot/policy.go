@@ -63,10 +63,13 @@ const (
 	answerRunning
 	answerSucceeded
 	answerFailed
+	answerLost // the Pod ended, and not because it was done
+
+	openAnswer = unanswered | answerRunning | answerLost
 )
 
 func (o orderAnswer) String() string {
-	return rules.Word(o, "none", "Running", "Succeeded", "Failed")
+	return rules.Word(o, "none", "Running", "Succeeded", "Failed", "lost")
 }
 
 // Whether it is held.
@@ -99,6 +102,10 @@ const (
 	stepFailBackup  step = "FailBackup"
 	// stepClear removes request and response from the Lease.
 	stepClear step = "Clear"
+	// stepRetry deletes a Pod that was lost, so that another one is created.
+	stepRetry step = "Retry"
+	// stepReport writes what it waits for.
+	stepReport step = "Report"
 	// stepDelete deletes the EtcdSnapshot.
 	stepDelete step = "Delete"
 	// stepHold adds the finalizer, and stepLetGo removes it.
@@ -117,6 +124,8 @@ type snapshotFacts struct {
 	// Expired reports whether the time for which it is kept after its end has passed.
 	Expired rules.YesNo `fact:"ttl is over"`
 	Hold    hold        `fact:"finalizer"`
+	// News reports whether it waits for something that the status does not say.
+	News rules.YesNo `fact:"status is behind"`
 }
 
 const finalAnswer = answerSucceeded | answerFailed
@@ -136,6 +145,8 @@ var snapshotRows = rules.New(stepWait, []rules.Row[snapshotFacts, step]{
 	{Name: "seen", When: snapshotFacts{Phase: phaseNew, Cluster: clusterThere | clusterMissing}, Verdict: stepAccept},
 	{Name: "cluster-missing", When: snapshotFacts{Phase: openPhase, Cluster: clusterMissing}, Verdict: stepWait},
 	{Name: "no-backup", When: snapshotFacts{Phase: openPhase, Cluster: clusterThere, Backup: rules.No}, Verdict: stepFailBackup},
+	{Name: "lost", When: snapshotFacts{Phase: openPhase, Cluster: clusterThere, Backup: rules.Yes, Slot: slotMine, Answer: answerLost}, Verdict: stepRetry},
+	{Name: "waiting", When: snapshotFacts{Phase: openPhase, Cluster: clusterThere, Backup: rules.Yes, Slot: slotMine | slotUnknown, Answer: unanswered, News: rules.Yes}, Verdict: stepReport},
 	{Name: "running", When: snapshotFacts{Phase: phasePending, Cluster: clusterThere, Backup: rules.Yes, Slot: slotMine, Answer: answerRunning}, Verdict: stepFollow},
 	{Name: "ordered", When: snapshotFacts{Phase: openPhase, Cluster: clusterThere, Backup: rules.Yes, Slot: slotMine}, Verdict: stepWait},
 	{Name: "not-its-turn", When: snapshotFacts{Phase: openPhase, Cluster: clusterThere, Backup: rules.Yes, Slot: slotTaken}, Verdict: stepWait},
@@ -208,15 +219,16 @@ const notOrdered = anyDeletionSlot &^ deletionSlotOrdered
 // no deletion waits permanently.
 var deletionRows = rules.New(stepWait, []rules.Row[deletionFacts, step]{
 	// The request is removed first, by compare-and-set, so that a backup that is kept after all is not deleted.
-	{Name: "order-taken-back", When: deletionFacts{Backup: deletionOfNothing, Slot: deletionSlotOrdered, Answer: unanswered | answerRunning}, Verdict: stepClear},
+	{Name: "order-taken-back", When: deletionFacts{Backup: deletionOfNothing, Slot: deletionSlotOrdered, Answer: openAnswer}, Verdict: stepClear},
 	{Name: "nothing-to-delete", When: deletionFacts{Backup: deletionOfNothing}, Verdict: stepLetGo},
 	{Name: "deleted", When: deletionFacts{Backup: deletionWanted, Slot: deletionSlotOrdered, Answer: answerSucceeded}, Verdict: stepReleaseDeleted},
 	{Name: "refused", When: deletionFacts{Backup: deletionWanted, Slot: deletionSlotOrdered, Answer: answerFailed}, Verdict: stepReleaseRefused},
 	{Name: "cluster-gone", When: deletionFacts{Backup: deletionNotReported | deletionWanted, Cluster: rules.No}, Verdict: stepReleaseCluster},
 	{Name: "backup-not-reported", When: deletionFacts{Backup: deletionNotReported, Cluster: rules.Yes}, Verdict: stepConclude},
-	{Name: "late-order", When: deletionFacts{Backup: deletionWanted, Cluster: rules.Yes, Slot: deletionSlotOrdered, Answer: unanswered | answerRunning, Late: rules.Yes}, Verdict: stepClear},
+	{Name: "late-order", When: deletionFacts{Backup: deletionWanted, Cluster: rules.Yes, Slot: deletionSlotOrdered, Answer: openAnswer, Late: rules.Yes}, Verdict: stepClear},
 	{Name: "late", When: deletionFacts{Backup: deletionWanted, Cluster: rules.Yes, Slot: notOrdered, Late: rules.Yes}, Verdict: stepReleaseLate},
 	{Name: "backup-reported", When: deletionFacts{Backup: deletionWanted, Cluster: rules.Yes, Slot: deletionSlotBackup, Late: rules.No}, Verdict: stepClear},
+	{Name: "deletion-lost", When: deletionFacts{Backup: deletionWanted, Cluster: rules.Yes, Slot: deletionSlotOrdered, Answer: answerLost, Late: rules.No}, Verdict: stepRetry},
 	{Name: "deletion-ordered", When: deletionFacts{Backup: deletionWanted, Cluster: rules.Yes, Slot: deletionSlotOrdered, Answer: unanswered | answerRunning, Late: rules.No}, Verdict: stepWait},
 	{Name: "deletion-not-its-turn", When: deletionFacts{Backup: deletionWanted, Cluster: rules.Yes, Slot: deletionSlotTaken, Late: rules.No}, Verdict: stepWait},
 	{Name: "deletion-no-lease", When: deletionFacts{Backup: deletionWanted, Cluster: rules.Yes, Slot: deletionSlotUnknown, Late: rules.No}, Verdict: stepWait},

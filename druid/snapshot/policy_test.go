@@ -30,6 +30,12 @@ func TestAnEtcdSnapshotIsConcludedOnceForAllFacts(t *testing.T) {
 			return "forgets an outcome that is not reported"
 		case next == stepClear && !mine:
 			return "takes another's order away"
+		case next == stepRetry && !(mine && f.Answer == answerLost):
+			return "deletes a Pod that is at work"
+		case next == stepReport && f.News == rules.No:
+			return "reports what is reported"
+		case next == stepWait && mine && f.Phase != phaseFinal && f.Answer == answerLost && f.Cluster == clusterThere && f.Backup == rules.Yes:
+			return "waits for a Pod that was lost"
 		case next == stepDelete && (f.Expired == rules.No || mine):
 			return "deletes what is still needed"
 		case f.Phase == phaseFinal && next == stepWait && (mine || f.Expired == rules.Yes):
@@ -80,6 +86,10 @@ func TestADeletedEtcdSnapshotIsHeldForNoLongerThanItMust(t *testing.T) {
 			return "gives up what can be done"
 		case next == stepClear && f.Slot&(deletionSlotOrdered|deletionSlotBackup) == 0:
 			return "takes another's order away"
+		case next == stepRetry && (f.Slot != deletionSlotOrdered || f.Answer != answerLost):
+			return "deletes a Pod that is at work"
+		case next == stepWait && ordered && f.Answer == answerLost:
+			return "waits for a Pod that was lost"
 		case next == stepConclude && f.Backup != deletionNotReported:
 			return "reports what is reported"
 		case f.Cluster == rules.No && !releases && next != stepClear:

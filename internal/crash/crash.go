@@ -139,6 +139,7 @@ var calls = map[Program][]string{
 		"create-authority", "write-certificates", "note-rotation",
 		// Backups on demand.
 		"order-snapshot", "clear-snapshot-order", "write-snapshot-status", "delete-snapshot", "hold-snapshot",
+		"create-snapshot-pod", "delete-snapshot-pod",
 		// Repair of members.
 		"mark-healing",
 		// A change of the etcd version.

@@ -32,12 +32,12 @@ type session struct {
 	out    io.Writer
 }
 
-const long = `List, check, verify, restore, copy and delete the backups in a store. No cluster is needed.
+const long = `Save, list, check, verify, restore, copy and delete the backups in a store. Only save needs a cluster.
 
 --store is a URL or a file:
   s3://bucket/prefix?region=eu-central-1     more parameters: endpoint, pathStyle=true, checksum=WhenRequired, caBundle
   dir:///mnt/backups                         an existing directory
-  store.json                                 the configuration of the agents
+  store.json                                 the configuration of the agents, or that configuration itself
 Credentials of S3 are those of AWS (environment, ~/.aws, the identity of a Pod or a node), or --credentials: a file like
 ~/.aws/credentials, or a directory like a mounted Secret.
 You can list and plan encrypted backups without their keys. To read them, set --encryption-keys to a directory with a file
@@ -52,7 +52,7 @@ func Command() *cobra.Command {
 	s := &session{}
 	cmd := &cobra.Command{
 		Use:   "backup",
-		Short: "List, plan, check, verify, restore, copy and delete the backups in a store",
+		Short: "Save, list, plan, check, verify, restore, copy and delete the backups in a store",
 		Long:  long,
 		PersistentPreRunE: func(cmd *cobra.Command, _ []string) (err error) {
 			s.out = cmd.OutOrStdout()
@@ -69,7 +69,8 @@ func Command() *cobra.Command {
 	flags.StringVar(&s.location.keys, "encryption-keys", "", "directory with the age identities of encrypted backups, like the mounted Secret")
 	flags.StringVar(&s.prefix, "prefix", "", "<namespace>/<cluster>, if the store holds the backups of several clusters")
 	flags.StringVarP(&s.output, "output", "o", "table", "table or json")
-	cmd.AddCommand(listCommand(s), showCommand(s), planCommand(s), checkCommand(s), verifyCommand(s), restoreCommand(s), copyCommand(s), gcCommand(s))
+	cmd.AddCommand(listCommand(s), showCommand(s), planCommand(s), checkCommand(s), verifyCommand(s), restoreCommand(s), copyCommand(s), gcCommand(s),
+		saveCommand(s), dropCommand(s))
 	return cmd
 }
 

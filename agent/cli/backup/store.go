@@ -94,6 +94,8 @@ func parseForm(raw string) (store.Config, error) {
 	switch {
 	case raw == "":
 		return store.Config{}, fmt.Errorf("%w: empty; %s", store.ErrInvalid, forms)
+	case strings.HasPrefix(raw, "{"):
+		return store.ParseConfig([]byte(raw))
 	case !isURL:
 		return readConfig(raw)
 	}

@@ -114,6 +114,8 @@ var carried = map[string]string{
 	"(*agent/backups.Duty).verifyBackups":      "one patch reports all that was found; without it the backups are verified again",
 	"(*agent/backups.Duty).reportBroken":       "one patch reports what is broken, before the order is answered; without it the next proof finds it",
 	"(*leases.Store).patch":                    "the exported functions of Store stand between points where they are called",
+	"(agent/backups.Save).take":                "each object is in the store whole or not at all, and druid creates the Pod again",
+	"(agent/backups.Save).Drop":                "an object that is gone is as good as deleted, and druid creates the Pod again",
 	"(*agent/backups.session).record":          "each delta is in the store whole or not at all, and the next recorder goes on after the last",
 	"(*agent/backups.session).flush":           "as record",
 	"(*agent/backups.orders).flush":            "as record",

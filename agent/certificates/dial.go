@@ -1,0 +1,53 @@
+package certificates
+
+import (
+	"crypto/tls"
+	"crypto/x509"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/etcd-druid/druid/internal/pki"
+)
+
+// Dial returns the settings for dialing the client port of members with the files in dir, for a process that serves
+// nothing itself. Each connection reads the files again. host is a DNS name that the certificate of every member covers.
+func Dial(dir, host string) *tls.Config {
+	read := func() (content, []*x509.Certificate, error) {
+		c, err := readContent(dir)
+		if err != nil {
+			return c, nil, err
+		}
+		authorities, err := pki.Bundle(c.authorities)
+		if err != nil {
+			return c, nil, fmt.Errorf("certificates in %s: %w", dir, err)
+		}
+		return c, authorities, nil
+	}
+	return &tls.Config{
+		MinVersion: tls.VersionTLS12,
+		// VerifyConnection makes the same checks with the authorities that are there now.
+		InsecureSkipVerify: true, //nolint:gosec // VerifyConnection verifies the certificate and its name
+		VerifyConnection: func(state tls.ConnectionState) error {
+			_, authorities, err := read()
+			if err != nil {
+				return err
+			}
+			return verify(state, pki.Pool(authorities), host, time.Now())
+		},
+		GetClientCertificate: func(*tls.CertificateRequestInfo) (*tls.Certificate, error) {
+			c, authorities, err := read()
+			if err != nil {
+				return nil, err
+			}
+			if _, err := pki.Check(c.client, authorities, pki.Needs{Client: true}, time.Now()); err != nil {
+				return nil, fmt.Errorf("client certificate in %s: %w", dir, err)
+			}
+			pair, err := tls.X509KeyPair(c.client.Certificate, c.client.Key)
+			if err != nil {
+				return nil, errors.Join(pki.ErrKeyMismatch, err)
+			}
+			return &pair, nil
+		},
+	}
+}

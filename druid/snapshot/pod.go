@@ -1,0 +1,283 @@
+package snapshot
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	coordinationv1 "k8s.io/api/coordination/v1"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/etcd-druid/druid/api/v1alpha1"
+	"github.com/etcd-druid/druid/druid/policy"
+	"github.com/etcd-druid/druid/internal/crash"
+	"github.com/etcd-druid/druid/leases"
+	"github.com/etcd-druid/druid/manifests"
+)
+
+const (
+	// podGrace is how much later than the kubelet druid gives up a Pod: the kubelet ends a Pod a minute after the process
+	// gave up, and no kubelet ends a Pod that is on no node.
+	podGrace = 5 * time.Minute
+	// waitingInterval is the pause between two looks at what a Pod waits for that no watch reports.
+	waitingInterval = 10 * time.Second
+)
+
+// advanceOnPods takes the next step of each EtcdSnapshot with a store of its own. A Pod stands for the request, and its
+// termination message for the answer. One Pod at a time runs for a cluster, so that etcd does not stream many snapshots at
+// once.
+func (r *Reconciler) advanceOnPods(ctx context.Context, o *observation) error {
+	if !slices.ContainsFunc(o.all, onPod) {
+		return nil
+	}
+	if err := r.observePods(ctx, o); err != nil {
+		return err
+	}
+	taken := len(o.pods) > 0
+	for _, snapshot := range o.all {
+		if !onPod(snapshot) {
+			continue
+		}
+		order, err := r.podOrder(ctx, o, snapshot)
+		if err != nil {
+			return err
+		}
+		slot := slotFree
+		switch {
+		case order.reason != "":
+			slot = slotUnknown
+		case taken && order.pod == nil:
+			slot = slotTaken
+		}
+		decision := decide(o, snapshot, slot, order)
+		if err := r.take(ctx, o, snapshot, order, decision); err != nil {
+			return err
+		}
+		taken = taken || decision.Verdict == stepOrder
+	}
+	return nil
+}
+
+// onPod says whether the EtcdSnapshot has a store of its own.
+func onPod(snapshot *v1alpha1.EtcdSnapshot) bool { return snapshot.Spec.Store != nil }
+
+// observePods finds the Pods of the EtcdSnapshots of the cluster, and the cluster record.
+func (r *Reconciler) observePods(ctx context.Context, o *observation) error {
+	var list corev1.PodList
+	err := r.Client.List(ctx, &list, client.InNamespace(o.name.Namespace), client.MatchingLabels{
+		leases.LabelCluster: o.name.Name, leases.LabelComponent: string(leases.ComponentSnapshot),
+	})
+	if err != nil {
+		return err
+	}
+	o.pods = map[types.UID]*corev1.Pod{}
+	for i := range list.Items {
+		if owner := metav1.GetControllerOf(&list.Items[i]); owner != nil && owner.Kind == "EtcdSnapshot" {
+			o.pods[owner.UID] = &list.Items[i]
+		}
+	}
+	if o.cluster == nil {
+		return nil
+	}
+	var lease coordinationv1.Lease
+	err = r.Client.Get(ctx, types.NamespacedName{Namespace: o.name.Namespace, Name: leases.RecordName(o.name.Name)}, &lease)
+	if err != nil || !metav1.IsControlledBy(&lease, o.cluster) {
+		return client.IgnoreNotFound(err)
+	}
+	// A record that cannot be read is unknown. The condition of the EtcdCluster says so.
+	if record, err := leases.DecodeRecord(&lease); err == nil && record.Phase == leases.PhaseFormed && record.Lineage != "" {
+		o.record = &record
+	}
+	return nil
+}
+
+// podOrder is the request of an EtcdSnapshot with a store of its own, with the answer if there is one.
+func (r *Reconciler) podOrder(ctx context.Context, o *observation, snapshot *v1alpha1.EtcdSnapshot) (leaseOrder, error) {
+	order := leaseOrder{component: leases.ComponentSnapshot, pod: o.pods[snapshot.UID]}
+	open := snapshotPhases[snapshot.Status.Phase] != phaseFinal
+	if order.pod != nil {
+		order.UID = string(snapshot.UID)
+		if drops(order.pod) {
+			order.Kind = leases.SnapshotDelete
+		}
+		order.answer, order.Answer, order.reason = answerOf(o, snapshot, order.pod)
+		order.Answer.Kind = order.Kind
+		return order, nil
+	}
+	switch {
+	case o.cluster == nil:
+		order.reason = "the EtcdCluster does not exist"
+		return order, nil
+	case policy.PauseReportedBy(o.cluster.Status.Conditions):
+		order.reason = fmt.Sprintf("the EtcdSnapshot waits until EtcdCluster %s is resumed. The cluster is paused, and no member runs", o.name.Name)
+		return order, nil
+	case o.record == nil:
+		order.reason = fmt.Sprintf("the EtcdSnapshot waits until EtcdCluster %s has formed", o.name.Name)
+		o.lookAgain(waitingInterval)
+		return order, nil
+	}
+	problem, passing, err := r.claimProblem(ctx, snapshot)
+	if err != nil || problem == "" {
+		return order, err
+	}
+	left := clusterGrace - o.now.Sub(snapshot.CreationTimestamp.Time)
+	if passing && left > 0 {
+		o.lookAgain(min(left, waitingInterval))
+		order.reason = problem
+		return order, nil
+	}
+	if open || snapshot.DeletionTimestamp != nil {
+		order.UID = string(snapshot.UID)
+		order.answer, order.Answer = answerFailed, failedAnswer(o, snapshot, problem)
+		if snapshot.DeletionTimestamp != nil {
+			order.Kind, order.Answer.Kind = leases.SnapshotDelete, leases.SnapshotDelete
+		}
+	}
+	return order, nil
+}
+
+// claimProblem says what is wrong with the PersistentVolumeClaim that the EtcdSnapshot names, and whether that can pass. A
+// Pod for a claim that does not exist would wait without an end, and one for the claim of a member would fill its volume.
+func (r *Reconciler) claimProblem(ctx context.Context, snapshot *v1alpha1.EtcdSnapshot) (problem string, passing bool, err error) {
+	if snapshot.Spec.Store.Directory == nil {
+		return "", false, nil
+	}
+	name := snapshot.Spec.Store.Directory.ClaimName
+	var claim corev1.PersistentVolumeClaim
+	err = r.Live.Get(ctx, types.NamespacedName{Namespace: snapshot.Namespace, Name: name}, &claim)
+	switch {
+	case apierrors.IsNotFound(err):
+		return fmt.Sprintf("PersistentVolumeClaim %s does not exist in this namespace. Create it, and then another EtcdSnapshot", name), true, nil
+	case err != nil:
+		return "", false, fmt.Errorf("get PersistentVolumeClaim %s: %w", name, err)
+	case claim.Labels[leases.LabelCluster] != "":
+		return fmt.Sprintf("PersistentVolumeClaim %s belongs to a member of EtcdCluster %s. Name another one", name, claim.Labels[leases.LabelCluster]), false, nil
+	case claim.DeletionTimestamp != nil:
+		return fmt.Sprintf("PersistentVolumeClaim %s is being deleted. Name another one", name), true, nil
+	}
+	return "", false, nil
+}
+
+// drops says whether the Pod deletes a backup.
+func drops(pod *corev1.Pod) bool {
+	return len(pod.Spec.Containers) > 0 && slices.Contains(pod.Spec.Containers[0].Command, "drop")
+}
+
+// answerOf reads what the kubelet reported of the Pod. reason is what a Pod waits for that has not started.
+func answerOf(o *observation, snapshot *v1alpha1.EtcdSnapshot, pod *corev1.Pod) (orderAnswer, leases.SnapshotAnswer, string) {
+	state := containerState(pod)
+	if ended := state.Terminated; ended != nil {
+		if a, ok := leases.ParseResult(ended.Message, string(snapshot.UID)); ok {
+			return orderAnswers[a.Phase], a, ""
+		}
+	}
+	overdue := pod.CreationTimestamp.Add(manifests.SnapshotTimeout + podGrace)
+	if snapshot.Status.StartedAt != nil && snapshot.DeletionTimestamp == nil {
+		overdue = snapshot.Status.StartedAt.Add(manifests.SnapshotTimeout + podGrace)
+	}
+	left := overdue.Sub(o.now)
+	switch {
+	case left <= 0 || pod.Status.Reason == reasonDeadline:
+		words := fmt.Sprintf("not saved within %s", manifests.SnapshotTimeout)
+		if drops(pod) {
+			words = fmt.Sprintf("not deleted within %s", deletionTimeout/2)
+		}
+		return answerFailed, failedAnswer(o, snapshot, words+": "+cmp.Or(waitsFor(pod), fmt.Sprintf("Pod %s did not end", pod.Name))), ""
+	case pod.DeletionTimestamp != nil, disrupted(pod), pod.Status.Phase == corev1.PodSucceeded:
+		return answerLost, leases.SnapshotAnswer{}, ""
+	case state.Terminated != nil:
+		return answerFailed, failedAnswer(o, snapshot, fmt.Sprintf("Pod %s ended without a result (%s, exit code %d): %s", pod.Name, state.Terminated.Reason,
+			state.Terminated.ExitCode, cmp.Or(strings.TrimSpace(state.Terminated.Message), "it wrote nothing"))), ""
+	case pod.Status.Phase == corev1.PodFailed:
+		return answerLost, leases.SnapshotAnswer{}, ""
+	}
+	o.lookAgain(left)
+	if state.Running != nil {
+		return answerRunning, leases.SnapshotAnswer{UID: string(snapshot.UID), Phase: leases.SnapshotRunning, Started: state.Running.StartedAt.Time}, ""
+	}
+	return unanswered, leases.SnapshotAnswer{}, waitsFor(pod)
+}
+
+// Reasons in the status of a Pod that the kubelet ended.
+const reasonDeadline = "DeadlineExceeded"
+
+// disrupted says that something other than the process ended the Pod: an eviction, a drain, a lost node.
+func disrupted(pod *corev1.Pod) bool {
+	return slices.ContainsFunc(pod.Status.Conditions, func(c corev1.PodCondition) bool {
+		return c.Type == corev1.DisruptionTarget && c.Status == corev1.ConditionTrue
+	})
+}
+
+func containerState(pod *corev1.Pod) corev1.ContainerState {
+	for _, status := range pod.Status.ContainerStatuses {
+		if status.Name == manifests.ContainerSnapshot {
+			return status.State
+		}
+	}
+	return corev1.ContainerState{}
+}
+
+// waitsFor says why a Pod has not started, or is empty for one that has.
+func waitsFor(pod *corev1.Pod) string {
+	if state := containerState(pod); state.Running != nil || state.Terminated != nil {
+		return ""
+	}
+	words := fmt.Sprintf("the EtcdSnapshot waits for Pod %s to start", pod.Name)
+	for _, c := range pod.Status.Conditions {
+		if c.Type == corev1.PodScheduled && c.Status == corev1.ConditionFalse {
+			return words + ": " + c.Message
+		}
+	}
+	if waiting := containerState(pod).Waiting; waiting != nil {
+		return words + ": " + strings.TrimSpace(waiting.Reason+" "+waiting.Message)
+	}
+	return words
+}
+
+func failedAnswer(o *observation, snapshot *v1alpha1.EtcdSnapshot, words string) leases.SnapshotAnswer {
+	started := o.now
+	if snapshot.Status.StartedAt != nil {
+		started = snapshot.Status.StartedAt.Time
+	}
+	return leases.SnapshotAnswer{UID: string(snapshot.UID), Phase: leases.SnapshotFailed, Started: started, Finished: o.now, Error: words}
+}
+
+// createPod requests a backup in the store of the EtcdSnapshot, or its deletion there. The name of the Pod is that of the
+// request, so a second Pod is never created.
+func (r *Reconciler) createPod(ctx context.Context, o *observation, snapshot *v1alpha1.EtcdSnapshot) error {
+	cluster := o.cluster.DeepCopy()
+	if adopted, err := cluster.Status.Adopted(); err != nil {
+		return err
+	} else if adopted != nil {
+		cluster.Spec = *adopted // the members run with it
+	}
+	run := manifests.SnapshotRun{Record: *o.record, Within: manifests.SnapshotTimeout}
+	if snapshot.DeletionTimestamp != nil {
+		run.Drop, run.Within = snapshot.Status.Artifact.Key, deletionTimeout/2
+	} else if started := snapshot.Status.StartedAt; started != nil {
+		run.Within = max(manifests.SnapshotTimeout-o.now.Sub(started.Time), time.Minute)
+	}
+	pod, err := manifests.SnapshotPod(cluster, snapshot, run, r.Manifests)
+	if err != nil {
+		return err
+	}
+	defer crash.Around("create-snapshot-pod")()
+	return client.IgnoreAlreadyExists(r.Client.Create(ctx, pod))
+}
+
+// deletePod deletes the Pod of a request, at once: its node may be lost, and what it still does harms nothing, because an
+// object is in the store completely or not at all.
+func (r *Reconciler) deletePod(ctx context.Context, pod *corev1.Pod) error {
+	if pod == nil {
+		return nil
+	}
+	defer crash.Around("delete-snapshot-pod")()
+	return client.IgnoreNotFound(r.Client.Delete(ctx, pod.DeepCopy(), client.Preconditions{UID: &pod.UID}, client.GracePeriodSeconds(0)))
+}
