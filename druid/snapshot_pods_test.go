@@ -244,9 +244,9 @@ func TestAnEtcdSnapshotUsesOnlyWhatItsUserMayUse(t *testing.T) {
 		says     string // empty: allowed
 	}{
 		"a Secret that the user may get":       {[]rbacv1.PolicyRule{create, update, get("own-credentials")}, inOwnStore(s.namespace, "a"), ""},
-		"a Secret that the user may not get":   {[]rbacv1.PolicyRule{create, update, get("other")}, inOwnStore(s.namespace, "a"), "you may not get Secret own-credentials"},
+		"a Secret that the user may not get":   {[]rbacv1.PolicyRule{create, update, get("other")}, inOwnStore(s.namespace, "a"), "only if you may get Secret own-credentials"},
 		"a cluster of which the user is none":  {[]rbacv1.PolicyRule{create, get("own-credentials")}, inOwnStore(s.namespace, "a"), "you may not update that EtcdCluster"},
-		"every Secret but one of the store":    {[]rbacv1.PolicyRule{create, update, get("own-credentials", "own-ca", "own-sse")}, all, "you may not get Secret own-keys"},
+		"every Secret but one of the store":    {[]rbacv1.PolicyRule{create, update, get("own-credentials", "own-ca", "own-sse")}, all, "Secret own-sse and Secret own-keys"},
 		"all Secrets of the store":             {[]rbacv1.PolicyRule{create, update, get("own-credentials", "own-ca", "own-sse", "own-keys")}, all, ""},
 		"a claim that the user may not update": {[]rbacv1.PolicyRule{create, update}, inClaim(s.namespace, "a", "archive"), "you may not update PersistentVolumeClaim archive"},
 		"a claim that the user may update":     {[]rbacv1.PolicyRule{create, update, rule("", "persistentvolumeclaims", "update", "archive")}, inClaim(s.namespace, "a", "archive"), ""},

@@ -52,7 +52,7 @@ var savePace = pace{time.Second, 15 * time.Second}
 
 // Run streams the database of one member into the store, and reads the object back. It tries again while etcd is the
 // reason of a failure. A failure of the store is final: the store has a patience of its own.
-func (s Save) Run(ctx context.Context) (a Artifact, err error) {
+func (s *Save) Run(ctx context.Context) (a Artifact, err error) {
 	if err := s.record(ctx); err != nil {
 		return Artifact{}, err
 	}
@@ -82,7 +82,7 @@ func (s Save) Run(ctx context.Context) (a Artifact, err error) {
 }
 
 // record writes the record of the lineage, so that the backup can be listed and restored like any other.
-func (s Save) record(ctx context.Context) error {
+func (s *Save) record(ctx context.Context) error {
 	if s.Restored {
 		return nil
 	}
@@ -93,7 +93,7 @@ func (s Save) record(ctx context.Context) error {
 }
 
 // reach returns nil if the etcd at the endpoint answers, and is the cluster that is to be saved.
-func (s Save) reach(ctx context.Context, client *clientv3.Client) error {
+func (s *Save) reach(ctx context.Context, client *clientv3.Client) error {
 	ctx, cancel := context.WithTimeout(ctx, etcdTimeout)
 	defer cancel()
 	now, err := membership.ReadStatus(ctx, client, s.Endpoint)
@@ -107,7 +107,7 @@ func (s Save) reach(ctx context.Context, client *clientv3.Client) error {
 	return nil
 }
 
-func (s Save) take(ctx context.Context, client *clientv3.Client) (Artifact, error) {
+func (s *Save) take(ctx context.Context, client *clientv3.Client) (Artifact, error) {
 	r, err := snapshot.Take(ctx, snapshot.Config{
 		Client: client, Store: s.Store, Lineage: string(s.Self.Lineage),
 		Key: func(revision int64, at time.Time) string {
@@ -123,7 +123,7 @@ func (s Save) take(ctx context.Context, client *clientv3.Client) (Artifact, erro
 }
 
 // readBack reads the object to its end. An object that is broken stays: someone may want to look at it.
-func (s Save) readBack(ctx context.Context, a Artifact) error {
+func (s *Save) readBack(ctx context.Context, a Artifact) error {
 	full, ok := catalog.ParseFull(s.Prefix, a.Key)
 	if !ok {
 		return fmt.Errorf("read back %s: its name is not that of a full backup", a.URI)
@@ -162,7 +162,7 @@ func passing(err error) bool {
 
 // Drop deletes one full backup of the lineage that was saved by a Save. Whoever records delta backups in that place needs
 // the full backup before them, so it refuses to delete one there. It succeeds if there is no such object.
-func (s Save) Drop(ctx context.Context, key string) (a Artifact, err error) {
+func (s *Save) Drop(ctx context.Context, key string) (a Artifact, err error) {
 	a = Artifact{Kind: kindFull, Key: key, URI: s.URI(key)}
 	full, ok := catalog.ParseFull(s.Prefix, key)
 	if !ok || full.Lineage != s.Self.Lineage {

@@ -21,9 +21,9 @@ import (
 )
 
 // saveOf is a Save of the group in the store of a configuration.
-func saveOf(t *testing.T, g *group, s store.Store) Save {
+func saveOf(t *testing.T, g *group, s store.Store) *Save {
 	t.Helper()
-	return Save{
+	return &Save{
 		Endpoint: g.endpoint(0), Store: s, URI: func(key string) string { return "s3://theirs/" + key }, Prefix: prefix, Self: g.self(0),
 		Log: slog.New(slog.DiscardHandler),
 	}

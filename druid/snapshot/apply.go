@@ -222,6 +222,9 @@ func (r *Reconciler) release(ctx context.Context, o *observation, snapshot *v1al
 
 // releaseOwn is release for a backup in the store of the EtcdSnapshot.
 func (r *Reconciler) releaseOwn(ctx context.Context, o *observation, snapshot *v1alpha1.EtcdSnapshot, order leaseOrder, taken step) error {
+	if err := r.deletePod(ctx, order.pod); err != nil {
+		return err
+	}
 	uri := "its backup"
 	if snapshot.Status.Artifact != nil {
 		uri = snapshot.Status.Artifact.URI

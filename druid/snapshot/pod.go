@@ -40,7 +40,8 @@ func (r *Reconciler) advanceOnPods(ctx context.Context, o *observation) error {
 	if err := r.observePods(ctx, o); err != nil {
 		return err
 	}
-	taken := len(o.pods) > 0
+	// Kubernetes deletes a Pod whose EtcdSnapshot does not exist any more.
+	taken := slices.ContainsFunc(o.all, func(snapshot *v1alpha1.EtcdSnapshot) bool { return o.pods[snapshot.UID] != nil })
 	for _, snapshot := range o.all {
 		if !onPod(snapshot) {
 			continue

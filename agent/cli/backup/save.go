@@ -54,7 +54,7 @@ EtcdSnapshot with spec.store runs this command. The command fails if it does not
 		Args:              cobra.NoArgs,
 		PersistentPreRunE: f.prepare,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			return f.run(cmd.Context(), func(ctx context.Context, save backups.Save) (backups.Artifact, error) { return save.Run(ctx) })
+			return f.run(cmd.Context(), func(ctx context.Context, save *backups.Save) (backups.Artifact, error) { return save.Run(ctx) })
 		},
 	}
 	f.add(cmd)
@@ -79,7 +79,7 @@ An EtcdSnapshot with spec.store and deletionPolicy Delete runs this command when
 		Example: `  agent backup drop --store s3://backups?region=eu-central-1 --prefix default/demo --lineage 00000001-abc --key <key>`,
 		Args:    cobra.NoArgs, PersistentPreRunE: f.prepare,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			return f.run(cmd.Context(), func(ctx context.Context, save backups.Save) (backups.Artifact, error) { return save.Drop(ctx, f.key) })
+			return f.run(cmd.Context(), func(ctx context.Context, save *backups.Save) (backups.Artifact, error) { return save.Drop(ctx, f.key) })
 		},
 	}
 	f.add(cmd)
@@ -107,7 +107,7 @@ func (f *saving) prepare(cmd *cobra.Command, _ []string) error {
 }
 
 // run does the work, and writes its result.
-func (f *saving) run(ctx context.Context, work func(context.Context, backups.Save) (backups.Artifact, error)) error {
+func (f *saving) run(ctx context.Context, work func(context.Context, *backups.Save) (backups.Artifact, error)) error {
 	a := leases.SnapshotAnswer{UID: f.request, Phase: leases.SnapshotFailed, Started: time.Now().UTC()}
 	limited, cancel := context.WithTimeout(ctx, f.timeout)
 	defer cancel()
@@ -144,7 +144,7 @@ func (f *saving) report(a leases.SnapshotAnswer) error {
 	return nil
 }
 
-func (f *saving) perform(ctx context.Context, work func(context.Context, backups.Save) (backups.Artifact, error)) (backups.Artifact, error) {
+func (f *saving) perform(ctx context.Context, work func(context.Context, *backups.Save) (backups.Artifact, error)) (backups.Artifact, error) {
 	lineage, err := catalog.ParseLineage(f.lineage)
 	if err != nil {
 		return backups.Artifact{}, fmt.Errorf("--lineage: %w", err)
@@ -164,7 +164,7 @@ func (f *saving) perform(ctx context.Context, work func(context.Context, backups
 	if err != nil {
 		return backups.Artifact{}, err
 	}
-	save := backups.Save{
+	save := &backups.Save{
 		Endpoint: f.endpoint, Store: s, URI: c.URI, Prefix: f.prefix, Restored: f.restored, Log: f.log,
 		Self: backups.Identity{Lineage: lineage, ClusterID: clusterID, ClusterUID: f.uid},
 	}
