@@ -30,7 +30,7 @@ import (
 const maxWait = 2 * time.Minute
 
 // lazy makes etcd write its database rarely, so that its log has a long tail.
-var lazy = []string{"--backend-batch-interval=1h", "--backend-batch-limit=1000"}
+var lazy = []string{"--backend-batch-interval=1h", "--backend-batch-limit=100000"}
 
 // volumeOf is the volume of a member: test/member calls the data directory as the agent does.
 func volumeOf(m *member.Member) string { return filepath.Dir(m.Dir) }
@@ -101,7 +101,7 @@ func traffic(ctx context.Context, t *testing.T, c *clientv3.Client, n int) {
 				Then(clientv3.OpDelete("key-0", clientv3.WithPrefix()), clientv3.OpGet("key-1", clientv3.WithPrefix())).
 				Else(clientv3.OpPut(key, "else"), clientv3.OpTxn(nil, []clientv3.Op{clientv3.OpPut("nested", key)}, nil)).Commit()
 		case 4:
-			if i%150 == 144 {
+			if i%250 == 104 {
 				var at *clientv3.PutResponse
 				if at, err = c.Put(ctx, "compacted", key); err == nil {
 					_, err = c.Compact(ctx, at.Header.Revision-20)
