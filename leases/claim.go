@@ -114,13 +114,18 @@ func (c Claim) check() error {
 		return fmt.Errorf("%w: a claim without a Pod", ErrUnreadable)
 	case !slices.Contains(diskStates, c.State):
 		return fmt.Errorf("%w: state %q of a disk", ErrUnreadable, c.State)
-	case c.Revision < 0 || c.Size < 0 || c.Free < 0:
+	case min(c.Revision, c.Size, c.Free) < 0:
 		return fmt.Errorf("%w: a negative number in a claim", ErrUnreadable)
 	case c.State == DiskEmpty && (c.Cluster != "" || c.Member != "" || c.Last != 0):
 		return fmt.Errorf("%w: an empty disk with data", ErrUnreadable)
 	case (c.State == DiskIntact || c.State == DiskFailing) && (c.Cluster == "" || c.Member == "" || c.Epoch == 0):
 		return fmt.Errorf("%w: %s data without cluster, member or epoch", ErrUnreadable, c.State)
 	}
+	return c.checkIDs()
+}
+
+// checkIDs returns what is wrong with the IDs. Only those of the cluster and the member can be absent.
+func (c Claim) checkIDs() error {
 	ids := append([]string{c.Cluster, c.Member}, c.VoterIDs()...)
 	for i, id := range ids {
 		if n, err := strconv.ParseUint(id, 16, 64); (id != "" || i > 1) && (err != nil || n == 0) {

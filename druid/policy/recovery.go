@@ -79,7 +79,7 @@ func (r recovery) is(verdict recoveryVerdict) bool { return r.verdict&verdict !=
 // recoveryOf decides what druid reports.
 func recoveryOf(d Desired, o Observed, listed []Member) recovery {
 	r := recovery{facts: recoveryFacts{
-		applies: rules.YesNoOf(recoverable(d, o)), quorum: groupQuorum(o, listed), overdue: rules.YesNoOf(o.QuorumOverdue),
+		applies: rules.YesNoOf(recoverable(d, o)), quorum: groupQuorum(listed), overdue: rules.YesNoOf(o.QuorumOverdue),
 		returns: returnsUnknown, source: rules.No,
 	}}
 	if r.facts.applies == rules.Yes && r.facts.quorum == rules.No && o.QuorumOverdue {
@@ -99,7 +99,7 @@ func recoverable(d Desired, o Observed) bool {
 
 // QuorumLost reports whether no voter serves, as far as druid knows, so that its clock runs.
 func QuorumLost(d Desired, o Observed) bool {
-	return recoverable(d, o) && groupQuorum(o, o.listed()) == rules.No
+	return recoverable(d, o) && groupQuorum(o.listed()) == rules.No
 }
 
 // recoveryPlan is the best source for a new cluster, and what it lacks.

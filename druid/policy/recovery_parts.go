@@ -68,7 +68,7 @@ func (s source) better(other source) bool {
 
 // groupQuorum says whether the raft group serves: an agent renews its Lease only while its etcd is healthy in the cluster,
 // and a kubelet calls etcd ready only if it answers a read of a quorum.
-func groupQuorum(o Observed, listed []Member) rules.Answer {
+func groupQuorum(listed []Member) rules.Answer {
 	answer, ready := rules.Answer(rules.No), 0
 	for _, m := range listed {
 		switch {
