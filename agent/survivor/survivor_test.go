@@ -54,9 +54,9 @@ func fingerprint(t *testing.T, dir string) map[string][32]byte {
 }
 
 // crashed is a volume with a real etcd's data: it wrote, and was killed while its log had a long tail.
-func crashed(t *testing.T, minor string) *member.Member {
+func crashed(t *testing.T) *member.Member {
 	t.Helper()
-	m := member.Start(t, minor, member.Options{Token: "t", Args: lazy})
+	m := member.Start(t, "3.7", member.Options{Token: "t", Args: lazy})
 	traffic(t.Context(), t, m.Client, 600)
 	for i := range 200 { // etcd writes its database when a lease is revoked, but not here
 		if _, err := m.Client.Put(t.Context(), fmt.Sprint("last-", i), strings.Repeat("v", 1000)); err != nil {
@@ -147,7 +147,7 @@ func TestUnusableDataIsRefused(t *testing.T) {
 		},
 		"no token": {change: func(c *Config) { c.Token = "" }, message: "token"},
 	}
-	m := crashed(t, "3.7")
+	m := crashed(t)
 	for name, tc := range tests {
 		t.Run(name, func(t *testing.T) {
 			own := &member.Member{Dir: filepath.Join(t.TempDir(), "data")}
@@ -175,7 +175,7 @@ func TestUnusableDataIsRefused(t *testing.T) {
 
 // An operator can accept the loss of what a damaged log does not show as committed. A torn tail loses nothing.
 func TestADamagedLogIsAppliedUpToItsCommit(t *testing.T) {
-	m := crashed(t, "3.7")
+	m := crashed(t)
 	whole, err := datadir.Inspect(t.Context(), volumeOf(m), datadir.Options{Full: true})
 	if err != nil {
 		t.Fatal(err)
@@ -245,7 +245,7 @@ func TestAuthenticationIsKept(t *testing.T) {
 	if err := errors.Join(append(errs, enable)...); err != nil {
 		t.Fatal(err)
 	}
-	alice, err := clientv3.New(clientv3.Config{Endpoints: []string{m.Endpoint}, Username: "alice", Password: "secret", Logger: zap.NewNop()}) //nolint:forbidigo // a test
+	alice, err := clientv3.New(clientv3.Config{Endpoints: []string{m.Endpoint}, Username: "alice", Password: "secret", Logger: zap.NewNop()})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -262,7 +262,7 @@ func TestAuthenticationIsKept(t *testing.T) {
 	restored := member.Start(t, "3.7", member.Options{
 		Dir: filepath.Join(cfg.Volume, "data.restored"), PeerURL: cfg.PeerURL, Args: []string{"--listen-peer-urls=http://127.0.0.1:0"}, User: "root", Password: "secret",
 	})
-	alice, err = clientv3.New(clientv3.Config{Endpoints: []string{restored.Endpoint}, Username: "alice", Password: "secret", Logger: zap.NewNop()}) //nolint:forbidigo // a test
+	alice, err = clientv3.New(clientv3.Config{Endpoints: []string{restored.Endpoint}, Username: "alice", Password: "secret", Logger: zap.NewNop()})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -278,7 +278,7 @@ func TestAuthenticationIsKept(t *testing.T) {
 // etcd ends its process or panics where it cannot continue. The agent must not.
 func TestFailuresOfEtcdsCodeAreErrors(t *testing.T) {
 	t.Run("a request that it does not know", func(t *testing.T) {
-		m := crashed(t, "3.7")
+		m := crashed(t)
 		report, err := datadir.Inspect(t.Context(), volumeOf(m), datadir.Options{})
 		if err != nil {
 			t.Fatal(err)
@@ -300,7 +300,7 @@ func TestFailuresOfEtcdsCodeAreErrors(t *testing.T) {
 		go func() {
 			defer close(done)
 			f.guard(func() error {
-				log.Fatal("failed to commit tx", zap.Error(syscall.ENOSPC))
+				log.Fatal("failed to commit tx", zap.Error(syscall.ENOSPC)) //nolint:revive // the test shows that it does not end the process
 				return nil
 			})
 		}()
@@ -310,7 +310,7 @@ func TestFailuresOfEtcdsCodeAreErrors(t *testing.T) {
 		}
 	})
 	t.Run("no time is left", func(t *testing.T) {
-		m := crashed(t, "3.7")
+		m := crashed(t)
 		ctx, cancel := context.WithCancel(t.Context())
 		cancel()
 		if _, err := Run(ctx, config(t, m, "3.7")); !errors.Is(err, context.Canceled) {
