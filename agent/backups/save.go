@@ -2,10 +2,10 @@ package backups
 
 import (
 	"context"
-	"crypto/tls"
 	"errors"
 	"fmt"
 	"log/slog"
+	"slices"
 	"time"
 
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
@@ -13,7 +13,6 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
-	"github.com/etcd-druid/druid/agent/transport"
 	"github.com/etcd-druid/druid/backup/archive"
 	"github.com/etcd-druid/druid/backup/catalog"
 	"github.com/etcd-druid/druid/backup/snapshot"
@@ -25,9 +24,9 @@ import (
 // Save is one full backup that no agent of the cluster makes. Its process needs a client certificate of the cluster and
 // access to the store, and nothing of Kubernetes.
 type Save struct {
-	// Endpoint is the URL of the client port of the members. TLS is nil for plain text.
+	// Endpoint is the URL of the client port of the members, and Dial connects to it.
 	Endpoint string
-	TLS      *tls.Config
+	Dial     membership.Dial
 	Store    store.Store
 	// URI returns the URI of a key in the store.
 	URI    func(key string) string
@@ -56,7 +55,7 @@ func (s *Save) Run(ctx context.Context) (a Artifact, err error) {
 	if err := s.record(ctx); err != nil {
 		return Artifact{}, err
 	}
-	client, err := transport.Transport{Client: s.TLS}.Etcd(ctx, s.Endpoint)
+	client, err := s.Dial(ctx, s.Endpoint)
 	if err != nil {
 		return Artifact{}, err
 	}
@@ -153,11 +152,8 @@ func passing(err error) bool {
 	if known, ok := errors.AsType[rpctypes.EtcdError](err); ok {
 		code = known.Code()
 	}
-	switch code {
-	case codes.Unavailable, codes.DeadlineExceeded, codes.Canceled, codes.Aborted, codes.ResourceExhausted, codes.Internal:
-		return true
-	}
-	return errors.Is(err, context.DeadlineExceeded)
+	pass := []codes.Code{codes.Unavailable, codes.DeadlineExceeded, codes.Canceled, codes.Aborted, codes.ResourceExhausted, codes.Internal}
+	return slices.Contains(pass, code) || errors.Is(err, context.DeadlineExceeded)
 }
 
 // Drop deletes one full backup of the lineage that was saved by a Save. Whoever records delta backups in that place needs

@@ -13,6 +13,7 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
+	"github.com/etcd-druid/druid/agent/transport"
 	"github.com/etcd-druid/druid/backup/catalog"
 	"github.com/etcd-druid/druid/backup/snapshot"
 	"github.com/etcd-druid/druid/backup/store"
@@ -24,7 +25,7 @@ import (
 func saveOf(t *testing.T, g *group, s store.Store) *Save {
 	t.Helper()
 	return &Save{
-		Endpoint: g.endpoint(0), Store: s, URI: func(key string) string { return "s3://theirs/" + key }, Prefix: prefix, Self: g.self(0),
+		Endpoint: g.endpoint(0), Dial: transport.Transport{}.Etcd, Store: s, URI: func(key string) string { return "s3://theirs/" + key }, Prefix: prefix, Self: g.self(0),
 		Log: slog.New(slog.DiscardHandler),
 	}
 }

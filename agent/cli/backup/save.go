@@ -17,6 +17,7 @@ import (
 
 	"github.com/etcd-druid/druid/agent/backups"
 	"github.com/etcd-druid/druid/agent/certificates"
+	"github.com/etcd-druid/druid/agent/transport"
 	"github.com/etcd-druid/druid/backup/catalog"
 	"github.com/etcd-druid/druid/backup/store"
 	"github.com/etcd-druid/druid/leases"
@@ -168,13 +169,15 @@ func (f *saving) perform(ctx context.Context, work func(context.Context, *backup
 		Endpoint: f.endpoint, Store: s, URI: c.URI, Prefix: f.prefix, Restored: f.restored, Log: f.log,
 		Self: backups.Identity{Lineage: lineage, ClusterID: clusterID, ClusterUID: f.uid},
 	}
+	var dial transport.Transport
 	if f.tlsDir != "" {
 		host := f.host
 		if u, err := url.Parse(f.endpoint); err == nil && host == "" {
 			host = u.Hostname()
 		}
-		save.TLS = certificates.Dial(f.tlsDir, host)
+		dial.Client = certificates.Dial(f.tlsDir, host)
 	}
+	save.Dial = dial.Etcd
 	return work(ctx, save)
 }
 
