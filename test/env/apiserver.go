@@ -69,19 +69,29 @@ func APIServer(tb testing.TB) *rest.Config {
 	if shared.server != nil {
 		return rest.CopyConfig(shared.server.Config)
 	}
+	if !shared.active {
+		return OwnAPIServer(tb)
+	}
 	server, err := start(tb)
 	if err != nil {
 		tb.Fatalf("start an API server: %v", err)
 	}
-	if shared.active {
-		shared.server = server
-	} else {
-		tb.Cleanup(func() {
-			if err := server.Stop(); err != nil {
-				tb.Errorf("stop the API server: %v", err)
-			}
-		})
+	shared.server = server
+	return rest.CopyConfig(server.Config)
+}
+
+// OwnAPIServer is APIServer with a server that no other test uses.
+func OwnAPIServer(tb testing.TB) *rest.Config {
+	tb.Helper()
+	server, err := start(tb)
+	if err != nil {
+		tb.Fatalf("start an API server: %v", err)
 	}
+	tb.Cleanup(func() {
+		if err := server.Stop(); err != nil {
+			tb.Errorf("stop the API server: %v", err)
+		}
+	})
 	return rest.CopyConfig(server.Config)
 }
 

@@ -46,6 +46,7 @@ var tools = []tool{
 	{"etcdutl-3.5", "etcd35", etcdModule + "etcdutl/v3", 5 * time.Second},
 	{"versitygw", "versitygw", "github.com/versity/versitygw/cmd/versitygw", 80 * time.Second},
 	{"pause", "pause", ".", 5 * time.Second},
+	{"certmanager", "certmanager", ".", 120 * time.Second},
 }
 
 // EtcdMinors are the etcd minors that are built, oldest first.
