@@ -108,6 +108,7 @@ func (r *Reconciler) take(ctx context.Context, o *observation, step policy.Step)
 		policy.IssueCertificates:   r.issueCertificates,
 		policy.CreateAuthority:     r.createAuthority,
 		policy.NoteRotation:        r.noteRotation,
+		policy.RequestCertificate:  r.requestCertificate,
 	}[step.Kind]
 	if act == nil {
 		return fmt.Errorf("step %s by rule %s: there is no such step", step.Kind, step.Rule)

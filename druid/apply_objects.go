@@ -75,7 +75,11 @@ func (r *Reconciler) applyOurs(ctx context.Context, o *observation, a manifests.
 		return &foreignError{kind: a.Kind.Kind, name: a.Name}
 	}
 	apply := func() error {
-		return r.client.Apply(ctx, a.Configuration, client.FieldOwner(control.FieldOwner), client.ForceOwnership)
+		object, err := unstructuredOf(a)
+		if err != nil {
+			return err
+		}
+		return r.client.Apply(ctx, client.ApplyConfigurationFromUnstructured(object), client.FieldOwner(control.FieldOwner), client.ForceOwnership)
 	}
 	refused := apply()
 	if !apierrors.IsInvalid(refused) {
@@ -119,13 +123,21 @@ func (r *Reconciler) resolveConflict(ctx context.Context, o *observation, a mani
 
 // applyNew creates the object, or returns Conflict if it exists. Apply alone would overwrite it.
 func (r *Reconciler) applyNew(ctx context.Context, a manifests.Applied) error {
-	fields, err := runtime.DefaultUnstructuredConverter.ToUnstructured(a.Configuration)
+	object, err := unstructuredOf(a)
 	if err != nil {
-		return fmt.Errorf("apply %s %s/%s: %w", a.Kind.Kind, a.Namespace, a.Name, err)
+		return err
 	}
-	object := &unstructured.Unstructured{Object: fields}
 	object.SetResourceVersion(versionOfNothing)
 	return r.client.Apply(ctx, client.ApplyConfigurationFromUnstructured(object), client.FieldOwner(control.FieldOwner))
+}
+
+// unstructuredOf returns the object without its type: the client does not know the type of a Certificate.
+func unstructuredOf(a manifests.Applied) (*unstructured.Unstructured, error) {
+	fields, err := runtime.DefaultUnstructuredConverter.ToUnstructured(a.Configuration)
+	if err != nil {
+		return nil, fmt.Errorf("apply %s %s/%s: %w", a.Kind.Kind, a.Namespace, a.Name, err)
+	}
+	return &unstructured.Unstructured{Object: fields}, nil
 }
 
 // versionOfNothing is a resourceVersion that no object ever has: the revision of an etcd without writes. The API

@@ -345,11 +345,20 @@ const secretsPolicy = "druid-secrets"
 
 // readSecret returns a Secret of the cluster. If it belongs to someone else, the error is a foreignError.
 func (r *Reconciler) readSecret(ctx context.Context, o *observation, name string) (*corev1.Secret, error) {
+	secret, err := r.patchNothing(ctx, o, name)
+	if err == nil && !ours(o.cluster, secret) {
+		return nil, &foreignError{kind: "Secret", name: name}
+	}
+	return secret, err
+}
+
+// patchNothing returns a Secret. If druid may not read it, the error is a foreignError.
+func (r *Reconciler) patchNothing(ctx context.Context, o *observation, name string) (*corev1.Secret, error) {
 	secret := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: o.cluster.Namespace, Name: name}}
 	err := r.client.Patch(ctx, secret, emptyPatch, client.FieldOwner(control.FieldOwner))
 	switch {
 	// The admission policy of the installation lets druid touch only Secrets that it made.
-	case apierrors.IsForbidden(err) && strings.Contains(err.Error(), "ValidatingAdmissionPolicy '"+secretsPolicy+"'"), err == nil && !ours(o.cluster, secret):
+	case apierrors.IsForbidden(err) && strings.Contains(err.Error(), "ValidatingAdmissionPolicy '"+secretsPolicy+"'"):
 		return nil, &foreignError{kind: "Secret", name: name}
 	case apierrors.IsNotFound(err):
 		return nil, err

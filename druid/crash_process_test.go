@@ -40,11 +40,17 @@ func (p *process) Write(b []byte) (int, error) {
 // kubeconfig is a file by which a process reaches the API server with druid's rights.
 func (s *stage) kubeconfig() string {
 	s.Helper()
+	return s.kubeconfigOf(druidUser, "system:serviceaccounts", "system:authenticated")
+}
+
+// kubeconfigOf is a file by which a process reaches the API server as a user, or as the administrator if that is empty.
+func (s *stage) kubeconfigOf(user string, groups ...string) string {
+	s.Helper()
 	c := clientcmdapi.NewConfig()
 	c.Clusters["c"] = &clientcmdapi.Cluster{Server: s.config.Host, CertificateAuthorityData: s.config.CAData}
 	c.AuthInfos["u"] = &clientcmdapi.AuthInfo{
 		ClientCertificateData: s.config.CertData, ClientKeyData: s.config.KeyData,
-		Impersonate: druidUser, ImpersonateGroups: []string{"system:serviceaccounts", "system:authenticated"},
+		Impersonate: user, ImpersonateGroups: groups,
 	}
 	c.Contexts["x"] = &clientcmdapi.Context{Cluster: "c", AuthInfo: "u"}
 	c.CurrentContext = "x"

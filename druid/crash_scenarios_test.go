@@ -16,6 +16,7 @@ import (
 	"github.com/etcd-druid/druid/api/v1alpha1"
 	"github.com/etcd-druid/druid/leases"
 	"github.com/etcd-druid/druid/manifests"
+	"github.com/etcd-druid/druid/test/certmanager"
 )
 
 // A scenario is what druid is in the middle of when it dies. The eve is reached with a druid that nothing happens to; then
@@ -57,6 +58,10 @@ var crashScenarios = map[string]scenario{
 		},
 		change:  func(s *stage, _ []string) { s.annotateRotation() },
 		reached: func(s *stage, _ []string) error { return s.trusts(2) },
+	},
+	"certificates of cert-manager": {
+		change:  func(s *stage, _ []string) { certmanager.Install(s, s); s.createRequesting() },
+		reached: func(s *stage, _ []string) error { return errors.Join(s.grown(1), s.certificatesRequested()) },
 	},
 	"service": {
 		replicas: 3,

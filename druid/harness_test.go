@@ -123,7 +123,12 @@ func newStage(t *testing.T) *stage {
 // anotherStage is newStage for a test that has a stage already, or that runs alone.
 func anotherStage(t *testing.T) *stage {
 	t.Helper()
-	config := env.APIServer(t)
+	return stageOn(t, env.APIServer(t))
+}
+
+// stageOn is a stage on an API server.
+func stageOn(t *testing.T, config *rest.Config) *stage {
+	t.Helper()
 	c, err := client.New(config, client.Options{Scheme: newScheme()})
 	if err != nil {
 		t.Fatal(err)

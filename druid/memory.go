@@ -17,6 +17,8 @@ type memory struct {
 	statuses *statuses
 	// certificates are the Secrets with certificates as druid last read them.
 	certificates certificateMemory
+	// requests are the Certificates of cert-manager as druid last read them.
+	requests requestMemory
 
 	mu sync.Mutex
 	// judged is what the last pass took a member Lease for.
@@ -206,6 +208,7 @@ func (m *memory) dropFact(f fact) {
 
 func (m *memory) drop(uid types.UID) {
 	m.certificates.forgetCluster(uid)
+	m.requests.forget(uid)
 	for f := range m.seen[uid] {
 		m.dropFact(f)
 	}

@@ -92,6 +92,7 @@ func (r *Reconciler) observe(ctx context.Context, from source, cluster *v1alpha1
 	}
 	r.observePause(o)
 	r.observeCertificates(ctx, o)
+	r.observeRequests(ctx, o)
 	r.observeAgents(o)
 	if err := r.observeBackup(ctx, o); err != nil {
 		return nil, err

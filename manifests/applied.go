@@ -130,7 +130,7 @@ func tree(object any) (map[string]any, error) {
 
 // atomic are the fields that server-side apply replaces completely. Additions of others to them count, and are
 // removed.
-var atomic = []string{"selector", "rules", "subjects"}
+var atomic = []string{"selector", "rules", "subjects", "dnsNames", "ipAddresses", "usages", "organizations"}
 
 func holdsMap(got, want map[string]any) bool {
 	for key, w := range want {

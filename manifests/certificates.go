@@ -74,8 +74,10 @@ func ConnectionName(cluster string) string { return cluster + "-connection" }
 type tlsSource struct {
 	plane Plane
 	auto  *v1alpha1.AutoTLS
-	ref   *v1alpha1.TLSSecretRef
-	mode  config.TLSMode
+	// ref are the Secrets of the user, or those that cert-manager writes.
+	ref         *v1alpha1.TLSSecretRef
+	certManager *v1alpha1.CertManagerTLS
+	mode        config.TLSMode
 }
 
 // tlsSources returns the planes of the cluster that have TLS.
@@ -89,12 +91,19 @@ func tlsSources(cluster *v1alpha1.EtcdCluster) []tlsSource {
 		if c.Mode == v1alpha1.TLSServerOnly {
 			mode = config.TLSServer
 		}
-		all = append(all, tlsSource{PlaneClient, c.Auto, c.SecretRef, mode})
+		all = append(all, tlsSourceOf(cluster, PlaneClient, c.Auto, c.SecretRef, c.CertManager, mode))
 	}
 	if p := cluster.Spec.TLS.Peer; p != nil {
-		all = append(all, tlsSource{PlanePeer, p.Auto, p.SecretRef, config.TLSMutual})
+		all = append(all, tlsSourceOf(cluster, PlanePeer, p.Auto, p.SecretRef, p.CertManager, config.TLSMutual))
 	}
 	return all
+}
+
+func tlsSourceOf(cluster *v1alpha1.EtcdCluster, p Plane, auto *v1alpha1.AutoTLS, ref *v1alpha1.TLSSecretRef, cm *v1alpha1.CertManagerTLS, mode config.TLSMode) tlsSource {
+	if cm != nil {
+		ref = &v1alpha1.TLSSecretRef{Name: CertificatesName(cluster.Name, p), ClientName: dialerName(cluster.Name, p)}
+	}
+	return tlsSource{plane: p, auto: auto, ref: ref, certManager: cm, mode: mode}
 }
 
 // Planes returns the planes with TLS.

@@ -38,6 +38,9 @@ const (
 	// Secret has the certificates in use. druid
 	// cannot renew certificates.
 	ReasonAuthorityLost = "AuthorityLost"
+	// ReasonCertManagerNotInstalled: cert-manager is to issue the certificates, and the API server does not know its
+	// Certificates.
+	ReasonCertManagerNotInstalled = "CertManagerNotInstalled"
 )
 
 // Reasons of ConditionReady.

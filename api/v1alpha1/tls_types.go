@@ -20,11 +20,11 @@ type TLSSpec struct {
 
 // ClientTLS configures the certificates for the connections of clients.
 //
-// +kubebuilder:validation:XValidation:rule="has(self.auto) != has(self.secretRef)",message="tls.client needs exactly one source: auto or secretRef"
-// +kubebuilder:validation:XValidation:rule="has(self.auto) == has(oldSelf.auto) && (!has(self.secretRef) || self.secretRef == oldSelf.secretRef)",message="the source of tls.client must not change: the members do not trust another issuer"
+// +kubebuilder:validation:XValidation:rule="[has(self.auto), has(self.secretRef), has(self.certManager)].exists_one(x, x)",message="tls.client needs exactly one source: auto, secretRef or certManager"
+// +kubebuilder:validation:XValidation:rule="has(self.auto) == has(oldSelf.auto) && has(self.secretRef) == has(oldSelf.secretRef) && (!has(self.secretRef) || self.secretRef == oldSelf.secretRef) && (!has(self.certManager) || self.certManager.issuerRef == oldSelf.certManager.issuerRef)",message="the source of tls.client must not change: the members do not trust another issuer"
 // +kubebuilder:validation:XValidation:rule="self.mode == oldSelf.mode",message="tls.client.mode must not change"
-// +kubebuilder:validation:XValidation:rule="!has(self.extraSANs) || has(self.auto)",message="tls.client.extraSANs needs tls.client.auto: druid does not issue the certificates of a secretRef"
-// +kubebuilder:validation:XValidation:rule="!has(self.clients) || has(self.auto)",message="tls.client.clients needs tls.client.auto: druid does not issue the certificates of a secretRef"
+// +kubebuilder:validation:XValidation:rule="!has(self.extraSANs) || !has(self.secretRef)",message="tls.client.extraSANs needs tls.client.auto or tls.client.certManager: druid does not issue the certificates of a secretRef"
+// +kubebuilder:validation:XValidation:rule="!has(self.clients) || !has(self.secretRef)",message="tls.client.clients needs tls.client.auto or tls.client.certManager: druid does not issue the certificates of a secretRef"
 // +kubebuilder:validation:XValidation:rule="!has(self.trustHold) || has(self.auto)",message="tls.client.trustHold needs tls.client.auto: druid does not replace the certificate authority of a secretRef"
 // +kubebuilder:validation:XValidation:rule="!has(self.trustHold) || !has(self.auto) || !has(self.auto.caLifetime) || duration(self.trustHold).getSeconds() * 12 <= duration(self.auto.caLifetime).getSeconds()",message="tls.client.trustHold must be at most a twelfth of tls.client.auto.caLifetime, so that two of them fit into the last third of that time"
 type ClientTLS struct {
@@ -36,6 +36,11 @@ type ClientTLS struct {
 	// secretRef names Secrets with your own certificates.
 	// +optional
 	SecretRef *TLSSecretRef `json:"secretRef,omitempty"`
+
+	// certManager lets an issuer of cert-manager issue the certificates. druid creates the Certificate objects, and
+	// cert-manager creates their Secrets and renews them.
+	// +optional
+	CertManager *CertManagerTLS `json:"certManager,omitempty"`
 
 	// mode Mutual requires a certificate of every client. ServerOnly lets every client in that can reach the port.
 	// You cannot change it. Defaults to Mutual.
@@ -112,8 +117,8 @@ const (
 
 // PeerTLS configures the certificates for the connections between members.
 //
-// +kubebuilder:validation:XValidation:rule="has(self.auto) != has(self.secretRef)",message="tls.peer needs exactly one source: auto or secretRef"
-// +kubebuilder:validation:XValidation:rule="has(self.auto) == has(oldSelf.auto) && (!has(self.secretRef) || self.secretRef == oldSelf.secretRef)",message="the source of tls.peer must not change: the members do not trust another issuer"
+// +kubebuilder:validation:XValidation:rule="[has(self.auto), has(self.secretRef), has(self.certManager)].exists_one(x, x)",message="tls.peer needs exactly one source: auto, secretRef or certManager"
+// +kubebuilder:validation:XValidation:rule="has(self.auto) == has(oldSelf.auto) && has(self.secretRef) == has(oldSelf.secretRef) && (!has(self.secretRef) || self.secretRef == oldSelf.secretRef) && (!has(self.certManager) || self.certManager.issuerRef == oldSelf.certManager.issuerRef)",message="the source of tls.peer must not change: the members do not trust another issuer"
 type PeerTLS struct {
 	// auto lets druid issue the certificates from its own certificate authority for this cluster, and renew them.
 	// +optional
@@ -122,6 +127,11 @@ type PeerTLS struct {
 	// secretRef names Secrets with your own certificates.
 	// +optional
 	SecretRef *TLSSecretRef `json:"secretRef,omitempty"`
+
+	// certManager lets an issuer of cert-manager issue the certificates. druid creates the Certificate objects, and
+	// cert-manager creates their Secrets and renews them.
+	// +optional
+	CertManager *CertManagerTLS `json:"certManager,omitempty"`
 }
 
 // AutoTLS configures the certificates that druid issues.
@@ -143,6 +153,56 @@ type AutoTLS struct {
 	// +kubebuilder:validation:XValidation:rule="self.matches('^([0-9]+(h|m|s))+$') && duration(self) >= duration('10m') && duration(self) <= duration('175200h')",message="caLifetime must be a duration from 10m to 175200h, like 8760h"
 	// +optional
 	CALifetime *metav1.Duration `json:"caLifetime,omitempty"`
+}
+
+// CertManagerTLS configures the certificates that cert-manager issues.
+//
+// +kubebuilder:validation:XValidation:rule="!has(self.renewBefore) || duration(self.renewBefore) < duration(self.leafLifetime)",message="renewBefore must be shorter than leafLifetime"
+type CertManagerTLS struct {
+	// issuerRef names the issuer. Its certificates must come with the certificate of their authority, as those of the
+	// issuers CA and Vault do. You cannot change it.
+	// +required
+	IssuerRef CertManagerIssuer `json:"issuerRef"`
+
+	// leafLifetime is the lifetime of a certificate that druid requests, at least 1h, the shortest that cert-manager
+	// accepts. Defaults to 2160h, which is 90 days.
+	// +kubebuilder:default="2160h"
+	// +kubebuilder:validation:Type=string
+	// +kubebuilder:validation:MaxLength=20
+	// +kubebuilder:validation:XValidation:rule="self.matches('^([0-9]+(h|m|s))+$') && duration(self) >= duration('1h') && duration(self) <= duration('43800h')",message="leafLifetime must be a duration from 1h to 43800h, like 720h"
+	// +optional
+	LeafLifetime *metav1.Duration `json:"leafLifetime,omitempty"`
+
+	// renewBefore is how long before the end of a certificate cert-manager renews it, at least 5m. If not set,
+	// cert-manager renews it when a third of its lifetime is left. A renewal restarts nothing.
+	// +kubebuilder:validation:Type=string
+	// +kubebuilder:validation:MaxLength=20
+	// +kubebuilder:validation:XValidation:rule="self.matches('^([0-9]+(h|m|s))+$') && duration(self) >= duration('5m')",message="renewBefore must be a duration of at least 5m, like 240h"
+	// +optional
+	RenewBefore *metav1.Duration `json:"renewBefore,omitempty"`
+}
+
+// CertManagerIssuer names an issuer of cert-manager.
+type CertManagerIssuer struct {
+	// name of the issuer.
+	// +kubebuilder:validation:MinLength=1
+	// +kubebuilder:validation:MaxLength=253
+	// +required
+	Name string `json:"name"`
+
+	// kind of the issuer. Defaults to Issuer, which is in the namespace of the cluster.
+	// +kubebuilder:default=Issuer
+	// +kubebuilder:validation:MinLength=1
+	// +kubebuilder:validation:MaxLength=63
+	// +optional
+	Kind string `json:"kind,omitempty"`
+
+	// group of the issuer. Another group than the default is that of an external issuer.
+	// +kubebuilder:default=cert-manager.io
+	// +kubebuilder:validation:MinLength=1
+	// +kubebuilder:validation:MaxLength=253
+	// +optional
+	Group string `json:"group,omitempty"`
 }
 
 // TLSSecretRef names Secrets with certificates, in the namespace of the cluster. You renew the certificates by

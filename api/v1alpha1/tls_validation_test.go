@@ -15,9 +15,17 @@ func automatic() object { return object{"auto": object{}} }
 func secret(name string) object { return object{"secretRef": object{"name": name}} }
 
 var badTLS = map[string]refusal{
-	"TLS of nothing":                    {secure(object{}), "spec.tls needs client or peer"},
-	"TLS of clients without a source":   {secure(object{"client": object{"mode": "Mutual"}}), "tls.client needs exactly one source: auto or secretRef"},
-	"TLS of clients from two sources":   {secure(object{"client": object{"auto": object{}, "secretRef": object{"name": "a"}}}), "tls.client needs exactly one source"},
+	"TLS of nothing":                  {secure(object{}), "spec.tls needs client or peer"},
+	"TLS of clients without a source": {secure(object{"client": object{"mode": "Mutual"}}), "tls.client needs exactly one source: auto, secretRef or certManager"},
+	"TLS of clients from two sources": {secure(object{"client": object{"auto": object{}, "secretRef": object{"name": "a"}}}), "tls.client needs exactly one source"},
+	"TLS of clients from all sources": {
+		secure(object{"client": object{"auto": object{}, "secretRef": object{"name": "a"}, "certManager": issuer("a")}}), "tls.client needs exactly one source",
+	},
+	"an issuer without a name":          {secure(object{"peer": object{"certManager": object{"issuerRef": object{}}}}), "issuerRef.name: Required value"},
+	"no issuer":                         {secure(object{"peer": object{"certManager": object{}}}), "certManager.issuerRef: Required value"},
+	"too short a life for cert-manager": {secure(object{"peer": object{"certManager": timed("leafLifetime", "59m")}}), "leafLifetime must be a duration from 1h"},
+	"too late a renewal":                {secure(object{"peer": object{"certManager": timed("renewBefore", "4m")}}), "renewBefore must be a duration of at least 5m"},
+	"a renewal before the beginning":    {secure(object{"peer": object{"certManager": timed("renewBefore", "2160h")}}), "renewBefore must be shorter than leafLifetime"},
 	"TLS of peers without a source":     {secure(object{"peer": object{}}), "tls.peer needs exactly one source"},
 	"TLS of peers from two sources":     {secure(object{"peer": object{"auto": object{}, "secretRef": object{"name": "a"}}}), "tls.peer needs exactly one source"},
 	"a Secret without a name":           {secure(object{"peer": object{"secretRef": object{}}}), "spec.tls.peer.secretRef.name: Required value"},
@@ -38,6 +46,10 @@ var badTLS = map[string]refusal{
 }
 
 var goodTLS = map[string][]edit{
+	"TLS of cert-manager": secure(object{
+		"client": object{"certManager": object{"issuerRef": object{"name": "a"}, "leafLifetime": "1h", "renewBefore": "5m"}, "extraSANs": []any{"a.example.com"}, "clients": []any{object{"name": "a", "commonName": "a"}}},
+		"peer":   object{"certManager": object{"issuerRef": object{"name": "a", "kind": "ClusterIssuer", "group": "cert-manager.io"}}},
+	}),
 	"TLS of both planes":      secure(object{"client": automatic(), "peer": automatic()}),
 	"TLS of clients alone":    secure(object{"client": object{"auto": object{}, "mode": "ServerOnly"}}),
 	"TLS of peers alone":      secure(object{"peer": object{"auto": object{"leafLifetime": "720h"}}}),
@@ -60,9 +72,21 @@ var tlsChanges = map[string]struct {
 	"no TLS of clients any more":   {object{"client": automatic(), "peer": automatic()}, object{"peer": automatic()}, "tls.client must not be added or removed"},
 	"another source of clients":    {object{"client": automatic()}, object{"client": secret("a")}, "the source of tls.client must not change"},
 	"another source of peers":      {object{"peer": secret("a")}, object{"peer": automatic()}, "the source of tls.peer must not change"},
+	"another issuer":               {object{"peer": object{"certManager": issuer("a")}}, object{"peer": object{"certManager": issuer("b")}}, "the source of tls.peer must not change"},
+	"an issuer for a Secret":       {object{"peer": secret("a")}, object{"peer": object{"certManager": issuer("a")}}, "the source of tls.peer must not change"},
 	"another Secret":               {object{"peer": secret("a")}, object{"peer": secret("b")}, "the source of tls.peer must not change"},
 	"another mode":                 {object{"client": automatic()}, object{"client": object{"auto": object{}, "mode": "ServerOnly"}}, "tls.client.mode must not change"},
 	"another lifetime":             {object{"peer": automatic()}, object{"peer": object{"auto": object{"leafLifetime": "720h"}}}, ""},
 	"another name":                 {object{"client": automatic()}, object{"client": object{"auto": object{}, "extraSANs": []any{"etcd.example.com"}}}, ""},
 	"the same, with what defaults": {object{"client": automatic()}, object{"client": object{"auto": object{"leafLifetime": "2160h"}, "mode": "Mutual"}}, ""},
+}
+
+// issuer is a source of certificates from an issuer of cert-manager.
+func issuer(name string) object { return object{"issuerRef": object{"name": name}} }
+
+// timed is issuer with a time.
+func timed(field, value string) object {
+	o := issuer("a")
+	o[field] = value
+	return o
 }

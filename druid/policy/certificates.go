@@ -133,10 +133,14 @@ const (
 	// certificatesBegin makes the authority and issues the first certificates.
 	certificatesBegin
 	certificatesIssue
+	// certificatesUninstalled: there is no cert-manager.
+	certificatesUninstalled
+	// certificatesAwaited: cert-manager has not issued a certificate.
+	certificatesAwaited
 )
 
 func (v certificateVerdict) String() string {
-	return rules.Word(v, "Keep", "Wait", "Conflict", "Stuck", "Create", "Issue")
+	return rules.Word(v, "Keep", "Wait", "Conflict", "Stuck", "Create", "Issue", "NotInstalled", "Await")
 }
 
 // certificateRows decide what druid issues. Only an authority that the status, a Secret or a Lease names signs. While it is

@@ -41,7 +41,7 @@ func TestCertificatesAreReadyOnlyWhenMembersHaveThem(t *testing.T) {
 			switch status := d.Verdict.status; {
 			case status == metav1.ConditionTrue && (f.reported != rules.Yes || f.rejected == rules.Yes):
 				return "members without good certificates are called ready"
-			case status == metav1.ConditionTrue && f.issuing&(certificatesStuck|certificatesConflict|certificatesUnclear) != 0:
+			case status == metav1.ConditionTrue && f.issuing&(certificatesStuck|certificatesConflict|certificatesUnclear|certificatesUninstalled|certificatesAwaited) != 0:
 				return "certificates that cannot be renewed are called ready"
 			}
 			return ""
@@ -143,6 +143,16 @@ func TestConditionCertificatesReadyNamesWhatIsWrong(t *testing.T) {
 				Name: "c-connection", State: IssuedForeign, Trust: TrustOther, Problem: "Secret c-connection exists and has another owner. Delete or rename it",
 			})
 		}, metav1.ConditionFalse, v1alpha1.ReasonObjectNotOwned, "Secret c-connection exists"},
+		"cert-manager has not issued, and no member has reported": {func(_ *Desired, o *Observed) {
+			o.Members[0].Reports.TLS = leases.TLS{}
+			o.Requests = []Request{{Plane: "peer", Name: "c-peer-tls", State: RequestAwaited, Problem: "Issuer x not found"}}
+		}, metav1.ConditionUnknown, v1alpha1.ReasonCertificatesPending, "cert-manager has not issued Certificate c-peer-tls: Issuer x not found."},
+		"cert-manager has not renewed": {func(_ *Desired, o *Observed) {
+			o.Requests = []Request{{Plane: "peer", Name: "c-peer-tls", State: RequestAwaited}}
+		}, metav1.ConditionUnknown, v1alpha1.ReasonCertificatesPending, "cert-manager has not processed Certificate c-peer-tls yet."},
+		"there is no cert-manager": {func(_ *Desired, o *Observed) {
+			o.Requests = []Request{{Plane: "peer", Name: "c-peer-tls", State: RequestNotServed}}
+		}, metav1.ConditionFalse, v1alpha1.ReasonCertManagerNotInstalled, "Install cert-manager."},
 		"no member has reported": {func(_ *Desired, o *Observed) {
 			o.Members[0].Reports.TLS = leases.TLS{}
 		}, metav1.ConditionUnknown, v1alpha1.ReasonCertificatesPending, "The certificates are not in place yet."},

@@ -1,6 +1,7 @@
 package policy
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"strings"
@@ -21,10 +22,12 @@ type certificatesFacts struct {
 // certificatesReadyRows decide condition CertificatesReady.
 var certificatesReadyRows = rules.New(conditionVerdict{metav1.ConditionUnknown, v1alpha1.ReasonCertificatesPending}, []rules.Row[certificatesFacts, conditionVerdict]{
 	{Name: "conflict", When: certificatesFacts{issuing: certificatesConflict}, Verdict: conditionVerdict{metav1.ConditionFalse, v1alpha1.ReasonObjectNotOwned}},
+	{Name: "not-installed", When: certificatesFacts{issuing: certificatesUninstalled}, Verdict: conditionVerdict{metav1.ConditionFalse, v1alpha1.ReasonCertManagerNotInstalled}},
 	{Name: "stuck", When: certificatesFacts{issuing: certificatesStuck}, Verdict: conditionVerdict{metav1.ConditionFalse, v1alpha1.ReasonAuthorityLost}},
 	{Name: "unread", When: certificatesFacts{issuing: certificatesUnclear}, Verdict: conditionVerdict{metav1.ConditionUnknown, v1alpha1.ReasonCertificatesPending}},
-	{Name: "not-issued", When: certificatesFacts{issuing: certificatesBegin | certificatesIssue, reported: rules.No}, Verdict: conditionVerdict{metav1.ConditionUnknown, v1alpha1.ReasonCertificatesPending}},
+	{Name: "not-issued", When: certificatesFacts{issuing: certificatesBegin | certificatesIssue | certificatesAwaited, reported: rules.No}, Verdict: conditionVerdict{metav1.ConditionUnknown, v1alpha1.ReasonCertificatesPending}},
 	{Name: "rejected", When: certificatesFacts{rejected: rules.Yes}, Verdict: conditionVerdict{metav1.ConditionFalse, v1alpha1.ReasonCertificatesRejected}},
+	{Name: "not-renewed", When: certificatesFacts{issuing: certificatesAwaited, reported: rules.Yes}, Verdict: conditionVerdict{metav1.ConditionUnknown, v1alpha1.ReasonCertificatesPending}},
 	{Name: "not-reported", When: certificatesFacts{reported: rules.No}, Verdict: conditionVerdict{metav1.ConditionUnknown, v1alpha1.ReasonCertificatesPending}},
 	{Name: "valid", When: certificatesFacts{reported: rules.Yes}, Verdict: conditionVerdict{metav1.ConditionTrue, v1alpha1.ReasonCertificatesValid}},
 })
@@ -47,23 +50,30 @@ func certificatesReady(p messageContext) (metav1.Condition, bool) {
 }
 
 // issuing is a Secret that druid cannot issue, or is about to.
-type issuing struct{ plane, problem string }
+type issuing struct {
+	plane, problem string
+	// request is the name of the Certificate, empty if druid issues.
+	request string
+}
 
 // worstIssued returns the verdict that is the most important for users, and what it is about.
 func (p messageContext) worstIssued() (verdict certificateVerdict, about issuing) {
 	verdict = certificatesKeep
-	rank := []certificateVerdict{certificatesKeep, certificatesIssue, certificatesBegin, certificatesUnclear, certificatesConflict, certificatesStuck}
+	rank := []certificateVerdict{
+		certificatesKeep, certificatesIssue, certificatesBegin, certificatesAwaited, certificatesUnclear, certificatesConflict, certificatesUninstalled, certificatesStuck,
+	}
+	note := func(v certificateVerdict, of issuing) {
+		if slices.Index(rank, v) > slices.Index(rank, verdict) {
+			verdict, about = v, of
+		}
+	}
 	for _, c := range p.Certificates {
 		for _, s := range c.Issued {
-			v := c.decide(s).Verdict
-			if slices.Index(rank, v) <= slices.Index(rank, verdict) {
-				continue
-			}
-			verdict, about = v, issuing{c.Plane, s.Problem}
-			if s.Problem == "" {
-				about.problem = c.Problem
-			}
+			note(c.decide(s).Verdict, issuing{plane: c.Plane, problem: cmp.Or(s.Problem, c.Problem)})
 		}
+	}
+	for _, r := range p.Requests {
+		note(r.decide().Verdict, issuing{r.Plane, r.Problem, r.Name})
 	}
 	return verdict, about
 }
@@ -72,6 +82,18 @@ func certificatesSentence(rule string, p messageContext, worst issuing) string {
 	switch rule {
 	case "conflict":
 		return worst.problem
+	case "not-installed":
+		return "cert-manager is not installed: the API server does not know the kind Certificate of cert-manager.io/v1. Install cert-manager. " +
+			"druid continues within a minute, without a restart"
+	case "not-issued", "not-renewed":
+		switch {
+		case worst.request == "":
+			return "the certificates are not in place yet"
+		case worst.problem == "":
+			return fmt.Sprintf("cert-manager has not processed Certificate %s yet", worst.request)
+		default:
+			return fmt.Sprintf("cert-manager has not issued Certificate %s: %s", worst.request, worst.problem)
+		}
 	case "stuck":
 		return worst.problem + fmt.Sprintf(". druid cannot issue the %s certificates, and no Secret has those in use. Restore the Secret from a backup. "+
 			"If there is none, create another EtcdCluster before the certificates expire, and restore a backup into it", worst.plane)

@@ -200,6 +200,8 @@ type Observed struct {
 	QuorumOverdue bool
 	// SavedUntil is the time up to which all changes are known to be in the backup store, zero if unknown.
 	SavedUntil time.Time
+	// Requests are the Certificates of the planes whose certificates cert-manager issues.
+	Requests []Request
 	// SeedStuck says that the Pod of the first member has not started for longer than the wait limit, while the Pod of
 	// another member has started.
 	SeedStuck rules.YesNo

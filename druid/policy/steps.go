@@ -63,6 +63,8 @@ const (
 	// requests it. Object is the plane.
 	CreateAuthority Kind = "CreateAuthority"
 	NoteRotation    Kind = "NoteRotation"
+	// RequestCertificate writes a Certificate of cert-manager. Object is its name.
+	RequestCertificate Kind = "RequestCertificate"
 )
 
 // Stage orders the steps. The steps of one stage are independent and run in parallel. druid creates what the kubelet
@@ -163,6 +165,7 @@ func Steps(e Evaluation) []Step {
 	if o.RecordState&(RecordForming|RecordFormed|RecordRecovering) != 0 {
 		sharedSteps(o, add)
 		certificateSteps(e, add)
+		requestSteps(e, add)
 		backupSteps(e, add)
 		for _, m := range e.listed {
 			leaving[m.Name] = memberSteps(m, memberFactsOf(m, e), add) || leaves.leaving(m) || e.pause.holds(m, pauseDrain)

@@ -136,7 +136,7 @@ var carried = map[string]string{
 	"(*agent/launch.session).ask":              "telling a reason to wait changes nothing",
 	"(*agent/launch.Server).listen":            "the agent's own socket is made again at each start",
 	"(*druid.Reconciler).writeSecret":          "its callers have the points",
-	"(*druid.Reconciler).readSecret":           "a patch that changes nothing returns the Secret",
+	"(*druid.Reconciler).patchNothing":         "a patch that changes nothing returns the Secret",
 	"(*druid.Reconciler).announceCertificates": "without it the kubelets look a minute later",
 	"(agent/certificates.content).place":       "what is staged is memory of the Pod, and the agent compares it again at its start",
 	"agent/certificates.replaceLink":           "as place",

@@ -47,6 +47,7 @@ var scenarios = map[crash.Program]map[string][]string{
 		},
 		"certificates":                     {"create-authority", "write-certificates", "write-certificates:2", "write-certificates:3"},
 		"another certificate authority":    {"create-authority", "write-certificates", "note-rotation", "write-status"},
+		"certificates of cert-manager":     {"request-certificate", "request-certificate:2"},
 		"service":                          {"apply-budget", "label-pod"},
 		"growth":                           {"update-record", "create-pod"},
 		"a record that learns its cluster": {"update-record"},
