@@ -1,11 +1,13 @@
 package agent
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"log/slog"
 	"net"
 	"net/http"
+	"strconv"
 	"sync"
 	"time"
 
@@ -67,6 +69,7 @@ type Agent struct {
 	access       *access.Access
 	facts        *facts
 	beats        *beats
+	passwords    passwords
 }
 
 // New wires an Agent. It connects to nothing, because what is unavailable now can be available when it is needed.
@@ -102,6 +105,7 @@ func New(o Options) (*Agent, error) {
 	a.launch = launch.NewServer(c.SocketPath, decider{a.bootstrapper, a}, o.Log)
 	a.observer = newObserver(a.transport, a.local(), a.etcdMayRun, o.Log)
 	a.observer.looked = a.looked
+	a.observer.probe = fmt.Sprintf("http://%s/readyz", net.JoinHostPort(a.listenHost(), strconv.Itoa(c.MetricsPort)))
 	a.renewer = leases.NewRenewer(store, c.Member, c.PodUID, a.renewal, o.Log)
 	a.renewer.Renewed = func(err error) { a.beats.beat(loopRenewer); a.metrics.renewed(err) }
 	a.election = leases.NewElection(store, c.Member, o.Log)
@@ -159,6 +163,7 @@ func (a *Agent) leaderOptions(store *leases.Store) duties.Options {
 		},
 		Defragmented: a.metrics.defragmented,
 		Alarmed:      a.alarmed,
+		Auth:         a.authPolicy, Authenticated: a.authenticated,
 	}
 }
 
@@ -277,12 +282,11 @@ func (a *Agent) loaded(r config.Reloadable, err error) {
 
 // local is the client endpoint of the own etcd.
 func (a *Agent) local() string {
-	host := a.options.Config.ListenHost
-	if host == "" {
-		host = "localhost"
-	}
-	return a.transport.ClientURL(host, a.options.Config.ClientPort)
+	return a.transport.ClientURL(a.listenHost(), a.options.Config.ClientPort)
 }
+
+// listenHost is the host of the own etcd.
+func (a *Agent) listenHost() string { return cmp.Or(a.options.Config.ListenHost, "localhost") }
 
 func (a *Agent) host(member string) string {
 	if a.options.Host != nil {

@@ -144,14 +144,18 @@ type State struct {
 	Healthy bool
 	// Problem says why it is not healthy.
 	Problem string
+	// Refused is etcd's error if it serves and refuses its agent, because authentication is on.
+	Refused string
 }
 
 // observer checks the own etcd.
 type observer struct {
 	transport transport.Transport
 	endpoint  string
-	mayRun    func() bool
-	log       *slog.Logger
+	// probe is etcd's own readiness, which needs no user. Empty means that it is not asked.
+	probe  string
+	mayRun func() bool
+	log    *slog.Logger
 	// looked is called after every check.
 	looked func(State)
 
@@ -202,6 +206,9 @@ func (o *observer) look(ctx context.Context, client *clientv3.Client) State {
 	ctx, cancel := context.WithTimeout(ctx, lookTimeout)
 	defer cancel()
 	status, err := membership.ReadStatus(ctx, client, o.endpoint)
+	if membership.Denied(err) {
+		return o.refused(ctx, err)
+	}
 	if err != nil {
 		client.ActiveConnection().ResetConnectBackoff() // the next look need not wait for it
 		return State{Problem: "etcd does not respond: " + err.Error()}
@@ -223,6 +230,25 @@ func (o *observer) look(ctx context.Context, client *clientv3.Client) State {
 	return state
 }
 
+// refused is the state of an etcd that refuses its agent. It is healthy if its own probe says so.
+func (o *observer) refused(ctx context.Context, refusal error) State {
+	state := State{Refused: refusal.Error(), Problem: refusal.Error()}
+	if o.probe == "" {
+		return state
+	}
+	request, err := http.NewRequestWithContext(ctx, http.MethodGet, o.probe, nil)
+	if err != nil {
+		return state
+	}
+	response, err := o.transport.HTTPClient().Do(request)
+	if err != nil {
+		return state
+	}
+	_ = response.Body.Close()
+	state.Healthy = response.StatusCode == http.StatusOK
+	return state
+}
+
 // set stores the state, and logs it if it has changed.
 func (o *observer) set(ctx context.Context, state State) {
 	o.mu.Lock()
@@ -230,7 +256,7 @@ func (o *observer) set(ctx context.Context, state State) {
 	o.state = state
 	o.changed.Send()
 	o.mu.Unlock()
-	if before.Healthy != state.Healthy || before.Reachable != state.Reachable || before.Status.Role != state.Status.Role {
+	if before.Healthy != state.Healthy || before.Refused != state.Refused || before.Reachable != state.Reachable || before.Status.Role != state.Status.Role {
 		o.log.InfoContext(ctx, "member state changed", "healthy", state.Healthy, "role", state.Status.Role, "problem", state.Problem)
 	}
 	o.looked(state)

@@ -31,6 +31,8 @@ type metrics struct {
 	expiry    *prometheus.GaugeVec
 	lifetime  *prometheus.GaugeVec
 	refused   *prometheus.GaugeVec
+	// auth and unknownUsers are set by the leader's agent.
+	auth, unknownUsers prometheus.Gauge
 }
 
 func newMetrics(registry prometheus.Registerer, version string) (*metrics, error) {
@@ -76,6 +78,9 @@ func newMetrics(registry prometheus.Registerer, version string) (*metrics, error
 			Name: "etcd_agent_certificate_rejected",
 			Help: "1 while the certificates in the mounted Secrets are not usable and the member keeps the previous ones, by plane.",
 		}, []string{"plane"}),
+		auth: gauge("etcd_agent_auth_enabled", "1 while authentication in etcd is on. Only the leader's agent reports it, with spec.auth or TLS of clients."),
+		unknownUsers: gauge("etcd_agent_auth_unknown_users",
+			"Users in etcd that spec.auth does not have, except root and druid-agent. Only the leader's agent reports it."),
 		freed: counters("etcd_agent_defragmentation_freed_bytes_total", "Bytes that defragmentations freed, by member.", "member"),
 	}
 	info := prometheus.NewGauge(prometheus.GaugeOpts{
@@ -86,7 +91,7 @@ func newMetrics(registry prometheus.Registerer, version string) (*metrics, error
 	var errs []error
 	for _, c := range []prometheus.Collector{
 		m.decisions, m.restarts, m.renewals, m.requests, m.config, m.reachable, m.healthy,
-		m.learner, m.alarms, m.free, m.size, m.leading, m.stalls, m.freed, m.expiry, m.lifetime, m.refused, info,
+		m.learner, m.alarms, m.free, m.size, m.leading, m.stalls, m.freed, m.expiry, m.lifetime, m.refused, m.auth, m.unknownUsers, info,
 		collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}),
 	} {
 		errs = append(errs, registry.Register(c))

@@ -229,6 +229,10 @@ func (f *facts) fact(identityFile datadir.IdentityFile, known bool) leases.Fact 
 	m := leases.Member{
 		AgentVersion: f.version, Snapshots: f.snapshots, TLS: f.tls, Data: reported.Data, Rule: reported.Rule, Reason: reported.Reason,
 	}
+	if f.now.Refused != "" && f.seen.MemberID == 0 && known && identityFile.Formed {
+		// This process has not seen an answer of the etcd, which serves. It is the one of the data.
+		f.seen.MemberID, f.seen.ClusterID, f.seen.Role = uint64(identityFile.MemberID), uint64(identityFile.ClusterID), membership.RoleMember
+	}
 	ours := known && identityFile.Formed && f.seen.MemberID == uint64(identityFile.MemberID) && f.seen.ClusterID == uint64(identityFile.ClusterID)
 	if !ours || f.seen.MemberID == 0 {
 		return leases.Fact{Member: m}
@@ -240,7 +244,7 @@ func (f *facts) fact(identityFile datadir.IdentityFile, known bool) leases.Fact 
 	}
 	m.Raft = leases.Raft{Term: f.seen.RaftTerm, Committed: f.seen.RaftIndex}
 	m.Revision, m.DBSize, m.DBSizeInUse, m.Version = f.seen.Revision, f.seen.DBSize, f.seen.DBSizeInUse, f.seen.Version
-	m.VolumeFree, m.Alarm = f.free, f.alarm
+	m.VolumeFree, m.Alarm, m.Refused = f.free, f.alarm, f.now.Refused
 	if m.Alarm == "" && m.Role == leases.RoleLeader && f.seen.Alarmed() {
 		m.Alarm = undecided
 	}

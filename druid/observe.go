@@ -188,6 +188,11 @@ func desiredOf(cluster *v1alpha1.EtcdCluster) (policy.Desired, error) {
 		PauseReported:  policy.PauseReportedBy(cluster.Status.Conditions),
 		Refused:        policy.RefusedBy(cluster.Status.Conditions),
 		Ran:            map[string]string{},
+		Auth:           policy.AuthUnset,
+		AuthConfig:     manifests.AuthConfig(cluster),
+	}
+	if auth := cluster.Spec.Auth; auth != nil {
+		d.Auth = map[bool]policy.AuthWanted{true: policy.AuthOn, false: policy.AuthOff}[auth.Enabled]
 	}
 	if err := manifests.BackupProblem(cluster); err != nil {
 		d.BackupProblem = oneLine(err.Error())

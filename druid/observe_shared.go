@@ -21,7 +21,9 @@ func (r *Reconciler) observeShared(ctx context.Context, from source, o *observat
 	if _, unwanted := from.Reader.(unshared); unwanted {
 		return nil
 	}
-	applied, err := manifests.Shared(o.cluster, o.observed.Record.Members, r.manifests)
+	options := r.manifests
+	options.Reloadable.Generation = o.lock.generation
+	applied, err := manifests.Shared(o.cluster, o.observed.Record.Members, options)
 	if err != nil {
 		return err
 	}

@@ -45,6 +45,7 @@ const (
 	annotationReason       = Prefix + "reason"
 	annotationAlarm        = Prefix + "alarm"
 	annotationTLS          = Prefix + "tls"
+	annotationRefused      = Prefix + "refused"
 
 	annotationSnapshots = Prefix + "snapshot-count"
 )
@@ -84,6 +85,8 @@ type Member struct {
 	Alarm string
 	// TLS is the state of the member's certificates, zero without TLS.
 	TLS TLS
+	// Refused is etcd's error if it serves and refuses its agent, because authentication is on, and empty otherwise.
+	Refused string
 	// Defragmentation is the last one of the member's database, zero for none.
 	Defragmentation Defragmentation
 	// Removal is the removal request, zero for a member that stays.
@@ -156,6 +159,7 @@ func DecodeMember(lease *coordinationv1.Lease) (Member, error) {
 		Reason:       d.text(annotationReason),
 		Alarm:        d.text(annotationAlarm),
 		TLS:          ParseTLS(d.text(annotationTLS)),
+		Refused:      d.text(annotationRefused),
 		Removal:      ParseRemovalRequest(d.text(AnnotationRemoval)),
 		Repairing:    ParseRepairing(d.text(AnnotationRepairing)),
 		Disk:         ParseClaim(d.text(annotationDisk)),

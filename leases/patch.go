@@ -82,6 +82,9 @@ const MaxMemberPatch = 2048
 // maxReason bounds the only free text in a member Lease, so that MaxMemberPatch holds.
 const maxReason = 512
 
+// maxRefused bounds etcd's error.
+const maxRefused = 128
+
 // encode shortens the reason until the patch is small enough. It is the only part with a variable length from outside.
 func (p MemberPatch) encode() (leasePatch, error) {
 	for limit := maxReason; ; limit /= 2 {
@@ -125,6 +128,7 @@ func (p MemberPatch) annotations(reasonLimit int) annotationPatch {
 		a.exactly(annotationRaft, formatRaft(m.Raft))
 		a.exactly(annotationRaftFloor, formatRaft(m.Floor))
 		a.exactly(annotationAlarm, truncate(m.Alarm, reasonLimit))
+		a.exactly(annotationRefused, truncate(m.Refused, min(reasonLimit, maxRefused)))
 	}
 	return a
 }

@@ -95,6 +95,9 @@ type Record struct {
 	// member leaves the group, including the last one, and the external members stay. It is written before the first
 	// member leaves, and is never reset.
 	Leaving bool
+	// Auth is what the leader's agent last reported about authentication in etcd. It is read with the record, but not
+	// written with it.
+	Auth AuthReport
 }
 
 // Replacing is the intent of a member to remove the member ID of its own name and to join again.
@@ -214,6 +217,7 @@ func DecodeRecord(lease *coordinationv1.Lease) (Record, error) {
 		Upgrade:     DecodeUpgrade(lease),
 		Externals:   d.names(annotationExternals),
 		Leaving:     d.flag(annotationLeaving),
+		Auth:        parseAuth(lease.Annotations[annotationAuth]),
 	}
 	d.object(annotationReplacing, &r.Replacing)
 	d.object(annotationPendingRemoval, &r.PendingRemoval)

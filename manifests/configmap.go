@@ -21,6 +21,10 @@ func configMap(cluster *v1alpha1.EtcdCluster, reloadable config.Reloadable) (*co
 	reloadable.RemoveOthers = RemovesOthers(cluster)
 	reloadable.Issuers = issuers(cluster)
 	reloadable.APIClients = apiClients(cluster)
+	reloadable.Auth = auth(cluster)
+	if cluster.Spec.Auth == nil && cluster.Status.Auth == nil {
+		reloadable.Generation = 0 // nothing in it depends on the order of changes
+	}
 	raw, err := reloadable.YAML()
 	if err != nil {
 		return nil, fmt.Errorf("encode the agents' configuration of %s/%s: %w", cluster.Namespace, cluster.Name, err)

@@ -44,6 +44,7 @@ func agentContainer(cluster *v1alpha1.EtcdCluster, agent config.Config, options 
 		{Name: volumeToken, MountPath: "/var/run/secrets/kubernetes.io/serviceaccount", ReadOnly: true},
 	}
 	mounts = append(mounts, certificateMounts(cluster)...)
+	mounts = append(mounts, passwordMounts(cluster)...)
 	for _, a := range storeVolumes(cluster) {
 		mounts = append(mounts, a.mount)
 	}

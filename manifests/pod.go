@@ -27,6 +27,8 @@ const (
 	volumeToken   = "token"   // the agent's credentials for Kubernetes
 	volumeSecrets = "secrets" // the Secrets with certificates
 	volumeTLS     = "tls"     // the certificates in effect
+	// volumePasswords has the passwords of etcd's users.
+	volumePasswords = "passwords"
 )
 
 // terminationGracePeriodSeconds is twice the longest stop of etcd: 5 s for the agent to move leadership, then etcd
@@ -106,6 +108,7 @@ func volumes(cluster *v1alpha1.EtcdCluster, member string) []corev1.Volume {
 		{Name: volumeToken, VolumeSource: corev1.VolumeSource{Projected: tokenProjection()}},
 	}
 	all = append(all, certificateVolumes(cluster)...)
+	all = append(all, passwordVolumes(cluster)...)
 	for _, a := range storeVolumes(cluster) {
 		all = append(all, a.volume)
 	}

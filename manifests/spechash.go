@@ -36,6 +36,8 @@ type podInputs struct {
 	Memory string `json:"memory,omitempty"`
 	// TLS are the planes with TLS and the Secrets that their Pods mount.
 	TLS []tlsInputs `json:"tls,omitempty"`
+	// Passwords is the Secret with the passwords of etcd's users.
+	Passwords string `json:"passwords,omitempty"`
 }
 
 // tlsInputs is what a Pod has of the TLS of a plane. The content of Secrets changes without a new Pod.
@@ -94,6 +96,7 @@ func SpecHash(cluster *v1alpha1.EtcdCluster) (string, error) {
 		Backup:                    backupInputs(cluster.Spec.Backup),
 		Memory:                    memoryInput(cluster),
 		TLS:                       tlsInputsOf(cluster),
+		Passwords:                 passwordsSecret(cluster),
 	})
 	if err != nil {
 		return "", fmt.Errorf("hash the Pod inputs of EtcdCluster %s/%s: %w", cluster.Namespace, cluster.Name, err)

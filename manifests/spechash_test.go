@@ -100,7 +100,13 @@ var specEdits = map[string]struct {
 	}, same: true},
 	"progressDeadlineSeconds": {edit: func(c *v1alpha1.EtcdCluster) { c.Spec.ProgressDeadlineSeconds = 60 }, same: true},
 	"tls":                     {edit: func(c *v1alpha1.EtcdCluster) { c.Spec.TLS = secured().Spec.TLS }},
-	"priorityClassName":       {edit: func(c *v1alpha1.EtcdCluster) { c.Spec.PriorityClassName = "high" }},
+	"auth": {edit: func(c *v1alpha1.EtcdCluster) {
+		c.Spec.Auth = &v1alpha1.AuthSpec{Enabled: true, Users: []v1alpha1.AuthUser{{Name: "app", CertificateCN: "app"}}}
+	}, same: true},
+	"auth.passwordsSecretRef": {edit: func(c *v1alpha1.EtcdCluster) {
+		c.Spec.Auth = &v1alpha1.AuthSpec{PasswordsSecretRef: &v1alpha1.SecretRef{Name: "users"}}
+	}},
+	"priorityClassName": {edit: func(c *v1alpha1.EtcdCluster) { c.Spec.PriorityClassName = "high" }},
 }
 
 // TestSpecHashReportsWhichEditsNeedOtherPods compares it with the Pods that are made: they differ if and only if it does.

@@ -34,6 +34,10 @@ type Reloadable struct {
 	Issuers Issuers `json:"issuers,omitzero"`
 	// APIClients are the common names of the client certificates whose owners may have the agents act.
 	APIClients []string `json:"apiClients,omitempty"`
+	// Auth are the users and roles in etcd, nil if druid does not manage them. Generation is that of the spec that it comes
+	// from.
+	Auth       *Auth `json:"auth,omitempty"`
+	Generation int64 `json:"generation,omitempty"`
 }
 
 // Issuers are the fingerprints of the certificate authorities whose certificates the members of a formed cluster use, by
@@ -110,6 +114,7 @@ func (r Reloadable) Validate() error {
 	errs = append(errs, r.ValidateIntervals(IntervalNames{Renew: "renewInterval", Lease: "leaseDuration", Grace: "superfluousGracePeriod"}))
 	errs = append(errs, r.Backup.Validate())
 	errs = append(errs, r.Defragmentation.validate()...)
+	errs = append(errs, r.Auth.Validate())
 	return errors.Join(errs...)
 }
 

@@ -70,7 +70,11 @@ type Options struct {
 	// Alarmed receives the decision about etcd's alarms whenever it changes. It receives the zero decision when there
 	// is no alarm or this agent no longer leads. It can be nil.
 	Alarmed func(membership.NospaceDecision)
-	Log     *slog.Logger
+	// Auth returns the configuration in force for authentication in etcd; nil means that the agents leave it alone.
+	// Authenticated receives each report about it; it can be nil.
+	Auth          func() AuthPolicy
+	Authenticated func(leases.AuthReport)
+	Log           *slog.Logger
 	// Decisions counts decisions by table and rule.
 	Decisions *prometheus.CounterVec
 }
@@ -79,7 +83,7 @@ type Options struct {
 // starts all grace periods again, but remembers which members were defragmented.
 type Duties struct {
 	Options
-	poll, recordAge, handBack, comparePause, nospaceAgain time.Duration
+	poll, recordAge, handBack, comparePause, nospaceAgain, authEvery, authSettle time.Duration
 
 	defrag defragMemory
 }
@@ -91,8 +95,8 @@ func New(o Options) *Duties {
 	}
 	return &Duties{
 		Options: o, poll: pollInterval, recordAge: recordInterval, handBack: handBackAfter, comparePause: comparePause,
-		nospaceAgain: membership.NospaceAgain,
-		defrag:       defragMemory{attempts: map[uint64]attempt{}},
+		nospaceAgain: membership.NospaceAgain, authEvery: authInterval, authSettle: authSettle,
+		defrag: defragMemory{attempts: map[uint64]attempt{}},
 	}
 }
 
@@ -127,7 +131,7 @@ func newRound(d *Duties) *round {
 	r.databases = &databases{round: r, sizedAt: time.Now()}
 	r.stages = [][]Duty{
 		{r.request, &removal{round: r, since: map[uint64]time.Time{}, last: map[uint64]string{}}},
-		{&upgrade{round: r}, r.databases},
+		{&authentication{round: r, began: time.Now()}, &upgrade{round: r}, r.databases},
 	}
 	return r
 }

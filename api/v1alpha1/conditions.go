@@ -24,6 +24,27 @@ const (
 	// ConditionCertificatesReady is True while every member has usable certificates, and druid can renew those that it
 	// issues. A cluster without spec.tls does not have it.
 	ConditionCertificatesReady = "CertificatesReady"
+
+	// ConditionAuthReady is True while authentication in etcd is as spec.auth requires. A cluster has it with spec.auth,
+	// and while authentication is on.
+	ConditionAuthReady = "AuthReady"
+)
+
+// Reasons of ConditionAuthReady.
+const (
+	// ReasonAuthEnabled: authentication is on, and users and roles are as spec.auth requires.
+	ReasonAuthEnabled = "AuthEnabled"
+	// ReasonAuthDisabled: authentication is off, as spec.auth requires.
+	ReasonAuthDisabled = "AuthDisabled"
+	// ReasonAuthPending: the leader's agent has not done yet what spec.auth requires.
+	ReasonAuthPending = "AuthPending"
+	// ReasonAuthIncomplete: something is missing for a user, such as its password. The message says what.
+	ReasonAuthIncomplete = "AuthIncomplete"
+	// ReasonAuthUnmanaged: authentication is on without spec.auth. The agents are admitted.
+	ReasonAuthUnmanaged = "AuthUnmanaged"
+	// ReasonAuthAccessDenied: authentication is on, and etcd does not admit the agents. They cannot repair, back up or
+	// upgrade the cluster.
+	ReasonAuthAccessDenied = "AuthAccessDenied"
 )
 
 // Reasons of ConditionCertificatesReady.
@@ -246,6 +267,9 @@ const (
 	ReasonContainerCannotStart = "ContainerCannotStart"
 	// ReasonMemberCannotStart: the agent of a member does not start etcd, and this has not resolved by itself.
 	ReasonMemberCannotStart = "MemberCannotStart"
+	// ReasonAuthRequiredNotConfigured: authentication is on in the backup that the cluster restores, and spec.auth does not
+	// require it. Nothing was restored.
+	ReasonAuthRequiredNotConfigured = "AuthRequiredNotConfigured"
 	// ReasonAgentNotRunning: the new agent of a member does not start. Its etcd continues to run.
 	ReasonAgentNotRunning = "AgentNotRunning"
 	// ReasonMemberStuck: the etcd of a member does not become ready, for an unknown reason. druid counts the restarts

@@ -55,6 +55,8 @@ type EtcdClusterList struct {
 // +kubebuilder:validation:XValidation:rule="!has(self.storage.medium) || (has(self.resources) && has(self.resources.limits) && 'memory' in self.resources.limits && quantity(string(self.resources.limits['memory'])).compareTo(quantity(string(self.storage.size))) > 0)",message="resources.limits.memory must be greater than storage.size with storage.medium Memory: the stored data counts as memory of the etcd container"
 // +kubebuilder:validation:XValidation:rule="has(self.tls) == has(oldSelf.tls)",message="spec.tls must not be added or removed; create another EtcdCluster and restore a backup into it"
 // +kubebuilder:validation:XValidation:rule="!has(self.tls) || !has(self.bootstrap) || !has(self.bootstrap.join)",message="spec.tls cannot be combined with bootstrap.join: the members of the running cluster do not have these certificates"
+// +kubebuilder:validation:XValidation:rule="!has(self.auth) || !self.auth.enabled || (has(self.tls) && has(self.tls.client) && (!has(self.tls.client.mode) || self.tls.client.mode == 'Mutual') && has(self.tls.peer))",message="auth.enabled needs tls.client with mode Mutual, and tls.peer: the agents authenticate with a certificate, and the peer port has no authentication"
+// +kubebuilder:validation:XValidation:rule="!has(oldSelf.auth) || !oldSelf.auth.enabled || (has(self.tls) && has(self.tls.client) && (!has(self.tls.client.mode) || self.tls.client.mode == 'Mutual') && has(self.tls.peer))",message="tls.client with mode Mutual and tls.peer must stay while auth.enabled is true: set it to false first, and wait until status.auth.enabled is false"
 type EtcdClusterSpec struct {
 	// replicas is the number of members: 0, or an odd number up to 9. An even number needs a larger quorum than the
 	// odd number below it and survives no more failures. The value 0 pauses the cluster: druid removes members until
@@ -157,6 +159,11 @@ type EtcdClusterSpec struct {
 	// add or remove it.
 	// +optional
 	TLS *TLSSpec `json:"tls,omitempty"`
+
+	// auth configures authentication in etcd. If not set, the agents leave users and roles alone, and authentication
+	// stays as it is.
+	// +optional
+	Auth *AuthSpec `json:"auth,omitempty"`
 
 	// clientService configures the Service that clients connect to.
 	// +optional
@@ -357,12 +364,17 @@ type EtcdClusterStatus struct {
 	// +optional
 	TLS *TLSStatus `json:"tls,omitempty"`
 
+	// auth is the state of authentication in etcd. It is absent while authentication is off and spec.auth is not set.
+	// +optional
+	Auth *AuthStatus `json:"auth,omitempty"`
+
 	// selector selects the Pods of the cluster. The scale subresource shows it.
 	// +optional
 	Selector string `json:"selector,omitempty"`
 
 	// conditions are Ready, AllMembersReady, Progressing, Degraded and Spread. If spec.backup is set, BackupReady and
-	// BackupVerified are added, and if spec.tls is set, CertificatesReady.
+	// BackupVerified are added, and if spec.tls is set, CertificatesReady. AuthReady is added if spec.auth is set or
+	// authentication is on.
 	// +listType=map
 	// +listMapKey=type
 	// +optional

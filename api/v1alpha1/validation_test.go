@@ -180,6 +180,7 @@ func testRefusesWhatCannotWork(t *testing.T, clusters dynamic.ResourceInterface)
 	}
 	maps.Copy(tests, badBackups)
 	maps.Copy(tests, badTLS)
+	maps.Copy(tests, badAuth)
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
 			_, err := clusters.Create(t.Context(), edited(t, test.edits...), dryRunStrict())
@@ -225,6 +226,7 @@ func testAcceptsWhatWorks(t *testing.T, clusters dynamic.ResourceInterface) {
 	tests["storage in memory, of half a limit's size"] = inMemory(edit{"spec.resources.limits.memory", int64(8 << 30)})
 	maps.Copy(tests, goodBackups)
 	maps.Copy(tests, goodTLS)
+	maps.Copy(tests, goodAuth)
 	for name, edits := range tests {
 		t.Run(name, func(t *testing.T) {
 			created, err := clusters.Create(t.Context(), edited(t, edits...), dryRunStrict())
@@ -289,6 +291,7 @@ func testRefusesChangesThatDataWouldNotSurvive(t *testing.T, clusters dynamic.Re
 			want          string
 		}{secure(change.before), secure(change.after), change.want}
 	}
+	maps.Copy(tests, authChanges)
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
 			before := edited(t, test.before...)

@@ -26,6 +26,7 @@ var conditions = []struct {
 	{v1alpha1.ConditionBackupReady, backupReady, turnEvents},
 	{v1alpha1.ConditionBackupVerified, backupVerified, turnEvents},
 	{v1alpha1.ConditionCertificatesReady, certificatesReady, turnEvents},
+	{v1alpha1.ConditionAuthReady, authReady, turnEvents},
 }
 
 // conditionVerdict is the status and the reason of a condition.

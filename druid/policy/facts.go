@@ -153,6 +153,9 @@ type Desired struct {
 	Joins, Held bool
 	// Planes are the kinds of connections with TLS: client, peer, or both.
 	Planes []string
+	// Auth is what spec.auth requires, and AuthConfig identifies its users and roles.
+	Auth       AuthWanted
+	AuthConfig string
 	// Backup says that the cluster is backed up, BackupProblem what is wrong with spec.backup, and BackupReported what
 	// the status shows about backups.
 	Backup         bool

@@ -77,7 +77,7 @@ func Status(e Evaluation, before v1alpha1.EtcdClusterStatus, refused []Problem, 
 			s.ReadyReplicas++
 		}
 	}
-	s.TLS = tlsStatus(e, before.TLS, now)
+	s.TLS, s.Auth = tlsStatus(e, before.TLS, now), authStatus(e, before.Auth)
 	p := messageContext{e, s, found}
 	for _, c := range conditions {
 		condition, applies := c.of(p)

@@ -113,6 +113,7 @@ var calls = map[Program][]string{
 		"claim-departure", "depart", "acknowledge-departure",
 		"claim-removal", "hand-back", "remove-requested", "acknowledge-removal", "defragment", "note-defragmentation",
 		"compact-history", "disarm-no-space",
+		"change-auth", "switch-auth", "report-auth",
 		// A change of the etcd version.
 		"answer-upgrade", "announce-downgrade", "cancel-downgrade",
 		// Renewals of the Leases.

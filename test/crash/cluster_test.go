@@ -2,6 +2,7 @@ package crash_test
 
 import (
 	"context"
+	"crypto/tls"
 	"errors"
 	"fmt"
 	"slices"
@@ -52,6 +53,8 @@ type cluster struct {
 	hosting []*member.Member
 	// leaving is what was asked last.
 	leaving order
+	// tls are the settings of clients, nil for plain text.
+	tls *tls.Config
 }
 
 type programs struct{ etcd, version string }
@@ -175,7 +178,7 @@ func (c *cluster) form() {
 }
 
 func (c *cluster) endpoint(name string) string {
-	return transport.URL(false, c.joinedGroup[name], config.ClientPort)
+	return transport.URL(c.tls != nil, c.joinedGroup[name], config.ClientPort)
 }
 
 func (c *cluster) etcd(name string, use func(context.Context, *clientv3.Client) error) error {
@@ -185,7 +188,7 @@ func (c *cluster) etcd(name string, use func(context.Context, *clientv3.Client) 
 func (c *cluster) etcdAt(endpoint string, use func(context.Context, *clientv3.Client) error) error {
 	ctx, cancel := context.WithTimeout(c.t.Context(), 5*time.Second)
 	defer cancel()
-	client, err := transport.Transport{}.Etcd(ctx, endpoint)
+	client, err := transport.Transport{Client: c.tls}.Etcd(ctx, endpoint)
 	if err != nil {
 		return err
 	}

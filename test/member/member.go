@@ -3,6 +3,7 @@ package member
 import (
 	"bytes"
 	"context"
+	"crypto/tls"
 	"errors"
 	"fmt"
 	"os/exec"
@@ -54,6 +55,8 @@ type Options struct {
 	Token string
 	// User and Password of the client, where authentication is on.
 	User, Password string
+	// TLS are the settings of the client; nil means plain text. The certificates of the member are in Args.
+	TLS *tls.Config
 	// Args are more flags.
 	Args []string
 }
@@ -110,6 +113,9 @@ func StartCluster(tb testing.TB, minor string, members int, args ...string) []*M
 func begin(tb testing.TB, minor string, o Options) *Member {
 	tb.Helper()
 	m := &Member{Endpoint: "http://" + machine.Address(tb), PeerURL: o.PeerURL, Dir: o.Dir}
+	if o.TLS != nil {
+		m.Endpoint = strings.Replace(m.Endpoint, "http:", "https:", 1)
+	}
 	if m.Dir == "" {
 		m.Dir = filepath.Join(tb.TempDir(), "data")
 	}
@@ -160,7 +166,7 @@ func (m *Member) dial(tb testing.TB, o Options) {
 	tb.Helper()
 	var err error
 	m.Client, err = clientv3.New(clientv3.Config{
-		Endpoints: []string{m.Endpoint}, Username: o.User, Password: o.Password, Logger: zap.NewNop(), DialTimeout: maxWait,
+		Endpoints: []string{m.Endpoint}, Username: o.User, Password: o.Password, TLS: o.TLS, Logger: zap.NewNop(), DialTimeout: maxWait,
 		MaxCallSendMsgSize: 64 << 20,
 	})
 	if err != nil {

@@ -23,6 +23,7 @@ var turned = map[string]map[string]bool{
 	"BackupReady":       {"False": true, "True": false},
 	"BackupVerified":    {"False": true, "True": false},
 	"CertificatesReady": {"False": true, "True": false},
+	"AuthReady":         {"False": true, "True": false},
 	"Spread":            {"False": true, "True": false},
 }
 

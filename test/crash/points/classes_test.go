@@ -67,14 +67,14 @@ var classes = merge(map[class][]string{
 		"(kubernetes/typed/coordination/v1.LeaseInterface).Patch", "(kubernetes/typed/coordination/v1.LeaseInterface).Apply",
 		"(kubernetes/typed/coordination/v1.LeaseInterface).Delete", "(leases.Client).Patch",
 		"(*leases.Store).UpdateRecord", "(*leases.Store).PatchMember", "(*leases.Store).RequestRemoval", "(*leases.Store).RenewBackup", "(*leases.Store).ReportVerification",
-		"(*leases.Store).AnswerSnapshot", "(*leases.Store).OrderSnapshot", "(*leases.Store).ClearSnapshotOrder", "(*leases.Store).OrderUpgrade", "(*leases.Store).AnswerUpgrade", "(*leases.Store).BindMember", "(*leases.Store).AnnounceRepair", "(*leases.Store).NoteDefragmentation",
+		"(*leases.Store).AnswerSnapshot", "(*leases.Store).OrderSnapshot", "(*leases.Store).ClearSnapshotOrder", "(*leases.Store).OrderUpgrade", "(*leases.Store).AnswerUpgrade", "(*leases.Store).ReportAuth", "(*leases.Store).BindMember", "(*leases.Store).AnnounceRepair", "(*leases.Store).NoteDefragmentation",
 		"(*leases.Store).Lead",
 		// The backup store.
 		"(backup/store.Store).Put", "(backup/store.Store).Delete", "(backup/store.Store).Sweep", "backup/catalog.WriteBootstrap",
 		"backup/snapshot.Take", "(*backup/delta.Recorder).Run", "(*backup/delta.Recorder).Flush",
 		// etcd.
 		"membership.AddLearner", "membership.Promote", "membership.Remove", "membership.MoveLeader", "membership.Defragment", "membership.Compact", "membership.DisarmNoSpace",
-		"membership.EnableDowngrade", "membership.CancelDowngrade",
+		"membership.EnableDowngrade", "membership.CancelDowngrade", "membership.ApplyAuth", "membership.SwitchAuth",
 		"(*agent/duties.removalRequest).mark", "(*agent/duties.round).remove", "(*agent/duties.Departure).mark", "(*agent/duties.Departure).remove",
 		// The volume. Quarantine, PlaceRestored and Prune have points within.
 		"agent/datadir.WriteIdentityFile", "agent/datadir.describe", "agent/datadir.makeDataDir", "agent/datadir/volume.WriteFile",
@@ -93,7 +93,7 @@ var classes = merge(map[class][]string{
 		"(kubernetes/typed/coordination/v1.LeaseInterface).Get", "(kubernetes/typed/coordination/v1.LeaseInterface).Watch", "(leases.Client).Get", "(leases.Client).Watch", "(*leases.Store).Leadership",
 		"(*leases.Store).Marks", "(*leases.Store).Member", "(*leases.Store).Backup", "(*leases.Store).Full", "(*leases.Store).Record", "(*leases.Store).WatchRecord",
 		"(*leases.Store).SnapshotOrder", "(*leases.Store).WatchSnapshotOrder",
-		"membership.Linearizable", "membership.Observe", "membership.ReadStatus", "membership.StatusOf", "membership.Alarms", "membership.CompactedAt", "membership.ReadContent", "membership.LengthenLog", "client/v3.New", "(*client/v3.Client).Close",
+		"membership.Linearizable", "membership.Observe", "membership.ReadAuthSwitch", "membership.ReadAuth", "membership.ComparePassword", "membership.ReadStatus", "membership.StatusOf", "membership.Alarms", "membership.CompactedAt", "membership.ReadContent", "membership.LengthenLog", "client/v3.New", "(*client/v3.Client).Close",
 		"(*client/v3.Client).ActiveConnection", "(client/v3.KV).Get", "(client/v3.Maintenance).HashKV", "(client/v3.Cluster).MemberList", "client/v3.NewMaintenanceFromMaintenanceClient", "client/v3.RetryMaintenanceClient", "client/v3.WithCountOnly", "client/v3.WithRev",
 		"(backup/store.Store).Get", "(backup/store.Store).List", "backup/catalog.Read", "backup/catalog.Survey", "backup/catalog.ReadBootstrap", "backup/restore.CheckFile", "backup/delta.AskAlongside",
 		"agent/datadir.AllQuarantined", "agent/datadir.ContentOf", "agent/datadir.Inspect", "agent/datadir.ReadIdentityFile",

@@ -37,6 +37,7 @@ var scenarios = map[crash.Program]map[string][]string{
 		"fragmented databases":         {"defragment"},
 		"a full database":              {"compact-history", "note-defragmentation", "disarm-no-space"},
 		"a fragmented leader":          {"move-leader"},
+		"users and roles":              {"change-auth", "change-auth:5", "switch-auth", "report-auth"},
 		"a downgrade":                  {"announce-downgrade", "answer-upgrade"},
 		"a downgrade taken back":       {"cancel-downgrade"},
 	},
