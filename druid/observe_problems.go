@@ -170,11 +170,18 @@ func oneLine(message string) string {
 	return words
 }
 
+// ruleAuthRequired is the rule of an agent that does not restore a backup in which authentication is on
+// (agent/start.RuleAuthRequired).
+const ruleAuthRequired = "auth-required-not-configured"
+
 // startProblem returns the problem that the agent reports instead of starting etcd, once it lasts.
 func (r *Reconciler) startProblem(o *observation, m policy.Member) *policy.Problem {
 	waits := m.Readable && m.Reports.Reason != "" && m.Pod == policy.PodLive && !m.EtcdReady
 	if !r.still(o, m, "waits", m.PodUID+" "+m.Reports.Rule, waits, startMaxWait) {
 		return nil
+	}
+	if m.Reports.Rule == ruleAuthRequired {
+		return &policy.Problem{Reason: v1alpha1.ReasonAuthRequiredNotConfigured, Message: m.Reports.Reason}
 	}
 	return &policy.Problem{Reason: v1alpha1.ReasonMemberCannotStart, Message: m.Reports.Reason}
 }

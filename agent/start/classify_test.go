@@ -222,7 +222,7 @@ func TestAPlanThatFailedIsNotTriedAgainForAWhile(t *testing.T) {
 	plan, other := catalog.Plan{Full: catalog.Full{Key: "full/a"}}, catalog.Plan{Full: catalog.Full{Key: "full/b"}}
 	recalled := func(r restores, plan catalog.Plan) Backup {
 		answer := bootstraps{fact: BackupPresent, plan: plan}
-		r.recall(&answer)
+		r.recall(&answer, restore.RefuseAuth)
 		return answer.fact
 	}
 	var r restores
@@ -238,7 +238,7 @@ func TestAPlanThatFailedIsNotTriedAgainForAWhile(t *testing.T) {
 	r.failed(catalog.Plan{}, file, &snapshot.FileError{Object: "a.db", Reason: "is damaged"}, time.Now())
 	for answer, want := range map[store.Object]Backup{file: BackupUnusable, {Key: "a.db", Size: 8}: BackupPresent} {
 		found := bootstraps{fact: BackupPresent, file: answer}
-		if r.recall(&found); found.fact != want {
+		if r.recall(&found, restore.RefuseAuth); found.fact != want {
 			t.Errorf("file %+v is %s, want %s", answer, found.fact, want)
 		}
 	}

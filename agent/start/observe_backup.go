@@ -30,6 +30,8 @@ type bootstraps struct {
 	fact   Backup
 	order  Order
 	detail string
+	// auth says that the backup is unusable because authentication is on in it.
+	auth bool
 	// epoch is above that of every lineage in the cluster's own place, 0 if it has no place.
 	epoch uint32
 	// source is the store of a request that can be carried out. plan or, if it has a key, file is what is restored
@@ -51,7 +53,7 @@ func (b *Bootstrapper) observeBackup(ctx context.Context, o *observation) {
 	}
 	o.bootstraps = b.bootstraps
 	if o.bootstraps.fact == BackupPresent && o.bootstraps.order == OrderRestore {
-		b.restores.recall(&o.bootstraps)
+		b.restores.recall(&o.bootstraps, b.authData())
 	}
 	o.Backup, o.Order = o.bootstraps.fact, o.bootstraps.order
 	o.note("backup", o.bootstraps.detail)
@@ -97,7 +99,7 @@ func (b *Bootstrapper) askStores(ctx context.Context) bootstraps {
 
 // because returns a with a fact and the reason for it.
 func (a bootstraps) because(fact Backup, err error) bootstraps {
-	a.fact, a.detail = fact, err.Error()
+	a.fact, a.detail, a.auth = fact, err.Error(), errors.Is(err, restore.ErrAuth)
 	return a
 }
 
@@ -185,7 +187,7 @@ func (b *Bootstrapper) findFile(ctx context.Context, answer bootstraps, key stri
 		return answer.because(StoreUnreachable, err)
 	}
 	_, err = restore.CheckFile(ctx, restore.Config{
-		Store: answer.source, File: file, EtcdVersion: b.cfg.EtcdVersion, Quota: b.cfg.Quota(), RefuseAuth: true,
+		Store: answer.source, File: file, EtcdVersion: b.cfg.EtcdVersion, Quota: b.cfg.Quota(), Auth: b.authData(),
 	})
 	switch {
 	case err != nil && isUnusable(err):
@@ -200,7 +202,11 @@ func (b *Bootstrapper) findFile(ctx context.Context, answer bootstraps, key stri
 // decide returns the decision of Decide. If that lets this member bootstrap, and spec.bootstrap.join names a cluster
 // to join, it returns the decision of the adoptions table.
 func (b *Bootstrapper) decide(o *observation) Decision {
-	if d := Decide(o.Facts); d.Mode != ModeNew || b.cfg.Join == "" {
+	d := Decide(o.Facts)
+	if d.Mode == ModeRefuse && d.Detail == "backup" && o.bootstraps.auth {
+		d.Rule = RuleAuthRequired
+	}
+	if d.Mode != ModeNew || b.cfg.Join == "" {
 		return d
 	}
 	o.adoption = decideAdoption(o.source)

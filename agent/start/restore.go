@@ -10,6 +10,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/etcd-druid/druid/agent/config"
 	"github.com/etcd-druid/druid/agent/datadir"
 	"github.com/etcd-druid/druid/agent/datadir/volume"
 	"github.com/etcd-druid/druid/agent/launch"
@@ -92,7 +93,7 @@ func (b *Bootstrapper) fetch(ctx context.Context, o *observation, a *attempt, in
 	c := restore.Config{
 		Store: o.bootstraps.source, Plan: plan, File: file, DataDir: volume.RestoredPath(b.cfg.VolumePath),
 		Name: b.cfg.Member, PeerURLs: []string{a.peerURL}, InitialCluster: a.cluster(b.cfg.Member), Token: a.token,
-		EtcdVersion: b.cfg.EtcdVersion, Quota: b.cfg.Quota(), RefuseAuth: true,
+		EtcdVersion: b.cfg.EtcdVersion, Quota: b.cfg.Quota(), Auth: b.authData(),
 		Bump: restore.DefaultBump, ClearAlarms: true, Progress: b.progress(ctx, inform),
 	}
 	crash.Before("restore-data")
@@ -107,6 +108,20 @@ func (b *Bootstrapper) fetch(ctx context.Context, o *observation, a *attempt, in
 	}
 	return result, nil
 }
+
+// authData says what happens with a backup in which authentication is on. With spec.auth, the agents log in with their certificate,
+// and then make the users and roles equal to the spec.
+func (b *Bootstrapper) authData() restore.AuthData {
+	r, err := config.ReadReloadable(b.cfg.ConfigPath)
+	if err == nil && r.Auth != nil && r.Auth.Enabled && b.cfg.ClientTLS == config.TLSMutual {
+		return restore.AdmitAgent
+	}
+	return restore.RefuseAuth
+}
+
+// RuleAuthRequired is the rule in the member Lease while a backup in which authentication is on cannot be restored, because the
+// spec does not require authentication. It replaces the rule for any other backup that cannot be used.
+const RuleAuthRequired = "auth-required-not-configured"
 
 // restoreFailed reports the error and waits: each attempt costs a claim in the record, and requests to the store.
 func (b *Bootstrapper) restoreFailed(ctx context.Context, o *observation, inform func(string), err error) error {
@@ -161,8 +176,8 @@ func (r *restores) failed(plan catalog.Plan, file store.Object, err error, now t
 }
 
 // recall changes the result to unusable if its plan failed recently.
-func (r *restores) recall(answer *bootstraps) {
-	if r.spoiled != nil && time.Since(r.at) < spoiledFor && reflect.DeepEqual(r.plan, answer.plan) && r.file == answer.file {
+func (r *restores) recall(answer *bootstraps, auth restore.AuthData) {
+	if r.spoiled != nil && (!errors.Is(r.spoiled, restore.ErrAuth) || auth == restore.RefuseAuth) && time.Since(r.at) < spoiledFor && reflect.DeepEqual(r.plan, answer.plan) && r.file == answer.file {
 		*answer = answer.because(BackupUnusable, r.spoiled)
 	}
 }

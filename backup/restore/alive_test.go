@@ -53,7 +53,7 @@ func TestARestoreFitsWhereTheSourceDid(t *testing.T) {
 			}
 			g := newTarget(t)
 			cfg := g.config(s, s.plan(catalog.Target{}), minor)
-			cfg.Quota, cfg.Bump, cfg.ClearAlarms, cfg.RefuseAuth = quota, DefaultBump, true, true // as package bootstrap does
+			cfg.Quota, cfg.Bump, cfg.ClearAlarms, cfg.Auth = quota, DefaultBump, true, RefuseAuth // as package bootstrap does
 			got, err := Run(t.Context(), cfg)
 			if err != nil {
 				t.Fatal(err)

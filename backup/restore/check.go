@@ -62,7 +62,7 @@ func look(ctx context.Context, c *Config) (snapshot.Trailer, error) {
 }
 
 // CheckFile checks whether c.File can be restored. It reads a few pages. It returns a snapshot.FileError, ErrVersion,
-// ErrQuota or ErrAuth if the file cannot be restored. Of c, it also uses Store, EtcdVersion, Quota and RefuseAuth.
+// ErrQuota or ErrAuth if the file cannot be restored. Of c, it also uses Store, EtcdVersion, Quota and Auth.
 // Only reading the complete file shows whether it is intact.
 func CheckFile(ctx context.Context, c Config) (snapshot.File, error) {
 	f, err := snapshot.LookAtFile(ctx, c.Store, c.File.Key, c.File.Size)
@@ -95,9 +95,9 @@ func checkFormat(f snapshot.File, c *Config) error {
 				ErrVersion, minor[0], minor[1], oldest[0], oldest[1], oldest[0], oldest[1])
 		}
 	}
-	if f.Auth && c.RefuseAuth {
-		return fmt.Errorf("%w in the data, but the agents have no etcd user and could not run it: disable authentication (etcdctl auth disable) and save the snapshot again, or "+
-			"restore it with agent backup restore, start an etcd on that data, disable authentication there, and save a snapshot", ErrAuth)
+	if f.Auth && c.Auth == RefuseAuth {
+		return fmt.Errorf("%w in the data, and without spec.auth the agents could not run it: create the EtcdCluster with spec.auth.enabled, spec.tls.client and spec.tls.peer, or "+
+			"disable authentication in the source (etcdctl auth disable) and save another backup", ErrAuth)
 	}
 	return nil
 }

@@ -42,11 +42,24 @@ type Config struct {
 	// Quota is that of the etcd that will run on the data, in bytes. A larger database is rejected, because etcd would
 	// refuse writes. So is a File with a larger database. 0 means no check.
 	Quota int64
-	// RefuseAuth rejects data with authentication enabled.
-	RefuseAuth bool
+	// Auth says what happens with data in which authentication is on.
+	Auth AuthData
 	// Progress receives the progress, at most a few times per second on a fast disk. It may be nil and must not block.
 	Progress func(Progress)
 }
+
+// AuthData says what happens with data in which authentication is on.
+type AuthData uint8
+
+// What happens.
+const (
+	// KeepAuth restores it as it is.
+	KeepAuth AuthData = iota
+	// RefuseAuth rejects it with ErrAuth.
+	RefuseAuth
+	// AdmitAgent restores it, and gives the user druid-agent the role root, so that the agents can manage the users in it.
+	AdmitAgent
+)
 
 // Phase of a restore.
 type Phase string

@@ -189,7 +189,7 @@ func TestAFileThatIsNotWholeIsRefused(t *testing.T) {
 		"of a very old etcd":                {content: version("3.4.0"), want: is(ErrVersion), says: "restore it with etcdutl 3.5"},
 		"of a version that is none":         {content: version("latest"), want: is(ErrVersion), says: "latest"},
 		"larger than the quota":             {content: good, config: func(c *Config) { c.Quota = 4096 }, want: is(ErrQuota), says: "etcd.quotaBackendBytes"},
-		"with authentication, for an agent": {content: changed(t, good, put(schema.Auth, schema.AuthEnabledKeyName, "\x01")), config: func(c *Config) { c.RefuseAuth = true }, want: is(ErrAuth), says: "etcdctl auth disable"},
+		"with authentication, for an agent": {content: changed(t, good, put(schema.Auth, schema.AuthEnabledKeyName, "\x01")), config: func(c *Config) { c.Auth = RefuseAuth }, want: is(ErrAuth), says: "etcdctl auth disable"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			file := s.fileOf("bad/"+strings.NewReplacer(" ", "-", "'", "", ",", "").Replace(name)+".db", nonNil(c.content))

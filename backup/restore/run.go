@@ -75,7 +75,7 @@ func inWorkspace(ctx context.Context, c *Config, cluster *membership.RaftCluster
 // else are as in the full backup, so that the database equals what the cluster itself would have sent. Of c, it uses
 // Store, Plan, EtcdVersion and Progress. On an error nothing remains at path.
 func Database(ctx context.Context, c Config, path string) (result Result, err error) {
-	c.Bump, c.ClearAlarms, c.File = 0, false, store.Object{}
+	c.Bump, c.ClearAlarms, c.Auth, c.File = 0, false, KeepAuth, store.Object{}
 	trailer, err := precheck(ctx, &c)
 	if err != nil {
 		return Result{}, err
@@ -243,6 +243,11 @@ func (b *builder) finish(cluster *membership.RaftCluster) error {
 		}
 		if b.c.ClearAlarms {
 			if err := clearSpaceAlarms(tx); err != nil {
+				return err
+			}
+		}
+		if b.c.Auth == AdmitAgent {
+			if err := admitAgent(tx); err != nil {
 				return err
 			}
 		}
