@@ -88,7 +88,7 @@ type AuthRole struct {
 // AuthPermission permits the access to a key, to the keys with a prefix, or to a range of keys.
 //
 // +kubebuilder:validation:XValidation:rule="!has(self.prefix) || !self.prefix || !has(self.rangeEnd)",message="a permission must not have both prefix and rangeEnd"
-// +kubebuilder:validation:XValidation:rule="self.key != ” || (has(self.prefix) && self.prefix)",message="a permission with an empty key needs prefix: true, and is for all keys"
+// +kubebuilder:validation:XValidation:rule="self.key.size() > 0 || (has(self.prefix) && self.prefix)",message="a permission with an empty key needs prefix: true, and is for all keys"
 // +kubebuilder:validation:XValidation:rule="!has(self.rangeEnd) || self.rangeEnd > self.key",message="rangeEnd must be greater than key: it is the first key after the range"
 type AuthPermission struct {
 	// key, or the first key of the range. It can be empty with prefix, for all keys.
