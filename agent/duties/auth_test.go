@@ -440,9 +440,8 @@ func TestAnOlderConfigurationIsNotApplied(t *testing.T) {
 	t.Parallel()
 	c := newAuthCluster(t, "3.7")
 	c.certify()
-	older := c.policy
 	c.require(appAndCert("1-first"))
-	older = c.policy
+	older := c.policy
 	c.require(func(p *AuthPolicy) { p.Want.Users["late"] = membership.WantedUser{Login: membership.LoginCertificate} })
 	stop := c.lead(0)
 	c.reports(leases.AuthDone, true, "")

@@ -5,6 +5,7 @@ import (
 	"crypto/tls"
 	"crypto/x509"
 	"fmt"
+	"net"
 	"os"
 	"path/filepath"
 	"time"
@@ -62,7 +63,7 @@ func (p *pod) secure() {
 		p.c.must(err)
 		return pair
 	}
-	server := issue(pki.Request{CommonName: "etcd", DNSNames: []string{host}, Server: true, Client: true})
+	server := issue(pki.Request{CommonName: "etcd", DNSNames: []string{host}, IPs: []net.IP{net.ParseIP(cfg.ListenHost)}, Server: true, Client: true})
 	client := issue(pki.Request{CommonName: "druid-agent", Client: true})
 	source := filepath.Join(cfg.TLSSource, "client")
 	p.c.must(os.MkdirAll(source, 0o700))
@@ -73,7 +74,7 @@ func (p *pod) secure() {
 	}
 	pair, err := tls.X509KeyPair(client.Certificate, client.Key)
 	p.c.must(err)
-	p.c.tls = &tls.Config{MinVersion: tls.VersionTLS12, RootCAs: pki.Pool([]*x509.Certificate{signer.Certificate}), ServerName: host, Certificates: []tls.Certificate{pair}}
+	p.c.tls = &tls.Config{MinVersion: tls.VersionTLS12, RootCAs: pki.Pool([]*x509.Certificate{signer.Certificate}), Certificates: []tls.Certificate{pair}}
 	p.certify()
 }
 
