@@ -13,8 +13,6 @@ import (
 	"time"
 
 	"github.com/cert-manager/cert-manager/pkg/controller"
-	"golang.org/x/sync/errgroup"
-
 	_ "github.com/cert-manager/cert-manager/pkg/controller/certificaterequests/approver"
 	_ "github.com/cert-manager/cert-manager/pkg/controller/certificaterequests/ca"
 	_ "github.com/cert-manager/cert-manager/pkg/controller/certificaterequests/selfsigned"
@@ -27,6 +25,7 @@ import (
 	_ "github.com/cert-manager/cert-manager/pkg/controller/issuers"
 	_ "github.com/cert-manager/cert-manager/pkg/issuer/ca"
 	_ "github.com/cert-manager/cert-manager/pkg/issuer/selfsigned"
+	"golang.org/x/sync/errgroup"
 )
 
 // backoff is the pause after a failed request. cert-manager's own begins with an hour.
