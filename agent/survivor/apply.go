@@ -26,6 +26,7 @@ import (
 	"go.etcd.io/raft/v3/raftpb"
 	"go.uber.org/zap"
 	"go.uber.org/zap/zapcore"
+	"golang.org/x/sync/errgroup"
 	"google.golang.org/protobuf/encoding/protowire"
 	"google.golang.org/protobuf/proto"
 
@@ -52,13 +53,12 @@ const (
 func apply(ctx context.Context, path string, tail *datadir.Tail, minTTL int64) (uint64, error) {
 	failed := newFailure()
 	a := &applier{failed: failed, log: zap.NewNop().WithOptions(zap.WithFatalHook(failed)), minTTL: minTTL}
-	done := make(chan struct{})
-	go func() {
-		defer close(done)
+	var g errgroup.Group
+	g.Go(func() error {
 		failed.guard(func() error { return a.run(ctx, path, tail) })
-	}()
-	<-done
-	if err := failed.get(); err != nil {
+		return failed.get()
+	})
+	if err := errors.Join(g.Wait(), failed.get()); err != nil {
 		// A stopped goroutine keeps the file open. Give its space back, for the next attempt.
 		return 0, errors.Join(fmt.Errorf("apply the log, at entry %d: %w", a.index, err), os.Truncate(path, 0))
 	}
