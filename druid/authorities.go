@@ -189,13 +189,19 @@ func (a *authorities) findByLeases(ctx context.Context, r *Reconciler, o *observ
 		return
 	}
 	a.known = policy.AuthorityUnknown
+	a.findTrusted(ctx, r, o, p, trusted, issuers)
+}
+
+// findTrusted reads the Secrets of the authorities in their order, up to the first one that does not exist, and keeps those that the
+// members trust. If it is not known which they trust, it keeps all.
+func (a *authorities) findTrusted(ctx context.Context, r *Reconciler, o *observation, p manifests.Plane, trusted, issuers []string) {
 	for generation := int32(1); generation <= maxGenerations; generation++ {
 		s := r.readAuthority(ctx, o, p, v1alpha1.TLSAuthority{Generation: generation})
-		switch {
-		case s.state == policy.AuthorityUnread:
+		switch s.state {
+		case policy.AuthorityUnread:
 			a.signer = s
 			return
-		case s.state == policy.AuthorityLost:
+		case policy.AuthorityLost:
 			if generation == 1 || !s.absent {
 				a.signer = s
 			}
@@ -203,6 +209,7 @@ func (a *authorities) findByLeases(ctx context.Context, r *Reconciler, o *observ
 				return
 			}
 			continue
+		default:
 		}
 		fingerprint := pki.Fingerprint(s.certificate)
 		if len(trusted) > 0 && !slices.Contains(trusted, fingerprint) {

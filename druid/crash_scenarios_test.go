@@ -32,8 +32,8 @@ type scenario struct {
 	change func(s *stage, names []string)
 	// reached says what is missing until druid has answered.
 	reached func(s *stage, names []string) error
-	// joins says that the cluster joins one that runs.
-	joins bool
+	// joins says that the cluster joins one that runs, and secured that druid issues certificates for its one member.
+	joins, secured bool
 	// deaf agents answer no request to remove a member.
 	deaf bool
 	// ends: kubelets also end the Pods of listed members that are deleted, and no agent renews without its Pod.
@@ -50,10 +50,8 @@ var crashScenarios = map[string]scenario{
 		reached: func(s *stage, _ []string) error { return errors.Join(s.grown(1), s.issued()) },
 	},
 	"another certificate authority": {
+		replicas: 1, formed: true, secured: true,
 		prepare: func(s *stage, _ []string) {
-			s.createSecured()
-			names := s.members("demo", 1)
-			s.form("demo", names)
 			s.eventually("the status lists the authorities", func() error { return s.trusts(1) })
 		},
 		change:  func(s *stage, _ []string) { s.annotateRotation() },

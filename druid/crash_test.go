@@ -90,6 +90,10 @@ func (all performances) eve() {
 		druid := all.startProcess()
 		for _, p := range all {
 			p.joins = scenario.joins
+			if scenario.secured {
+				p.createSecured()
+				continue
+			}
 			p.createCluster("demo", scenario.replicas)
 		}
 		for _, p := range all {

@@ -103,7 +103,6 @@ func (r *Reconciler) observe(ctx context.Context, from source, cluster *v1alpha1
 	if err := r.observeRepairing(ctx, o); err != nil {
 		return nil, err
 	}
-	o.observeTrust()
 	if err := r.observeShared(ctx, from, o); err != nil {
 		return nil, err
 	}

@@ -236,6 +236,7 @@ func (r *Reconciler) observeRepairing(ctx context.Context, o *observation) error
 			return err
 		}
 	}
+	o.observeTrust() // what a member that has just started runs with is not known
 	return nil
 }
 

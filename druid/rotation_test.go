@@ -284,7 +284,7 @@ func TestALostAuthorityIsReplaced(t *testing.T) {
 
 func TestAuthoritiesInASecretAreThoseOfDruid(t *testing.T) {
 	now := time.Now()
-	make := func(name string) (pki.Authority, *x509.Certificate) {
+	authority := func(name string) (pki.Authority, *x509.Certificate) {
 		pair, err := pki.NewAuthority(name, now, time.Hour)
 		if err != nil {
 			t.Fatal(err)
@@ -295,10 +295,10 @@ func TestAuthoritiesInASecretAreThoseOfDruid(t *testing.T) {
 		}
 		return a, a.Certificate
 	}
-	_, one := make("demo-client-ca-1")
-	signer, two := make("demo-client-ca-2")
-	_, other := make("someone")
-	_, peer := make("demo-peer-ca-3")
+	_, one := authority("demo-client-ca-1")
+	signer, two := authority("demo-client-ca-2")
+	_, other := authority("someone")
+	_, peer := authority("demo-peer-ca-3")
 	pair, err := signer.Issue(pki.Request{CommonName: "etcd", Lifetime: time.Hour}, now)
 	if err != nil {
 		t.Fatal(err)

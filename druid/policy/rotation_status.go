@@ -30,8 +30,8 @@ func rotate(c Certificates, r rotation, into *v1alpha1.TLSPlaneStatus, now metav
 	if i := signs(*into); i >= 0 {
 		into.AuthorityNotAfter = &into.Trusted[i].NotAfter
 	}
-	into.Phase = phaseOf(c, r, *into, into.Phase)
-	into.DistributedAt = distributedAt(c, r, into.DistributedAt, now)
+	into.Phase = phaseOf(r, *into, into.Phase)
+	into.DistributedAt = distributedAt(r, into.DistributedAt, now)
 	into.Message = AsSentences(rotationMessage(c, r, *into))
 }
 
@@ -42,7 +42,7 @@ func signs(s v1alpha1.TLSPlaneStatus) int {
 
 // distributedAt is since when all Secrets have what the present phase gives them, nil while one does not. What is unknown now
 // changes nothing.
-func distributedAt(c Certificates, r rotation, before *metav1.Time, now metav1.Time) *metav1.Time {
+func distributedAt(r rotation, before *metav1.Time, now metav1.Time) *metav1.Time {
 	switch {
 	case r.facts.trusted&(trustCandidate|trustOld) == 0, r.Verdict&(rotationNext|rotationWithdraw|rotationSwitch|rotationDrop) != 0:
 		return nil
@@ -58,7 +58,7 @@ func distributedAt(c Certificates, r rotation, before *metav1.Time, now metav1.T
 }
 
 // phaseOf is the phase after the decision. While it is not known what members run, it stays.
-func phaseOf(c Certificates, r rotation, after v1alpha1.TLSPlaneStatus, before v1alpha1.TLSPhase) v1alpha1.TLSPhase {
+func phaseOf(r rotation, after v1alpha1.TLSPlaneStatus, before v1alpha1.TLSPhase) v1alpha1.TLSPhase {
 	i := signs(after)
 	switch {
 	case r.Rule == ruleHold:
