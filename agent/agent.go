@@ -68,6 +68,7 @@ type Agent struct {
 	backups      *backups.Duty
 	access       *access.Access
 	facts        *facts
+	disk         *diskClaim
 	beats        *beats
 	passwords    passwords
 }
@@ -94,10 +95,11 @@ func New(o Options) (*Agent, error) {
 	a.certificates.Checked = a.certified
 	a.transport = transport.Transport{Client: a.certificates.Client(), Peer: a.certificates.Peer()}
 	a.facts = newFacts(o.Version, leases.Snapshots{Entries: snapshotCount(o.Config), PodUID: c.PodUID})
+	a.disk = newDiskClaim(store, c.Member, c.PodUID, o.Log)
 	a.bootstrapper, err = start.New(start.Options{
 		Config: c, Store: store, Transport: a.transport, Certificates: a.certificates, Log: o.Log, Registerer: o.Registry,
 		Host: o.Host, Addresses: o.Addresses,
-		Decided: func(p start.Published) { a.facts.decide(p); a.publish() },
+		Decided: func(p start.Published) { a.facts.decide(p); a.publish() }, Held: a.disk.set,
 	})
 	if err != nil {
 		return nil, err
@@ -180,6 +182,7 @@ func (a *Agent) Run(ctx context.Context) error {
 		"leader":        a.lead,
 		"takeover":      a.takeover.Run,
 		"departure":     a.departure.Run,
+		"disk":          a.disk.Run,
 		"backups":       a.backUp,
 		"verifications": a.backups.VerifyBackups,
 		"config":        a.live.Run,

@@ -56,6 +56,9 @@ type Options struct {
 	Registerer prometheus.Registerer
 	// Decided is called once per change of decision, for the member Lease; it must not block. It may be nil.
 	Decided func(Published)
+	// Held is called with what the volume holds while etcd does not run on it, and with nil when etcd starts. It is for
+	// the member Lease, and must not block. It may be nil.
+	Held func(*leases.Claim)
 	// Host is the DNS name of a member; nil for <member>.<peer service>.<namespace>.svc.
 	Host func(member string) string
 	// OpenStore opens a backup store; nil for all supported kinds of store.
@@ -81,6 +84,7 @@ type Bootstrapper struct {
 	dial      membership.Dial
 	log       *slog.Logger
 	decided   func(Published)
+	held      func(*leases.Claim)
 	host      func(string) string
 	metrics   *prometheus.CounterVec
 	openStore func(context.Context, store.Config) (store.Store, error)
@@ -105,6 +109,7 @@ type Bootstrapper struct {
 	leaseAt   time.Time
 	started   time.Time
 	inspects  *volumeState
+	holding   *datadir.Holding // what the inspected volume holds, nil before it was read
 	lastKnown lastKnown
 	// notRun counts the consecutive starts in which the etcd program could not be run.
 	notRun     int
@@ -133,7 +138,7 @@ func New(o Options) (*Bootstrapper, error) {
 	}
 	b := &Bootstrapper{
 		cfg: o.Config, store: o.Store, transport: o.Transport, certs: o.Certificates, log: o.Log,
-		decided: o.Decided, host: o.Host, metrics: metrics, openStore: o.OpenStore,
+		decided: o.Decided, held: o.Held, host: o.Host, metrics: metrics, openStore: o.OpenStore,
 		lookup: net.DefaultResolver.LookupHost, addresses: o.Addresses, poll: pollInterval, unstarted: map[uint64]time.Time{},
 	}
 	if b.host == nil {
@@ -147,6 +152,9 @@ func New(o Options) (*Bootstrapper, error) {
 	}
 	if b.decided == nil {
 		b.decided = func(Published) {}
+	}
+	if b.held == nil {
+		b.held = func(*leases.Claim) {}
 	}
 	if b.openStore == nil {
 		b.openStore = open.Open
@@ -233,6 +241,7 @@ func (b *Bootstrapper) Next(ctx context.Context, idle launch.Idle, inform func(l
 			if !b.restAfterCrash(ctx, idle.Report, say) {
 				break
 			}
+			b.held(nil)
 			return *order, nil
 		case reason != "":
 			say(reason)
@@ -262,7 +271,11 @@ func (b *Bootstrapper) step(ctx context.Context, report launch.Report) (*launch.
 	d.Reason = o.reason(d)
 	b.publish(ctx, d, &o)
 	if d.Mode == ModeWait || d.Mode == ModeRefuse {
+		b.reportDisk(ctx, report, &o)
 		return nil, d.Reason, nil
+	}
+	if failing(report) {
+		b.reportDisk(ctx, report, &o) // the next start is later
 	}
 	order, err := b.act(ctx, d, &o)
 	return order, "", err

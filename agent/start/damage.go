@@ -151,7 +151,7 @@ type lastKnown struct {
 }
 
 // forgetVolume drops the results of the inspection and the evidence against the volume, because both no longer apply.
-func (b *Bootstrapper) forgetVolume() { b.inspects, b.lastKnown = nil, lastKnown{} }
+func (b *Bootstrapper) forgetVolume() { b.inspects, b.holding, b.lastKnown = nil, nil, lastKnown{} }
 
 // hear stores what could be read.
 func (h *lastKnown) hear(own ownLease, r recordState) {

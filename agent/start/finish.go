@@ -58,6 +58,7 @@ func (b *Bootstrapper) FinishStart(ctx context.Context, stop func(ctx context.Co
 		return fmt.Errorf("finish start: %w", err)
 	}
 	b.setIdentity(identityFile)
+	b.held(nil)
 	s := &finisher{b: b, log: b.log, identityFile: identityFile, since: time.Now()}
 	if !identityFile.Formed {
 		if err := s.until(ctx, "form", s.formed); err != nil {

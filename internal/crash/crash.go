@@ -117,7 +117,7 @@ var calls = map[Program][]string{
 		// A change of the etcd version.
 		"answer-upgrade", "announce-downgrade", "cancel-downgrade",
 		// Renewals of the Leases.
-		"renew-lease", "renew-leader-lease", "renew-backup-lease",
+		"renew-lease", "renew-leader-lease", "renew-backup-lease", "publish-disk",
 		// Backups.
 		"record-lineage", "take-full", "delete-backup", "sweep-uploads", "answer-snapshot-order",
 	},

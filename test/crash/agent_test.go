@@ -119,6 +119,20 @@ var scenarios = map[string]scenario{
 		c.changeRecord(func(r *leases.Record) { r.Nonce, r.Lineage, r.MaxLearners = "", "", 0 })
 		return p
 	}},
+	"a disk that is not described": {members: 1, eve: func(c *cluster) *pod {
+		p := seed(c)
+		p.killAgent()
+		c.annotate(p.name, leases.Prefix+"disk", `{"pod":"former","state":"empty"}`) // etcd runs
+		return p
+	}, aftermath: func(c *cluster, p *pod) {
+		c.eventually("the Lease no longer describes the disk", func() error {
+			lease, err := c.store.Member(c.t.Context(), p.name)
+			if err == nil && lease.Disk != nil {
+				err = fmt.Errorf("it has %+v", lease.Disk)
+			}
+			return err
+		})
+	}},
 	"backups": {members: 1, eve: func(c *cluster) *pod {
 		p := seed(c)
 		p.killAgent()

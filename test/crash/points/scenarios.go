@@ -27,6 +27,7 @@ var scenarios = map[crash.Program]map[string][]string{
 		"leave":                        {"move-leader", "order-proceed"},
 		"pruning":                      {"drop-leftover", "begin-prune", "prune"},
 		"completion of a record":       {"complete-record"},
+		"a disk that is not described": {"publish-disk"},
 		"removal of an unknown member": {"remove-superfluous"},
 		"drain":                        {"claim-removal", "remove-requested", "acknowledge-removal"},
 		"drain of the leader":          {"move-leader"},

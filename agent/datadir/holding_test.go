@@ -1,0 +1,54 @@
+package datadir
+
+import (
+	"encoding/binary"
+	"maps"
+	"slices"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"go.etcd.io/etcd/server/v3/storage/schema"
+	"go.etcd.io/raft/v3/raftpb"
+	"google.golang.org/protobuf/proto"
+)
+
+func TestHoldingIsWhatEtcdHad(t *testing.T) {
+	dir := servedVolume(t)
+	r, err := Inspect(t.Context(), dir, Options{EtcdVersion: "3.7.3"})
+	must(t, err)
+	h, err := ReadHolding(t.Context(), dir, r)
+	must(t, err)
+	// Each of the 2020 puts made one revision after the first.
+	want := Holding{Revision: 2021, Voters: []uint64{r.MemberID}, Tail: r.Last.Index - r.ConsistentIndex}
+	if diff := cmp.Diff(want, h); diff != "" {
+		t.Errorf("(-want +got):\n%s", diff)
+	}
+	at := r.Snapshot.Index
+	setMeta(schema.MetaConsistentIndexKeyName, binary.BigEndian.AppendUint64(nil, at))(t, dir)
+	r, err = Inspect(t.Context(), dir, Options{EtcdVersion: "3.7.3"})
+	must(t, err)
+	if h, err = ReadHolding(t.Context(), dir, r); err != nil || h.Tail != r.Last.Index-at || h.Tail == 0 {
+		t.Errorf("%+v, %v; want a tail of %d entries", h, err, r.Last.Index-at)
+	}
+}
+
+// A voter counts until its removal is certain, and from the moment that it can vote.
+func TestVotersFollowTheLog(t *testing.T) {
+	change := func(kind raftpb.ConfChangeType, id uint64) []byte {
+		raw, err := proto.Marshal(&raftpb.ConfChange{Type: kind.Enum(), NodeId: &id})
+		must(t, err)
+		return raw
+	}
+	voters := map[uint64]bool{1: true, 2: true, 3: true}
+	for i, data := range [][]byte{
+		change(raftpb.ConfChangeAddLearnerNode, 4), change(raftpb.ConfChangeRemoveNode, 2), change(raftpb.ConfChangeAddNode, 4),
+		change(raftpb.ConfChangeUpdateNode, 9), change(raftpb.ConfChangeRemoveNode, 3),
+	} {
+		e := &raftpb.Entry{Type: raftpb.EntryConfChange.Enum(), Index: new(uint64(i + 1)), Data: data}
+		must(t, changeVoters(e, voters, 3))
+	}
+	must(t, changeVoters(&raftpb.Entry{Type: raftpb.EntryNormal.Enum(), Data: []byte("a write")}, voters, 3))
+	if got := slices.Sorted(maps.Keys(voters)); !slices.Equal(got, []uint64{1, 3, 4}) {
+		t.Errorf("voters %v, want 1, 3 and 4", got)
+	}
+}
