@@ -306,14 +306,20 @@ func (r *Reconciler) held(o *observation, p manifests.Plane, hold time.Duration)
 	return left <= 0
 }
 
-// observeTrust finds the members whose etcd was started with other authorities than the status lists. A rolling update restarts them.
+// observeTrust finds the members whose etcd was started with other authorities than it is to trust. A rolling update restarts them.
 func (o *observation) observeTrust() {
 	for i := range o.observed.Members {
 		m := &o.observed.Members[i]
 		for _, c := range o.observed.Certificates {
-			if m.Listed && m.Make == policy.MakeCurrent && c.Outruns(*m) {
-				m.Make, m.Outruns = policy.MakeOutdated, true
+			m.Outruns = m.Outruns || m.Listed && c.Outruns(*m)
+		}
+		for _, p := range manifests.Planes(o.cluster) {
+			if _, ours := certificatesIn(o, p); !ours {
+				m.Outruns = m.Outruns || m.Listed && policy.OutrunsProvided(o.observed, string(p), *m)
 			}
+		}
+		if m.Outruns && m.Make == policy.MakeCurrent {
+			m.Make = policy.MakeOutdated
 		}
 	}
 }

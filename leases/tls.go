@@ -15,6 +15,10 @@ type TLSPlane struct {
 	// Trusted are the fingerprints of the first MaxTLSTrusted certificate authorities that the running etcd was started with,
 	// separated by commas. It is empty before the first start.
 	Trusted string `json:"trusted,omitempty"`
+	// Running identifies all of these authorities, and Staged those that etcd gets when it is started again. Both are empty if
+	// there are none, and an agent of an earlier release does not report them.
+	Running string `json:"running,omitempty"`
+	Staged  string `json:"staged,omitempty"`
 	// Issuer is the fingerprint of the authority of the server certificate in effect, empty if there is none.
 	Issuer string `json:"issuer,omitempty"`
 	// NotAfter is the end of the server certificate in effect, zero if there is none.

@@ -54,7 +54,19 @@ func issuers(cluster *v1alpha1.EtcdCluster) (i config.Issuers) {
 	if status := cluster.Status.TLS; status != nil {
 		i.Client, i.Peer = issuersOf(status.Client), issuersOf(status.Peer)
 	}
+	i.Provided = provided(cluster)
 	return i
+}
+
+// provided says for which planes a user provides the certificates.
+func provided(cluster *v1alpha1.EtcdCluster) string {
+	var planes []string
+	for _, s := range tlsSources(cluster) {
+		if s.auto == nil {
+			planes = append(planes, string(s.plane))
+		}
+	}
+	return strings.Join(planes, ",")
 }
 
 // issuersOf returns the authorities of certificates that a member may start with: those of druid that sign or have signed, or

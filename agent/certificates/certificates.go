@@ -7,6 +7,8 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
+	"slices"
+	"strings"
 	"time"
 
 	"github.com/etcd-druid/druid/agent/config"
@@ -46,9 +48,9 @@ func New(c config.Config, peerHost string, log *slog.Logger) *Certificates {
 		p := &plane{
 			name: name, source: filepath.Join(c.TLSSource, name), dir: filepath.Join(c.TLSDir, name),
 			mutual: mode == config.TLSMutual, host: host, now: time.Now,
-			known: func() ([]string, error) {
+			known: func() (known, error) {
 				r, err := config.ReadReloadable(c.ConfigPath)
-				return r.Issuers.Of(name), err
+				return known{r.Issuers.Of(name), slices.Contains(strings.Split(r.Issuers.Provided, ","), name)}, err
 			},
 		}
 		all.planes = append(all.planes, p)
@@ -162,6 +164,8 @@ type State struct {
 	Plane string
 	// Trusted are the fingerprints of the authorities that the running etcd was started with.
 	Trusted []string
+	// Running identifies all of these authorities, and Staged those that etcd gets when it is started again.
+	Running, Staged string
 	// Issuer is the fingerprint of the authority of the server certificate in effect, empty if there is none.
 	Issuer string
 	// NotAfter is the first end of the certificates in effect, their authority included. Lifetime is that of the server
@@ -187,8 +191,10 @@ func (p *plane) state() State {
 	s := State{Plane: p.name, Problem: text(p.problem)}
 	if p.staged != nil {
 		s.Issuer, s.NotAfter, s.Lifetime = p.staged.issuer, p.staged.notAfter, p.staged.leaf.NotAfter.Sub(p.staged.leaf.NotBefore)
+		s.Staged = p.staged.trust
 	}
 	if trust, err := p.trust(); err == nil {
+		s.Running = pki.BundleFingerprint(trust)
 		for _, authority := range trust {
 			s.Trusted = append(s.Trusted, pki.Fingerprint(authority))
 		}

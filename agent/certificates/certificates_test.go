@@ -172,6 +172,50 @@ func TestANewPodTakesNoOtherAuthority(t *testing.T) {
 	}
 }
 
+// A running member takes a certificate of another authority when a user provides it and every member trusts it, and not before.
+func TestACertificateOfAUserWaitsForTheOtherMembers(t *testing.T) {
+	b := newBench(t)
+	b.cfg.ConfigPath = filepath.Join(t.TempDir(), "config.yaml")
+	other := newAuthority(t, "other")
+	both := append(append([]byte{}, b.ca.Certificate...), other.Certificate...)
+	authorities, err := pki.Bundle(both)
+	if err != nil {
+		t.Fatal(err)
+	}
+	known := func(all ...string) {
+		content := "issuers: {client: '" + strings.Join(all, ",") + "', provided: 'peer,client'}\n"
+		if err := os.WriteFile(b.cfg.ConfigPath, []byte(content), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	first, second := pki.Fingerprint(authorities[0]), pki.Fingerprint(authorities[1])
+	known(first)
+	b.restart()
+	b.mount(b.ca.Certificate, b.issue(b.ca, server))
+	if err := b.certs.Begin(); err != nil {
+		t.Fatal(err)
+	}
+	b.mount(both, b.issue(b.ca, server))
+	if s := b.certs.States()[0]; s.Problem != "" || s.Staged == s.Running || len(s.Trusted) != 1 {
+		t.Fatalf("both authorities are not staged: %+v", s)
+	}
+	if err := b.certs.Begin(); err != nil { // etcd is started again
+		t.Fatal(err)
+	}
+	if s := b.certs.States()[0]; s.Staged != s.Running || len(s.Trusted) != 2 {
+		t.Fatalf("etcd runs with %+v", s)
+	}
+	b.mount(both, b.issue(other, server))
+	if s := b.certs.States()[0]; !strings.Contains(s.Problem, "unknown to the running etcd") || s.Issuer != first {
+		t.Errorf("a certificate is used that another member does not trust: %+v", s)
+	}
+	known(first, second)
+	b.certs.Load(t.Context())
+	if s := b.certs.States()[0]; s.Problem != "" || s.Issuer != second {
+		t.Errorf("a certificate that all members trust is not used: %+v", s)
+	}
+}
+
 // What is in effect is checked again and again: it expires without any change.
 func TestAnExpiredCertificateIsReported(t *testing.T) {
 	b := newBench(t)

@@ -23,15 +23,22 @@ type plane struct {
 	// mutual says that etcd demands a certificate of those who connect.
 	mutual bool
 	// host is a DNS name that the certificate of every member covers.
-	host string
-	now  func() time.Time
-	// known returns the fingerprints of the authorities that the members of the formed cluster use, none if that is not
-	// known.
-	known func() ([]string, error)
+	host  string
+	now   func() time.Time
+	known func() (known, error)
 
 	mu      sync.Mutex
 	staged  *staged
 	problem error
+}
+
+// known are the fingerprints of the authorities of certificates that each member of the formed cluster trusts, none if that is not
+// known.
+type known struct {
+	issuers []string
+	// provided says that a user provides the certificates. Then they can change before the members trust them, and a running member
+	// accepts them only if each member does.
+	provided bool
 }
 
 // staged is what is in effect, parsed.
@@ -42,7 +49,9 @@ type staged struct {
 	// certificate that is in use.
 	issuer   string
 	notAfter time.Time
-	pool     *x509.CertPool
+	// trust identifies the authorities.
+	trust string
+	pool  *x509.CertPool
 	// server is the pair of the member, client that of its agent.
 	server, client tls.Certificate
 	content        content
@@ -125,7 +134,7 @@ func (p *plane) check(c content) (*staged, error) {
 	}
 	s := &staged{
 		generation: c.generation(), leaf: server.Certificate, issuer: pki.Fingerprint(server.Root), notAfter: server.NotAfter,
-		pool: pki.Pool(authorities), server: own, client: pair, content: c,
+		trust: pki.BundleFingerprint(authorities), pool: pki.Pool(authorities), server: own, client: pair, content: c,
 	}
 	if client.NotAfter.Before(s.notAfter) {
 		s.notAfter = client.NotAfter
@@ -134,18 +143,19 @@ func (p *plane) check(c content) (*staged, error) {
 }
 
 // accept returns an error for certificates of an authority that the members do not trust. While this Pod has started an
-// etcd, these are the authorities that it was started with. Otherwise druid's configuration says which authorities the members
-// of a formed cluster use.
+// etcd, it trusts the authorities that it was started with. druid's configuration says which authorities the other members
+// of a formed cluster trust.
 func (p *plane) accept(c content, server, client pki.Checked, now time.Time) error {
 	trust, err := p.trust()
 	if err != nil {
 		return err
 	}
-	var known []string
-	if trust == nil {
-		if known, err = p.known(); err != nil {
-			return fmt.Errorf("read the authorities that the members use: %w", err)
-		}
+	known, err := p.known()
+	if err != nil {
+		return fmt.Errorf("read the authorities that the members trust: %w", err)
+	}
+	if trust != nil && !known.provided {
+		known.issuers = nil // druid issues them only when each member trusts them
 	}
 	for _, pair := range []struct {
 		name    string
@@ -157,7 +167,7 @@ func (p *plane) accept(c content, server, client pki.Checked, now time.Time) err
 				return fmt.Errorf("%s certificate: %w: %w", pair.name, errOtherAuthority, err)
 			}
 		}
-		if len(known) > 0 && !slices.Contains(known, pki.Fingerprint(pair.checked.Root)) {
+		if len(known.issuers) > 0 && !slices.Contains(known.issuers, pki.Fingerprint(pair.checked.Root)) {
 			return fmt.Errorf("%s certificate: %w (issuer %s)", pair.name, errOtherAuthority, pair.checked.Root.Subject)
 		}
 	}
@@ -165,8 +175,8 @@ func (p *plane) accept(c content, server, client pki.Checked, now time.Time) err
 }
 
 // errOtherAuthority is returned for a certificate that would cut the member off from the others.
-var errOtherAuthority = errors.New("its authority is unknown to the running etcd, which reads ca.crt only when it starts; " +
-	"use a certificate of the authority that the members use")
+var errOtherAuthority = errors.New("its authority is unknown to the running etcd of a member, which reads ca.crt only when it starts; " +
+	"use a certificate of the previous authority until all members trust the new one")
 
 // trust returns the authorities that etcd was last started with, or nil if it was not started in this Pod.
 func (p *plane) trust() ([]*x509.Certificate, error) {

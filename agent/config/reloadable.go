@@ -40,11 +40,13 @@ type Reloadable struct {
 	Generation int64 `json:"generation,omitempty"`
 }
 
-// Issuers are the fingerprints of the certificate authorities whose certificates the members of a formed cluster use, by
+// Issuers are the fingerprints of the certificate authorities whose certificates the members of a formed cluster trust, by
 // plane, separated by commas. A plane without any is not restricted.
 type Issuers struct {
-	Client string `json:"client,omitempty"`
-	Peer   string `json:"peer,omitempty"`
+	// Provided are the planes whose certificates a user provides, separated by commas.
+	Provided string `json:"provided,omitempty"`
+	Client   string `json:"client,omitempty"`
+	Peer     string `json:"peer,omitempty"`
 }
 
 // Of returns the fingerprints of the plane called name: client or peer.

@@ -267,7 +267,8 @@ type TLSPlaneStatus struct {
 	// +optional
 	Message string `json:"message,omitempty"`
 	// issuers are the fingerprints of the certificate authorities whose certificates the members used when the cluster had
-	// formed. A new Pod does not start with a certificate of another authority, because the other members do not trust it.
+	// formed. Of a secretRef they are the authorities that all members trust, of the first four in ca.crt. No member uses a
+	// certificate of another authority, because the other members do not trust it.
 	// +listType=atomic
 	// +kubebuilder:validation:MaxItems=16
 	// +optional

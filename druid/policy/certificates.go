@@ -2,6 +2,7 @@ package policy
 
 import (
 	"slices"
+	"strings"
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -222,9 +223,7 @@ func tlsStatus(e Evaluation, before *v1alpha1.TLSStatus, now metav1.Time) *v1alp
 				rotate(c, e.rotations[plane], *into, now)
 			}
 		}
-		if len((*into).Issuers) == 0 {
-			(*into).Issuers = issuersOf(e, plane)
-		}
+		(*into).Issuers = issuersAfter(e, plane, (*into).Issuers)
 	}
 	return after
 }
@@ -237,6 +236,53 @@ func reportOf(m Member, plane string) leases.TLSPlane {
 		return m.Reports.TLS.Peer
 	}
 	return m.Reports.TLS.Client
+}
+
+// issuersAfter returns the authorities of certificates that a member may start with. Of certificates that druid issues they are noted
+// once: status.trusted follows them. Of those of a user they are the authorities that each member trusts, and those of the certificates in
+// use. What is not known now of one member changes nothing.
+func issuersAfter(e Evaluation, plane string, before []string) []string {
+	if len(before) == 0 {
+		return issuersOf(e, plane)
+	}
+	issued := slices.ContainsFunc(e.Certificates, func(c Certificates) bool { return c.Plane == plane })
+	if issued || e.RecordState != RecordFormed || !e.certificatesReported(plane) {
+		return before
+	}
+	all := issuersOf(e, plane)
+	for _, fingerprint := range strings.Split(reportOf(e.listed[0], plane).Trusted, ",") {
+		trusted := func(m Member) bool {
+			return slices.Contains(strings.Split(reportOf(m, plane).Trusted, ","), fingerprint)
+		}
+		if !slices.Contains(all, fingerprint) && !slices.ContainsFunc(e.listed, func(m Member) bool { return !trusted(m) }) {
+			all = append(all, fingerprint)
+		}
+	}
+	slices.Sort(all)
+	return all
+}
+
+// certificatesReported says whether it is known of each member what it runs with.
+func (e Evaluation) certificatesReported(plane string) bool {
+	return len(e.listed) > 0 && !slices.ContainsFunc(e.listed, func(m Member) bool { return !m.reportsTrust(plane) })
+}
+
+// reportsTrust says whether it is known what the member runs with. Of one that has just started, it is not.
+func (m Member) reportsTrust(plane string) bool {
+	return m.Readable && m.Stable && m.Liveness == leases.Live && reportOf(m, plane).Trusted != ""
+}
+
+// OutrunsProvided says whether the running etcd of the member was started with other authorities than a user provides now. It
+// does once all members have staged the same authorities, and reject nothing: a new Pod would not start with what they reject.
+func OutrunsProvided(o Observed, plane string, m Member) bool {
+	staged := reportOf(m, plane).Staged
+	for _, other := range o.listed() {
+		report := reportOf(other, plane)
+		if !other.reportsTrust(plane) || report.Problem != "" || report.Staged == "" || report.Staged != staged {
+			return false
+		}
+	}
+	return reportOf(m, plane).Running != staged
 }
 
 // issuersOf returns the authorities whose certificates the members of the formed cluster use, none while that is not known.

@@ -202,7 +202,7 @@ func (c Certificates) Outruns(m Member) bool {
 
 func runsWith(c Certificates, m Member) usage {
 	trusted := reportOf(m, c.Plane).Trusted
-	if !m.Readable || !m.Stable || m.Liveness != leases.Live || trusted == "" {
+	if !m.reportsTrust(c.Plane) {
 		return runningUnknown
 	}
 	return runningOf(sameAuthorities(strings.Split(trusted, ","), c.Trusted))

@@ -275,6 +275,55 @@ func stepsOf(e Evaluation) (all []string) {
 	return all
 }
 
+// A user's own authority changes in three edits of a Secret. Each of them restarts the members when all have staged the same, and a
+// certificate of the new authority counts when all trust it.
+func TestTheAuthorityOfAUserChangesWhenAllMembersTrustIt(t *testing.T) {
+	now := time.Now()
+	d, o := issued(now)
+	o.Certificates = o.Certificates[:1] // a user provides those of peers
+	member := func(name, trusted, running, staged, issuer, problem string) Member {
+		m := Member{Name: name, Listed: true, Lease: LeaseOurs, Readable: true, Stable: true, Liveness: leases.Live}
+		m.Reports.Role = leases.RoleMember
+		m.Reports.TLS = leases.TLS{}.With("peer", leases.TLSPlane{Trusted: trusted, Running: running, Staged: staged, Issuer: issuer, Problem: problem})
+		return m
+	}
+	for name, test := range map[string]struct {
+		members []Member
+		outrun  []bool
+		issuers []string
+	}{
+		"nothing changes":                   {[]Member{member("a", "old", "1", "1", "old", ""), member("b", "old", "1", "1", "old", "")}, []bool{false, false}, []string{"old"}},
+		"one has staged both":               {[]Member{member("a", "old", "1", "2", "old", ""), member("b", "old", "1", "1", "old", "")}, []bool{false, false}, []string{"old"}},
+		"all have staged both":              {[]Member{member("a", "old", "1", "2", "old", ""), member("b", "old", "1", "2", "old", "")}, []bool{true, true}, []string{"old"}},
+		"one runs with both":                {[]Member{member("a", "old,new", "2", "2", "old", ""), member("b", "old", "1", "2", "old", "")}, []bool{false, true}, []string{"old"}},
+		"a member rejects what it got":      {[]Member{member("a", "old,new", "2", "2", "old", "x"), member("b", "old", "1", "2", "old", "")}, []bool{false, false}, []string{"old"}},
+		"all run with both":                 {[]Member{member("a", "old,new", "2", "2", "old", ""), member("b", "old,new", "2", "2", "old", "")}, []bool{false, false}, []string{"new", "old"}},
+		"one has the new certificate":       {[]Member{member("a", "old,new", "2", "2", "new", ""), member("b", "old,new", "2", "2", "old", "")}, []bool{false, false}, []string{"new", "old"}},
+		"all have staged the new one alone": {[]Member{member("a", "old,new", "2", "3", "new", ""), member("b", "old,new", "2", "3", "new", "")}, []bool{true, true}, []string{"new", "old"}},
+		"one runs with the new one alone":   {[]Member{member("a", "new", "3", "3", "new", ""), member("b", "old,new", "2", "3", "new", "")}, []bool{false, true}, []string{"new"}},
+		"an agent of an earlier release":    {[]Member{member("a", "old", "", "", "old", ""), member("b", "old", "1", "1", "old", "")}, []bool{false, false}, []string{"old"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			o.Members = test.members
+			for i, m := range test.members {
+				if got := OutrunsProvided(o, "peer", m); got != test.outrun[i] {
+					t.Errorf("%s is restarted: %t", m.Name, got)
+				}
+			}
+			if got := issuersAfter(Evaluate(d, o), "peer", []string{"old"}); !slices.Equal(got, test.issuers) {
+				t.Errorf("issuers are %q, want %q", got, test.issuers)
+			}
+			o.Members[0].Stable = false
+			if got := issuersAfter(Evaluate(d, o), "peer", []string{"before"}); !slices.Equal(got, []string{"before"}) {
+				t.Errorf("issuers are %q while one member is not known", got)
+			}
+		})
+	}
+	if got := issuersAfter(Evaluate(d, o), "client", []string{"before"}); !slices.Equal(got, []string{"before"}) {
+		t.Errorf("issuers of druid's plane are %q", got)
+	}
+}
+
 // A lost authority is replaced in each phase, and a lost next one is withdrawn.
 func TestALostAuthorityBlocksNoPhase(t *testing.T) {
 	now := time.Now()

@@ -1,11 +1,14 @@
 package pki
 
 import (
+	"crypto/sha256"
 	"crypto/tls"
 	"crypto/x509"
+	"encoding/hex"
 	"encoding/pem"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 )
@@ -43,6 +46,20 @@ func Bundle(raw []byte) ([]*x509.Certificate, error) {
 		}
 	}
 	return authorities, nil
+}
+
+// BundleFingerprint identifies a set of authorities: half as long as the fingerprint of one, and without their order.
+func BundleFingerprint(authorities []*x509.Certificate) string {
+	if len(authorities) == 0 {
+		return ""
+	}
+	var all []string
+	for _, authority := range authorities {
+		all = append(all, Fingerprint(authority))
+	}
+	slices.Sort(all)
+	sum := sha256.Sum256([]byte(strings.Join(slices.Compact(all), ",")))
+	return hex.EncodeToString(sum[:8])
 }
 
 // Pool returns the pool of the authorities, against which connections are verified.

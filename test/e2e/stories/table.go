@@ -65,6 +65,7 @@ var Table = []Story{
 	{"TestMembersInMemoryHealFromEachOther", InTurn, Alongside, 5, 110, ofData + " druid manifests"},
 	{"TestBadSecretsOfAUserHarmNoMember", InTurn, Alongside, 3, 90, ofTLS},
 	{"TestAuthoritiesAreReplacedUnderAWriter", InTurn, Alongside, 3, 330, ofTLS + " agent/config leases"},
+	{"TestAuthorityOfAUserIsReplacedUnderAWriter", InTurn, Alongside, 3, 240, ofTLS + " agent/config leases"},
 	{"TestAuthenticationIsTurnedOnUnderAWriter", InTurn, Alongside, 6, 120, ofTLS + " agent/backups agent/duties agent/start"},
 	{"TestMemberOnAnOlderCopyOfItsVolumeDoesNotVote", InTurn, Alongside, 3, 100, ofData + " leases"},
 	{"TestScaleDownIsRevertedInEveryPhase", InTurn, Alongside, 7, 100, ofScale},
