@@ -34,6 +34,7 @@ func TestCertificatesNeverKeepALeaseFromBeingRenewed(t *testing.T) {
 	}
 	fingerprints := strings.Repeat(strings.Repeat("f", 32)+",", MaxTLSTrusted)
 	plane.Trusted = fingerprints[:len(fingerprints)-1]
+	plane.Running, plane.Staged = strings.Repeat("f", 16), strings.Repeat("e", 16)
 	patch.Member.TLS = TLS{}.With("client", plane).With("peer", plane)
 	if encoded, err = patch.encode(); err != nil {
 		t.Fatal(err)
