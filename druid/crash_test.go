@@ -20,6 +20,7 @@ import (
 	"github.com/etcd-druid/druid/api/v1alpha1"
 	"github.com/etcd-druid/druid/internal/crash"
 	"github.com/etcd-druid/druid/leases"
+	"github.com/etcd-druid/druid/manifests"
 	"github.com/etcd-druid/druid/test/crash/points"
 )
 
@@ -190,7 +191,9 @@ func line(kind string, o client.Object) string {
 			labels[key] = "some"
 		}
 	}
-	annotations := slices.Sorted(maps.Keys(o.GetAnnotations()))
+	annotations := slices.DeleteFunc(slices.Sorted(maps.Keys(o.GetAnnotations())), func(key string) bool {
+		return strings.HasPrefix(key, manifests.AnnotationCertificates) // a hint for the kubelet: without it, it looks a minute later
+	})
 	restarts := leases.ParseRepairing(o.GetAnnotations()[leases.AnnotationRepairing]).Restarts
 	return fmt.Sprintf("%s %s of %q labels %v annotations %v finalizers %v restarts %d terminating %t",
 		kind, o.GetName(), owners, labels, annotations, o.GetFinalizers(), restarts, o.GetDeletionTimestamp() != nil)
