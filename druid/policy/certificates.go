@@ -250,7 +250,7 @@ func issuersAfter(e Evaluation, plane string, before []string) []string {
 		return before
 	}
 	all := issuersOf(e, plane)
-	for _, fingerprint := range strings.Split(reportOf(e.listed[0], plane).Trusted, ",") {
+	for fingerprint := range strings.SplitSeq(reportOf(e.listed[0], plane).Trusted, ",") {
 		trusted := func(m Member) bool {
 			return slices.Contains(strings.Split(reportOf(m, plane).Trusted, ","), fingerprint)
 		}
