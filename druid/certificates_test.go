@@ -11,6 +11,7 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
@@ -339,6 +340,37 @@ func TestDruidTouchesNoOtherSecrets(t *testing.T) {
 		t.Fatal(err)
 	}
 	s.secret(foreign.Name, "") // and it goes on by itself
+}
+
+// Who may create Secrets and not read them gets no authority of their own trusted.
+func TestOnlyWhoMayReadAnAuthorityWritesOne(t *testing.T) {
+	s := newStage(t)
+	s.install("admission.yaml")
+	s.createSecured()
+	cluster := s.cluster()
+	pair, err := pki.NewAuthority("planted", time.Now(), time.Hour)
+	if err != nil {
+		t.Fatal(err)
+	}
+	planted := func(name string) *corev1.Secret { return manifests.TLSSecret(cluster, name, manifests.PairData(pair)) }
+	writes := rbacv1.PolicyRule{APIGroups: []string{""}, Resources: []string{"secrets"}, Verbs: []string{"create"}}
+	finalizes := rbacv1.PolicyRule{APIGroups: []string{v1alpha1.GroupVersion.Group}, Resources: []string{"etcdclusters/finalizers"}, Verbs: []string{"update"}}
+	reads := rbacv1.PolicyRule{APIGroups: []string{""}, Resources: []string{"secrets"}, Verbs: []string{"get"}}
+	writer := s.userWith("writer", "writer-"+s.namespace, writes, finalizes)
+	reader := s.userWith("reader", "reader-"+s.namespace, writes, finalizes, reads)
+	authority := manifests.AuthorityName("demo", manifests.PlaneClient, 2)
+	s.eventually("the policy is in force", func() error {
+		if err := writer.Create(t.Context(), planted(authority), client.DryRunAll); !apierrors.IsForbidden(err) || !strings.Contains(err.Error(), "only if you may get it") {
+			return fmt.Errorf("plant an authority: %w", err)
+		}
+		return nil
+	})
+	for name, create := range map[string]func() error{
+		"another Secret of the user":         func() error { return writer.Create(t.Context(), planted("demo-app"), client.DryRunAll) },
+		"restore an authority as its reader": func() error { return reader.Create(t.Context(), planted(authority), client.DryRunAll) },
+	} {
+		s.eventually(name, create)
+	}
 }
 
 func (s *stage) checkForeign(foreign *corev1.Secret) {

@@ -256,20 +256,7 @@ func TestAnEtcdSnapshotUsesOnlyWhatItsUserMayUse(t *testing.T) {
 	for name, c := range cases {
 		n++
 		user := fmt.Sprintf("user-%d-%s", n, s.namespace)
-		meta := metav1.ObjectMeta{Namespace: s.namespace, Name: fmt.Sprintf("user-%d", n)}
-		binding := &rbacv1.RoleBinding{ObjectMeta: meta, RoleRef: rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "Role", Name: meta.Name}}
-		binding.Subjects = []rbacv1.Subject{{APIGroup: rbacv1.GroupName, Kind: rbacv1.UserKind, Name: user}}
-		for _, object := range []client.Object{&rbacv1.Role{ObjectMeta: meta, Rules: c.rules}, binding} {
-			if err := s.Create(t.Context(), object); err != nil {
-				t.Fatal(err)
-			}
-		}
-		as := rest.CopyConfig(s.config)
-		as.Impersonate = rest.ImpersonationConfig{UserName: user, Groups: []string{"system:authenticated"}}
-		impersonated, err := client.New(as, client.Options{Scheme: newScheme()})
-		if err != nil {
-			t.Fatal(err)
-		}
+		impersonated := s.userWith(fmt.Sprintf("user-%d", n), user, c.rules...)
 		s.eventually(name, func() error { // the policy and the permissions take a moment
 			err := impersonated.Create(t.Context(), c.snapshot.DeepCopy(), client.DryRunAll)
 			switch {
@@ -281,4 +268,24 @@ func TestAnEtcdSnapshotUsesOnlyWhatItsUserMayUse(t *testing.T) {
 			return nil
 		})
 	}
+}
+
+// userWith returns a client of a user that has these permissions in the namespace.
+func (s *stage) userWith(role, user string, rules ...rbacv1.PolicyRule) client.Client {
+	s.Helper()
+	meta := metav1.ObjectMeta{Namespace: s.namespace, Name: role}
+	binding := &rbacv1.RoleBinding{ObjectMeta: meta, RoleRef: rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "Role", Name: meta.Name}}
+	binding.Subjects = []rbacv1.Subject{{APIGroup: rbacv1.GroupName, Kind: rbacv1.UserKind, Name: user}}
+	for _, object := range []client.Object{&rbacv1.Role{ObjectMeta: meta, Rules: rules}, binding} {
+		if err := s.Create(s.Context(), object); err != nil {
+			s.Fatal(err)
+		}
+	}
+	as := rest.CopyConfig(s.config)
+	as.Impersonate = rest.ImpersonationConfig{UserName: user, Groups: []string{"system:authenticated"}}
+	impersonated, err := client.New(as, client.Options{Scheme: newScheme()})
+	if err != nil {
+		s.Fatal(err)
+	}
+	return impersonated
 }
