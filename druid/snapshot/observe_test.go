@@ -63,3 +63,38 @@ func TestADeletionIsWaitedForForAWhile(t *testing.T) {
 		}
 	}
 }
+
+// A backup of another key, or of none, between those of the agents would count as one of theirs.
+func TestAnEtcdSnapshotIsNotSavedWhereItsClusterIsBackedUp(t *testing.T) {
+	bucket := func(name, prefix, endpoint string) *v1alpha1.BackupStore {
+		return &v1alpha1.BackupStore{S3: &v1alpha1.S3Store{Bucket: name, Prefix: prefix, Endpoint: endpoint}}
+	}
+	claim := func(name string) *v1alpha1.BackupStore {
+		return &v1alpha1.BackupStore{Directory: &v1alpha1.DirectoryStore{ClaimName: name}}
+	}
+	for name, c := range map[string]struct {
+		backup, own *v1alpha1.BackupStore
+		refused     bool
+	}{
+		"no backups":           {nil, bucket("b", "", ""), false},
+		"the same bucket":      {bucket("b", "p", ""), bucket("b", "p/", ""), true},
+		"by another endpoint":  {bucket("b", "p", "https://a"), bucket("b", "p", "https://b"), true},
+		"another prefix":       {bucket("b", "p", ""), bucket("b", "q", ""), false},
+		"another bucket":       {bucket("b", "p", ""), bucket("c", "p", ""), false},
+		"the same claim":       {claim("c"), claim("c"), true},
+		"another claim":        {claim("c"), claim("d"), false},
+		"a claim and a bucket": {claim("c"), bucket("c", "", ""), false},
+		"a path and no claim":  {&v1alpha1.BackupStore{Directory: &v1alpha1.DirectoryStore{}}, &v1alpha1.BackupStore{Directory: &v1alpha1.DirectoryStore{}}, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			cluster := &v1alpha1.EtcdCluster{ObjectMeta: metav1.ObjectMeta{Name: "demo"}}
+			if c.backup != nil {
+				cluster.Spec.Backup = &v1alpha1.BackupSpec{Store: *c.backup}
+			}
+			snapshot := &v1alpha1.EtcdSnapshot{Spec: v1alpha1.EtcdSnapshotSpec{Store: c.own}}
+			if got := placeProblem(cluster, snapshot); (got != "") != c.refused {
+				t.Errorf("got %q, refused: %t", got, c.refused)
+			}
+		})
+	}
+}

@@ -3,6 +3,7 @@ package snapshot
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -42,13 +43,15 @@ func (r *Reconciler) advanceOnPods(ctx context.Context, o *observation) error {
 	}
 	// Kubernetes deletes a Pod whose EtcdSnapshot does not exist any more.
 	taken := slices.ContainsFunc(o.all, func(snapshot *v1alpha1.EtcdSnapshot) bool { return o.pods[snapshot.UID] != nil })
+	var errs []error // what the API server refuses for one EtcdSnapshot does not stop the others
 	for _, snapshot := range o.all {
 		if !onPod(snapshot) {
 			continue
 		}
 		order, err := r.podOrder(ctx, o, snapshot)
 		if err != nil {
-			return err
+			errs = append(errs, err)
+			continue
 		}
 		slot := slotFree
 		switch {
@@ -59,11 +62,12 @@ func (r *Reconciler) advanceOnPods(ctx context.Context, o *observation) error {
 		}
 		decision := decide(o, snapshot, slot, order)
 		if err := r.take(ctx, o, snapshot, order, decision); err != nil {
-			return err
+			errs = append(errs, err)
+			continue
 		}
 		taken = taken || decision.Verdict == stepOrder
 	}
-	return nil
+	return errors.Join(errs...)
 }
 
 // onPod says whether the EtcdSnapshot has a store of its own.
@@ -125,6 +129,9 @@ func (r *Reconciler) podOrder(ctx context.Context, o *observation, snapshot *v1a
 		return order, nil
 	}
 	problem, passing, err := r.claimProblem(ctx, snapshot)
+	if problem == "" {
+		problem = placeProblem(o.cluster, snapshot)
+	}
 	if err != nil || problem == "" {
 		return order, err
 	}
@@ -164,6 +171,33 @@ func (r *Reconciler) claimProblem(ctx context.Context, snapshot *v1alpha1.EtcdSn
 		return fmt.Sprintf("PersistentVolumeClaim %s is being deleted. Name another one", name), true, nil
 	}
 	return "", false, nil
+}
+
+// placeProblem says that the store is where the agents back up the cluster, or is empty. The agents count each full backup there as
+// one that they can read, and record only what changed after it.
+func placeProblem(cluster *v1alpha1.EtcdCluster, snapshot *v1alpha1.EtcdSnapshot) string {
+	backups := []*v1alpha1.BackupSpec{cluster.Spec.Backup}
+	if adopted, err := cluster.Status.Adopted(); err == nil && adopted != nil {
+		backups = append(backups, adopted.Backup)
+	}
+	for _, backup := range backups {
+		if backup != nil && samePlace(&backup.Store, snapshot.Spec.Store) {
+			return fmt.Sprintf("spec.store is where EtcdCluster %s is backed up. Create another EtcdSnapshot without spec.store, "+
+				"or with another bucket, prefix or PersistentVolumeClaim", cluster.Name)
+		}
+	}
+	return ""
+}
+
+// samePlace compares the buckets by name. Two endpoints can lead to one bucket.
+func samePlace(a, b *v1alpha1.BackupStore) bool {
+	switch {
+	case a.S3 != nil && b.S3 != nil:
+		return a.S3.Bucket == b.S3.Bucket && strings.Trim(a.S3.Prefix, "/") == strings.Trim(b.S3.Prefix, "/")
+	case a.Directory != nil && b.Directory != nil:
+		return a.Directory.ClaimName != "" && a.Directory.ClaimName == b.Directory.ClaimName
+	}
+	return false
 }
 
 // drops says whether the Pod deletes a backup.
