@@ -192,8 +192,8 @@ func (a *authorities) findByLeases(ctx context.Context, r *Reconciler, o *observ
 	a.findTrusted(ctx, r, o, p, trusted, issuers)
 }
 
-// findTrusted reads the Secrets of the authorities in their order, up to the first one that does not exist, and keeps those that the
-// members trust. If it is not known which they trust, it keeps all.
+// findTrusted reads the Secrets of the authorities in their order, and keeps those that the members trust. If it is not known which they
+// trust, it keeps all up to the first one that does not exist.
 func (a *authorities) findTrusted(ctx context.Context, r *Reconciler, o *observation, p manifests.Plane, trusted, issuers []string) {
 	for generation := int32(1); generation <= maxGenerations; generation++ {
 		s := r.readAuthority(ctx, o, p, v1alpha1.TLSAuthority{Generation: generation})
@@ -205,10 +205,10 @@ func (a *authorities) findTrusted(ctx context.Context, r *Reconciler, o *observa
 			if generation == 1 || !s.absent {
 				a.signer = s
 			}
-			if s.absent {
+			if s.absent && len(trusted) == 0 {
 				return
 			}
-			continue
+			continue // a user may delete the Secret of an authority that is trusted no more
 		default:
 		}
 		fingerprint := pki.Fingerprint(s.certificate)
