@@ -156,11 +156,15 @@ func TestAgentsMayUseTheLeasesOfTheirClusterAlone(t *testing.T) {
 	other := s.members("other", 1)[0]
 	s.createCluster("demo", 1)
 	name := s.members("demo", 1)[0]
+	var pod corev1.Pod
+	s.eventually("have a Pod", func() error { return s.fetch(name, &pod) })
 
 	config := rest.CopyConfig(s.config)
 	config.Impersonate = rest.ImpersonationConfig{
 		UserName: fmt.Sprintf("system:serviceaccount:%s:%s", s.namespace, manifests.AgentName("demo")),
 		Groups:   []string{"system:serviceaccounts", "system:authenticated"},
+		// Other tests install the policy that demands a token of the Pod.
+		Extra: map[string][]string{"authentication.kubernetes.io/pod-name": {name}, "authentication.kubernetes.io/pod-uid": {string(pod.UID)}},
 	}
 	clients, err := kubernetes.NewForConfig(config)
 	if err != nil {

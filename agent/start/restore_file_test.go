@@ -119,7 +119,7 @@ func TestNothingIsFormedOfAFileThatIsNotThereOrNotWhole(t *testing.T) {
 		"a bit flipped":             {plain, "3.6.16", flip, 0, "backup-unusable", oldFile},
 		"it is of a newer etcd":     {plain, "3.5.35", nil, 0, "backup-unusable", "use etcd 3.6 or later"},
 		"it is more than is let":    {plain, "3.6.16", nil, 4096, "backup-unusable", "increase etcd.quotaBackendBytes"},
-		"it wants to know who asks": {authed, "3.6.16", nil, 0, "backup-unusable", "etcdctl auth disable"},
+		"it wants to know who asks": {authed, "3.6.16", nil, 0, "auth-required-not-configured", "etcdctl auth disable"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
