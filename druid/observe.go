@@ -70,8 +70,7 @@ func (r *Reconciler) observe(ctx context.Context, from source, cluster *v1alpha1
 		return nil, err
 	}
 	o := &observation{
-		cluster: locked,
-		lock:    lock,
+		cluster: locked, lock: lock,
 		leases:  map[string]*coordinationv1.Lease{},
 		claims:  map[string]*corev1.PersistentVolumeClaim{},
 		pods:    map[string]*corev1.Pod{},
