@@ -71,10 +71,10 @@ func (r *Reconciler) observe(ctx context.Context, from source, cluster *v1alpha1
 	}
 	o := &observation{
 		cluster: locked, lock: lock,
-		leases:  map[string]*coordinationv1.Lease{},
-		claims:  map[string]*corev1.PersistentVolumeClaim{},
-		pods:    map[string]*corev1.Pod{},
-		shared:  map[string]manifests.Applied{},
+		leases: map[string]*coordinationv1.Lease{},
+		claims: map[string]*corev1.PersistentVolumeClaim{},
+		pods:   map[string]*corev1.Pod{},
+		shared: map[string]manifests.Applied{},
 	}
 	if err := o.list(ctx, from); err != nil {
 		return nil, err
