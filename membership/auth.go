@@ -115,7 +115,7 @@ type AuthState struct {
 	Revision uint64
 	Users    map[string]AuthUser
 	Roles    map[string]AuthPermissions
-	// Unknown is the number of users that nobody wants.
+	// Unknown is the number of users that are not in the spec.
 	Unknown int
 }
 

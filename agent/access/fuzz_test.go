@@ -11,7 +11,7 @@ import (
 	"k8s.io/client-go/rest"
 )
 
-// FuzzGuard: whatever a stranger sends, nothing acts for it.
+// FuzzGuard: whatever an unknown caller sends, nothing acts for it.
 func FuzzGuard(f *testing.F) {
 	f.Add("Bearer x", "10.1.2.3:4", `{"type":"Full"}`, true, false)
 	f.Add("bearer  ", "127.0.0.1:4", "", false, true)

@@ -59,9 +59,9 @@ type authentication struct {
 	// compared are the passwords that were compared at the revision.
 	compared map[string]membership.PasswordState
 	// held says that a password was left alone for now.
-	held bool
-	rule string
-	told leases.AuthReport
+	held     bool
+	rule     string
+	reported leases.AuthReport
 }
 
 // Run looks at etcd's users and roles when the configuration changed, and each authInterval. All changes of one look are made
@@ -101,7 +101,7 @@ func (r *authentication) converge(ctx context.Context, self Cluster, policy Auth
 	if err != nil {
 		return false, err
 	}
-	if r.settled && samePolicy(policy, r.last) && now.Revision == r.revision && now.Enabled == r.told.Enabled {
+	if r.settled && samePolicy(policy, r.last) && now.Revision == r.revision && now.Enabled == r.reported.Enabled {
 		return false, nil
 	}
 	o := &authObservation{policy: policy, enabled: now.Enabled}
@@ -271,15 +271,15 @@ func (r *authentication) report(ctx context.Context, d membership.AuthDecision, 
 	if d.Rule == "auth-outdated" {
 		return nil // the report of a newer configuration stands
 	}
-	r.told = r.reportOf(d, o).Bounded()
+	r.reported = r.reportOf(d, o).Bounded()
 	if r.Authenticated != nil {
-		r.Authenticated(r.told)
+		r.Authenticated(r.reported)
 	}
-	if r.told == r.record.Auth {
+	if r.reported == r.record.Auth {
 		return nil
 	}
 	crash.Before("report-auth")
-	version, err := r.Store.ReportAuth(ctx, r.version, r.told)
+	version, err := r.Store.ReportAuth(ctx, r.version, r.reported)
 	crash.After("report-auth")
 	if err != nil {
 		r.version, r.settled = "", false // read it again: someone else wrote, or we do not know whether we did
@@ -288,7 +288,7 @@ func (r *authentication) report(ctx context.Context, d membership.AuthDecision, 
 		}
 		return err
 	}
-	r.version, r.record.Auth = version, r.told
+	r.version, r.record.Auth = version, r.reported
 	return nil
 }
 

@@ -291,7 +291,7 @@ func (c *authCluster) may(who string, client *clientv3.Client) {
 func (c *authCluster) mayNot(client *clientv3.Client) {
 	c.t.Helper()
 	if _, err := client.Put(c.t.Context(), "/app/x", "1"); !errors.Is(err, rpctypes.ErrPermissionDenied) {
-		c.t.Errorf("a stranger writes: %v", err)
+		c.t.Errorf("an unknown user writes: %v", err)
 	}
 }
 
@@ -459,7 +459,7 @@ func TestAnOlderConfigurationIsNotApplied(t *testing.T) {
 	}
 }
 
-// Someone turned authentication on by hand. The leader's agent says so, and takes over when it is told to.
+// Someone turned authentication on by hand. The leader's agent says so, and takes over when spec.auth says so.
 func TestAuthenticationThatWasTurnedOnByHandIsReported(t *testing.T) {
 	eachMinor(t, func(t *testing.T, c *authCluster) {
 		ctx := t.Context()

@@ -170,7 +170,7 @@ const secureIdleTimeout = 5 * time.Second
 func (t Transport) Secure(listener net.Listener, settings *tls.Config, handler http.Handler) (*http.Server, net.Listener) {
 	server := t.Server(handler)
 	server.IdleTimeout = secureIdleTimeout
-	server.ErrorLog = slog.NewLogLogger(slog.DiscardHandler, slog.LevelDebug) // a failed handshake of a stranger is no event
+	server.ErrorLog = slog.NewLogLogger(slog.DiscardHandler, slog.LevelDebug) // a failed handshake of an unknown caller is no event
 	return server, tls.NewListener(netutil.LimitListener(listener, maxConnections), settings)
 }
 
