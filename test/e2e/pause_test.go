@@ -37,7 +37,7 @@ func TestPausedClusterComesBackWithEveryAcknowledgedWrite(t *testing.T) {
 		left := []string{
 			"ConfigMap/" + c.Name + "-agent", harness.Claim + "/" + lastMember, "Lease/" + lastMember, "Lease/" + leases.RecordName(c.Name),
 			"Lease/" + leases.LeaderName(c.Name), "Role/" + c.Name + "-agent", "RoleBinding/" + c.Name + "-agent",
-			"Service/" + c.Name + "-client", "Service/" + c.Name + "-peer", "ServiceAccount/" + c.Name + "-agent",
+			"Service/" + c.Name + "-client", "Service/" + c.Name + "-nodes", "Service/" + c.Name + "-peer", "ServiceAccount/" + c.Name + "-agent",
 		}
 		c.AwaitLeft(t, scaleWithin, left...)
 		if err := rig.Client.DeleteAllOf(t.Context(), &coordinationv1.Lease{}, client.InNamespace(c.Namespace)); err != nil {

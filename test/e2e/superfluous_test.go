@@ -82,6 +82,8 @@ func TestRemovalThatWouldCostTheQuorumDoesNotHappen(t *testing.T) {
 	}
 	members := c.MemberNames(t)
 	c.MoveLeader(t, members[2])
+	// While all five voters are up, a removal costs no quorum. The leader's agent must count the grace period again before two are held down.
+	c.Kill(t, members[2], harness.Agent)
 	holds := []*harness.Hold{c.HoldDown(t, members[0]), c.HoldDown(t, members[1])}
 	c.MoveLeader(t, members[2])          // an election may have moved it
 	c.Kill(t, members[2], harness.Agent) // it has seen the unknown objects for as long as all this took: the next one counts again
