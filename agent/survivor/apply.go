@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"os"
 	"runtime"
 	"runtime/debug"
 	"sync"
@@ -49,7 +48,8 @@ const (
 
 // apply brings the database at path to the end of the log. etcd's code panics, ends the process, or stops a goroutine
 // that holds locks, when the disk is full or data is not what it expects. So it runs in a goroutine of its own, and
-// all of these become the returned error. The caller must not use the database then.
+// all of these become the returned error. The caller must not use the database
+// then, but remove it.
 func apply(ctx context.Context, path string, tail *datadir.Tail, minTTL int64) (uint64, error) {
 	failed := newFailure()
 	a := &applier{failed: failed, log: zap.NewNop().WithOptions(zap.WithFatalHook(failed)), minTTL: minTTL}
@@ -59,8 +59,7 @@ func apply(ctx context.Context, path string, tail *datadir.Tail, minTTL int64) (
 		return failed.get()
 	})
 	if err := errors.Join(g.Wait(), failed.get()); err != nil {
-		// A stopped goroutine keeps the file open. Give its space back, for the next attempt.
-		return 0, errors.Join(fmt.Errorf("apply the log, at entry %d: %w", a.index, err), os.Truncate(path, 0))
+		return 0, errors.Join(fmt.Errorf("apply the log, at entry %d: %w", a.index, err), a.abandon())
 	}
 	return a.applied, nil
 }
@@ -122,6 +121,9 @@ type applier struct {
 	minTTL int64
 
 	be      backend.Backend
+	lessor  lease.Lessor
+	kv      mvcc.WatchableKV
+	users   auth.AuthStore
 	uber    etcdapply.UberApplier
 	pending int
 	// index is that of the entry that is being applied, 0 before the first, and applied counts them.
@@ -138,19 +140,19 @@ func (a *applier) run(ctx context.Context, path string, tail *datadir.Tail) erro
 		Logger: a.log, UnsafeNoFsync: true, Timeout: time.Second,
 	})
 	// The order is etcd's: keys are attached to leases when they are loaded.
-	lessor := lease.NewLessor(a.log, a.be, version, lease.LessorConfig{MinLeaseTTL: a.minTTL})
-	kv := mvcc.New(a.log, a.be, lessor, mvcc.StoreConfig{CompactionBatchLimit: compactBatch, CompactionSleepInterval: compactPause})
+	a.lessor = lease.NewLessor(a.log, a.be, version, lease.LessorConfig{MinLeaseTTL: a.minTTL})
+	a.kv = mvcc.New(a.log, a.be, a.lessor, mvcc.StoreConfig{CompactionBatchLimit: compactBatch, CompactionSleepInterval: compactPause})
 	tokens, err := auth.NewTokenProvider(a.log, "", nil, 0)
 	if err != nil {
 		return err
 	}
-	users := auth.NewAuthStore(a.log, schema.NewAuthBackend(a.log, a.be), tokens, authCost)
+	a.users = auth.NewAuthStore(a.log, schema.NewAuthBackend(a.log, a.be), tokens, authCost)
 	alarms, err := v3alarm.NewAlarmStore(a.log, schema.NewAlarmBackend(a.log, a.be))
 	if err != nil {
 		return err
 	}
 	a.uber = etcdapply.NewUberApplier(etcdapply.ApplierOptions{
-		Logger: a.log, KV: kv, AlarmStore: alarms, AuthStore: users, Lessor: lessor, Cluster: membership.NewCluster(a.log), RaftStatus: noRaft{},
+		Logger: a.log, KV: a.kv, AlarmStore: alarms, AuthStore: a.users, Lessor: a.lessor, Cluster: membership.NewCluster(a.log), RaftStatus: noRaft{},
 		SnapshotServer: noRaft{}, ConsistentIndex: cindex.NewConsistentIndex(a.be), TxnModeWriteWithSharedBuffer: true, Backend: a.be,
 		// Entries over the quota are in the log only if etcd applied them. So no quota.
 		QuotaBackendBytesCfg: -1, WarningApplyDuration: never,
@@ -159,11 +161,49 @@ func (a *applier) run(ctx context.Context, path string, tail *datadir.Tail) erro
 		return err
 	}
 	a.be.ForceCommit()
-	lessor.Stop()
-	if err := errors.Join(kv.Close(), users.Close()); err != nil {
-		return err
+	return a.close()
+}
+
+// close ends all goroutines of etcd's code, and then closes the file. A compaction in one of them ends with its present
+// batch.
+func (a *applier) close() error {
+	var errs []error
+	if a.lessor != nil {
+		a.lessor.Stop()
 	}
-	return a.be.Close()
+	if a.kv != nil {
+		errs = append(errs, a.kv.Close())
+	}
+	if a.users != nil {
+		errs = append(errs, a.users.Close())
+	}
+	if a.be != nil {
+		errs = append(errs, a.be.Close())
+	}
+	return errors.Join(errs...)
+}
+
+// closeWait is how long close can take after a failure. A batch of a compaction takes less than a second.
+const closeWait = 10 * time.Second
+
+// abandon closes the database after a failure. The caller removes the file. It must not make it shorter: while a
+// goroutine of etcd's code reads the file, a page that is not there ends the process. A goroutine that stopped can hold
+// a lock, so that the file stays open.
+func (a *applier) abandon() error {
+	closed, wait := make(chan struct{}), time.NewTimer(closeWait)
+	defer wait.Stop()
+	var g errgroup.Group // it is not waited for, because it can be blocked until the process ends
+	g.Go(func() error {
+		defer close(closed)
+		a.failed.guard(a.close)
+		return nil
+	})
+	select {
+	case <-closed:
+		return nil
+	case <-wait.C:
+		return fmt.Errorf("close the copy of the database: not done after %v: restart the agent to free its space", closeWait)
+	}
 }
 
 func (a *applier) entry(ctx context.Context, e *raftpb.Entry) error {

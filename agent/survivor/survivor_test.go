@@ -10,7 +10,9 @@ import (
 	"maps"
 	"os"
 	"path/filepath"
+	"runtime"
 	"strings"
+	"sync"
 	"syscall"
 	"testing"
 
@@ -353,5 +355,77 @@ func remove(t *testing.T, path string) {
 	t.Helper()
 	if err := os.RemoveAll(path); err != nil {
 		t.Fatal(err)
+	}
+}
+
+// endsInCompaction ends when entry waits for a compaction, which is the only place that asks for Done.
+type endsInCompaction struct {
+	context.Context //nolint:containedctx // the rest of a context
+	done            chan struct{}
+	once            sync.Once
+}
+
+func (c *endsInCompaction) Done() <-chan struct{} {
+	c.once.Do(func() { close(c.done) })
+	return c.done
+}
+
+func (c *endsInCompaction) Err() error {
+	select {
+	case <-c.done:
+		return context.Canceled
+	default:
+		return nil
+	}
+}
+
+// A compaction runs in a goroutine of etcd's code. It must not read the database after apply returned: the caller
+// removes the file, and a fault there ends the agent.
+func TestACancelledCompactionEnds(t *testing.T) {
+	m := member.Start(t, "3.7", member.Options{Token: "t", Args: lazy})
+	const puts, perTxn = 60_000, 120
+	var revision int64
+	for n := 0; n < puts; n += perTxn {
+		ops := make([]clientv3.Op, perTxn)
+		for i := range ops {
+			ops[i] = clientv3.OpPut(fmt.Sprint("key-", n+i), strings.Repeat("v", 200))
+		}
+		answer, err := m.Client.Txn(t.Context()).Then(ops...).Commit()
+		if err != nil {
+			t.Fatal(err)
+		}
+		revision = answer.Header.Revision
+	}
+	m.Kill(t)
+	c := config(t, m, "3.7")
+	report, err := datadir.Inspect(t.Context(), c.Volume, datadir.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	// etcd writes its database after a compaction, so that its own is never in the end of the log.
+	request := &etcdserverpb.InternalRaftRequest{Header: &etcdserverpb.RequestHeader{ID: 7}, Compaction: &etcdserverpb.CompactionRequest{Revision: revision, Physical: true}}
+	raw, err := proto.Marshal(request)
+	if err != nil {
+		t.Fatal(err)
+	}
+	appendEntry(t, m, report, raw)
+	source, err := open(t.Context(), c)
+	if err != nil {
+		t.Fatal(err)
+	}
+	path := filepath.Join(t.TempDir(), "db")
+	if err := copyFile(t.Context(), source.report.DB, path); err != nil {
+		t.Fatal(err)
+	}
+	ctx := &endsInCompaction{Context: t.Context(), done: make(chan struct{})}
+	if _, err := apply(ctx, path, source.tail, 2); !errors.Is(err, context.Canceled) {
+		t.Errorf("%v; want the end of the context", err)
+	}
+	buf := make([]byte, 1<<20)
+	stacks := string(buf[:runtime.Stack(buf, true)])
+	for _, running := range []string{"mvcc.(*store)", "schedule.(*fifo)", "lease.(*lessor)", "backend.(*backend)"} {
+		if strings.Contains(stacks, running) {
+			t.Errorf("a goroutine of %s still runs", running)
+		}
 	}
 }
