@@ -47,6 +47,7 @@ var Table = []Story{
 
 	{"TestTwoNodesAreDrainedAtOnceWhileMembersJoin", InTurn, Alone, 7, 55, ofScale},
 	{"TestAgentImageThatDoesNotExistStopsAtOneFollower", InTurn, Alone, 3, 130, ofPods + " " + ofDruid},
+	{"TestKubernetesAPIServersAreServedThroughAllChanges", InTurn, Alone, 5, 560, ofTLS + " agent/duties"},
 	{"TestNodeIsPoweredOffInTheMiddleOfARollingUpdate", InTurn, Alone, 3, 100, ofNodes + " " + ofPods},
 	{"TestClusterIsDeletedWithoutDruidAndWithANodeOff", InTurn, Alone, 3, 60, ofEnds},
 	{"TestKilledDruidIsTakenOverInTheMiddleOfAChangeOfScale", InTurn, Alone, 7, 80, ofScale + " " + ofDruid},

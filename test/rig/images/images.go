@@ -19,6 +19,9 @@ const Pause = "registry.rig/pause:1"
 // S3 is the image of an S3 server, which a Pod runs as it would run a vendor's.
 const S3 = "registry.rig/s3:1"
 
+// APIServer is the image of a kube-apiserver that keeps its objects in the etcd of a cluster.
+const APIServer = "registry.rig/kube-apiserver:1"
+
 // Druid is the name of the product's image.
 const Druid = "ghcr.io/etcd-druid/druid:dev"
 
@@ -54,6 +57,14 @@ func (m Maker) S3Archive() (string, error) {
 	return m.archive("s3", Spec{
 		Ref: S3, Entrypoint: []string{binDir + "versitygw"}, User: "65532:65532", Env: []string{envPath},
 		Files: []File{{binDir + "versitygw", m.Bin["versitygw"]}},
+	})
+}
+
+// APIServerArchive returns the archive of the image of a kube-apiserver.
+func (m Maker) APIServerArchive() (string, error) {
+	return m.archive("kube-apiserver", Spec{
+		Ref: APIServer, Entrypoint: []string{binDir + "kube-apiserver"}, User: "65532:65532", Env: []string{envPath},
+		Files: []File{{binDir + "kube-apiserver", m.Bin["kube-apiserver"]}},
 	})
 }
 

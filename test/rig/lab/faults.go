@@ -133,6 +133,15 @@ func (l *Lab) LoadS3(ctx context.Context) error {
 	return l.LoadImages(ctx, archive)
 }
 
+// LoadAPIServer loads the image of a kube-apiserver into all nodes.
+func (l *Lab) LoadAPIServer(ctx context.Context) error {
+	archive, err := images.Maker{Cache: l.cache, Bin: l.plan.Bin}.APIServerArchive()
+	if err != nil {
+		return err
+	}
+	return l.LoadImages(ctx, archive)
+}
+
 // LoadDruid builds the product's image from the sources as they are now and
 // loads it into all nodes. Running Pods keep the image that they started with.
 func (l *Lab) LoadDruid(ctx context.Context) error {

@@ -45,6 +45,9 @@ const DruidImage = images.Druid
 // S3Image is the name of the image that LoadS3 loads.
 const S3Image = images.S3
 
+// APIServerImage is the name of the image that LoadAPIServer loads.
+const APIServerImage = images.APIServer
+
 // Lab is a running rig.
 type Lab struct {
 	plan       *plan.Plan
