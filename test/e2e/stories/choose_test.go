@@ -111,7 +111,7 @@ func TestSpanIsThatOfTheQueue(t *testing.T) {
 
 func TestARoundOfSoakingHasAllThatSoakAndSomeOthersByItsSeed(t *testing.T) {
 	seen := map[string]bool{}
-	for seed := range uint64(50) {
+	for seed := range uint64(100) {
 		round := Round(Table, seed)
 		if !slices.Equal(Keys(round), Keys(Round(Table, seed))) {
 			t.Errorf("seed %d draws other stories the second time", seed)
@@ -130,6 +130,6 @@ func TestARoundOfSoakingHasAllThatSoakAndSomeOthersByItsSeed(t *testing.T) {
 		}
 	}
 	if len(seen) != len(Table) {
-		t.Errorf("fifty seeds draw %d of %d stories", len(seen), len(Table))
+		t.Errorf("a hundred seeds draw %d of %d stories", len(seen), len(Table))
 	}
 }
