@@ -30,7 +30,7 @@ func SnapshotPodName(snapshot *v1alpha1.EtcdSnapshot) string {
 
 // SnapshotRun is what the Pod of an EtcdSnapshot does.
 type SnapshotRun struct {
-	// Record is the cluster record of a cluster that has formed.
+	// Record is the cluster record of a cluster that has formed. A deletion does not need it.
 	Record leases.Record
 	// Drop is the key of the object that is deleted. If it is empty, a backup is saved.
 	Drop string
@@ -50,7 +50,7 @@ func SnapshotPod(cluster *v1alpha1.EtcdCluster, snapshot *v1alpha1.EtcdSnapshot,
 	}
 	all := storeAttached(snapshot.Spec.Store, snapshot.Spec.Encryption, "backup", config.BackupDir, false)
 	args := []string{
-		"--store=" + string(raw), "--prefix=" + cluster.Namespace + "/" + cluster.Name, "--lineage=" + run.Record.Lineage,
+		"--store=" + string(raw), "--prefix=" + cluster.Namespace + "/" + cluster.Name,
 		"--request=" + string(snapshot.UID), "--result=" + corev1.TerminationMessagePathDefault, "--timeout=" + run.Within.String(),
 	}
 	verb := "drop"
@@ -58,7 +58,7 @@ func SnapshotPod(cluster *v1alpha1.EtcdCluster, snapshot *v1alpha1.EtcdSnapshot,
 		args = append(args, "--key="+run.Drop)
 	} else {
 		verb = "save"
-		args = append(args, "--cluster-id="+leases.FormatID(run.Record.ClusterID), "--cluster-uid="+string(cluster.UID), "--endpoint="+Endpoints(cluster)[0])
+		args = append(args, "--lineage="+run.Record.Lineage, "--cluster-id="+leases.FormatID(run.Record.ClusterID), "--cluster-uid="+string(cluster.UID), "--endpoint="+Endpoints(cluster)[0])
 		if cluster.Spec.Bootstrap != nil && cluster.Spec.Bootstrap.Restore != nil {
 			args = append(args, "--restored")
 		}

@@ -60,6 +60,8 @@ EtcdSnapshot with spec.store runs this command. The command fails if it does not
 	}
 	f.add(cmd)
 	flags := cmd.Flags()
+	flags.StringVar(&f.lineage, "lineage", "", "lineage of the cluster")
+	_ = cmd.MarkFlagRequired("lineage") // it fails only for a flag that does not exist
 	flags.StringVar(&f.endpoint, "endpoint", "", "URL of the client port of etcd")
 	flags.StringVar(&f.tlsDir, "tls-dir", "", "directory with ca.crt, client.crt and client.key")
 	flags.StringVar(&f.host, "tls-name", "", "DNS name in the certificate of the members (default: the host of --endpoint)")
@@ -77,7 +79,7 @@ func dropCommand(s *session) *cobra.Command {
 		Short: "Delete one full backup that `save` saved",
 		Long: `Delete one full backup. The command refuses if the store has delta backups of the lineage, which need full backups.
 An EtcdSnapshot with spec.store and deletionPolicy Delete runs this command when it is deleted.`,
-		Example: `  agent backup drop --store s3://backups?region=eu-central-1 --prefix default/demo --lineage 00000001-abc --key <key>`,
+		Example: `  agent backup drop --store s3://backups?region=eu-central-1 --prefix default/demo --key <key>`,
 		Args:    cobra.NoArgs, PersistentPreRunE: f.prepare,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			return f.run(cmd.Context(), func(ctx context.Context, save *backups.Save) (backups.Artifact, error) { return save.Drop(ctx, f.key) })
@@ -91,13 +93,11 @@ An EtcdSnapshot with spec.store and deletionPolicy Delete runs this command when
 
 func (f *saving) add(cmd *cobra.Command) {
 	flags := cmd.Flags()
-	flags.StringVar(&f.lineage, "lineage", "", "lineage of the cluster")
 	flags.DurationVar(&f.timeout, "timeout", time.Hour, "longest time until it succeeds")
 	flags.DurationVar(&f.secretsWithin, "wait-for-secrets", maxLag, "longest time until the files of mounted Secrets exist")
 	flags.StringToStringVar(&f.secrets, "secret", nil, "path of a mounted Secret and its name, for messages; repeatable")
 	flags.StringVar(&f.result, "result", "", "file for the result as JSON, for a Pod its termination message")
 	flags.StringVar(&f.request, "request", "", "UID of the EtcdSnapshot, for the result")
-	_ = cmd.MarkFlagRequired("lineage") // it fails only for a flag that does not exist
 }
 
 // prepare replaces the preparation of the other commands: a store that cannot be opened is part of the result.
@@ -146,9 +146,12 @@ func (f *saving) report(a leases.SnapshotAnswer) error {
 }
 
 func (f *saving) perform(ctx context.Context, work func(context.Context, *backups.Save) (backups.Artifact, error)) (backups.Artifact, error) {
-	lineage, err := catalog.ParseLineage(f.lineage)
-	if err != nil {
-		return backups.Artifact{}, fmt.Errorf("--lineage: %w", err)
+	var lineage catalog.Lineage
+	var err error
+	if f.key == "" { // the key of a backup names its lineage
+		if lineage, err = catalog.ParseLineage(f.lineage); err != nil {
+			return backups.Artifact{}, fmt.Errorf("--lineage: %w", err)
+		}
 	}
 	clusterID, err := leases.ParseID(f.cluster)
 	if err != nil {

@@ -24,8 +24,11 @@ func saves(t *testing.T, verb string, c store.Config, args ...string) (leases.Sn
 	}
 	result := filepath.Join(t.TempDir(), "termination-log")
 	args = append([]string{
-		verb, "--store=" + string(raw), "--prefix=" + demo, "--lineage=" + string(first), "--request=uid", "--result=" + result, "--wait-for-secrets=1s",
+		verb, "--store=" + string(raw), "--prefix=" + demo, "--request=uid", "--result=" + result, "--wait-for-secrets=1s",
 	}, args...)
+	if verb == "save" {
+		args = append(args, "--lineage="+string(first))
+	}
 	_, code, failure := run(t, args...)
 	written, err := os.ReadFile(result)
 	if err != nil {
