@@ -12,6 +12,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/testutil"
 	coordinationv1 "k8s.io/api/coordination/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	coordinationclient "k8s.io/client-go/kubernetes/typed/coordination/v1"
@@ -43,9 +44,11 @@ func TestEtcdSnapshotsAreOrderedOneByOneAndReported(t *testing.T) {
 	s.orders(delta, other)
 	s.becomes("b", v1alpha1.SnapshotPending)
 	s.replies(full, leases.SnapshotAnswer{UID: first, Phase: leases.SnapshotRunning})
-	if status := s.becomes("a", v1alpha1.SnapshotRunning); status.StartedAt == nil || status.FinishedAt != nil {
-		t.Errorf("running: %+v", status)
+	running := s.becomes("a", v1alpha1.SnapshotRunning)
+	if running.StartedAt == nil || running.FinishedAt != nil {
+		t.Errorf("running: %+v", running)
 	}
+	s.concludedAs(running)
 	if err := s.ordered(full, first); err != nil {
 		t.Error(err)
 	}
@@ -55,15 +58,19 @@ func TestEtcdSnapshotsAreOrderedOneByOneAndReported(t *testing.T) {
 		Phase: v1alpha1.SnapshotSucceeded, Message: "The backup is saved.", StartedAt: got.StartedAt, FinishedAt: got.FinishedAt,
 		Artifact: &v1alpha1.SnapshotArtifact{Key: "demo/full", URI: "s3://b/demo/full", Revision: 7, Size: 9, SHA256: "ab", StorageVersion: "3.6"},
 	}
+	s.concludedAs(got)
+	got.Conditions = nil
 	if diff := cmp.Diff(want, got); diff != "" || got.FinishedAt.Sub(got.StartedAt.Time) != time.Minute {
 		t.Errorf("(-want +got)\n%s", diff)
 	}
 	s.orders(full, second)
 	s.replies(full, leases.SnapshotAnswer{UID: first, Phase: leases.SnapshotFailed, Error: "of another order"})
 	s.replies(full, leases.SnapshotAnswer{UID: second, Phase: leases.SnapshotFailed, Error: "access denied"})
-	if status := s.becomes("b", v1alpha1.SnapshotFailed); status.Message != "Access denied." || status.Artifact != nil {
+	status := s.becomes("b", v1alpha1.SnapshotFailed)
+	if status.Message != "Access denied." || status.Artifact != nil {
 		t.Errorf("failed: %+v", status)
 	}
+	s.concludedAs(status)
 	s.orders(full, "")
 	s.replies(delta, leases.SnapshotAnswer{UID: other, Phase: leases.SnapshotSucceeded, Revision: 7})
 	if status := s.becomes("c", v1alpha1.SnapshotSucceeded); status.Artifact.Key != "" || status.Artifact.Revision != 7 {
@@ -186,6 +193,21 @@ func (s *stage) looksAgain(old *v1alpha1.EtcdSnapshot) {
 	}
 	if steps := testutil.CollectAndCount(metrics.steps); steps != 0 {
 		s.Errorf("%d steps were taken by old caches", steps)
+	}
+}
+
+// concludedAs fails unless the conditions say what the phase says, so that kubectl can wait for them.
+func (s *stage) concludedAs(status v1alpha1.EtcdSnapshotStatus) {
+	s.Helper()
+	for kind, phase := range map[string]v1alpha1.SnapshotPhase{"Complete": v1alpha1.SnapshotSucceeded, "Failed": v1alpha1.SnapshotFailed} {
+		want := metav1.ConditionFalse
+		if status.Phase == phase {
+			want = metav1.ConditionTrue
+		}
+		c := meta.FindStatusCondition(status.Conditions, kind)
+		if c == nil || c.Status != want || c.Reason != string(status.Phase) || c.Message != status.Message || c.ObservedGeneration != 1 {
+			s.Errorf("in phase %s, condition %s is %+v", status.Phase, kind, c)
+		}
 	}
 }
 

@@ -151,8 +151,23 @@ const (
 	SnapshotFailed    SnapshotPhase = "Failed"
 )
 
+// Condition types of an EtcdSnapshot. An EtcdSnapshot has both from its first phase. The reason is the phase, and the
+// message is that of the status.
+const (
+	// SnapshotConditionComplete is True when the backup is saved.
+	SnapshotConditionComplete = "Complete"
+	// SnapshotConditionFailed is True when the backup is not saved, and never will be.
+	SnapshotConditionFailed = "Failed"
+)
+
 // EtcdSnapshotStatus is the result of an EtcdSnapshot.
 type EtcdSnapshotStatus struct {
+	// conditions are Complete and Failed, as those of a Job. Complete is True when phase is Succeeded, and Failed when
+	// phase is Failed. Both are False before.
+	// +listType=map
+	// +listMapKey=type
+	// +optional
+	Conditions []metav1.Condition `json:"conditions,omitempty"`
 	// phase is Pending, Running, Succeeded or Failed. Succeeded and Failed are final.
 	// +optional
 	Phase SnapshotPhase `json:"phase,omitempty"`
@@ -168,6 +183,21 @@ type EtcdSnapshotStatus struct {
 	// artifact is the backup.
 	// +optional
 	Artifact *SnapshotArtifact `json:"artifact,omitempty"`
+	// attempts counts the Pods for an EtcdSnapshot with store. It is removed when phase is final, and counts again when
+	// the backup is deleted with the EtcdSnapshot.
+	// +optional
+	Attempts *SnapshotAttempts `json:"attempts,omitempty"`
+}
+
+// SnapshotAttempts are the Pods that druid created or tried to create for one purpose. The pause between two of them starts
+// at 10 seconds and doubles up to 5 minutes.
+type SnapshotAttempts struct {
+	// count is how many there were.
+	Count int32 `json:"count"`
+	// firstAt is when the first one was. The EtcdSnapshot fails an hour and five minutes later, if nothing is saved.
+	FirstAt metav1.Time `json:"firstAt"`
+	// lastAt is when the last one was.
+	LastAt metav1.Time `json:"lastAt"`
 }
 
 // SnapshotArtifact is a saved backup. It and the backups before it contain every write that etcd acknowledged before

@@ -3,13 +3,14 @@ package snapshot
 import (
 	"cmp"
 	"context"
-	"errors"
 	"fmt"
 	"slices"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
@@ -33,8 +34,10 @@ func (r *Reconciler) take(
 		return nil
 	case stepOrder:
 		err = r.order(ctx, o, snapshot, order)
-	case stepClear, stepRetry:
+	case stepClear:
 		err = r.clear(ctx, o.name, order)
+	case stepRetry:
+		err = r.retry(ctx, o, snapshot, order)
 	case stepReport:
 		status := *snapshot.Status.DeepCopy()
 		status.Message = policy.AsSentences(order.reason)
@@ -57,17 +60,6 @@ func (r *Reconciler) take(
 	r.Log.InfoContext(ctx, "step taken", "namespace", o.name.Namespace, "cluster", o.name.Name, "snapshot", snapshot.Name,
 		"step", "Snapshot"+string(next), "rule", rule)
 	return nil
-}
-
-// orderPod creates the Pod of a request. If the API server refuses it, the status says why.
-func (r *Reconciler) orderPod(ctx context.Context, o *observation, live *v1alpha1.EtcdSnapshot) error {
-	err := r.createPod(ctx, o, live)
-	if live.DeletionTimestamp != nil || !apierrors.IsForbidden(err) && !apierrors.IsInvalid(err) {
-		return err
-	}
-	status := *live.Status.DeepCopy()
-	status.Message = policy.AsSentences(policy.Note(fmt.Sprintf("the API server refuses the Pod that saves: %v", err)))
-	return errors.Join(err, r.writeStatus(ctx, live, status))
 }
 
 // order writes the request to the Lease of the caches. It is a compare-and-set, so that no other request is lost. The
@@ -239,7 +231,8 @@ func (r *Reconciler) releaseOwn(ctx context.Context, o *observation, snapshot *v
 	case stepReleaseCluster:
 		note = fmt.Sprintf("%s stays in the store: there is no EtcdCluster %s any more. Delete the object in the store if you do not need it", uri, o.name.Name)
 	default:
-		note = fmt.Sprintf("%s stays in the store: no Pod deleted it within %s. Delete the object in the store if you do not need it", uri, deletionTimeout)
+		note = fmt.Sprintf("%s stays in the store: no Pod deleted it within %s. Delete the object in the store if you do not need it. The last state was: %s",
+			uri, deletionTimeout, snapshot.Status.Message)
 	}
 	r.Events.WithLabelValues(kind, reason).Inc()
 	r.Recorder.Eventf(snapshot, nil, kind, reason, "Snapshot"+string(taken), "%s", policy.Note(note))
@@ -265,14 +258,23 @@ func (r *Reconciler) end(ctx context.Context, snapshot *v1alpha1.EtcdSnapshot, s
 }
 
 func (r *Reconciler) writeStatus(ctx context.Context, snapshot *v1alpha1.EtcdSnapshot, status v1alpha1.EtcdSnapshotStatus) error {
+	_, err := r.patchStatus(ctx, snapshot, status)
+	return client.IgnoreNotFound(err)
+}
+
+// patchStatus is a compare-and-set, and returns the EtcdSnapshot as it is afterwards.
+func (r *Reconciler) patchStatus(
+	ctx context.Context, snapshot *v1alpha1.EtcdSnapshot, status v1alpha1.EtcdSnapshotStatus,
+) (*v1alpha1.EtcdSnapshot, error) {
+	status.Conditions = conditionsAfter(snapshot, status, r.Now())
 	if equality.Semantic.DeepEqual(snapshot.Status, status) {
-		return nil
+		return snapshot, nil
 	}
 	changed := snapshot.DeepCopy()
 	changed.Status = status
 	patch := client.MergeFromWithOptions(snapshot, client.MergeFromWithOptimisticLock{})
 	defer crash.Around("write-snapshot-status")()
-	return client.IgnoreNotFound(r.Client.Status().Patch(ctx, changed, patch, client.FieldOwner(control.FieldOwner)))
+	return changed, r.Client.Status().Patch(ctx, changed, patch, client.FieldOwner(control.FieldOwner))
 }
 
 // statusAfter returns the status after a step.
@@ -297,6 +299,8 @@ func statusAfter(o *observation, snapshot *v1alpha1.EtcdSnapshot, order leaseOrd
 		status.StartedAt = new(metav1.NewTime(order.Answer.Started))
 	case stepConclude:
 		status = concluded(order.Answer)
+	case stepFailOverdue:
+		status = concluded(failedAnswer(o, snapshot, overdueWords(snapshot, order)))
 	case stepFailCluster:
 		status.Phase, status.FinishedAt = v1alpha1.SnapshotFailed, &now
 		status.Message = fmt.Sprintf("there is no EtcdCluster %s in this namespace", o.name.Name)
@@ -307,6 +311,25 @@ func statusAfter(o *observation, snapshot *v1alpha1.EtcdSnapshot, order leaseOrd
 	}
 	status.Message = policy.AsSentences(status.Message)
 	return status
+}
+
+// conditionsAfter returns the conditions for a status.
+func conditionsAfter(snapshot *v1alpha1.EtcdSnapshot, status v1alpha1.EtcdSnapshotStatus, now time.Time) []metav1.Condition {
+	conditions := slices.Clone(snapshot.Status.Conditions)
+	for kind, phase := range map[string]v1alpha1.SnapshotPhase{
+		v1alpha1.SnapshotConditionComplete: v1alpha1.SnapshotSucceeded, v1alpha1.SnapshotConditionFailed: v1alpha1.SnapshotFailed,
+	} {
+		c := metav1.Condition{
+			Type: kind, Status: metav1.ConditionFalse, Reason: string(status.Phase), Message: status.Message,
+			ObservedGeneration: snapshot.Generation, LastTransitionTime: metav1.NewTime(now),
+		}
+		if status.Phase == phase {
+			c.Status = metav1.ConditionTrue
+		}
+		meta.SetStatusCondition(&conditions, c)
+	}
+	slices.SortFunc(conditions, func(a, b metav1.Condition) int { return cmp.Compare(a.Type, b.Type) })
+	return conditions
 }
 
 // concluded returns the status for a final answer.

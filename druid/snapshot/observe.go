@@ -126,7 +126,7 @@ var orderAnswers = map[leases.SnapshotPhase]orderAnswer{
 func snapshotFactsOf(o *observation, snapshot *v1alpha1.EtcdSnapshot, slot orderSlot, order leaseOrder) snapshotFacts {
 	f := snapshotFacts{
 		Phase: snapshotPhases[snapshot.Status.Phase], Cluster: clusterThere, Backup: rules.No, Slot: slot,
-		Answer: unanswered, Expired: rules.No, Hold: holdOf(snapshot, order.SnapshotOrder),
+		Answer: unanswered, Expired: rules.No, Overdue: overdue(o, snapshot, order), Hold: holdOf(snapshot, order.SnapshotOrder),
 		News: rules.YesNoOf(order.reason != "" && policy.AsSentences(order.reason) != snapshot.Status.Message),
 	}
 	if order.UID == string(snapshot.UID) {
@@ -185,7 +185,7 @@ func holdOf(snapshot *v1alpha1.EtcdSnapshot, order leases.SnapshotOrder) hold {
 }
 
 var deletionSlots = map[orderSlot]deletionSlot{
-	slotUnknown: deletionSlotUnknown, slotFree: deletionSlotFree, slotTaken: deletionSlotTaken,
+	slotUnknown: deletionSlotUnknown, slotFree: deletionSlotFree, slotTaken: deletionSlotTaken, slotPausing: deletionSlotPausing,
 }
 
 func deletionFactsOf(o *observation, snapshot *v1alpha1.EtcdSnapshot, slot orderSlot, order leaseOrder) deletionFacts {

@@ -23,17 +23,12 @@ import (
 	"github.com/etcd-druid/druid/manifests"
 )
 
-const (
-	// podGrace is how much later than the kubelet druid gives up a Pod: the kubelet ends a Pod a minute after the process
-	// gave up, and no kubelet ends a Pod that is on no node.
-	podGrace = 5 * time.Minute
-	// waitingInterval is the pause between two looks at what a Pod waits for that no watch reports.
-	waitingInterval = 10 * time.Second
-)
+// waitingInterval is the pause between two looks at what a Pod waits for that no watch reports.
+const waitingInterval = 10 * time.Second
 
 // advanceOnPods takes the next step of each EtcdSnapshot with a store of its own. A Pod stands for the request, and its
-// termination message for the answer. One Pod at a time runs for a cluster, so that etcd does not stream many snapshots at
-// once.
+// termination message for the answer. One Pod at a time saves a cluster, so that etcd does not stream many snapshots at
+// once. A Pod that deletes a backup needs nothing of etcd, so it waits for no other.
 func (r *Reconciler) advanceOnPods(ctx context.Context, o *observation) error {
 	if !slices.ContainsFunc(o.all, onPod) {
 		return nil
@@ -41,8 +36,7 @@ func (r *Reconciler) advanceOnPods(ctx context.Context, o *observation) error {
 	if err := r.observePods(ctx, o); err != nil {
 		return err
 	}
-	// Kubernetes deletes a Pod whose EtcdSnapshot does not exist any more.
-	taken := slices.ContainsFunc(o.all, func(snapshot *v1alpha1.EtcdSnapshot) bool { return o.pods[snapshot.UID] != nil })
+	var ordered bool
 	var errs []error // what the API server refuses for one EtcdSnapshot does not stop the others
 	for _, snapshot := range o.all {
 		if !onPod(snapshot) {
@@ -53,11 +47,14 @@ func (r *Reconciler) advanceOnPods(ctx context.Context, o *observation) error {
 			errs = append(errs, err)
 			continue
 		}
+		deleting := snapshot.DeletionTimestamp != nil
 		slot := slotFree
 		switch {
 		case order.reason != "":
 			slot = slotUnknown
-		case taken && order.pod == nil:
+		case order.pod == nil && pausing(o, snapshot):
+			slot = slotPausing
+		case order.pod == nil && !deleting && (ordered || taken(o, snapshot)):
 			slot = slotTaken
 		}
 		decision := decide(o, snapshot, slot, order)
@@ -65,9 +62,18 @@ func (r *Reconciler) advanceOnPods(ctx context.Context, o *observation) error {
 			errs = append(errs, err)
 			continue
 		}
-		taken = taken || decision.Verdict == stepOrder
+		ordered = ordered || decision.Verdict == stepOrder && !deleting
 	}
 	return errors.Join(errs...)
+}
+
+// taken says whether another EtcdSnapshot has a Pod that saves, or has its turn in the pause between two Pods. It keeps the turn
+// there, because its limit goes on. Kubernetes deletes a Pod whose EtcdSnapshot does not exist any more.
+func taken(o *observation, snapshot *v1alpha1.EtcdSnapshot) bool {
+	return slices.ContainsFunc(o.all, func(other *v1alpha1.EtcdSnapshot) bool {
+		pod := o.pods[other.UID]
+		return other != snapshot && (pod != nil && !drops(pod) || other.DeletionTimestamp == nil && other.Status.Attempts != nil)
+	})
 }
 
 // onPod says whether the EtcdSnapshot has a store of its own.
@@ -106,7 +112,7 @@ func (r *Reconciler) observePods(ctx context.Context, o *observation) error {
 // podOrder is the request of an EtcdSnapshot with a store of its own, with the answer if there is one.
 func (r *Reconciler) podOrder(ctx context.Context, o *observation, snapshot *v1alpha1.EtcdSnapshot) (leaseOrder, error) {
 	order := leaseOrder{component: leases.ComponentSnapshot, pod: o.pods[snapshot.UID]}
-	open := snapshotPhases[snapshot.Status.Phase] != phaseFinal
+	open, deleting := snapshotPhases[snapshot.Status.Phase] != phaseFinal, snapshot.DeletionTimestamp != nil
 	if order.pod != nil {
 		order.UID = string(snapshot.UID)
 		if drops(order.pod) {
@@ -120,6 +126,7 @@ func (r *Reconciler) podOrder(ctx context.Context, o *observation, snapshot *v1a
 	case o.cluster == nil:
 		order.reason = "the EtcdCluster does not exist"
 		return order, nil
+	case deleting: // no member is needed to delete
 	case policy.PauseReportedBy(o.cluster.Status.Conditions):
 		order.reason = fmt.Sprintf("the EtcdSnapshot waits until EtcdCluster %s is resumed. The cluster is paused, and no member runs", o.name.Name)
 		return order, nil
@@ -141,10 +148,10 @@ func (r *Reconciler) podOrder(ctx context.Context, o *observation, snapshot *v1a
 		order.reason = problem
 		return order, nil
 	}
-	if open || snapshot.DeletionTimestamp != nil {
+	if open || deleting {
 		order.UID = string(snapshot.UID)
 		order.answer, order.Answer = answerFailed, failedAnswer(o, snapshot, problem)
-		if snapshot.DeletionTimestamp != nil {
+		if deleting {
 			order.Kind, order.Answer.Kind = leases.SnapshotDelete, leases.SnapshotDelete
 		}
 	}
@@ -213,13 +220,8 @@ func answerOf(o *observation, snapshot *v1alpha1.EtcdSnapshot, pod *corev1.Pod) 
 			return orderAnswers[a.Phase], a, ""
 		}
 	}
-	overdue := pod.CreationTimestamp.Add(manifests.SnapshotTimeout + podGrace)
-	if snapshot.Status.StartedAt != nil && snapshot.DeletionTimestamp == nil {
-		overdue = snapshot.Status.StartedAt.Add(manifests.SnapshotTimeout + podGrace)
-	}
-	left := overdue.Sub(o.now)
 	switch {
-	case left <= 0 || pod.Status.Reason == reasonDeadline:
+	case pod.Status.Reason == reasonDeadline:
 		words := fmt.Sprintf("not saved within %s", manifests.SnapshotTimeout)
 		if drops(pod) {
 			words = fmt.Sprintf("not deleted within %s", deletionTimeout/2)
@@ -233,14 +235,13 @@ func answerOf(o *observation, snapshot *v1alpha1.EtcdSnapshot, pod *corev1.Pod) 
 	case pod.Status.Phase == corev1.PodFailed:
 		return answerLost, leases.SnapshotAnswer{}, ""
 	}
-	o.lookAgain(left)
 	if state.Running != nil {
 		return answerRunning, leases.SnapshotAnswer{UID: string(snapshot.UID), Phase: leases.SnapshotRunning, Started: state.Running.StartedAt.Time}, ""
 	}
 	return unanswered, leases.SnapshotAnswer{}, waitsFor(pod)
 }
 
-// Reasons in the status of a Pod that the kubelet ended.
+// reasonDeadline is in the status of a Pod that the kubelet ended at its deadline.
 const reasonDeadline = "DeadlineExceeded"
 
 // disrupted says that something other than the process ended the Pod: an eviction, a drain, a lost node.
@@ -293,11 +294,11 @@ func (r *Reconciler) createPod(ctx context.Context, o *observation, snapshot *v1
 	} else if adopted != nil {
 		cluster.Spec = *adopted // the members run with it
 	}
-	run := manifests.SnapshotRun{Record: *o.record, Within: manifests.SnapshotTimeout}
+	run := manifests.SnapshotRun{}
 	if snapshot.DeletionTimestamp != nil {
 		run.Drop, run.Within = snapshot.Status.Artifact.Key, deletionTimeout/2
-	} else if started := snapshot.Status.StartedAt; started != nil {
-		run.Within = max(manifests.SnapshotTimeout-o.now.Sub(started.Time), time.Minute)
+	} else {
+		run.Record, run.Within = *o.record, max(manifests.SnapshotTimeout-o.now.Sub(snapshot.Status.Attempts.FirstAt.Time), time.Minute)
 	}
 	pod, err := manifests.SnapshotPod(cluster, snapshot, run, r.Manifests)
 	if err != nil {

@@ -51,10 +51,11 @@ const (
 	slotFree
 	slotTaken // by another EtcdSnapshot, or one that comes before takes it now
 	slotMine
+	slotPausing // it is free, and the pause after the last Pod is not over
 )
 
 func (o orderSlot) String() string {
-	return rules.Word(o, "unknown", "free", "another's", "its")
+	return rules.Word(o, "unknown", "free", "another's", "its", "free after a pause")
 }
 
 // The answers.
@@ -100,9 +101,11 @@ const (
 	// stepFailCluster and stepFailBackup write that it failed, and why.
 	stepFailCluster step = "FailCluster"
 	stepFailBackup  step = "FailBackup"
+	// stepFailOverdue writes that no Pod saved it in time, and the last reason.
+	stepFailOverdue step = "FailOverdue"
 	// stepClear removes request and response from the Lease.
 	stepClear step = "Clear"
-	// stepRetry deletes a Pod that was lost, so that another one is created.
+	// stepRetry writes why a Pod was lost, and deletes it, so that another one is created.
 	stepRetry step = "Retry"
 	// stepReport writes what it waits for.
 	stepReport step = "Report"
@@ -124,6 +127,8 @@ type snapshotFacts struct {
 	// Expired reports whether the time for which it is kept after its end has passed.
 	Expired rules.YesNo `fact:"ttl is over"`
 	Hold    hold        `fact:"finalizer"`
+	// Overdue reports whether its Pods have taken longer than the limit. A request on a Lease has no limit.
+	Overdue rules.YesNo `fact:"limit of its Pods is over"`
 	// News reports whether it waits for something that the status does not say.
 	News rules.YesNo `fact:"status is behind"`
 }
@@ -145,11 +150,15 @@ var snapshotRows = rules.New(stepWait, []rules.Row[snapshotFacts, step]{
 	{Name: "seen", When: snapshotFacts{Phase: phaseNew, Cluster: clusterThere | clusterMissing}, Verdict: stepAccept},
 	{Name: "cluster-missing", When: snapshotFacts{Phase: openPhase, Cluster: clusterMissing}, Verdict: stepWait},
 	{Name: "no-backup", When: snapshotFacts{Phase: openPhase, Cluster: clusterThere, Backup: rules.No}, Verdict: stepFailBackup},
+	// The count is from the first Pod: a Pod that is lost again and again does not extend it, and a Pod that the API server refuses
+	// does not stop it.
+	{Name: "overdue", When: snapshotFacts{Phase: openPhase, Cluster: clusterThere, Backup: rules.Yes, Overdue: rules.Yes}, Verdict: stepFailOverdue},
 	{Name: "lost", When: snapshotFacts{Phase: openPhase, Cluster: clusterThere, Backup: rules.Yes, Slot: slotMine, Answer: answerLost}, Verdict: stepRetry},
 	{Name: "waiting", When: snapshotFacts{Phase: openPhase, Cluster: clusterThere, Backup: rules.Yes, Slot: slotMine | slotUnknown, Answer: unanswered, News: rules.Yes}, Verdict: stepReport},
 	{Name: "running", When: snapshotFacts{Phase: phasePending, Cluster: clusterThere, Backup: rules.Yes, Slot: slotMine, Answer: answerRunning}, Verdict: stepFollow},
 	{Name: "ordered", When: snapshotFacts{Phase: openPhase, Cluster: clusterThere, Backup: rules.Yes, Slot: slotMine}, Verdict: stepWait},
 	{Name: "not-its-turn", When: snapshotFacts{Phase: openPhase, Cluster: clusterThere, Backup: rules.Yes, Slot: slotTaken}, Verdict: stepWait},
+	{Name: "pause-between-pods", When: snapshotFacts{Phase: openPhase, Cluster: clusterThere, Backup: rules.Yes, Slot: slotPausing}, Verdict: stepWait},
 	{Name: "no-lease", When: snapshotFacts{Phase: openPhase, Cluster: clusterThere, Backup: rules.Yes, Slot: slotUnknown}, Verdict: stepWait},
 	// This includes a snapshot that was running: if the request was removed, its response was removed too.
 	{Name: "its-turn", When: snapshotFacts{Phase: openPhase, Cluster: clusterThere, Backup: rules.Yes, Slot: slotFree}, Verdict: stepOrder},
@@ -181,12 +190,13 @@ const (
 	deletionSlotTaken   // by another EtcdSnapshot, or one that comes before takes it now
 	deletionSlotBackup  // its own order, to make the backup
 	deletionSlotOrdered // its own order, to delete it
+	deletionSlotPausing // it is free, and the pause after the last Pod is not over
 
-	anyDeletionSlot = deletionSlotUnknown | deletionSlotFree | deletionSlotTaken | deletionSlotBackup | deletionSlotOrdered
+	anyDeletionSlot = deletionSlotUnknown | deletionSlotFree | deletionSlotTaken | deletionSlotBackup | deletionSlotOrdered | deletionSlotPausing
 )
 
 func (d deletionSlot) String() string {
-	return rules.Word(d, "unknown", "free", "another's", "its backup", "its deletion")
+	return rules.Word(d, "unknown", "free", "another's", "its backup", "its deletion", "free after a pause")
 }
 
 // Steps that let the EtcdSnapshot go. All but the first report by an Event what became of the backup.
@@ -230,7 +240,9 @@ var deletionRows = rules.New(stepWait, []rules.Row[deletionFacts, step]{
 	{Name: "backup-reported", When: deletionFacts{Backup: deletionWanted, Cluster: rules.Yes, Slot: deletionSlotBackup, Late: rules.No}, Verdict: stepClear},
 	{Name: "deletion-lost", When: deletionFacts{Backup: deletionWanted, Cluster: rules.Yes, Slot: deletionSlotOrdered, Answer: answerLost, Late: rules.No}, Verdict: stepRetry},
 	{Name: "deletion-ordered", When: deletionFacts{Backup: deletionWanted, Cluster: rules.Yes, Slot: deletionSlotOrdered, Answer: unanswered | answerRunning, Late: rules.No}, Verdict: stepWait},
+	// A deletion by a Pod never waits for its turn: it streams nothing from etcd.
 	{Name: "deletion-not-its-turn", When: deletionFacts{Backup: deletionWanted, Cluster: rules.Yes, Slot: deletionSlotTaken, Late: rules.No}, Verdict: stepWait},
+	{Name: "deletion-pause-between-pods", When: deletionFacts{Backup: deletionWanted, Cluster: rules.Yes, Slot: deletionSlotPausing, Late: rules.No}, Verdict: stepWait},
 	{Name: "deletion-no-lease", When: deletionFacts{Backup: deletionWanted, Cluster: rules.Yes, Slot: deletionSlotUnknown, Late: rules.No}, Verdict: stepWait},
 	{Name: "deletion-its-turn", When: deletionFacts{Backup: deletionWanted, Cluster: rules.Yes, Slot: deletionSlotFree, Late: rules.No}, Verdict: stepOrder},
 })

@@ -17,7 +17,8 @@ func checkTable[F any](t *testing.T, table *rules.Table[F, step], name, title st
 func TestAnEtcdSnapshotIsConcludedOnceForAllFacts(t *testing.T) {
 	checkTable(t, snapshotRows, "snapshot", "An EtcdSnapshot: druid/snapshot.snapshotRows", func(f snapshotFacts, d rules.Decision[step]) string {
 		next := d.Verdict
-		failed := next == stepFailCluster || next == stepFailBackup
+		failed := next == stepFailCluster || next == stepFailBackup || next == stepFailOverdue
+		able := f.Cluster == clusterThere && f.Backup == rules.Yes
 		ends := failed || next == stepConclude
 		mine, answered := f.Slot == slotMine, f.Answer&finalAnswer != 0
 		switch {
@@ -34,12 +35,18 @@ func TestAnEtcdSnapshotIsConcludedOnceForAllFacts(t *testing.T) {
 			return "deletes a Pod that is at work"
 		case next == stepReport && f.News == rules.No:
 			return "reports what is reported"
-		case next == stepWait && mine && f.Phase != phaseFinal && f.Answer == answerLost && f.Cluster == clusterThere && f.Backup == rules.Yes:
+		case next == stepWait && mine && f.Phase != phaseFinal && f.Answer == answerLost && able:
 			return "waits for a Pod that was lost"
 		case next == stepDelete && (f.Expired == rules.No || mine):
 			return "deletes what is still needed"
 		case f.Phase == phaseFinal && next == stepWait && (mine || f.Expired == rules.Yes):
 			return "leaves something behind"
+		case next == stepFailOverdue && f.Overdue == rules.No:
+			return "gives up before the limit"
+		case f.Phase&(phasePending|phaseRunning) != 0 && able && f.Overdue == rules.Yes && !ends:
+			return "creates Pods without an end"
+		case next == stepOrder && f.Slot == slotPausing:
+			return "creates Pods without a pause"
 		case next == stepOrder && (f.Slot != slotFree || f.Cluster != clusterThere || f.Backup != rules.Yes):
 			return "orders where no one is to obey, or over another's order"
 		case next == stepConclude && !(mine && answered):
@@ -48,7 +55,7 @@ func TestAnEtcdSnapshotIsConcludedOnceForAllFacts(t *testing.T) {
 			return "says that someone is at it"
 		case f.Phase != phaseFinal && mine && answered && next != stepConclude:
 			return "does not report the outcome"
-		case failed && f.Cluster == clusterThere && f.Backup == rules.Yes:
+		case failed && able && f.Overdue == rules.No:
 			return "gives up what can be done"
 		case failed && f.Cluster == clusterMissing:
 			return "does not wait for the cluster"
@@ -56,8 +63,7 @@ func TestAnEtcdSnapshotIsConcludedOnceForAllFacts(t *testing.T) {
 			return "waits for a cluster that does not come"
 		case f.Phase == phasePending && f.Cluster == clusterThere && f.Backup == rules.No && !ends:
 			return "waits for backups that no one asked for"
-		case f.Phase&(phasePending|phaseRunning) != 0 && f.Cluster == clusterThere && f.Backup == rules.Yes && f.Slot == slotFree &&
-			next != stepOrder:
+		case f.Phase&(phasePending|phaseRunning) != 0 && able && f.Overdue == rules.No && f.Slot == slotFree && next != stepOrder:
 			return "does not order"
 		}
 		return ""
@@ -74,6 +80,8 @@ func TestADeletedEtcdSnapshotIsHeldForNoLongerThanItMust(t *testing.T) {
 		switch {
 		case next == stepOrder && (f.Backup != deletionWanted || f.Cluster != rules.Yes || f.Slot != deletionSlotFree || f.Late == rules.Yes):
 			return "orders what no one wants, or where no one is to obey"
+		case next == stepOrder && f.Slot == deletionSlotPausing:
+			return "creates Pods without a pause"
 		case next == stepLetGo && f.Backup != deletionOfNothing:
 			return "says nothing of a backup that stays"
 		case next == stepLetGo && ordered && open:

@@ -71,7 +71,7 @@ var scenarios = map[crash.Program]map[string][]string{
 		"backups on demand": {
 			"order-snapshot", "write-snapshot-status", "write-snapshot-status:3", "clear-snapshot-order", "delete-snapshot",
 		},
-		"a backup in its own store": {"create-snapshot-pod", "write-snapshot-status:2", "delete-snapshot-pod"},
+		"a backup in its own store": {"create-snapshot-pod", "write-snapshot-status:2", "write-snapshot-status:3", "delete-snapshot-pod"},
 		// It is held, and then let go.
 		"a backup that goes along":            {"hold-snapshot", "hold-snapshot:2"},
 		"an edited spec":                      {"adopt-spec", "delete-pod"},
