@@ -151,7 +151,7 @@ func (p *pod) makeCluster() {
 	p.t.Helper()
 	cluster := &v1alpha1.EtcdCluster{ObjectMeta: metav1.ObjectMeta{Name: "demo", Namespace: p.namespace, UID: "cluster-uid"}}
 	cluster.Spec.Backup = &v1alpha1.BackupSpec{Store: v1alpha1.BackupStore{Directory: &v1alpha1.DirectoryStore{HostPath: "/backups"}}}
-	shared, err := manifests.Shared(cluster, []string{member}, manifests.Options{Reloadable: config.DefaultReloadable()})
+	shared, err := manifests.Shared(cluster, leases.Record{Members: []string{member}}, manifests.Options{Reloadable: config.DefaultReloadable()})
 	p.must(err)
 	as := metav1.ApplyOptions{FieldManager: "druid", Force: true}
 	for _, object := range shared {

@@ -82,6 +82,7 @@ func (r *Reconciler) take(ctx context.Context, o *observation, step policy.Step)
 		policy.ApplyObject:         r.applyObject,
 		policy.ApplyBudget:         r.applyBudget,
 		policy.DeleteBudget:        r.deleteBudget,
+		policy.DeleteObject:        r.deleteObject,
 		policy.CreateLeaderLease:   r.createLeaderLease,
 		policy.CreateSnapshotLease: r.createSnapshotLease,
 		policy.DeleteSnapshotLease: r.deleteSnapshotLease,

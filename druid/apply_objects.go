@@ -4,9 +4,11 @@ import (
 	"context"
 	"fmt"
 	"slices"
+	"strings"
 
 	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
+	networkingv1 "k8s.io/api/networking/v1"
 	policyv1 "k8s.io/api/policy/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -43,17 +45,33 @@ func (r *Reconciler) applyBudget(ctx context.Context, o *observation, step polic
 	return r.applyOurs(ctx, o, budget, o.observed.Budget)
 }
 
-// deleteBudget deletes the PodDisruptionBudget of a cluster without Pods, if the cluster owns it.
+// deleteBudget deletes the PodDisruptionBudget of a cluster without Pods.
 func (r *Reconciler) deleteBudget(ctx context.Context, o *observation, _ policy.Step) error {
-	budget := &policyv1.PodDisruptionBudget{}
-	if err := r.live.Get(ctx, key(o, manifests.DisruptionBudgetName(o.cluster.Name)), budget); err != nil {
+	budget := &policyv1.PodDisruptionBudget{ObjectMeta: metav1.ObjectMeta{Name: manifests.DisruptionBudgetName(o.cluster.Name)}}
+	return r.deleteOurs(ctx, o, "PodDisruptionBudget", budget)
+}
+
+// deleteObject deletes an object that the spec does not request any more.
+func (r *Reconciler) deleteObject(ctx context.Context, o *observation, step policy.Step) error {
+	kind, name, _ := strings.Cut(step.Object, "/")
+	if kind != "NetworkPolicy" {
+		return fmt.Errorf("delete %s: druid deletes no objects of this kind", step.Object)
+	}
+	object := &networkingv1.NetworkPolicy{ObjectMeta: metav1.ObjectMeta{Name: name}}
+	return r.deleteOurs(ctx, o, kind, object)
+}
+
+// deleteOurs deletes the object with that name, if the cluster owns it.
+func (r *Reconciler) deleteOurs(ctx context.Context, o *observation, kind string, object client.Object) error {
+	name := object.GetName()
+	if err := r.live.Get(ctx, key(o, name), object); err != nil {
 		return client.IgnoreNotFound(err)
 	}
-	if !ours(o.cluster, budget) {
-		return &foreignError{kind: "PodDisruptionBudget", name: budget.Name}
+	if !ours(o.cluster, object) {
+		return &foreignError{kind: kind, name: name}
 	}
-	defer crash.Around("delete-budget")()
-	return client.IgnoreNotFound(r.client.Delete(ctx, budget, client.Preconditions{UID: &budget.UID}))
+	defer crash.Around("delete-object")()
+	return client.IgnoreNotFound(r.client.Delete(ctx, object, client.Preconditions{UID: new(object.GetUID())}))
 }
 
 // applyOurs writes the object with server-side apply. It only creates an object that the caches do not have. It reads

@@ -11,6 +11,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
+	networkingv1 "k8s.io/api/networking/v1"
 	policyv1 "k8s.io/api/policy/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
@@ -155,6 +156,7 @@ func (s *stage) portrait(founders []string) string {
 		"Lease": &coordinationv1.LeaseList{}, "PersistentVolumeClaim": &corev1.PersistentVolumeClaimList{}, "Pod": &corev1.PodList{},
 		"Service": &corev1.ServiceList{}, "ConfigMap": &corev1.ConfigMapList{}, "ServiceAccount": &corev1.ServiceAccountList{},
 		"Role": &rbacv1.RoleList{}, "RoleBinding": &rbacv1.RoleBindingList{}, "PodDisruptionBudget": &policyv1.PodDisruptionBudgetList{},
+		"NetworkPolicy": &networkingv1.NetworkPolicyList{},
 	} {
 		if err := s.List(s.Context(), list, client.InNamespace(s.namespace)); err != nil {
 			return err.Error()

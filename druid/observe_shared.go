@@ -6,6 +6,7 @@ import (
 	"time"
 
 	discoveryv1 "k8s.io/api/discovery/v1"
+	networkingv1 "k8s.io/api/networking/v1"
 	policyv1 "k8s.io/api/policy/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/types"
@@ -23,8 +24,11 @@ func (r *Reconciler) observeShared(ctx context.Context, from source, o *observat
 	}
 	options := r.manifests
 	options.Reloadable.Generation = o.lock.generation
-	applied, err := manifests.Shared(o.cluster, o.observed.Record.Members, options)
+	applied, err := manifests.Shared(o.cluster, o.observed.Record, options)
 	if err != nil {
+		return err
+	}
+	if err := observeUnwanted(ctx, from, o); err != nil {
 		return err
 	}
 	for _, a := range applied {
@@ -40,6 +44,26 @@ func (r *Reconciler) observeShared(ctx context.Context, from source, o *observat
 		o.observed.Objects = append(o.observed.Objects, object)
 	}
 	return observeBudget(ctx, from, o)
+}
+
+// observeUnwanted finds the NetworkPolicy of a cluster whose spec requests none any more. One of another owner is not
+// druid's.
+func observeUnwanted(ctx context.Context, from client.Reader, o *observation) error {
+	if o.cluster.Spec.NetworkPolicy != nil {
+		return nil
+	}
+	var live networkingv1.NetworkPolicy
+	name := types.NamespacedName{Namespace: o.cluster.Namespace, Name: manifests.NetworkPolicyName(o.cluster.Name)}
+	err := from.Get(ctx, name, &live)
+	switch {
+	case client.IgnoreNotFound(err) != nil:
+		return fmt.Errorf("get NetworkPolicy %s: %w", name, err)
+	case err == nil && ours(o.cluster, &live):
+		o.observed.Objects = append(o.observed.Objects, policy.Object{
+			Kind: "NetworkPolicy", Name: name.Name, State: policy.ObjectUnwanted, Stage: policy.StageLate,
+		})
+	}
+	return nil
 }
 
 // sharedStage is when the object is applied: a Pod needs neither the Services for clients nor, to be created, what binds the Role.

@@ -185,7 +185,7 @@ func (in *installed) makeCluster(t *testing.T) {
 
 func (in *installed) applied(t testing.TB) []Applied {
 	t.Helper()
-	all, err := Shared(in.cluster, []string{member, lost}, options())
+	all, err := Shared(in.cluster, leases.Record{Members: []string{member, lost}}, options())
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -14,6 +14,7 @@ import (
 	metav1ac "k8s.io/client-go/applyconfigurations/meta/v1"
 
 	"github.com/etcd-druid/druid/api/v1alpha1"
+	"github.com/etcd-druid/druid/leases"
 )
 
 // Applied is an object that druid owns completely and writes by server-side apply.
@@ -27,21 +28,24 @@ type Applied struct {
 	Configuration runtime.ApplyConfiguration
 }
 
-// Shared returns the objects that the members of a cluster share, in the order in which they are needed. members are
-// the names in the cluster record. The agents may write only the Leases of these names.
-func Shared(cluster *v1alpha1.EtcdCluster, members []string, options Options) ([]Applied, error) {
+// Shared returns the objects that the members of a cluster share, in the order in which they are needed. The agents may
+// write only the Leases of the members that the cluster record lists.
+func Shared(cluster *v1alpha1.EtcdCluster, record leases.Record, options Options) ([]Applied, error) {
 	config, err := configMap(cluster, options.Reloadable)
 	if err != nil {
 		return nil, err
 	}
 	var all collector
 	add(&all, serviceAccount(cluster))
-	add(&all, agentRole(cluster, members))
+	add(&all, agentRole(cluster, record.Members))
 	add(&all, agentRoleBinding(cluster))
 	add(&all, config)
 	add(&all, peerService(cluster))
 	add(&all, clientService(cluster))
 	add(&all, nodesService(cluster))
+	if cluster.Spec.NetworkPolicy != nil {
+		add(&all, networkPolicy(cluster, record))
+	}
 	return all.objects, all.err
 }
 
@@ -130,7 +134,10 @@ func tree(object any) (map[string]any, error) {
 
 // atomic are the fields that server-side apply replaces completely. Additions of others to them count, and are
 // removed.
-var atomic = []string{"selector", "rules", "subjects", "dnsNames", "ipAddresses", "usages", "organizations"}
+var atomic = []string{
+	"selector", "rules", "subjects", "dnsNames", "ipAddresses", "usages", "organizations",
+	"podSelector", "namespaceSelector", "policyTypes", "ingress",
+}
 
 func holdsMap(got, want map[string]any) bool {
 	for key, w := range want {
@@ -159,7 +166,8 @@ func holds(got, want any) bool {
 	}
 }
 
-// size counts the leaves of an atomic field, in lists and in maps of strings.
+// size counts the leaves of an atomic field, in lists and in maps. An empty map is a leaf too: as a rule of a
+// NetworkPolicy it permits everything.
 func size(value any) int {
 	n := 0
 	switch v := value.(type) {
@@ -172,9 +180,9 @@ func size(value any) int {
 			n += size(item)
 		}
 	default:
-		n = 1
+		return 1
 	}
-	return n
+	return max(n, 1)
 }
 
 // ConflictPatch returns a merge patch of the spec of live, after which the API server accepts the applied object.

@@ -5,12 +5,15 @@ import (
 	"testing"
 
 	corev1 "k8s.io/api/core/v1"
+	networkingv1 "k8s.io/api/networking/v1"
 	policyv1 "k8s.io/api/policy/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/util/intstr"
 
 	"github.com/etcd-druid/druid/agent/config"
+	"github.com/etcd-druid/druid/leases"
 )
 
 // appliedTo is the object as the API server would hold it after a was applied.
@@ -27,7 +30,7 @@ func appliedTo[T runtime.Object](t *testing.T, a Applied, into T) T {
 }
 
 func TestHandsOnAppliedObjectsAreSeen(t *testing.T) {
-	shared, err := Shared(plain(), []string{"demo-a"}, Options{AgentImage: "agent", Reloadable: config.DefaultReloadable()})
+	shared, err := Shared(plain(), leases.Record{Members: []string{"demo-a"}}, Options{AgentImage: "agent", Reloadable: config.DefaultReloadable()})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -67,11 +70,32 @@ func TestHandsOnAppliedObjectsAreSeen(t *testing.T) {
 			return budget, b
 		}
 	}
+	network := func(change func(*networkingv1.NetworkPolicy)) func() (Applied, runtime.Object) {
+		return func() (Applied, runtime.Object) {
+			a, err := applied(networkPolicy(full(), leases.Record{}))
+			if err != nil {
+				t.Fatal(err)
+			}
+			p := appliedTo(t, a, &networkingv1.NetworkPolicy{})
+			change(p)
+			return a, p
+		}
+	}
 	tests := map[string]struct {
 		object func() (Applied, runtime.Object)
 		held   bool
 	}{
-		"as it was applied": {service(func(*corev1.Service) {}), true},
+		"a policy as it was applied":  {network(func(*networkingv1.NetworkPolicy) {}), true},
+		"a policy with one rule more": {network(func(p *networkingv1.NetworkPolicy) { p.Spec.Ingress = append(p.Spec.Ingress, p.Spec.Ingress[0]) }), false},
+		"a policy with an empty rule": {network(func(p *networkingv1.NetworkPolicy) {
+			p.Spec.Ingress = append(p.Spec.Ingress, networkingv1.NetworkPolicyIngressRule{})
+		}), false},
+		"a policy without its sources": {network(func(p *networkingv1.NetworkPolicy) { p.Spec.Ingress[0].From = nil }), false},
+		"a policy with one peer more": {network(func(p *networkingv1.NetworkPolicy) {
+			p.Spec.Ingress[0].From = append(p.Spec.Ingress[0].From, networkingv1.NetworkPolicyPeer{PodSelector: &metav1.LabelSelector{}})
+		}), false},
+		"a policy for fewer Pods": {network(func(p *networkingv1.NetworkPolicy) { p.Spec.PodSelector.MatchLabels["more"] = "x" }), false},
+		"as it was applied":       {service(func(*corev1.Service) {}), true},
 		"with the defaults of the API server": {service(func(s *corev1.Service) {
 			s.Spec.ClusterIP, s.Spec.Type, s.Spec.SessionAffinity = "10.0.0.1", corev1.ServiceTypeClusterIP, corev1.ServiceAffinityNone
 			s.UID, s.ResourceVersion = "uid", "7"

@@ -8,6 +8,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	corev1 "k8s.io/api/core/v1"
+	networkingv1 "k8s.io/api/networking/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/validation"
@@ -120,6 +121,21 @@ func full() *v1alpha1.EtcdCluster {
 		Labels:      map[string]v1alpha1.LabelValue{"team": "storage", labelManagedBy: "somebody-else"},
 		Annotations: map[string]v1alpha1.AnnotationValue{"example.com/note": "all", "example.com/owner": "team storage"},
 	}
+	cluster.Spec.NetworkPolicy = &v1alpha1.NetworkPolicySpec{
+		Clients: []networkingv1.NetworkPolicyPeer{
+			{PodSelector: &metav1.LabelSelector{MatchLabels: map[string]string{"etcd-client": "demo"}}},
+			{
+				NamespaceSelector: &metav1.LabelSelector{MatchExpressions: []metav1.LabelSelectorRequirement{
+					{Key: "team", Operator: metav1.LabelSelectorOpIn, Values: []string{"a", "b"}}, {Key: "closed", Operator: metav1.LabelSelectorOpDoesNotExist},
+				}},
+				PodSelector: &metav1.LabelSelector{},
+			},
+			{IPBlock: &networkingv1.IPBlock{CIDR: "203.0.113.0/24", Except: []string{"203.0.113.128/25"}}},
+		},
+		Metrics: []networkingv1.NetworkPolicyPeer{
+			{NamespaceSelector: &metav1.LabelSelector{MatchLabels: map[string]string{"kubernetes.io/metadata.name": "monitoring"}}},
+		},
+	}
 	cluster.Spec.ClientService = &v1alpha1.ClientServiceSpec{Annotations: map[string]v1alpha1.AnnotationValue{"example.com/note": "service"}}
 	cluster.Spec.Backup, cluster.Spec.Bootstrap = fullBackup(), fullBootstrap()
 	return cluster
@@ -165,7 +181,7 @@ func objects(t testing.TB, cluster *v1alpha1.EtcdCluster, member string) map[str
 			all["lease-"+string(component)] = lease
 		}
 	}
-	shared, err := Shared(cluster, []string{cluster.Name + "-zzzzz", member}, options())
+	shared, err := Shared(cluster, leases.Record{Members: []string{cluster.Name + "-zzzzz", member}}, options())
 	must(err)
 	for _, object := range shared {
 		all["shared-"+strings.ToLower(object.Kind.Kind)+"-"+strings.TrimPrefix(object.Name, cluster.Name+"-")] = object.Configuration
@@ -301,7 +317,7 @@ func TestNamesOfTheLongestClusterFit(t *testing.T) {
 	cluster := longest().Name
 	for _, name := range []string{
 		PeerServiceName(cluster), ClientServiceName(cluster), AgentName(cluster), DisruptionBudgetName(cluster),
-		cluster + "-x7k2q", leases.RecordName(cluster), leases.LeaderName(cluster),
+		NetworkPolicyName(cluster), cluster + "-x7k2q", leases.RecordName(cluster), leases.LeaderName(cluster),
 	} {
 		if errs := validation.IsDNS1035Label(name); len(errs) > 0 {
 			t.Errorf("%s is no DNS label: %v", name, errs)
@@ -316,7 +332,7 @@ func TestNamesOfTheLongestClusterFit(t *testing.T) {
 
 func TestSharedObjectsBearTheHashOfTheirContent(t *testing.T) {
 	hashes := func(members ...string) map[string]string {
-		shared, err := Shared(plain(), members, options())
+		shared, err := Shared(plain(), leases.Record{Members: members}, options())
 		if err != nil {
 			t.Fatal(err)
 		}

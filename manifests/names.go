@@ -26,6 +26,9 @@ func AgentName(cluster string) string { return cluster + "-agent" }
 // DisruptionBudgetName returns the name of the cluster's PodDisruptionBudget.
 func DisruptionBudgetName(cluster string) string { return cluster }
 
+// NetworkPolicyName returns the name of the NetworkPolicy of the members.
+func NetworkPolicyName(cluster string) string { return cluster + "-members" }
+
 // Labels and annotations that druid writes, beyond those that the Leases bear (package leases).
 const (
 	// LabelServing is "true" on the Pods that may receive clients. The client Service selects it.

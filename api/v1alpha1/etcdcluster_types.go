@@ -169,6 +169,10 @@ type EtcdClusterSpec struct {
 	// +optional
 	ClientService *ClientServiceSpec `json:"clientService,omitempty"`
 
+	// networkPolicy limits who can connect to the members. If not set, druid creates no NetworkPolicy.
+	// +optional
+	NetworkPolicy *NetworkPolicySpec `json:"networkPolicy,omitempty"`
+
 	// progressDeadlineSeconds is the time in seconds that druid has to reach the state that a spec change requests.
 	// Until then, changes that cannot be combined with it wait. After the deadline druid stops the change and
 	// continues with the next one. status.progressDeadline shows the deadline. Defaults to 600.

@@ -180,6 +180,7 @@ func testRefusesWhatCannotWork(t *testing.T, clusters dynamic.ResourceInterface)
 	}
 	maps.Copy(tests, badBackups)
 	maps.Copy(tests, badTLS)
+	maps.Copy(tests, badNetwork)
 	maps.Copy(tests, badAuth)
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
@@ -227,6 +228,7 @@ func testAcceptsWhatWorks(t *testing.T, clusters dynamic.ResourceInterface) {
 	maps.Copy(tests, goodBackups)
 	maps.Copy(tests, goodTLS)
 	maps.Copy(tests, goodAuth)
+	maps.Copy(tests, goodNetwork)
 	for name, edits := range tests {
 		t.Run(name, func(t *testing.T) {
 			created, err := clusters.Create(t.Context(), edited(t, edits...), dryRunStrict())

@@ -124,6 +124,7 @@ const (
 	ObjectForeign
 	ObjectOutdated
 	ObjectCurrent
+	ObjectUnwanted // it exists, and the spec does not request it any more
 )
 
 // Desired is what the EtcdCluster requests.
@@ -188,7 +189,7 @@ type Observed struct {
 	Save Save
 	// Unattached are the listed members whose Pods do not mount what the backup store needs, sorted by name.
 	Unattached []string
-	// Objects are the objects that druid applies, except the PodDisruptionBudget.
+	// Objects are the objects that druid applies, except the PodDisruptionBudget, and those that it deletes again.
 	Objects []Object
 	// Budget is the state of the PodDisruptionBudget, and BudgetMin its minAvailable.
 	Budget    ObjectState

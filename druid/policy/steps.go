@@ -16,7 +16,9 @@ const (
 	ApplyObject  Kind = "ApplyObject"
 	ApplyBudget  Kind = "ApplyBudget"
 	// DeleteBudget deletes the PodDisruptionBudget of a cluster without Pods.
-	DeleteBudget      Kind = "DeleteBudget"
+	DeleteBudget Kind = "DeleteBudget"
+	// DeleteObject deletes an object that the spec does not request any more.
+	DeleteObject      Kind = "DeleteObject"
 	CreateLeaderLease Kind = "CreateLeaderLease"
 	// CreateSnapshotLease and DeleteSnapshotLease follow spec.backup. Object is the Lease's component.
 	CreateSnapshotLease Kind = "CreateSnapshotLease"
@@ -94,7 +96,7 @@ type Step struct {
 	Stage Stage
 	// Member whose object it is, empty for what the members share.
 	Member string
-	// Object is the kind and name of an object to apply, or the component of a snapshot Lease.
+	// Object is the kind and name of an object to apply or to delete, or the component of a snapshot Lease.
 	Object string
 	// PodUID and ClaimUID identify the objects that the step was planned for.
 	PodUID, ClaimUID string
@@ -244,6 +246,9 @@ func recordStep(e Evaluation) (Step, bool) {
 
 func sharedSteps(o Observed, add func(Step)) {
 	for _, object := range o.Objects {
+		if object.State == ObjectUnwanted {
+			add(Step{Kind: DeleteObject, Rule: ruleUnwanted, Stage: object.Stage, Object: object.Kind + "/" + object.Name})
+		}
 		if object.State&(ObjectAbsent|ObjectOutdated) == 0 {
 			continue
 		}
@@ -258,6 +263,7 @@ func sharedSteps(o Observed, add func(Step)) {
 const (
 	ruleMissing  = "object-missing"
 	ruleOutdated = "object-outdated"
+	ruleUnwanted = "object-unwanted"
 	ruleLowered  = "budget-lowered"
 )
 

@@ -206,6 +206,10 @@ func TestSteps(t *testing.T) {
 			},
 			want: []string{"UpdateRecord record-rolled-back "},
 		},
+		"an object that the spec does not request any more": {
+			change: func(o *Observed) { o.Objects[1].State = ObjectUnwanted },
+			want:   []string{"DeleteObject object-unwanted Service/c-client"},
+		},
 		"an object changed by hand": {
 			change: func(o *Observed) { o.Objects[0].State, o.Objects[1].State = ObjectOutdated, ObjectAbsent },
 			want:   []string{"ApplyObject object-outdated Role/c-agent", "ApplyObject object-missing Service/c-client"},

@@ -124,7 +124,7 @@ var calls = map[Program][]string{
 	Druid: {
 		"adopt-spec", "create-record", "update-record",
 		"create-leader-lease", "create-member-lease", "create-claim", "create-pod", "restore-labels",
-		"apply-object", "apply-budget", "delete-budget", "mark-lease", "label-pod", "delete-pod", "adopt-pod", "replace-agent",
+		"apply-object", "apply-budget", "delete-object", "mark-lease", "label-pod", "delete-pod", "adopt-pod", "replace-agent",
 		"write-status",
 		// Removal from the cluster and its cancellation.
 		"request-removal", "withdraw-removal", "delete-claim", "retain-claim", "delete-lease",

@@ -142,7 +142,7 @@ func (c *cluster) memberLease(name string) *coordinationv1.Lease {
 // grant gives the agents their Role.
 func (c *cluster) grant(owner *v1alpha1.EtcdCluster) {
 	c.t.Helper()
-	shared, err := manifests.Shared(owner, c.names, manifests.Options{Reloadable: quick()})
+	shared, err := manifests.Shared(owner, leases.Record{Members: c.names}, manifests.Options{Reloadable: quick()})
 	c.must(err)
 	as := metav1.ApplyOptions{FieldManager: "druid", Force: true}
 	for _, object := range shared {

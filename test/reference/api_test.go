@@ -24,6 +24,9 @@ const definitions = "../../manifests/install/etcd.druid.dev_*.yaml"
 var kubernetesTypes = map[string]string{
 	"spec.affinity":                  "Affinity",
 	"spec.imagePullSecrets":          "LocalObjectReference",
+	"spec.networkPolicy.agentAPI":    "NetworkPolicyPeer",
+	"spec.networkPolicy.clients":     "NetworkPolicyPeer",
+	"spec.networkPolicy.metrics":     "NetworkPolicyPeer",
 	"spec.resources":                 "ResourceRequirements",
 	"spec.tolerations":               "Toleration",
 	"spec.topologySpreadConstraints": "TopologySpreadConstraint",

@@ -85,7 +85,7 @@ func lonely(tb testing.TB) *lone {
 }
 
 func (m *lone) grant(owner *v1alpha1.EtcdCluster) {
-	shared, err := manifests.Shared(owner, []string{idleMember}, manifests.Options{Reloadable: config.DefaultReloadable()})
+	shared, err := manifests.Shared(owner, leases.Record{Members: []string{idleMember}}, manifests.Options{Reloadable: config.DefaultReloadable()})
 	m.must(err)
 	as := metav1.ApplyOptions{FieldManager: "druid", Force: true}
 	for _, object := range shared {

@@ -79,7 +79,7 @@ var scenarios = map[crash.Program]map[string][]string{
 		"a Pod that does not report its spec": {"adopt-pod"},
 		"another agent image":                 {"replace-agent"},
 		"a stuck member":                      {"mark-healing", "delete-pod"},
-		"a pause":                             {"label-pod", "delete-pod", "delete-budget"},
+		"a pause":                             {"label-pod", "delete-pod", "delete-object"},
 	},
 }
 

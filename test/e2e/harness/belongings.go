@@ -9,6 +9,7 @@ import (
 
 	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
+	networkingv1 "k8s.io/api/networking/v1"
 	policyv1 "k8s.io/api/policy/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -32,6 +33,7 @@ var belongings = []schema.GroupVersionKind{
 	rbacv1.SchemeGroupVersion.WithKind("Role"),
 	rbacv1.SchemeGroupVersion.WithKind("RoleBinding"),
 	policyv1.SchemeGroupVersion.WithKind("PodDisruptionBudget"),
+	networkingv1.SchemeGroupVersion.WithKind("NetworkPolicy"),
 }
 
 // Belongings are the objects that bear the cluster's name as a label, as sorted Kind/name.
