@@ -138,6 +138,12 @@ func MakeIssuer(tb testing.TB, c client.Client, namespace, name string) pki.Pair
 	if err != nil {
 		tb.Fatal(err)
 	}
+	makeIssuer(tb, c, namespace, name, pair)
+	return pair
+}
+
+func makeIssuer(tb testing.TB, c client.Client, namespace, name string, pair pki.Pair) {
+	tb.Helper()
 	secret := &corev1.Secret{
 		ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name + "-authority"}, Type: corev1.SecretTypeTLS, Data: manifests.PairData(pair),
 	}
@@ -146,12 +152,11 @@ func MakeIssuer(tb testing.TB, c client.Client, namespace, name string) pki.Pair
 		"spec":     map[string]any{"ca": map[string]any{"secretName": secret.Name}},
 	}}
 	issuer.SetGroupVersionKind(manifests.CertificateKind.GroupVersion().WithKind("Issuer"))
-	err = c.Create(tb.Context(), secret.DeepCopy())
+	err := c.Create(tb.Context(), secret.DeepCopy())
 	if err != nil && client.IgnoreAlreadyExists(err) == nil {
 		err = c.Update(tb.Context(), secret)
 	}
 	if err := errors.Join(err, client.IgnoreAlreadyExists(c.Create(tb.Context(), issuer))); err != nil {
 		tb.Fatal(err)
 	}
-	return pair
 }

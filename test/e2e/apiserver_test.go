@@ -7,7 +7,6 @@ import (
 	"time"
 
 	"github.com/etcd-druid/druid/api/v1alpha1"
-	"github.com/etcd-druid/druid/leases"
 	"github.com/etcd-druid/druid/manifests"
 	"github.com/etcd-druid/druid/test/e2e/harness"
 	"github.com/etcd-druid/druid/test/e2e/stories"
@@ -44,19 +43,7 @@ func TestKubernetesAPIServersAreServedThroughAllChanges(t *testing.T) {
 			t.Logf("%d objects were created, %d requests failed", created-createdBefore, failed-failedBefore)
 		})
 	}
-	step("a follower loses its disk", func(t *testing.T) {
-		lost := view.Follower()
-		c.VolumeOf(t, lost).Wipe(t)
-		c.Kill(t, lost, harness.Etcd)
-		harness.Eventually(t, healWithin, "the member has another ID", func(ctx context.Context) error {
-			m, err := c.Member(ctx, lost)
-			if err == nil && leases.FormatID(m.ID) == view.IDs()[lost] {
-				err = fmt.Errorf("%s still has ID %x", lost, m.ID)
-			}
-			return err
-		})
-		view = c.AwaitMembers(t, 3, healWithin)
-	})
+	step("a follower loses its disk", func(t *testing.T) { view = healsOnAnEmptyDisk(t, c, view) })
 	step("the node of the leader is drained", func(t *testing.T) {
 		cluster, err := c.Get(t.Context())
 		if err != nil {

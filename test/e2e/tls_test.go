@@ -39,34 +39,11 @@ func TestCertificatesAreRenewedUnderLoadWhileMembersHeal(t *testing.T) {
 	w.AwaitWrites(t, 200, scaleWithin)
 	w.Gap()
 	t.Run("who has no certificate does not get in", func(t *testing.T) { outsidersStayOut(t, c, members[0]) })
-	t.Run("a member that lost its disk heals", func(t *testing.T) {
-		lost := view.Follower()
-		c.VolumeOf(t, lost).Wipe(t)
-		c.Kill(t, lost, harness.Etcd)
-		harness.Eventually(t, healWithin, "the member has another ID", func(ctx context.Context) error {
-			m, err := c.Member(ctx, lost)
-			if err == nil && leases.FormatID(m.ID) == view.IDs()[lost] {
-				err = fmt.Errorf("%s still has ID %x", lost, m.ID)
-			}
-			return err
-		})
-		view = c.AwaitMembers(t, 3, healWithin)
-	})
+	t.Run("a member that lost its disk heals", func(t *testing.T) { view = healsOnAnEmptyDisk(t, c, view) })
 	t.Run("all certificates are renewed", func(t *testing.T) {
 		restarts := restartsOf(t, c, members)
 		h := c.Handshake(t, members)
-		harness.Eventually(t, leafLifetime+scaleWithin, "every member has later certificates on both planes", func(ctx context.Context) error {
-			for member, before := range first {
-				m, err := c.Member(ctx, member)
-				if err != nil {
-					return err
-				}
-				if !m.TLS.Client.NotAfter.After(before.Client.NotAfter) || !m.TLS.Peer.NotAfter.After(before.Peer.NotAfter) {
-					return fmt.Errorf("%s has %+v, before %+v", member, m.TLS, before)
-				}
-			}
-			return nil
-		})
+		awaitRenewed(t, c, leafLifetime+scaleWithin, first)
 		// Until the first certificates have ended: who still used one would be cut off.
 		harness.Consistently(t, time.Until(lastOf(first))+5*time.Second, "members are ready", func(ctx context.Context) error {
 			cluster, err := c.Get(ctx)
@@ -91,6 +68,38 @@ func TestCertificatesAreRenewedUnderLoadWhileMembersHeal(t *testing.T) {
 	s.Stop(t)
 	w.Stop(t, c.Etcd(t))
 	noKeyIsShown(t, c)
+}
+
+// healsOnAnEmptyDisk wipes the volume of a follower and ends its etcd, and waits until the member is a voter with another ID.
+func healsOnAnEmptyDisk(t *testing.T, c *harness.Cluster, before harness.View) harness.View {
+	t.Helper()
+	lost := before.Follower()
+	c.VolumeOf(t, lost).Wipe(t)
+	c.Kill(t, lost, harness.Etcd)
+	harness.Eventually(t, healWithin, "the member has another ID", func(ctx context.Context) error {
+		m, err := c.Member(ctx, lost)
+		if err == nil && leases.FormatID(m.ID) == before.IDs()[lost] {
+			err = fmt.Errorf("%s still has ID %x", lost, m.ID)
+		}
+		return err
+	})
+	return c.AwaitMembers(t, len(before.Members), healWithin)
+}
+
+// awaitRenewed waits until each member has later certificates on both planes than before.
+func awaitRenewed(t *testing.T, c *harness.Cluster, within time.Duration, before map[string]leases.TLS) {
+	t.Helper()
+	harness.Eventually(t, within, "every member has later certificates on both planes", func(ctx context.Context) error {
+		var errs []error
+		for member, was := range before {
+			m, err := c.Member(ctx, member)
+			if err == nil && (!m.TLS.Client.NotAfter.After(was.Client.NotAfter) || !m.TLS.Peer.NotAfter.After(was.Peer.NotAfter)) {
+				err = fmt.Errorf("%s has %+v, before %+v", member, m.TLS, was)
+			}
+			errs = append(errs, err)
+		}
+		return errors.Join(errs...)
+	})
 }
 
 // expiries are the certificates of the members as they report them, by member.
@@ -207,19 +216,7 @@ func TestAuthenticationIsTurnedOnUnderAWriter(t *testing.T) {
 	if err := errors.Join(append(errs, err)...); err != nil {
 		t.Fatal(err)
 	}
-	t.Run("a member that lost its disk heals", func(t *testing.T) {
-		lost := view.Follower()
-		c.VolumeOf(t, lost).Wipe(t)
-		c.Kill(t, lost, harness.Etcd)
-		harness.Eventually(t, healWithin, "the member has another ID", func(ctx context.Context) error {
-			m, err := c.Member(ctx, lost)
-			if err == nil && leases.FormatID(m.ID) == view.IDs()[lost] {
-				err = fmt.Errorf("%s still has ID %x", lost, m.ID)
-			}
-			return err
-		})
-		c.AwaitMembers(t, 3, healWithin)
-	})
+	t.Run("a member that lost its disk heals", func(t *testing.T) { healsOnAnEmptyDisk(t, c, view) })
 	t.Run("members join and leave", func(t *testing.T) {
 		c.ScaleTo(t, 5, scaleWithin)
 		c.ScaleTo(t, 3, scaleWithin)

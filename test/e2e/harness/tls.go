@@ -59,7 +59,11 @@ func (c *Cluster) tlsSettings() (*tls.Config, error) {
 		// gRPC takes the name to verify from the endpoint, which here is the name of a Pod or an address of the rig.
 		InsecureSkipVerify: true, //nolint:gosec // VerifyConnection verifies the certificate and its name
 		VerifyConnection: func(state tls.ConnectionState) error {
-			options := x509.VerifyOptions{Roots: n.trusted(), DNSName: manifests.ClientServiceName(c.Name) + "." + c.Namespace + ".svc"}
+			between := x509.NewCertPool()
+			for _, certificate := range state.PeerCertificates[1:] {
+				between.AddCert(certificate)
+			}
+			options := x509.VerifyOptions{Roots: n.trusted(), Intermediates: between, DNSName: manifests.ClientServiceName(c.Name) + "." + c.Namespace + ".svc"}
 			_, err := state.PeerCertificates[0].Verify(options)
 			return err
 		},
