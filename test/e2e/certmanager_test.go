@@ -80,6 +80,6 @@ func TestCertManagerRenewsUnderAWriter(t *testing.T) {
 	t.Run("the issuer gets another root", func(t *testing.T) {
 		certmanager.MakeIssuerBelow(t, rig.Client, namespace, issuerName, certmanager.NewRoot(t))
 		c.AwaitCondition(t, scaleWithin, "CertificatesReady", "False", "CertificatesRejected", "unknown to the running etcd")
-		c.AwaitMembers(t, 3, healWithin)
+		c.AwaitReady(t, 3, healWithin)
 	})
 }
