@@ -65,7 +65,7 @@ var Table = []Story{
 	{"TestClientsAreServedWhileAllAgentsAreBroken", InTurn, Alongside, 3, 90, "agent agent/launch/... cmd/launch druid"},
 	{"TestMembersInMemoryHealFromEachOther", InTurn, Alongside, 5, 110, ofData + " druid manifests"},
 	{"TestBadSecretsOfAUserHarmNoMember", InTurn, Alongside, 3, 90, ofTLS},
-	{"TestCertManagerRenewsUnderAWriter", InTurn, Alongside, 3, 180, ofTLS},
+	{"TestCertManagerRenewsUnderAWriter", InTurn, Alongside, 3, 260, ofTLS},
 	{"TestAuthoritiesAreReplacedUnderAWriter", InTurn, Alongside, 3, 330, ofTLS + " agent/config leases"},
 	{"TestAuthorityOfAUserIsReplacedUnderAWriter", InTurn, Alongside, 3, 240, ofTLS + " agent/config leases"},
 	{"TestAuthenticationIsTurnedOnUnderAWriter", InTurn, Alongside, 6, 120, ofTLS + " agent/backups agent/duties agent/start"},
