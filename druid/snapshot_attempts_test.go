@@ -196,7 +196,7 @@ func TestAnEtcdSnapshotWhosePodIsNeverAdmittedFails(t *testing.T) {
 	}
 }
 
-// A deletion waits neither for a Pod that saves, nor for the cluster to be resumed, nor for its record.
+// A deletion waits neither for a Pod that saves, nor for the cluster to be resumed.
 func TestADeletionByAPodWaitsForNoOther(t *testing.T) {
 	s := newStage(t).saver()
 	s.asks(deletedWith(inOwnStore(s.namespace, "old")))
@@ -211,14 +211,14 @@ func TestADeletionByAPodWaitsForNoOther(t *testing.T) {
 	s.pass()
 	s.reportsPod(s.podOf(busy), corev1.PodRunning, podRuns)
 	s.pass()
-	// The cluster is paused, and its record says that it has to form again.
+	// The cluster is paused.
 	s.eventually("report a pause", func() error {
 		var cluster v1alpha1.EtcdCluster
 		if err := s.fetch("demo", &cluster); err != nil {
 			return err
 		}
 		cluster.Status.Conditions = []metav1.Condition{{
-			Type: v1alpha1.ConditionProgressing, Status: metav1.ConditionFalse, Reason: v1alpha1.ReasonPaused, LastTransitionTime: metav1.Now(),
+			Type: v1alpha1.ConditionReady, Status: metav1.ConditionFalse, Reason: v1alpha1.ReasonPaused, LastTransitionTime: metav1.Now(),
 		}}
 		return s.stage.Client.Status().Update(t.Context(), &cluster)
 	})

@@ -47,24 +47,27 @@ func (r *Reconciler) advanceOnPods(ctx context.Context, o *observation) error {
 			errs = append(errs, err)
 			continue
 		}
-		deleting := snapshot.DeletionTimestamp != nil
-		slot := slotFree
-		switch {
-		case order.reason != "":
-			slot = slotUnknown
-		case order.pod == nil && pausing(o, snapshot):
-			slot = slotPausing
-		case order.pod == nil && !deleting && (ordered || taken(o, snapshot)):
-			slot = slotTaken
-		}
-		decision := decide(o, snapshot, slot, order)
+		decision := decide(o, snapshot, podSlot(o, snapshot, order, ordered), order)
 		if err := r.take(ctx, o, snapshot, order, decision); err != nil {
 			errs = append(errs, err)
 			continue
 		}
-		ordered = ordered || decision.Verdict == stepOrder && !deleting
+		ordered = ordered || decision.Verdict == stepOrder && snapshot.DeletionTimestamp == nil
 	}
 	return errors.Join(errs...)
+}
+
+// podSlot says whether a Pod can be created now. ordered reports that this pass created one that saves.
+func podSlot(o *observation, snapshot *v1alpha1.EtcdSnapshot, order leaseOrder, ordered bool) orderSlot {
+	switch {
+	case order.reason != "":
+		return slotUnknown
+	case order.pod == nil && pausing(o, snapshot):
+		return slotPausing
+	case order.pod == nil && snapshot.DeletionTimestamp == nil && (ordered || taken(o, snapshot)):
+		return slotTaken
+	}
+	return slotFree
 }
 
 // taken says whether another EtcdSnapshot has a Pod that saves, or has its turn in the pause between two Pods. It keeps the turn
