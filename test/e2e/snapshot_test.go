@@ -1,0 +1,331 @@
+package e2e
+
+import (
+	"bytes"
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/etcd-druid/druid/api/v1alpha1"
+	"github.com/etcd-druid/druid/manifests"
+	"github.com/etcd-druid/druid/test/e2e/harness"
+	"github.com/etcd-druid/druid/test/e2e/stories"
+)
+
+const (
+	// archive is the bucket of EtcdSnapshots with a store of their own, and the name of the Secret for it.
+	archive = "archive"
+	// podWithin is how long the Pod of an EtcdSnapshot may take on a busy rig.
+	podWithin = 2 * time.Minute
+)
+
+// A cluster with TLS and without spec.backup is saved in a bucket and in a volume by Pods that kubelets run. A cluster begins with
+// the result. Callers of the agents' API do what they may.
+func TestSnapshotGoesToAStoreOfItsOwn(t *testing.T) {
+	stories.Begin(t)
+	s3, namespace := withABucket(t)
+	s3.MakeBucket(t, archive)
+	id, key := s3.Credentials()
+	makeCredentials(t, namespace, archive, id, key)
+	makeCredentials(t, namespace, "wrong", id, "no-such-key")
+	c := rig.ApplyIn(t, namespace, harness.Named("first"), harness.TLS(24*time.Hour))
+	c.AwaitMembers(t, 3, formWithin)
+	w := harness.Write(t, c.Etcd(t))
+	w.AwaitWrites(t, 100, time.Minute)
+	w.Stop(t, c.Etcd(t))
+
+	inBucket := func(name, secret string) *v1alpha1.EtcdSnapshot {
+		store := s3.Store(archive)
+		store.S3.CredentialsSecretRef.Name = secret
+		return ownSnapshot(namespace, name, store)
+	}
+	t.Run("in a bucket", func(t *testing.T) {
+		snapshot := inBucket("bucket", archive)
+		snapshot.Spec.DeletionPolicy = v1alpha1.SnapshotDelete
+		status := saves(t, snapshot)
+		if keys := s3.Keys(t, archive, "/full/"); len(keys) != 1 || status.Artifact.URI != "s3://"+archive+"/"+keys[0] {
+			t.Errorf("the bucket has %v, and the status %+v", keys, status.Artifact)
+		}
+	})
+	t.Run("in a volume", func(t *testing.T) {
+		makeClaim(t, namespace, archive)
+		status := saves(t, ownSnapshot(namespace, "volume", v1alpha1.BackupStore{Directory: &v1alpha1.DirectoryStore{ClaimName: archive}}))
+		if !strings.HasPrefix(status.Artifact.URI, "dir://") {
+			t.Errorf("the status has %+v", status.Artifact)
+		}
+	})
+	t.Run("with a wrong key", func(t *testing.T) {
+		status := ends(t, inBucket("wrong", "wrong"), v1alpha1.SnapshotConditionFailed)
+		if !strings.Contains(status.Message, "secret access key does not match") || strings.Contains(status.Message, "no-such-key") {
+			t.Errorf("it fails with %q", status.Message)
+		}
+	})
+	t.Run("by a user who may not get the Secret", func(t *testing.T) { refusedWithoutSecret(t, inBucket("refused", archive)) })
+
+	second := rig.ApplyIn(t, namespace, harness.Named("second"), harness.TLS(24*time.Hour), calledBy("caller"), backedUp(s3.Store(bucket)),
+		beginsWith(v1alpha1.RestoreSource{SnapshotRef: &v1alpha1.SnapshotReference{Name: "bucket"}}))
+	view := second.AwaitMembers(t, 3, formWithin)
+	w.Verify(t, second.Etcd(t))
+	awaitBackups(t, second)
+	t.Run("the API of the agents", func(t *testing.T) { agentsServeCallers(t, second, view, s3) })
+
+	t.Run("the backup is deleted with its EtcdSnapshot", func(t *testing.T) {
+		snapshot := inBucket("bucket", archive)
+		if err := rig.Client.Delete(t.Context(), snapshot); err != nil {
+			t.Fatal(err)
+		}
+		harness.Eventually(t, podWithin, "the EtcdSnapshot is gone", func(ctx context.Context) error {
+			err := rig.Client.Get(ctx, client.ObjectKeyFromObject(snapshot), snapshot)
+			if err == nil {
+				err = fmt.Errorf("it exists: %+v", snapshot.Status)
+			}
+			return apiNotFound(err)
+		})
+		if keys := s3.Keys(t, archive, "/full/"); len(keys) != 0 {
+			t.Errorf("the bucket has %v", keys)
+		}
+	})
+	noKeyIsShown(t, c)
+}
+
+// apiNotFound is nil for the error that an object does not exist.
+func apiNotFound(err error) error {
+	if apierrors.IsNotFound(err) {
+		return nil
+	}
+	return err
+}
+
+func makeCredentials(t *testing.T, namespace, name, id, key string) {
+	t.Helper()
+	secret := &corev1.Secret{
+		ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name},
+		StringData: map[string]string{"accessKeyID": id, "secretAccessKey": key},
+	}
+	if err := rig.Client.Create(t.Context(), secret); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func makeClaim(t *testing.T, namespace, name string) {
+	t.Helper()
+	claim := &corev1.PersistentVolumeClaim{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name}}
+	claim.Spec.AccessModes = []corev1.PersistentVolumeAccessMode{corev1.ReadWriteOnce}
+	claim.Spec.Resources.Requests = corev1.ResourceList{corev1.ResourceStorage: resource.MustParse("1Gi")}
+	if err := rig.Client.Create(t.Context(), claim); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// ownSnapshot saves cluster first.
+func ownSnapshot(namespace, name string, store v1alpha1.BackupStore) *v1alpha1.EtcdSnapshot {
+	return &v1alpha1.EtcdSnapshot{
+		TypeMeta:   metav1.TypeMeta{APIVersion: v1alpha1.GroupVersion.String(), Kind: "EtcdSnapshot"},
+		ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name},
+		Spec:       v1alpha1.EtcdSnapshotSpec{ClusterRef: v1alpha1.ClusterReference{Name: "first"}, Store: &store},
+	}
+}
+
+// ends creates the EtcdSnapshot, and waits for a condition as a user does.
+func ends(t *testing.T, snapshot *v1alpha1.EtcdSnapshot, condition string) v1alpha1.EtcdSnapshotStatus {
+	t.Helper()
+	began := time.Now()
+	if err := rig.Client.Create(t.Context(), snapshot); err != nil {
+		t.Fatal(err)
+	}
+	_, waited := rig.Lab.Kubectl(t.Context(), "wait", "--namespace", snapshot.Namespace, "etcdsnapshot/"+snapshot.Name,
+		"--for=condition="+condition, "--timeout="+podWithin.String())
+	if err := rig.Client.Get(t.Context(), client.ObjectKeyFromObject(snapshot), snapshot); err != nil || waited != nil {
+		t.Fatalf("EtcdSnapshot %s is %+v: %v, %v", snapshot.Name, snapshot.Status, waited, err)
+	}
+	t.Logf("EtcdSnapshot %s ended after %s: %s", snapshot.Name, time.Since(began).Round(time.Millisecond), snapshot.Status.Message)
+	return snapshot.Status
+}
+
+func saves(t *testing.T, snapshot *v1alpha1.EtcdSnapshot) v1alpha1.EtcdSnapshotStatus {
+	t.Helper()
+	status := ends(t, snapshot, v1alpha1.SnapshotConditionComplete)
+	if status.Artifact == nil || status.Artifact.Key == "" || status.Artifact.SHA256 == "" {
+		t.Fatalf("the status is %+v", status)
+	}
+	return status
+}
+
+// refusedWithoutSecret creates the EtcdSnapshot as a user who may create EtcdSnapshots and update the cluster.
+func refusedWithoutSecret(t *testing.T, snapshot *v1alpha1.EtcdSnapshot) {
+	t.Helper()
+	grant(t, snapshot.Namespace, "saver", rbacv1.Subject{APIGroup: rbacv1.GroupName, Kind: rbacv1.UserKind, Name: "saver"},
+		rbacv1.PolicyRule{APIGroups: []string{v1alpha1.GroupVersion.Group}, Resources: []string{"etcdsnapshots"}, Verbs: []string{"create", "get"}},
+		rbacv1.PolicyRule{APIGroups: []string{v1alpha1.GroupVersion.Group}, Resources: []string{"etcdclusters"}, Verbs: []string{"update"}})
+	raw, err := json.Marshal(snapshot)
+	if err != nil {
+		t.Fatal(err)
+	}
+	file := filepath.Join(t.TempDir(), "snapshot.json")
+	if err := os.WriteFile(file, raw, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	harness.Eventually(t, time.Minute, "a refusal for the Secret", func(ctx context.Context) error { // the permissions take a moment
+		_, err := rig.Lab.Kubectl(ctx, "create", "--as=saver", "--as-group=system:authenticated", "-f", file)
+		if err == nil || !strings.Contains(err.Error(), "only if you may get Secret "+archive) {
+			return fmt.Errorf("got %w", err)
+		}
+		return nil
+	})
+}
+
+// grant gives the rules in the namespace.
+func grant(t *testing.T, namespace, name string, to rbacv1.Subject, rules ...rbacv1.PolicyRule) {
+	t.Helper()
+	meta := metav1.ObjectMeta{Namespace: namespace, Name: name}
+	for _, object := range []client.Object{
+		&rbacv1.Role{ObjectMeta: meta, Rules: rules},
+		&rbacv1.RoleBinding{ObjectMeta: meta, RoleRef: rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "Role", Name: name}, Subjects: []rbacv1.Subject{to}},
+	} {
+		if err := rig.Client.Create(t.Context(), object); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// calledBy adds a client that may use the API of the agents.
+func calledBy(name string) harness.Option {
+	return func(c *v1alpha1.EtcdCluster) {
+		c.Spec.TLS.Client.Clients = append(c.Spec.TLS.Client.Clients, v1alpha1.TLSClient{Name: name, CommonName: name, AgentAPI: true})
+	}
+}
+
+// caller calls the API of the agents with a token or a certificate, or with neither.
+type caller struct {
+	cluster     *harness.Cluster
+	token       string
+	certificate *tls.Certificate
+	trusted     *x509.CertPool
+}
+
+// post sends an action to the agent of a member.
+func (a caller) post(t *testing.T, member, path, body string) (code int, answer string) {
+	t.Helper()
+	settings := &tls.Config{MinVersion: tls.VersionTLS12, RootCAs: a.trusted}
+	if a.certificate != nil {
+		settings.Certificates = []tls.Certificate{*a.certificate}
+	}
+	over := &http.Client{Timeout: time.Minute, Transport: &http.Transport{DialContext: rig.Dial, TLSClientConfig: settings, DisableKeepAlives: true}}
+	host := fmt.Sprintf("%s.%s.%s.svc", member, manifests.PeerServiceName(a.cluster.Name), a.cluster.Namespace)
+	harness.Eventually(t, time.Minute, "an answer of "+member, func(ctx context.Context) error {
+		request, err := http.NewRequestWithContext(ctx, http.MethodPost, "https://"+host+":8443"+path, bytes.NewReader([]byte(body)))
+		if err != nil {
+			return err
+		}
+		if a.token != "" {
+			request.Header.Set("Authorization", "Bearer "+a.token)
+		}
+		response, err := over.Do(request)
+		if err != nil {
+			return err
+		}
+		defer func() { _ = response.Body.Close() }() // it was read
+		raw, err := io.ReadAll(response.Body)
+		if code, answer = response.StatusCode, string(raw); code == http.StatusTooManyRequests {
+			err = fmt.Errorf("too many requests: %s", answer)
+		}
+		return err
+	})
+	t.Logf("POST %s to %s: %d %s", path, member, code, strings.TrimSpace(answer))
+	return code, answer
+}
+
+// pairOf reads a Secret for a client of the cluster.
+func pairOf(t *testing.T, c *harness.Cluster, name string) (*tls.Certificate, *x509.CertPool) {
+	t.Helper()
+	var secret corev1.Secret
+	if err := rig.Client.Get(t.Context(), harness.Key(c.Namespace, name), &secret); err != nil {
+		t.Fatal(err)
+	}
+	pair, err := tls.X509KeyPair(secret.Data[corev1.TLSCertKey], secret.Data[corev1.TLSPrivateKeyKey])
+	if err != nil {
+		t.Fatal(err)
+	}
+	pool := x509.NewCertPool()
+	pool.AppendCertsFromPEM(secret.Data[manifests.KeyAuthorities])
+	return &pair, pool
+}
+
+// tokenOf makes a ServiceAccount, and returns a token of it.
+func tokenOf(t *testing.T, namespace, name string) string {
+	t.Helper()
+	account := &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name}}
+	if err := rig.Client.Create(t.Context(), account); err != nil {
+		t.Fatal(err)
+	}
+	token, err := rig.Lab.Kubectl(t.Context(), "create", "token", name, "--namespace", namespace, "--duration=10m")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return strings.TrimSpace(token)
+}
+
+// agentsServeCallers acts on port 8443 as callers do who may, and who may not.
+func agentsServeCallers(t *testing.T, c *harness.Cluster, view harness.View, s3 *harness.S3) {
+	t.Helper()
+	certificate, trusted := pairOf(t, c, c.Name+"-client-caller")
+	application, _ := pairOf(t, c, manifests.ConnectionName(c.Name))
+	may, mayNot := tokenOf(t, c.Namespace, "may"), tokenOf(t, c.Namespace, "may-not")
+	grant(t, c.Namespace, "may", rbacv1.Subject{Kind: rbacv1.ServiceAccountKind, Namespace: c.Namespace, Name: "may"},
+		rbacv1.PolicyRule{APIGroups: []string{v1alpha1.GroupVersion.Group}, Resources: []string{"etcdclusters"}, Verbs: []string{"patch"}})
+	const stepDown, snapshots, full = "/v1/step-down", "/v1/snapshots", `{"type":"Full"}`
+	for name, refused := range map[string]struct {
+		who  caller
+		code int
+	}{
+		"neither token nor certificate":        {caller{}, http.StatusUnauthorized},
+		"a token that Kubernetes did not sign": {caller{token: "planted"}, http.StatusUnauthorized},
+		"a token without rights":               {caller{token: mayNot}, http.StatusForbidden},
+		"a certificate of an application":      {caller{certificate: application}, http.StatusForbidden},
+	} {
+		refused.who.cluster, refused.who.trusted = c, trusted
+		if code, answer := refused.who.post(t, view.Leader(), stepDown, ""); code != refused.code {
+			t.Errorf("%s: %d %s, want %d", name, code, answer, refused.code)
+		}
+	}
+	if now := c.AwaitMembers(t, 3, scaleWithin); now.Leader() != view.Leader() {
+		t.Errorf("the leader changed from %s to %s", view.Leader(), now.Leader())
+	}
+	before := len(s3.Keys(t, bucket, "/full/"))
+	byCertificate := caller{cluster: c, trusted: trusted, certificate: certificate}
+	if code, answer := byCertificate.post(t, view.Follower(), snapshots, full); code != http.StatusOK {
+		t.Errorf("a backup by a certificate through a follower: %d %s", code, answer)
+	}
+	if after := len(s3.Keys(t, bucket, "/full/")); after <= before {
+		t.Errorf("the bucket has %d full backups, before %d", after, before)
+	}
+	byToken := caller{cluster: c, trusted: trusted, token: may}
+	if code, answer := byToken.post(t, view.Leader(), snapshots, full); code != http.StatusForbidden {
+		t.Errorf("a backup by a token that may only move the leadership: %d %s", code, answer)
+	}
+	if code, answer := byToken.post(t, view.Follower(), stepDown, ""); code != http.StatusOK {
+		t.Errorf("a step-down by a token through a follower: %d %s", code, answer)
+	}
+	harness.Eventually(t, scaleWithin, "another member leads", func(ctx context.Context) error {
+		if now := c.AwaitMembers(t, 3, scaleWithin); now.Leader() == view.Leader() {
+			return fmt.Errorf("%s leads", now.Leader())
+		}
+		return ctx.Err()
+	})
+}
