@@ -108,7 +108,6 @@ func (r *Reconciler) take(ctx context.Context, o *observation, step policy.Step)
 		policy.EndUpgrade:          r.orderUpgrade,
 		policy.IssueCertificates:   r.issueCertificates,
 		policy.CreateAuthority:     r.createAuthority,
-		policy.NoteRotation:        r.noteRotation,
 		policy.RequestCertificate:  r.requestCertificate,
 	}[step.Kind]
 	if act == nil {

@@ -4,8 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
-	"strings"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -202,23 +200,6 @@ func (r *Reconciler) makeAuthority(ctx context.Context, o *observation, p manife
 	}
 	made := authorityOf(next.Generation, authority.Certificate)
 	return &made, nil
-}
-
-// noteRotation removes the plane from the annotation that requests another authority, because the status lists it.
-func (r *Reconciler) noteRotation(ctx context.Context, o *observation, step policy.Step) error {
-	var rest *string
-	if left := slices.DeleteFunc(rotationRequests(o.cluster), func(plane string) bool { return plane == step.Object }); len(left) > 0 {
-		rest = new(strings.Join(left, ","))
-	}
-	changed := &v1alpha1.EtcdCluster{ObjectMeta: metav1.ObjectMeta{Namespace: o.cluster.Namespace, Name: o.cluster.Name}}
-	patch := metadataPatch{UID: string(o.cluster.UID), ResourceVersion: o.cluster.ResourceVersion, Annotations: map[string]*string{v1alpha1.RotateCAAnnotation: rest}}
-	crash.Before("note-rotation")
-	err := client.IgnoreNotFound(r.patchMetadata(ctx, changed, patch))
-	crash.After("note-rotation")
-	if err != nil {
-		return fmt.Errorf("remove %s from annotation %s: %w", step.Object, v1alpha1.RotateCAAnnotation, err)
-	}
-	return nil
 }
 
 // writeSecret creates the Secret, or replaces the content of live.

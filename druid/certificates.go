@@ -118,11 +118,7 @@ func (r *Reconciler) observeCertificates(ctx context.Context, o *observation) {
 		o.lookAgain(pause)
 		o.observed.Certificates = append(o.observed.Certificates, r.certificatesOf(o, p, s, want, lifetimes))
 	}
-	for _, word := range rotationRequests(o.cluster) {
-		if _, ours := issued[manifests.Plane(word)]; !ours {
-			o.observed.BadRotation = append(o.observed.BadRotation, word)
-		}
-	}
+	o.observed.BadRotation = badRotation(o.cluster)
 }
 
 // wantedSecret is what druid writes into a Secret with certificates.
@@ -168,8 +164,10 @@ func (r *Reconciler) certificatesOf(o *observation, p manifests.Plane, s planeSe
 	c := policy.Certificates{
 		Plane: string(p), Known: s.known, Trusted: s.plan.trusted, Signing: s.plan.signing, Next: s.next,
 		Signer: s.signer.state, Candidate: s.candidate.state, Problem: s.signer.problem,
-		Due: rules.No, Urgent: rules.No, Requested: rules.YesNoOf(requestsRotation(o.cluster, p)), Held: rules.YesNoOf(r.held(o, p, lifetimes.Hold)),
+		Due: rules.No, Request: rotationRequest(o.cluster, p), Requested: rules.YesNoOf(unhandled(o.cluster, p)),
 	}
+	held, counted := r.held(o, p, lifetimes.Hold)
+	c.Held, c.HeldFor = rules.YesNoOf(held), counted
 	for _, w := range want {
 		has := s.issued[w.name]
 		issued := policy.Issued{Name: w.name, State: has.state, Trust: policy.TrustOther, Problem: has.problem}
@@ -183,13 +181,15 @@ func (r *Reconciler) certificatesOf(o *observation, p manifests.Plane, s planeSe
 		}
 		c.Issued = append(c.Issued, issued)
 	}
+	ends := false
 	if at := s.plan.end(); !at.IsZero() {
 		c.Due = rules.YesNoOf(r.ends(o, at, lifetimes.Authority/3))
-		c.Urgent = rules.YesNoOf(r.ends(o, at, lifetimes.Authority/urgentPart))
+		ends = r.ends(o, at, lifetimes.Authority/urgentPart)
 	}
-	if leaf := s.issued[want[0].name].leaf; leaf != nil && s.signer.state == policy.AuthorityLost && r.ends(o, leaf.NotAfter, lifetimes.Leaf/urgentPart) {
-		c.Urgent = rules.Yes
+	if leaf := s.issued[want[0].name].leaf; leaf != nil && s.signer.state == policy.AuthorityLost {
+		ends = r.ends(o, leaf.NotAfter, lifetimes.Leaf/urgentPart) || ends
 	}
+	c.Urgent = rules.YesNoOf(r.urgent(o, p, ends, lifetimes.Hold))
 	return c
 }
 

@@ -2,6 +2,7 @@ package druid
 
 import (
 	"crypto/x509"
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -9,6 +10,8 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/etcd-druid/druid/api/v1alpha1"
@@ -178,7 +181,7 @@ func (r *rotation) deleteSecret(name string) {
 	}
 }
 
-// Both authorities are replaced on request, by one restart of each member at a time before and after the switch. The request is removed.
+// Both authorities are replaced on request, by one restart of each member at a time before and after the switch. The request stays, and requests nothing more.
 func TestAuthoritiesAreReplacedOnRequestOneMemberAtATime(t *testing.T) {
 	r := newRotation(t)
 	before := map[manifests.Plane]string{}
@@ -188,7 +191,7 @@ func TestAuthoritiesAreReplacedOnRequestOneMemberAtATime(t *testing.T) {
 			t.Fatalf("%s: the status is %+v", p, s)
 		}
 	}
-	r.annotate("client,peer,other")
+	r.annotate("2026-11-25")
 	replaced := func(p manifests.Plane) func(v1alpha1.TLSPlaneStatus) bool {
 		return func(s v1alpha1.TLSPlaneStatus) bool {
 			return s.Phase == v1alpha1.TLSStable && s.Authority != before[p]
@@ -210,8 +213,8 @@ func TestAuthoritiesAreReplacedOnRequestOneMemberAtATime(t *testing.T) {
 			t.Errorf("phase %s did not come: %q", phase, phases)
 		}
 	}
-	if rest := r.cluster().Annotations[v1alpha1.RotateCAAnnotation]; rest != "other" {
-		t.Errorf("the annotation is %q, want only what names nothing", rest)
+	if value := r.cluster().Annotations[v1alpha1.RotateCAAnnotation]; value != "2026-11-25" || r.plane(manifests.PlanePeer).LastHandledRotateCA != value {
+		t.Errorf("the annotation is %q, and handled is %q", value, r.plane(manifests.PlanePeer).LastHandledRotateCA)
 	}
 	for _, p := range bothPlanes {
 		trusted, issuer := r.secretOf(p)
@@ -240,6 +243,167 @@ func TestAuthoritiesAreReplacedOnRequestOneMemberAtATime(t *testing.T) {
 	if made := r.deeds.writes()[calls:]; slices.ContainsFunc(made, func(call string) bool { return strings.Contains(call, "/secrets") || strings.Contains(call, "/pods/") }) {
 		t.Errorf("druid does not rest: %q", made)
 	}
+}
+
+// A value of the annotation requests one replacement, whatever applies it again. Another value requests another one, and can name a plane.
+func TestEachValueOfTheAnnotationRequestsOneReplacement(t *testing.T) {
+	r := newRotation(t)
+	first := r.plane(manifests.PlanePeer).Authority
+	r.annotate("peer:1")
+	r.until(manifests.PlanePeer, func(s v1alpha1.TLSPlaneStatus) bool { return s.Phase == v1alpha1.TLSStable && s.Authority != first })
+	rests := func() {
+		t.Helper()
+		r.look()
+		r.look()
+		for p, generation := range map[manifests.Plane]int32{manifests.PlaneClient: 1, manifests.PlanePeer: 2} {
+			if s := r.plane(p); s.Phase != v1alpha1.TLSStable || s.Trusted[0].Generation != generation {
+				t.Errorf("%s: phase %s, authority %d", p, s.Phase, s.Trusted[0].Generation)
+			}
+		}
+	}
+	rests()
+	r.patchCluster(fmt.Sprintf(`{"metadata":{"annotations":{%q:null}}}`, v1alpha1.RotateCAAnnotation))
+	rests()
+	r.annotate("peer:1")
+	rests()
+	// The status is lost while the manifest has the annotation.
+	r.patchStatus(`{"status":{"tls":null}}`)
+	rests()
+	if got := r.plane(manifests.PlanePeer).LastHandledRotateCA; got != "peer:1" {
+		t.Errorf("handled is %q", got)
+	}
+	// A request during a replacement is about another authority than the one that is about to sign.
+	r.annotate("peer:2")
+	r.until(manifests.PlanePeer, func(s v1alpha1.TLSPlaneStatus) bool { return s.Phase == v1alpha1.TLSTrustingBoth })
+	r.annotate("peer:3")
+	r.until(manifests.PlanePeer, func(s v1alpha1.TLSPlaneStatus) bool {
+		return s.Phase == v1alpha1.TLSStable && s.Trusted[0].Generation == 4
+	})
+	r.annotate(strings.Repeat("x", 300))
+	r.look()
+	c := r.cluster()
+	if ready := meta.FindStatusCondition(c.Status.Conditions, v1alpha1.ConditionCertificatesReady); ready == nil || !strings.Contains(ready.Message, "longer than 253 characters") {
+		t.Errorf("the condition is %+v", ready)
+	}
+}
+
+// Only time counts for the wait for clients that druid saw pass. What passed before it restarted counts as far as the status has it.
+func TestTheWaitForClientsTrustsNoClock(t *testing.T) {
+	r := newRotation(t)
+	const hold = 24 * time.Hour
+	r.patchCluster(fmt.Sprintf(`{"spec":{"tls":{"client":{"trustHold":%q}}}}`, hold))
+	p := manifests.PlaneClient
+	first := r.plane(p).Authority
+	r.annotate("client:1")
+	r.until(p, func(s v1alpha1.TLSPlaneStatus) bool { return s.Phase == v1alpha1.TLSWaitingForClients })
+	// The clock of druid's node is two days ahead of the one that wrote the status.
+	began := r.at.Add(-2 * hold).UTC().Format(time.RFC3339)
+	r.patchStatus(fmt.Sprintf(`{"status":{"tls":{"client":{"distributedAt":%q}}}}`, began))
+	waited := time.Duration(0)
+	wait := func(d time.Duration) {
+		r.Helper()
+		for range 10 {
+			r.at = r.at.Add(d / 10)
+			for i := range r.names {
+				r.renew(r.names, i)
+			}
+			r.pass()
+		}
+		waited += d
+		if s := r.plane(p); s.Authority != first {
+			r.Fatalf("the next authority signs after %s", waited)
+		}
+	}
+	wait(hold / 2)
+	s := r.plane(p)
+	if s.HeldFor == nil || s.HeldFor.Duration < waited-holdInterval*12 || s.HeldFor.Duration > waited || s.DistributedAt.UTC().Format(time.RFC3339) != began {
+		t.Fatalf("after %s, %v are counted since %v", waited, s.HeldFor, s.DistributedAt)
+	}
+	r.Reconciler.memory = newMemory() // druid is restarted
+	r.pass()
+	wait(hold/2 - time.Hour)
+	for range 60 {
+		if r.plane(p).Authority != first {
+			break
+		}
+		r.at = r.at.Add(5 * time.Minute)
+		for i := range r.names {
+			r.renew(r.names, i)
+		}
+		r.pass()
+		waited += 5 * time.Minute
+	}
+	if r.plane(p).Authority == first || waited < hold {
+		t.Errorf("after %s, the phase is %s", waited, r.plane(p).Phase)
+	}
+	t.Logf("the wait took %s", waited)
+}
+
+// The clock of druid has what shows how much time passed, whatever the time of day is set to.
+func TestTheClockOfDruidIsMonotonic(t *testing.T) {
+	s := newStage(t)
+	if now := s.reconciler(s.Client).now().String(); !strings.Contains(now, " m=") {
+		t.Errorf("the clock shows %s", now)
+	}
+}
+
+// A cluster whose Secrets were all lost before it started an etcd goes on with another authority.
+func TestAPlaneThatLostItsSecretsBeforeTheFirstStartGoesOn(t *testing.T) {
+	for name, claimed := range map[string]bool{"no member has claimed the first start": false, "a member has claimed it": true} {
+		t.Run(name, func(t *testing.T) {
+			s := newStage(t)
+			stop := s.startDruid()
+			s.createSecured()
+			names := s.members("demo", 1)
+			s.secret(manifests.ConnectionName("demo"), "")
+			s.eventually("the status has the authority", func() error {
+				if status := planeStatus(s.cluster(), manifests.PlaneClient); status == nil || status.Authority == "" {
+					return errors.New("it has not")
+				}
+				return nil
+			})
+			stop()
+			if claimed {
+				s.claimFirstStart(names[0])
+			}
+			for _, secret := range []string{manifests.AuthorityName("demo", manifests.PlaneClient, 1), manifests.CertificatesName("demo", manifests.PlaneClient), manifests.ConnectionName("demo")} {
+				if err := s.Delete(t.Context(), &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: s.namespace, Name: secret}}); err != nil {
+					t.Fatal(err)
+				}
+			}
+			s.startDruid()
+			if claimed {
+				s.condition("demo", v1alpha1.ConditionCertificatesReady, metav1.ConditionFalse, v1alpha1.ReasonAuthorityLost)
+				if err := s.fetch(manifests.AuthorityName("demo", manifests.PlaneClient, 2), &corev1.Secret{}); !apierrors.IsNotFound(err) {
+					t.Errorf("another authority was made (%v)", err)
+				}
+				return
+			}
+			s.secret(manifests.ConnectionName("demo"), "")
+			made := s.secret(manifests.CertificatesName("demo", manifests.PlaneClient), "")
+			trusted := readIssued(&made).trusted
+			if status := planeStatus(s.cluster(), manifests.PlaneClient); len(trusted) != 1 || len(status.Trusted) != 1 || status.Authority != pki.Fingerprint(trusted[0]) || status.Trusted[0].Generation != 2 {
+				t.Errorf("trusted are %d authorities, and the status is %+v", len(trusted), status)
+			}
+			s.form("demo", names)
+			s.reportCertificates(names, "")
+			s.condition("demo", v1alpha1.ConditionCertificatesReady, metav1.ConditionTrue, v1alpha1.ReasonCertificatesValid)
+		})
+	}
+}
+
+// claimFirstStart is what the seed's agent does before it starts its etcd for the first time.
+func (s *stage) claimFirstStart(name string) {
+	s.Helper()
+	s.eventually("claim the first start", func() error {
+		record, version, err := s.store("demo").Record(s.Context())
+		if err != nil {
+			return err
+		}
+		record.Executor = "pod-of-" + name
+		_, err = s.store("demo").UpdateRecord(s.Context(), version, record)
+		return err
+	})
 }
 
 // A lost authority is replaced in the same order, and what was lost or restored in the meantime changes nothing.

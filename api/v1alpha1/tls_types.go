@@ -262,6 +262,15 @@ type TLSPlaneStatus struct {
 	// counts from then on.
 	// +optional
 	DistributedAt *metav1.Time `json:"distributedAt,omitempty"`
+	// heldFor is how much of spec.tls.client.trustHold has passed. druid counts only the time for which it ran and saw that the
+	// Secrets have what this phase gives them. It writes it now and then, so that another replica of druid continues.
+	// +optional
+	HeldFor *metav1.Duration `json:"heldFor,omitempty"`
+	// lastHandledRotateCA is the value of annotation etcd.druid.dev/rotate-ca for which druid last replaced the authority, or
+	// which it found when it issued the first certificates. druid acts only on another value.
+	// +kubebuilder:validation:MaxLength=253
+	// +optional
+	LastHandledRotateCA string `json:"lastHandledRotateCA,omitempty"`
 	// message says why druid replaces the certificate authority, and what it waits for.
 	// +kubebuilder:validation:MaxLength=1024
 	// +optional
@@ -314,6 +323,11 @@ type TLSAuthority struct {
 	Certificate string `json:"certificate"`
 }
 
-// RotateCAAnnotation on an EtcdCluster requests the replacement of certificate authorities at once. Its value names the
-// kinds of connections: client, peer, or client,peer. druid removes a name when the replacement has begun.
+// RotateCAAnnotation on an EtcdCluster requests the replacement of certificate authorities at once. Its value is any string of
+// at most 253 characters, for example a date. Each other value requests one replacement. druid keeps the value that it has handled in
+// status.tls.<plane>.lastHandledRotateCA and does not change the annotation. A value that begins with "client:" or "peer:" requests it for
+// these connections alone.
 const RotateCAAnnotation = "etcd.druid.dev/rotate-ca"
+
+// MaxRotateCALength is how long the value of that annotation may be.
+const MaxRotateCALength = 253

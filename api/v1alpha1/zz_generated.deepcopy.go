@@ -1418,6 +1418,11 @@ func (in *TLSPlaneStatus) DeepCopyInto(out *TLSPlaneStatus) {
 		in, out := &in.DistributedAt, &out.DistributedAt
 		*out = (*in).DeepCopy()
 	}
+	if in.HeldFor != nil {
+		in, out := &in.HeldFor, &out.HeldFor
+		*out = new(v1.Duration)
+		**out = **in
+	}
 	if in.Issuers != nil {
 		in, out := &in.Issuers, &out.Issuers
 		*out = make([]string, len(*in))

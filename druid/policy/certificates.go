@@ -87,10 +87,13 @@ type Certificates struct {
 	// Due says that a third of the lifetime of the authority that signs is left, and Urgent that so little is left of it, or of
 	// certificates that cannot be renewed, that clients are not waited for.
 	Due, Urgent rules.YesNo
-	// Requested says that the annotation of the EtcdCluster names the plane.
+	// Request is the value of the annotation of the EtcdCluster if it is about this plane. Requested says that druid has not handled it.
+	Request   string
 	Requested rules.YesNo
-	// Held says that clients had their time since all Secrets have what they are to have.
-	Held rules.YesNo
+	// Held says that clients had their time since all Secrets have what they are to have. HeldFor is how much of it the status is to
+	// have.
+	Held    rules.YesNo
+	HeldFor time.Duration
 	// Issued are the Secrets with certificates. The first one is that of the members, the others are those of clients.
 	Issued []Issued
 }
@@ -180,11 +183,8 @@ func certificateSteps(e Evaluation, add func(Step)) {
 				add(Step{Kind: IssueCertificates, Rule: d.Rule, Stage: StageShared, Object: s.Name, Irreversible: formed})
 			}
 		}
-		switch r := e.rotations[c.Plane]; {
-		case r.Verdict == rotationNext && c.Next.Generation > 0 && c.Next.Authority == nil:
+		if r := e.rotations[c.Plane]; r.Verdict&(rotationNext|rotationBegin) != 0 && c.Next.Generation > 0 && c.Next.Authority == nil {
 			add(Step{Kind: CreateAuthority, Rule: r.Rule, Stage: StageShared, Object: c.Plane, Irreversible: true})
-		case r.Verdict == rotationNote:
-			add(Step{Kind: NoteRotation, Rule: r.Rule, Stage: StageShared, Object: c.Plane, Irreversible: true})
 		}
 	}
 }

@@ -69,7 +69,11 @@ func (p messageContext) worstIssued() (verdict certificateVerdict, about issuing
 	}
 	for _, c := range p.Certificates {
 		for _, s := range c.Issued {
-			note(c.decide(s).Verdict, issuing{plane: c.Plane, problem: cmp.Or(s.Problem, c.Problem)})
+			v := c.decide(s).Verdict
+			if v == certificatesStuck && p.rotations[c.Plane].Verdict == rotationBegin {
+				v = certificatesBegin // with another authority
+			}
+			note(v, issuing{plane: c.Plane, problem: cmp.Or(s.Problem, c.Problem)})
 		}
 	}
 	for _, r := range p.Requests {
@@ -122,9 +126,8 @@ func (p messageContext) replacements() (all []string) {
 			all = append(all, fmt.Sprintf("druid replaces the %s authority (%s): %s", plane, s.Phase, strings.TrimSuffix(s.Message, ".")))
 		}
 	}
-	if len(p.BadRotation) > 0 {
-		all = append(all, fmt.Sprintf("annotation %s has %q: use client, peer or client,peer, for certificates that druid issues",
-			v1alpha1.RotateCAAnnotation, strings.Join(p.BadRotation, ",")))
+	if p.BadRotation != "" {
+		all = append(all, p.BadRotation)
 	}
 	return all
 }

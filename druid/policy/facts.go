@@ -198,8 +198,8 @@ type Observed struct {
 	Members []Member
 	// Certificates are the Secrets of the planes whose certificates druid issues.
 	Certificates []Certificates
-	// BadRotation are the words in the annotation for another certificate authority that name no plane of Certificates.
-	BadRotation []string
+	// BadRotation is what is wrong with the annotation that requests another certificate authority, empty if nothing is.
+	BadRotation string
 	// QuorumOverdue says that the quorum was lost for so long that druid looks for what is left of the data.
 	QuorumOverdue bool
 	// SavedUntil is the time up to which all changes are known to be in the backup store, zero if unknown.

@@ -84,6 +84,8 @@ var rolloutRows = rules.New(wait, []rules.Row[rolloutFacts, verdict]{
 		Why: "the others are not a healthy quorum without it"},
 	{Name: "outdated-volume-grows", When: rolloutFacts{make: MakeOutdated, leaves: rules.No, podHealth: podHealthServes | podHealthSilent, record: RecordFormed, turn: rules.Yes, room: RoomGrows}, Verdict: wait,
 		Why: "the quota of a new Pod depends on the size of the volume, so one restart is enough"},
+	{Name: "outdated-before-expiry", When: rolloutFacts{make: MakeOutdated, leaves: rules.No, podHealth: podHealthServes | podHealthSilent, record: RecordFormed, gate: gateOpen, turn: rules.Yes, spare: rules.Yes, others: othersNotReady, saved: rules.Yes, place: placeFirst, expires: rules.Yes}, Verdict: remove,
+		Why: "all members are cut off when their certificates end, and the others are a healthy quorum"},
 	{Name: "outdated-after-others", When: rolloutFacts{make: MakeOutdated, leaves: rules.No, podHealth: podHealthServes | podHealthSilent, record: RecordFormed, turn: rules.Yes, others: othersNotReady}, Verdict: held,
 		Why: "another member is not ready, and druid never takes down a second one"},
 	{Name: "outdated-others-come", When: rolloutFacts{make: MakeOutdated, leaves: rules.No, podHealth: podHealthServes | podHealthSilent, record: RecordFormed, turn: rules.Yes, others: othersComing}, Verdict: wait,
@@ -115,7 +117,8 @@ type rolloutFacts struct {
 	others    others      `fact:"the others"`
 	saved     rules.YesNo `fact:"backups do not fail"` // backups do not fail, or it is this Pod without which they cannot be made
 	place     place
-	room      Room `fact:"volume"`
+	room      Room        `fact:"volume"`
+	expires   rules.YesNo `fact:"its authorities end soon"` // and it is outdated because it runs with them
 }
 
 func rolloutFactsOf(m Member, e Evaluation) rolloutFacts {
@@ -134,6 +137,9 @@ func rolloutFactsOf(m Member, e Evaluation) rolloutFacts {
 			return other.Make == MakeOutdated && u.gateFor(other, d, o) == gateOpen
 		}),
 		room: m.Room,
+		expires: rules.YesNoOf(slices.ContainsFunc(o.Certificates, func(c Certificates) bool {
+			return c.Urgent == rules.Yes && c.Outruns(m)
+		})),
 	}
 	if m.Room == 0 {
 		f.room = RoomUnknown

@@ -32,7 +32,7 @@ func TestRolloutsTakeDownNoSecondMember(t *testing.T) {
 			return "touches a member while the cluster changes"
 		case v == remove && f.podHealth&(podHealthAway|podHealthLearns|podHealthNotKnown) != 0:
 			return "deletes a Pod that may be about to serve"
-		case v == remove && serves && f.others != othersReady:
+		case v == remove && serves && f.others != othersReady && (f.expires == rules.No || f.spare == rules.No || f.others != othersNotReady):
 			return "takes down a second member"
 		case v == remove && f.podHealth == podHealthServes && (f.saved == rules.No || f.place != placeFirst):
 			return "restarts a member out of order, or while backups fail"
@@ -62,6 +62,27 @@ func edited(change ...func(*Observed)) Observed {
 	for _, f := range change {
 		f(&o)
 	}
+	return o
+}
+
+// expiring is a cluster whose members run with authorities that end soon, if urgent. The last member has had no Pod for long.
+func expiring(members int, urgent rules.YesNo) Observed {
+	o := edited()
+	for i := len(o.Members); i < members; i++ {
+		m := o.Members[0]
+		m.Name = "c-" + string(rune('a'+i))
+		m.Reports.ID = uint64(i + 1)
+		o.Members, o.Record.Members = append(o.Members, m), append(o.Record.Members, m.Name)
+	}
+	for i := range o.Members {
+		o.Members[i].Reports.TLS.Client.Trusted = "old"
+	}
+	last := &o.Members[members-1]
+	last.EtcdReady, last.Stable, last.Serving, last.Liveness, last.Pod, last.Stuck, last.Make = false, false, false, leases.Stale, PodUnscheduled, true, MakeCurrent
+	o.Certificates = []Certificates{{
+		Plane: "client", Known: AuthorityKnown, Urgent: urgent, Signing: "old", Trusted: []v1alpha1.TLSAuthority{{Fingerprint: "old"}, {Fingerprint: "new"}},
+		Issued: []Issued{{Name: "c-client-tls", State: IssuedCurrent, Trust: TrustSame}},
+	}}
 	return o
 }
 
@@ -98,6 +119,15 @@ func TestRollout(t *testing.T) {
 		"and until that one has served for a while": {
 			o: edited(brought(0, func(m *Member) { m.Stable = false })), want: []string{}, reason: v1alpha1.ReasonRollingUpdate,
 			words: "1 of 3 members updated: member c-a has just become ready",
+		},
+		"a member that is down blocks the others": {
+			desired: Desired{Replicas: 5}, o: expiring(5, rules.No), want: []string{"ApplyBudget budget-raised  4"}, reason: v1alpha1.ReasonRollingUpdateBlocked,
+		},
+		"and does not while certificates end": {
+			desired: Desired{Replicas: 5}, o: expiring(5, rules.Yes), want: []string{"ApplyBudget budget-raised  5", "LabelPod leaving c-a serving=false", "DeletePod outdated-before-expiry c-a"}, reason: v1alpha1.ReasonRollingUpdate,
+		},
+		"but does if the others are no quorum": {
+			desired: Desired{Replicas: 3}, o: expiring(3, rules.Yes), want: []string{"ApplyBudget budget-lowered  2"}, reason: v1alpha1.ReasonRollingUpdateBlocked,
 		},
 		"a follower goes before the leader": {
 			o: edited(brought(0)), want: []string{"LabelPod leaving c-c serving=false", "DeletePod outdated c-c"}, reason: v1alpha1.ReasonRollingUpdate,

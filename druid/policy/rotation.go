@@ -17,7 +17,17 @@ type (
 	delivery uint8
 	// usage compares the members with that list.
 	usage uint8
+	// starting says whether an etcd of the cluster can have read an authority.
+	starting uint8
 )
+
+const (
+	startingNone   starting = 1 << iota // no member has claimed the first start, and none reports a certificate
+	startingBegun                       // etcd can have been started, or it is not known
+	startingFormed                      // the cluster has formed
+)
+
+func (s starting) String() string { return rules.Word(s, "never started", "starts", "formed") }
 
 const (
 	trustNone      trustPlan = 1 << iota // no authority is known
@@ -31,7 +41,7 @@ func (p trustPlan) String() string {
 }
 
 const (
-	deliveryUnread  delivery = 1 << iota // a Secret could not be read
+	deliveryUnread  delivery = 1 << iota // the Secret of the members could not be read, or that of a client for which there is time
 	deliveryNone                         // the Secret of the members has other authorities, or other certificates than the authority that signs issues
 	deliveryMembers                      // that of the members has them, and that of a client does not
 	deliveryAll
@@ -51,12 +61,13 @@ func (r usage) String() string { return rules.Word(r, "not known", "differ", "al
 
 // rotationFacts is the complete input of rotationRows.
 type rotationFacts struct {
-	formed    rules.YesNo
+	formed    starting       `fact:"cluster"`
 	trusted   trustPlan      `fact:"trusted"`                           // the authorities in the status
 	signer    AuthorityState `fact:"authority that signs"`              // its Secret
 	candidate AuthorityState `fact:"next authority"`                    // its Secret
 	due       rules.YesNo    `fact:"a third of its lifetime is left"`   // of the authority that signs
-	requested rules.YesNo    `fact:"annotation"`                        // names the plane
+	requested rules.YesNo    `fact:"annotation has a new value"`        // which names the plane
+	room      rules.YesNo    `fact:"room for an authority"`             // in the list of those that are trusted
 	secrets   delivery       `fact:"trust and certificates"`            // what the Secrets contain
 	runs      usage          `fact:"members started with these"`        // every etcd was started with exactly the trusted authorities
 	leaves    usage          `fact:"members use its certificates"`      // of the authority that signs
@@ -74,8 +85,8 @@ const (
 	rotationNext
 	// rotationWithdraw removes an authority that has signed nothing.
 	rotationWithdraw
-	// rotationNote removes the plane from the annotation.
-	rotationNote
+	// rotationBegin makes another authority, and has it alone trusted.
+	rotationBegin
 	// rotationSwitch lets the next authority sign.
 	rotationSwitch
 	// rotationDrop removes the authorities that sign no more.
@@ -83,7 +94,7 @@ const (
 )
 
 func (v rotationVerdict) String() string {
-	return rules.Word(v, "Keep", "Wait", "Next", "Withdraw", "Note", "Switch", "Drop")
+	return rules.Word(v, "Keep", "Wait", "Next", "Withdraw", "Begin", "Switch", "Drop")
 }
 
 // The rows whose phase differs from that of their verdict.
@@ -91,6 +102,8 @@ const (
 	ruleHold     = "wait-for-clients"
 	ruleHoldOld  = "wait-for-old-certificates"
 	ruleTrustNew = "trust-the-new-alone"
+	// ruleNoRoom waits for a user.
+	ruleNoRoom = "no-room"
 )
 
 // rotationRows decide how the certificate authority of a plane is replaced: members and clients trust both, the new one signs, and the old
@@ -98,7 +111,9 @@ const (
 var rotationRows = rules.New(rotationWait, []rules.Row[rotationFacts, rotationVerdict]{
 	{Name: "no-authority", When: rotationFacts{trusted: trustNone}, Verdict: rotationKeep,
 		Why: "druid issues the first certificates, or does not know which authority the members trust"},
-	{Name: "not-formed", When: rotationFacts{formed: rules.No}, Verdict: rotationKeep,
+	{Name: "lost-before-start", When: rotationFacts{formed: startingNone, trusted: trustOne, signer: AuthorityLost, secrets: deliveryNone}, Verdict: rotationBegin,
+		Why: "no etcd was started, so that none trusts the lost authority and there is no data"},
+	{Name: "not-formed", When: rotationFacts{formed: startingNone | startingBegun}, Verdict: rotationKeep,
 		Why: "the members of a cluster that forms get one authority"},
 	{Name: "signer-unread", When: rotationFacts{signer: AuthorityUnread}, Verdict: rotationWait,
 		Why: "it is not known whether the authority can sign"},
@@ -106,10 +121,10 @@ var rotationRows = rules.New(rotationWait, []rules.Row[rotationFacts, rotationVe
 		Why: "it is not known whether the next authority can sign"},
 	{Name: "next-lost", When: rotationFacts{trusted: trustCandidate, candidate: AuthorityLost}, Verdict: rotationWithdraw,
 		Why: "it can sign nothing, and has signed nothing"},
-	{Name: "request-noted", When: rotationFacts{trusted: trustCandidate, candidate: AuthorityPresent, requested: rules.Yes}, Verdict: rotationNote,
-		Why: "the replacement has begun, so the annotation must not request another one"},
-	{Name: "authority-lost", When: rotationFacts{trusted: trustOne | trustOld, signer: AuthorityLost}, Verdict: rotationNext,
+	{Name: "authority-lost", When: rotationFacts{trusted: trustOne | trustOld, signer: AuthorityLost, room: rules.Yes}, Verdict: rotationNext,
 		Why: "druid cannot renew certificates without another authority; those in use stay valid"},
+	{Name: ruleNoRoom, When: rotationFacts{trusted: trustOld, signer: AuthorityLost, room: rules.No, secrets: deliveryNone}, Verdict: rotationWait,
+		Why: "a certificate of each one that is trusted can be in use, and a Lease has no room for another one"},
 	{Name: "authority-due", When: rotationFacts{trusted: trustOne, due: rules.Yes}, Verdict: rotationNext,
 		Why: "no certificate outlives its authority"},
 	{Name: "authority-requested", When: rotationFacts{trusted: trustOne, requested: rules.Yes}, Verdict: rotationNext,
@@ -151,13 +166,33 @@ type rotation struct {
 
 func rotationOf(c Certificates, e Evaluation) rotation {
 	f := rotationFacts{
-		formed: rules.YesNoOf(e.RecordState == RecordFormed), trusted: c.plan(), signer: c.Signer, candidate: c.Candidate, due: c.Due, requested: c.Requested,
+		formed: startingOf(e), trusted: c.plan(), signer: c.Signer, candidate: c.Candidate, due: c.Due, requested: c.Requested,
+		room:    rules.YesNoOf(len(c.Trusted) < maxTrusted),
 		secrets: c.delivered(), runs: runsOf(c, e.listed), leaves: leavesOf(c, e.listed), held: c.Held, urgent: c.Urgent,
 	}
 	if e.noOne() {
 		f.runs, f.leaves = runningAll, runningAll // the member of a paused cluster starts with what the Secrets have then
 	}
 	return rotation{rotationRows.Decide(f), f}
+}
+
+// startingOf says whether an etcd of the cluster can have read an authority. The seed claims the first start in the record before it starts
+// its etcd, and the other members start theirs when the cluster has formed. An agent reports what it starts etcd with. What cannot
+// be read can say so.
+func startingOf(e Evaluation) starting {
+	r := e.Record
+	switch {
+	case e.RecordState == RecordFormed:
+		return startingFormed
+	case e.RecordState != RecordForming || r.Executor != "" || r.ClusterID != 0 || r.FormedEpoch != 0 || e.evidence&(evidenceLease|evidenceStatus) != 0:
+		return startingBegun
+	case slices.ContainsFunc(e.Members, func(m Member) bool {
+		return m.Lease == LeaseOurs && (!m.Readable || m.Reports.TLS.Client.Trusted != "" || m.Reports.TLS.Peer.Trusted != "")
+	}):
+		return startingBegun
+	default:
+		return startingNone
+	}
 }
 
 // plan says which authorities are trusted. One that is to sign next comes before those that sign no more: an authority that is lost right
@@ -177,13 +212,14 @@ func (c Certificates) plan() trustPlan {
 }
 
 // delivered compares the Secrets with the trusted authorities and, once an old one signs no more, with the one that signs. A Secret
-// of another owner and one that does not exist give clients nothing, so that no client can be waited for.
+// of another owner and one that does not exist give clients nothing, so that no client can be waited for. Nor is a client waited for whose
+// Secret cannot be read, while certificates end soon.
 func (c Certificates) delivered() delivery {
 	result := deliveryAll
 	for i, s := range c.Issued {
 		current := s.Trust == TrustSame && (c.plan() != trustOld || s.State&(IssuedCurrent|IssuedDue) != 0)
 		switch {
-		case s.State == IssuedUnread:
+		case s.State == IssuedUnread && (i == 0 || c.Urgent != rules.Yes):
 			return deliveryUnread
 		case i == 0 && !current:
 			result = deliveryNone
@@ -226,16 +262,31 @@ func sameAuthorities(fingerprints []string, trusted []v1alpha1.TLSAuthority) boo
 }
 
 func runsOf(c Certificates, listed []Member) usage {
-	return worst(listed, func(m Member) usage { return runsWith(c, m) })
+	return worst(listed, func(m Member) usage {
+		if c.startsLater(m) {
+			return runningAll
+		}
+		return runsWith(c, m)
+	})
 }
 
 func leavesOf(c Certificates, listed []Member) usage {
 	return worst(listed, func(m Member) usage {
-		if !m.Readable || !m.Stable || m.Liveness != leases.Live {
+		switch {
+		case c.startsLater(m):
+			return runningAll
+		case !m.Readable || !m.Stable || m.Liveness != leases.Live:
 			return runningUnknown
+		default:
+			return runningOf(reportOf(m, c.Plane).Issuer == c.Signing)
 		}
-		return runningOf(reportOf(m, c.Plane).Issuer == c.Signing)
 	})
+}
+
+// startsLater says whether the member is not waited for, because certificates end soon and no etcd of it can run. Its next Pod starts with
+// what the Secret of the members has then.
+func (c Certificates) startsLater(m Member) bool {
+	return c.Urgent == rules.Yes && m.Pod&(PodAbsent|PodUnscheduled|PodUnstarted|PodEnded) != 0
 }
 
 // worst is that of the member about which the least is known.

@@ -8,6 +8,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/etcd-druid/druid/api/v1alpha1"
+	"github.com/etcd-druid/druid/internal/rules"
 )
 
 // maxTrusted bounds the authorities that are trusted at once, because a Lease has no room for more. druid needs a third one only if
@@ -16,10 +17,17 @@ const maxTrusted = 4
 
 // rotate writes what becomes of the authorities of a plane.
 func rotate(c Certificates, r rotation, into *v1alpha1.TLSPlaneStatus, now metav1.Time) {
+	first := into.Authority == "" // or the status was lost
 	into.Trusted, into.Authority = slices.Clone(c.Trusted), c.Signing
+	begins := c.Next.Authority != nil && r.Verdict&(rotationNext|rotationBegin) != 0
+	if c.Request != "" && (first || begins) {
+		into.LastHandledRotateCA = c.Request
+	}
 	switch {
-	case r.Verdict == rotationNext && c.Next.Authority != nil && len(c.Trusted) < maxTrusted:
+	case begins && r.Verdict == rotationNext:
 		into.Trusted = append(into.Trusted, *c.Next.Authority)
+	case begins:
+		into.Trusted, into.Authority = []v1alpha1.TLSAuthority{*c.Next.Authority}, c.Next.Authority.Fingerprint
 	case r.Verdict == rotationSwitch:
 		into.Authority = c.Trusted[len(c.Trusted)-1].Fingerprint
 	case r.Verdict == rotationWithdraw:
@@ -31,7 +39,11 @@ func rotate(c Certificates, r rotation, into *v1alpha1.TLSPlaneStatus, now metav
 		into.AuthorityNotAfter = &into.Trusted[i].NotAfter
 	}
 	into.Phase = phaseOf(r, *into, into.Phase)
-	into.DistributedAt = distributedAt(r, into.DistributedAt, now)
+	since := into.DistributedAt
+	into.DistributedAt, into.HeldFor = distributedAt(r, since, now), nil
+	if c.HeldFor > 0 && since != nil && into.DistributedAt == since {
+		into.HeldFor = &metav1.Duration{Duration: c.HeldFor}
+	}
 	into.Message = AsSentences(rotationMessage(c, r, *into))
 }
 
@@ -89,12 +101,14 @@ func rotationMessage(c Certificates, r rotation, after v1alpha1.TLSPlaneStatus) 
 	}
 	words := map[rotationVerdict]string{
 		rotationNext:     "members and clients get to trust the next authority",
-		rotationNote:     "members and clients get to trust the next authority",
 		rotationWithdraw: "the next authority is lost, and druid makes another one",
 		rotationSwitch:   "members and clients get certificates of the new authority",
 	}[r.Verdict]
 	if words == "" {
 		words = waitingWords(r.Rule, after)
+	}
+	if r.facts.signer == AuthorityLost && r.facts.room == rules.No {
+		return fmt.Sprintf("%s, and druid cannot add another authority: %d are trusted. Restore the Secret from a backup. The certificates in use stay valid", c.Problem, len(c.Trusted))
 	}
 	if r.facts.signer == AuthorityLost {
 		words = c.Problem + ". The certificates in use stay valid, and druid cannot renew them before it has replaced the authority: " + words
@@ -109,7 +123,7 @@ func replacementReason(c Certificates, r rotation) string {
 	case "authority-due":
 		return "a third of the lifetime of the authority is left"
 	default:
-		return "annotation " + v1alpha1.RotateCAAnnotation + " requests another authority"
+		return fmt.Sprintf("annotation %s: %s requests another authority", v1alpha1.RotateCAAnnotation, c.Request)
 	}
 }
 

@@ -3,6 +3,7 @@ package policy
 import (
 	"fmt"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -11,6 +12,7 @@ import (
 	"github.com/etcd-druid/druid/api/v1alpha1"
 	"github.com/etcd-druid/druid/internal/rules"
 	"github.com/etcd-druid/druid/leases"
+	"github.com/etcd-druid/druid/test/rulestest"
 )
 
 func TestAuthoritiesAreReplacedInOrderForAllFacts(t *testing.T) {
@@ -20,6 +22,8 @@ func TestAuthoritiesAreReplacedInOrderForAllFacts(t *testing.T) {
 func wrongOfRotation(f rotationFacts, d rules.Decision[rotationVerdict]) string {
 	v := d.Verdict
 	switch {
+	case f.trusted&(trustNone|trustOne) != 0 && f.room == rules.No:
+		return rulestest.Impossible // there is room for a second one
 	case v == rotationSwitch && (f.trusted != trustCandidate || f.runs != runningAll || f.secrets&(deliveryMembers|deliveryAll) == 0):
 		return "an authority signs that a member does not trust"
 	case v == rotationSwitch && f.candidate != AuthorityPresent:
@@ -32,14 +36,16 @@ func wrongOfRotation(f rotationFacts, d rules.Decision[rotationVerdict]) string 
 		return "an authority is withdrawn that can have signed"
 	case v == rotationNext && f.trusted == trustCandidate:
 		return "a second replacement begins before the first has switched"
-	case v == rotationNote && f.trusted != trustCandidate:
-		return "a request is forgotten"
-	case v&(rotationSwitch|rotationDrop) != 0 && f.trusted == trustCandidate && f.requested == rules.Yes:
-		return "a request would begin another replacement after this one"
-	case v != rotationWait && f.trusted != trustNone && f.formed == rules.Yes && f.signer == AuthorityUnread:
+	case v == rotationNext && f.room == rules.No:
+		return "more authorities are trusted than a Lease has room for"
+	case v == rotationBegin && (f.formed != startingNone || f.signer != AuthorityLost || f.secrets != deliveryNone || f.trusted != trustOne):
+		return "an authority is forgotten that an etcd or a Secret can have"
+	case v != rotationWait && f.trusted != trustNone && f.formed == startingFormed && f.signer == AuthorityUnread:
 		return "a decision follows from an error"
-	case v&(rotationKeep|rotationWait) == 0 && f.formed == rules.No:
+	case v&(rotationKeep|rotationWait|rotationBegin) == 0 && f.formed != startingFormed:
 		return "authorities change while the cluster forms"
+	case v&(rotationKeep|rotationWait) != 0 && f.formed == startingNone && f.trusted == trustOne && f.signer == AuthorityLost && f.secrets == deliveryNone:
+		return "a cluster without data waits for an authority that is lost"
 	}
 	return ""
 }
@@ -70,7 +76,7 @@ type model struct {
 
 func (m model) facts() rotationFacts {
 	f := rotationFacts{
-		formed: rules.Yes, trusted: trustOne, signer: AuthorityPresent, candidate: AuthorityPresent, due: rules.No, requested: rules.YesNoOf(m.requested),
+		formed: startingFormed, trusted: trustOne, signer: AuthorityPresent, candidate: AuthorityPresent, due: rules.No, requested: rules.YesNoOf(m.requested), room: rules.Yes,
 		secrets: deliveryNone, runs: runningAll, leaves: runningAll, held: rules.YesNoOf(m.clientsHeld), urgent: rules.No,
 	}
 	if m.trusted == oldCA|newCA {
@@ -136,9 +142,7 @@ func (m model) next(table *rules.Table[rotationFacts, rotationVerdict]) (all []m
 func (m *model) rotate(v rotationVerdict) {
 	switch v {
 	case rotationNext:
-		m.trusted, m.clientsHeld = oldCA|newCA, false
-	case rotationNote:
-		m.requested = false
+		m.trusted, m.clientsHeld, m.requested = oldCA|newCA, false, false
 	case rotationSwitch:
 		m.signs, m.clientsHeld = newCA, false
 	case rotationDrop:
@@ -227,7 +231,7 @@ func TestTheStatusLeadsThroughAReplacement(t *testing.T) {
 	}
 	report := &o.Members[0].Reports.TLS.Client
 	expect(v1alpha1.TLSStable, "client-ca", 1, false)
-	c.Requested, c.Next = rules.Yes, NextAuthority{Generation: 2}
+	c.Request, c.Requested, c.Next = "2026-11", rules.Yes, NextAuthority{Generation: 2}
 	expect(v1alpha1.TLSStable, "client-ca", 1, false)
 	if steps := stepsOf(Evaluate(d, o)); !slices.Equal(steps, []string{"CreateAuthority client"}) {
 		t.Errorf("the steps are %q", steps)
@@ -235,12 +239,15 @@ func TestTheStatusLeadsThroughAReplacement(t *testing.T) {
 	c.Next.Authority = &v1alpha1.TLSAuthority{Generation: 2, Fingerprint: "next", NotAfter: metav1.NewTime(now.Add(2 * time.Hour))}
 	expect(v1alpha1.TLSTrustingBoth, "client-ca", 2, false)
 	c.Issued[0].Trust, c.Issued[1].Trust = TrustOther, TrustOther
-	if steps := stepsOf(Evaluate(d, o)); !slices.Equal(steps, []string{"IssueCertificates c-client-tls", "IssueCertificates c-connection", "NoteRotation client"}) {
+	if steps := stepsOf(Evaluate(d, o)); !slices.Equal(steps, []string{"IssueCertificates c-client-tls", "IssueCertificates c-connection"}) {
 		t.Errorf("the steps are %q", steps)
+	}
+	if s.Client.LastHandledRotateCA != "2026-11" || s.Peer.LastHandledRotateCA != "" {
+		t.Errorf("the handled requests are %q and %q", s.Client.LastHandledRotateCA, s.Peer.LastHandledRotateCA)
 	}
 	c.Requested = rules.No
 	expect(v1alpha1.TLSTrustingBoth, "client-ca", 2, false)
-	c.Held = rules.No
+	c.Held, c.HeldFor = rules.No, 5*time.Minute
 	c.Issued[0].Trust = TrustSame
 	expect(v1alpha1.TLSTrustingBoth, "client-ca", 2, false) // a client does not have it yet
 	c.Issued[1].Trust = TrustSame
@@ -250,8 +257,14 @@ func TestTheStatusLeadsThroughAReplacement(t *testing.T) {
 	}
 	report.Trusted = "client-ca,next"
 	expect(v1alpha1.TLSWaitingForClients, "client-ca", 2, true)
+	if s.Client.HeldFor == nil || s.Client.HeldFor.Duration != c.HeldFor {
+		t.Errorf("of the wait for clients, %v are counted", s.Client.HeldFor)
+	}
 	c.Held = rules.Yes
 	expect(v1alpha1.TLSIssuingCertificates, "next", 2, false)
+	if s.Client.HeldFor != nil {
+		t.Errorf("%v of the first wait count for the second", s.Client.HeldFor)
+	}
 	c.Held = rules.No
 	c.Issued[0].State, c.Issued[1].State = IssuedOutdated, IssuedOutdated
 	expect(v1alpha1.TLSIssuingCertificates, "next", 2, false)
@@ -324,13 +337,114 @@ func TestTheAuthorityOfAUserChangesWhenAllMembersTrustIt(t *testing.T) {
 	}
 }
 
+// While certificates end soon, a member without a Pod, and the Secret of a client that cannot be read, do not block the replacement.
+func TestWhatIsUrgentWaitsForNoMemberWithoutAPod(t *testing.T) {
+	now := time.Now()
+	next := v1alpha1.TLSAuthority{Generation: 2, Fingerprint: "next", NotAfter: metav1.NewTime(now.Add(time.Hour))}
+	const later = PodAbsent | PodUnscheduled | PodUnstarted | PodEnded
+	for _, pod := range bits(anyPod) {
+		for _, urgent := range []rules.YesNo{rules.Yes, rules.No} {
+			d, o, c := rotating(now)
+			c.Trusted, c.Urgent = append(c.Trusted, next), urgent
+			o.Members[0].Reports.TLS.Client.Trusted = "client-ca,next"
+			without := o.Members[0]
+			without.Name, without.Liveness, without.Pod, without.Stable = "c-b", leases.Stale, pod, false
+			without.Reports.TLS.Client.Trusted = "client-ca"
+			o.Members = append(o.Members, without)
+			passes := urgent == rules.Yes && pod&later != 0
+			for _, phase := range []struct{ signing, passes, waits string }{{"client-ca", "next-signs", "trust-both"}, {"next", "old-dropped", "certificates-come"}} {
+				c.Signing, o.Members[0].Reports.TLS.Client.Issuer = phase.signing, phase.signing
+				want := phase.waits
+				if passes {
+					want = phase.passes
+				}
+				if got := Evaluate(d, o).rotations["client"].Rule; got != want {
+					t.Errorf("with a Pod that is %s, urgent %s: rule %s, want %s", pod, urgent, got, want)
+				}
+			}
+		}
+	}
+}
+
+func TestWhatIsUrgentWaitsForNoSecretOfAClient(t *testing.T) {
+	now := time.Now()
+	next := v1alpha1.TLSAuthority{Generation: 2, Fingerprint: "next", NotAfter: metav1.NewTime(now.Add(time.Hour))}
+	for name, test := range map[string]struct {
+		unread int
+		urgent rules.YesNo
+		want   string
+	}{
+		"the Secret of a client":             {1, rules.No, "secrets-unread"},
+		"that of a client, and it is urgent": {1, rules.Yes, "next-signs"},
+		"that of the members":                {0, rules.No, "secrets-unread"},
+		"that of the members, urgently":      {0, rules.Yes, "secrets-unread"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			d, o, c := rotating(now)
+			c.Trusted, c.Urgent = append(c.Trusted, next), test.urgent
+			o.Members[0].Reports.TLS.Client.Trusted = "client-ca,next"
+			c.Issued[test.unread].State, c.Issued[test.unread].Trust = IssuedUnread, TrustOther
+			if got := Evaluate(d, o).rotations["client"].Rule; got != test.want {
+				t.Errorf("rule %s, want %s", got, test.want)
+			}
+		})
+	}
+}
+
+// Only while no etcd can have been started, a lost authority is forgotten.
+func TestALostAuthorityIsForgottenOnlyBeforeTheFirstStart(t *testing.T) {
+	now := time.Now()
+	second := v1alpha1.TLSAuthority{Generation: 2, Fingerprint: "second", NotAfter: metav1.NewTime(now.Add(time.Hour))}
+	for name, test := range map[string]struct {
+		change func(*Desired, *Observed, *Certificates)
+		begins bool
+	}{
+		"no etcd was started":         {func(*Desired, *Observed, *Certificates) {}, true},
+		"the first start is claimed":  {func(_ *Desired, o *Observed, _ *Certificates) { o.Record.Executor = "pod" }, false},
+		"the cluster has formed":      {func(_ *Desired, o *Observed, _ *Certificates) { o.RecordState = RecordFormed }, false},
+		"the cluster is recovering":   {func(_ *Desired, o *Observed, _ *Certificates) { o.RecordState = RecordRecovering }, false},
+		"there is no record":          {func(_ *Desired, o *Observed, _ *Certificates) { o.RecordState = RecordAbsent }, false},
+		"the status has a cluster ID": {func(d *Desired, _ *Observed, _ *Certificates) { d.ClusterID = 9 }, false},
+		"the record has a cluster ID": {func(_ *Desired, o *Observed, _ *Certificates) { o.Record.ClusterID = 9 }, false},
+		"an earlier epoch has formed": {func(_ *Desired, o *Observed, _ *Certificates) { o.Record.FormedEpoch = 1 }, false},
+		"a member started with one":   {func(_ *Desired, o *Observed, _ *Certificates) { o.Members[0].Reports.TLS.Peer.Trusted = "x" }, false},
+		"a member has an ID":          {func(_ *Desired, o *Observed, _ *Certificates) { o.Members[0].Reports.ID = 7 }, false},
+		"a Lease cannot be read":      {func(_ *Desired, o *Observed, _ *Certificates) { o.Members[0].Readable = false }, false},
+		"the Secret of the members is there": {func(_ *Desired, _ *Observed, c *Certificates) {
+			c.Issued[0].State, c.Issued[0].Trust = IssuedCurrent, TrustSame
+		}, false},
+		"and is not known to be lost":     {func(_ *Desired, _ *Observed, c *Certificates) { c.Issued[0].State = IssuedUnread }, false},
+		"the authority is there":          {func(_ *Desired, _ *Observed, c *Certificates) { c.Signer = AuthorityPresent }, false},
+		"the authority could not be read": {func(_ *Desired, _ *Observed, c *Certificates) { c.Signer = AuthorityUnread }, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			d, o, c := rotating(now)
+			o.RecordState, o.Record.Phase = RecordForming, leases.PhaseForming
+			o.Members[0].Reports.TLS = leases.TLS{}
+			c.Signer, c.Next = AuthorityLost, NextAuthority{Generation: 2}
+			c.Issued[0].State, c.Issued[0].Trust = IssuedAbsent, TrustOther
+			test.change(&d, &o, c)
+			before := tlsStatus(Evaluate(d, o), nil, metav1.NewTime(now))
+			if got := slices.Contains(stepsOf(Evaluate(d, o)), "CreateAuthority client"); got != test.begins && o.RecordState != RecordFormed {
+				t.Errorf("another authority is made: %t", got)
+			}
+			c.Next.Authority = &second
+			after := tlsStatus(Evaluate(d, o), before, metav1.NewTime(now)).Client
+			if got := after.Authority == "second" && len(after.Trusted) == 1; got != test.begins {
+				t.Errorf("another authority signs: %t; status %+v", got, after)
+			}
+		})
+	}
+}
+
 // A lost authority is replaced in each phase, and a lost next one is withdrawn.
 func TestALostAuthorityBlocksNoPhase(t *testing.T) {
 	now := time.Now()
 	authority := func(generation int32, name string) v1alpha1.TLSAuthority {
 		return v1alpha1.TLSAuthority{Generation: generation, Fingerprint: name, NotAfter: metav1.NewTime(now.Add(time.Hour))}
 	}
-	a, b, c := authority(1, "a"), authority(2, "b"), authority(3, "c")
+	a, b, c, e, f := authority(1, "a"), authority(2, "b"), authority(3, "c"), authority(4, "e"), authority(5, "f")
+	report := &leases.TLSPlane{}
 	for name, test := range map[string]struct {
 		change func(*Certificates)
 		want   []string
@@ -342,12 +456,27 @@ func TestALostAuthorityBlocksNoPhase(t *testing.T) {
 		"the next one": {func(x *Certificates) {
 			x.Trusted, x.Signing, x.Candidate = []v1alpha1.TLSAuthority{a, b}, "a", AuthorityLost
 		}, []string{"a"}},
+		"a full list, and its certificates are not issued": {func(x *Certificates) {
+			x.Trusted, x.Signing, x.Signer = []v1alpha1.TLSAuthority{a, b, c, e}, "e", AuthorityLost
+			x.Issued[0].State = IssuedOutdated
+		}, []string{"a", "b", "c", "e"}},
+		"a full list, and its certificates are in use": {func(x *Certificates) {
+			x.Trusted, x.Signing, x.Signer = []v1alpha1.TLSAuthority{a, b, c, e}, "e", AuthorityLost
+			report.Issuer = "e"
+		}, []string{"e"}},
 		"the old one after switch": {func(x *Certificates) { x.Trusted, x.Signing = []v1alpha1.TLSAuthority{a, b}, "b" }, []string{"a", "b"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			d, o, x := rotating(now)
 			x.Next = NextAuthority{Generation: 3, Authority: &c}
+			report = &o.Members[0].Reports.TLS.Client
 			test.change(x)
+			if len(x.Trusted) == maxTrusted {
+				x.Next = NextAuthority{Generation: 5, Authority: &f}
+			}
+			if steps := stepsOf(Evaluate(d, o)); slices.Contains(steps, "CreateAuthority client") {
+				t.Errorf("the steps are %q", steps)
+			}
 			s := tlsStatus(Evaluate(d, o), nil, metav1.NewTime(now))
 			var got []string
 			for _, trusted := range s.Client.Trusted {
@@ -355,6 +484,9 @@ func TestALostAuthorityBlocksNoPhase(t *testing.T) {
 			}
 			if !slices.Equal(got, test.want) {
 				t.Errorf("trusted are %q, want %q", got, test.want)
+			}
+			if full := len(got) == maxTrusted; full != strings.Contains(s.Client.Message, "Restore the Secret from a backup") {
+				t.Errorf("the message is %q", s.Client.Message)
 			}
 		})
 	}

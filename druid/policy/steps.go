@@ -61,10 +61,8 @@ const (
 	// IssueCertificates writes a Secret with certificates, and makes the certificate authority of its plane before that if
 	// there never was one. Object is the name of the Secret.
 	IssueCertificates Kind = "IssueCertificates"
-	// CreateAuthority makes the next certificate authority of a plane. NoteRotation removes the plane from the annotation that
-	// requests it. Object is the plane.
+	// CreateAuthority makes the next certificate authority of a plane. Object is the plane.
 	CreateAuthority Kind = "CreateAuthority"
-	NoteRotation    Kind = "NoteRotation"
 	// RequestCertificate writes a Certificate of cert-manager. Object is its name.
 	RequestCertificate Kind = "RequestCertificate"
 )

@@ -137,7 +137,7 @@ var calls = map[Program][]string{
 		// The Leases that report backups.
 		"create-snapshot-lease", "delete-snapshot-lease",
 		// Certificates.
-		"create-authority", "write-certificates", "note-rotation", "request-certificate",
+		"create-authority", "write-certificates", "request-certificate",
 		// Backups on demand.
 		"order-snapshot", "clear-snapshot-order", "write-snapshot-status", "delete-snapshot", "hold-snapshot",
 		"create-snapshot-pod", "delete-snapshot-pod",

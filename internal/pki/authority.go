@@ -15,8 +15,20 @@ import (
 	"time"
 )
 
-// backdate is how long before now a certificate begins to be valid, so that a machine whose clock is late accepts it.
-const backdate = time.Hour
+const (
+	// minBackdate is how long before now a certificate begins to be valid, so that a machine whose clock is late accepts it. Let's Encrypt
+	// has an hour (boulder, backdate), and Kubernetes five minutes (pkg/controller/certificates/signer).
+	minBackdate = time.Hour
+	// maxBackdate is more than a clock that runs in another time zone is late: at most 14 hours.
+	maxBackdate = 24 * time.Hour
+	// backdatePart of a lifetime is so little that the age of a certificate is right. The default of 90 days has a day.
+	backdatePart = 90
+)
+
+// beginOf is when a certificate begins to be valid that is issued at now.
+func beginOf(now time.Time, lifetime time.Duration) time.Time {
+	return now.Add(-min(max(lifetime/backdatePart, minBackdate), maxBackdate))
+}
 
 // The types of PEM blocks.
 const (
@@ -39,7 +51,7 @@ type Authority struct {
 // that is valid until now plus lifetime. It signs no other authorities.
 func NewAuthority(name string, now time.Time, lifetime time.Duration) (Pair, error) {
 	template := &x509.Certificate{
-		Subject: pkix.Name{CommonName: name}, NotBefore: now.Add(-backdate), NotAfter: now.Add(lifetime),
+		Subject: pkix.Name{CommonName: name}, NotBefore: beginOf(now, lifetime), NotAfter: now.Add(lifetime),
 		KeyUsage: x509.KeyUsageCertSign | x509.KeyUsageCRLSign, BasicConstraintsValid: true, IsCA: true, MaxPathLenZero: true,
 	}
 	pair, err := sign(template, nil)
@@ -77,7 +89,7 @@ type Request struct {
 func (a Authority) Issue(r Request, now time.Time) (Pair, error) {
 	template := &x509.Certificate{
 		Subject:  pkix.Name{CommonName: r.CommonName, Organization: r.Organizations},
-		DNSNames: r.DNSNames, IPAddresses: r.IPs, NotBefore: now.Add(-backdate), NotAfter: now.Add(r.Lifetime),
+		DNSNames: r.DNSNames, IPAddresses: r.IPs, NotBefore: beginOf(now, r.Lifetime), NotAfter: now.Add(r.Lifetime),
 		KeyUsage: x509.KeyUsageDigitalSignature, BasicConstraintsValid: true,
 	}
 	if r.Server {

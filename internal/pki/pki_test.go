@@ -120,6 +120,28 @@ func TestBundleRefusesWhatIsNoAuthority(t *testing.T) {
 	}
 }
 
+func TestACertificateIsValidWhereTheClockIsLate(t *testing.T) {
+	for lifetime, late := range map[time.Duration]time.Duration{
+		10 * time.Minute: time.Hour, 24 * time.Hour: time.Hour, 90 * 24 * time.Hour: 24 * time.Hour, 17520 * time.Hour: 24 * time.Hour,
+	} {
+		a, pair := authority(t, "ours", lifetime)
+		r := complete
+		r.Lifetime = lifetime
+		leaf, err := Leaf(issue(t, a, r))
+		if err != nil {
+			t.Fatal(err)
+		}
+		for name, c := range map[string]*x509.Certificate{"authority": a.Certificate, "certificate": leaf} {
+			if got := now.Sub(c.NotBefore); got != late {
+				t.Errorf("the %s of %s begins %s before now, want %s", name, lifetime, got, late)
+			}
+		}
+		if _, err := ParseAuthority(pair, now.Add(-late)); err != nil {
+			t.Errorf("the authority of %s on a machine that is %s late: %v", lifetime, late, err)
+		}
+	}
+}
+
 func TestACertificateEndsWithItsAuthority(t *testing.T) {
 	ours, pair := authority(t, "ours", 30*time.Minute)
 	leaf, err := Check(issue(t, ours, complete), []*x509.Certificate{ours.Certificate}, Needs{}, now)

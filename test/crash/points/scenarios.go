@@ -48,7 +48,7 @@ var scenarios = map[crash.Program]map[string][]string{
 			"apply-object", "mark-lease", "write-status",
 		},
 		"certificates":                     {"create-authority", "write-certificates", "write-certificates:2", "write-certificates:3"},
-		"another certificate authority":    {"create-authority", "write-certificates", "note-rotation", "write-status"},
+		"another certificate authority":    {"create-authority", "write-certificates", "write-status"},
 		"certificates of cert-manager":     {"request-certificate", "request-certificate:2"},
 		"service":                          {"apply-budget", "label-pod"},
 		"growth":                           {"update-record", "create-pod"},
