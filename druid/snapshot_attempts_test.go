@@ -3,7 +3,6 @@ package druid
 import (
 	"context"
 	"errors"
-	"fmt"
 	"log/slog"
 	"strings"
 	"testing"
@@ -201,7 +200,7 @@ func TestADeletionByAPodWaitsForNoOther(t *testing.T) {
 	s := newStage(t).saver()
 	s.asks(deletedWith(inOwnStore(s.namespace, "old")))
 	s.pass()
-	saved := s.podOfSnapshot("old")
+	saved := s.podOfOld()
 	s.reportsPod(saved, corev1.PodSucceeded, podEnded(t, 0, done7(strings.TrimPrefix(saved.Name, "snapshot-"))))
 	s.pass()
 	if _, err := s.stable("old", v1alpha1.SnapshotSucceeded); err != nil {
@@ -224,7 +223,7 @@ func TestADeletionByAPodWaitsForNoOther(t *testing.T) {
 	})
 	s.deleteSnapshot("old")
 	s.pass()
-	pod := s.podOfSnapshot("old")
+	pod := s.podOfOld()
 	if pod == nil {
 		t.Fatal("no Pod deletes the backup")
 	}
@@ -237,12 +236,12 @@ func TestADeletionByAPodWaitsForNoOther(t *testing.T) {
 	// A Pod that deletes is replaced with a pause too, and blocks no Pod that saves.
 	s.rejected(pod)
 	s.pass()
-	if s.podOfSnapshot("old") != nil {
+	if s.podOfOld() != nil {
 		t.Error("a Pod is created without a pause")
 	}
 	s.at = s.at.Add(11 * time.Second)
 	s.pass()
-	if pod = s.podOfSnapshot("old"); pod == nil {
+	if pod = s.podOfOld(); pod == nil {
 		t.Fatal("no other Pod deletes the backup")
 	}
 	uid := strings.TrimPrefix(pod.Name, "snapshot-")
@@ -259,11 +258,11 @@ func deletedWith(of *v1alpha1.EtcdSnapshot) *v1alpha1.EtcdSnapshot {
 	return of
 }
 
-func (s *saver) podOfSnapshot(name string) *corev1.Pod {
+func (s *saver) podOfOld() *corev1.Pod {
 	s.Helper()
 	var of v1alpha1.EtcdSnapshot
-	if err := s.fetch(name, &of); err != nil {
-		s.Fatal(fmt.Errorf("EtcdSnapshot %s: %w", name, err))
+	if err := s.fetch("old", &of); err != nil {
+		s.Fatal(err)
 	}
 	return s.podOf(string(of.UID))
 }
