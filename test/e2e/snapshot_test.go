@@ -83,7 +83,13 @@ func TestSnapshotGoesToAStoreOfItsOwn(t *testing.T) {
 	view := second.AwaitMembers(t, 3, formWithin)
 	w.Verify(t, second.Etcd(t))
 	awaitBackups(t, second)
-	t.Run("the API of the agents", func(t *testing.T) { agentsServeCallers(t, second, view, s3) })
+	t.Run("the API of the agents", func(t *testing.T) {
+		before := len(s3.Keys(t, bucket, "/full/"))
+		agentsServeCallers(t, second, view, http.StatusOK)
+		if after := len(s3.Keys(t, bucket, "/full/")); after <= before {
+			t.Errorf("the bucket has %d full backups, before %d", after, before)
+		}
+	})
 
 	t.Run("the backup is deleted with its EtcdSnapshot", func(t *testing.T) {
 		snapshot := inBucket("bucket", archive)
@@ -281,8 +287,8 @@ func tokenOf(t *testing.T, namespace, name string) string {
 	return strings.TrimSpace(token)
 }
 
-// agentsServeCallers acts on port 8443 as callers do who may, and who may not.
-func agentsServeCallers(t *testing.T, c *harness.Cluster, view harness.View, s3 *harness.S3) {
+// agentsServeCallers acts on port 8443 as callers do who may, and who may not. backup is the answer to a request for a backup.
+func agentsServeCallers(t *testing.T, c *harness.Cluster, view harness.View, backup int) {
 	t.Helper()
 	certificate, trusted := pairOf(t, c, c.Name+"-client-caller")
 	application, _ := pairOf(t, c, manifests.ConnectionName(c.Name))
@@ -307,13 +313,9 @@ func agentsServeCallers(t *testing.T, c *harness.Cluster, view harness.View, s3 
 	if now := c.AwaitMembers(t, 3, scaleWithin); now.Leader() != view.Leader() {
 		t.Errorf("the leader changed from %s to %s", view.Leader(), now.Leader())
 	}
-	before := len(s3.Keys(t, bucket, "/full/"))
 	byCertificate := caller{cluster: c, trusted: trusted, certificate: certificate}
-	if code, answer := byCertificate.post(t, view.Follower(), snapshots, full); code != http.StatusOK {
-		t.Errorf("a backup by a certificate through a follower: %d %s", code, answer)
-	}
-	if after := len(s3.Keys(t, bucket, "/full/")); after <= before {
-		t.Errorf("the bucket has %d full backups, before %d", after, before)
+	if code, answer := byCertificate.post(t, view.Follower(), snapshots, full); code != backup {
+		t.Errorf("a backup by a certificate through a follower: %d %s, want %d", code, answer, backup)
 	}
 	byToken := caller{cluster: c, trusted: trusted, token: may}
 	if code, answer := byToken.post(t, view.Leader(), snapshots, full); code != http.StatusForbidden {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net/http"
 	"slices"
 	"strings"
 	"testing"
@@ -30,7 +31,7 @@ const leafLifetime = 2 * time.Minute
 // loses its disk. Nothing restarts for it.
 func TestCertificatesAreRenewedUnderLoadWhileMembersHeal(t *testing.T) {
 	stories.Begin(t)
-	c := rig.Apply(t, harness.TLS(leafLifetime))
+	c := rig.Apply(t, harness.TLS(leafLifetime), calledBy("caller"))
 	view := c.AwaitMembers(t, 3, formWithin)
 	c.AwaitCondition(t, formWithin, "CertificatesReady", "True", "CertificatesValid")
 	members := c.MemberNames(t)
@@ -67,6 +68,9 @@ func TestCertificatesAreRenewedUnderLoadWhileMembersHeal(t *testing.T) {
 	t.Logf("longest time without a write: %s", w.Gap())
 	s.Stop(t)
 	w.Stop(t, c.Etcd(t))
+	t.Run("agents act for callers that may", func(t *testing.T) {
+		agentsServeCallers(t, c, c.AwaitMembers(t, 3, scaleWithin), http.StatusConflict) // the cluster has no backups
+	})
 	noKeyIsShown(t, c)
 }
 
