@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"fmt"
 	"slices"
+	"strings"
 
 	"go.etcd.io/etcd/api/v3/etcdserverpb"
 	"go.etcd.io/etcd/client/pkg/v3/types"
@@ -28,7 +29,20 @@ func (m Member) Started() bool { return m.Name != "" }
 
 // Is says whether the entry is the member called name with peerURL. A member that never started has no name.
 func (m Member) Is(name, peerURL string) bool {
-	return m.Name == name || slices.Contains(m.PeerURLs, peerURL)
+	return m.Name == name || m.At(peerURL)
+}
+
+// At says whether the entry has the host and port of peerURL. The scheme does not matter: it changes when TLS is turned on or
+// off, and the member stays the same.
+func (m Member) At(peerURL string) bool {
+	return slices.ContainsFunc(m.PeerURLs, func(url string) bool { return hostOf(url) == hostOf(peerURL) })
+}
+
+func hostOf(url string) string {
+	if _, host, ok := strings.Cut(url, "://"); ok {
+		return host
+	}
+	return url
 }
 
 // View is the member list as a quorum reported it to one endpoint, by a linearizable read.
@@ -48,7 +62,7 @@ type View struct {
 // Find returns the member called name with peerURL. The URL has priority: etcd does not allow two members with the
 // same URL, but a member can start with another's name.
 func (v View) Find(name, peerURL string) (Member, bool) {
-	i := slices.IndexFunc(v.Members, func(m Member) bool { return slices.Contains(m.PeerURLs, peerURL) })
+	i := slices.IndexFunc(v.Members, func(m Member) bool { return m.At(peerURL) })
 	if i < 0 {
 		i = slices.IndexFunc(v.Members, func(m Member) bool { return m.Name == name })
 	}
@@ -171,12 +185,12 @@ func VotersOf(v View) Voters {
 	return MoreVoters
 }
 
-// Desired says whether m is one of names. A member that never started is identified by its peer URL alone.
+// Desired says whether m is one of names. A member that never started is identified by the host of its peer URL alone.
 func Desired(m Member, names []string, peerURL func(name string) string) rules.Answer {
 	if m.Started() {
 		return rules.AnswerOf(slices.Contains(names, m.Name))
 	}
-	return rules.AnswerOf(slices.ContainsFunc(names, func(name string) bool { return slices.Contains(m.PeerURLs, peerURL(name)) }))
+	return rules.AnswerOf(slices.ContainsFunc(names, func(name string) bool { return m.At(peerURL(name)) }))
 }
 
 // QuorumWithout says whether the voters other than the member with id have a healthy quorum. health has each voter's

@@ -7,6 +7,8 @@ import (
 	"testing"
 
 	clientv3 "go.etcd.io/etcd/client/v3"
+
+	"github.com/etcd-druid/druid/internal/rules"
 )
 
 func TestAMemberIsFoundByItsPeerURLBeforeItsName(t *testing.T) {
@@ -21,6 +23,8 @@ func TestAMemberIsFoundByItsPeerURLBeforeItsName(t *testing.T) {
 	}{
 		"by its URL, with a namesake before it": {"c-a", "http://c-a:2380", 2, true},
 		"by its name, under another URL":        {"c-b", "http://c-b:2380", 3, true},
+		"by its URL under the other scheme":     {"c-d", "https://c-a:2380", 2, true},
+		"not under another port":                {"c-d", "http://c-a:2379", 0, false},
 		"not at all":                            {"c-c", "http://c-c:2380", 0, false},
 	}
 	for name, tc := range tests {
@@ -29,6 +33,22 @@ func TestAMemberIsFoundByItsPeerURLBeforeItsName(t *testing.T) {
 				t.Errorf("got member %d, %t; want %d, %t", got.ID, found, tc.want, tc.found)
 			}
 		})
+	}
+}
+
+// A learner that was added under one scheme and never started is still the member that the record lists, when its Pod has the
+// other scheme. Otherwise it would be superfluous and removed.
+func TestAnUnstartedLearnerIsDesiredUnderEitherScheme(t *testing.T) {
+	https := func(name string) string { return "https://" + name + ":2380" }
+	learner := Member{ID: 7, PeerURLs: []string{"http://c-a:2380"}, Learner: true}
+	if got := Desired(learner, []string{"c-a"}, https); got != rules.Yes {
+		t.Errorf("it is desired: %v", got)
+	}
+	if got := Desired(learner, []string{"c-b"}, https); got != rules.No {
+		t.Errorf("it is desired as another member: %v", got)
+	}
+	if m, entry := EntryOf(View{Members: []Member{learner}}, "c-a", https("c-a"), 0); m.ID != 7 || entry != LearnerEntry {
+		t.Errorf("it has entry %v of member %d", entry, m.ID)
 	}
 }
 

@@ -110,7 +110,7 @@ func (r *removal) coming(ctx context.Context, m membership.Member) rules.Answer 
 		return rules.Unknown
 	}
 	for _, name := range r.record.Members {
-		if !slices.Contains(m.PeerURLs, r.PeerURL(name)) {
+		if !m.At(r.PeerURL(name)) {
 			continue
 		}
 		lease, err := r.Store.Member(ctx, name)

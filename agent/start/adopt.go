@@ -164,7 +164,7 @@ func sourceOf(cfg *config.Config, s *sourceSight, peerURL string) (source Source
 	}
 	source = SourceFit
 	for _, m := range s.view.Members {
-		if slices.Contains(m.PeerURLs, peerURL) {
+		if m.At(peerURL) {
 			continue // our own entry
 		}
 		found, words := s.memberOf(cfg, m)

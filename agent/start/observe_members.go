@@ -107,7 +107,7 @@ func (b *Bootstrapper) clientURLs(names []string) []string {
 
 // urlsOf returns the client URLs of a member: for a desired member its own DNS name, for any other what it advertises.
 func (b *Bootstrapper) urlsOf(m membership.Member) []string {
-	if slices.Contains(m.PeerURLs, b.peerURL(m.Name)) {
+	if m.At(b.peerURL(m.Name)) {
 		return []string{b.clientURL(m.Name)}
 	}
 	return m.ClientURLs
