@@ -220,6 +220,14 @@ func (f *facts) lead(leading bool) {
 	f.leading = leading
 }
 
+// listening adds how etcd listens to its peers. That is empty while the data is not known.
+func listening(t leases.TLS, identityFile datadir.IdentityFile) leases.TLS {
+	if t.Peer != (leases.TLSPlane{}) {
+		t.Peer.Scheme = identityFile.PeerScheme
+	}
+	return t
+}
+
 // fact returns the content of the Lease. It contains the IDs only when the raft group exists for certain, because a
 // Lease with an ID is evidence against a second bootstrap.
 func (f *facts) fact(identityFile datadir.IdentityFile, known bool) leases.Fact {
@@ -227,7 +235,7 @@ func (f *facts) fact(identityFile datadir.IdentityFile, known bool) leases.Fact 
 	defer f.mu.Unlock()
 	reported := f.reported()
 	m := leases.Member{
-		AgentVersion: f.version, Snapshots: f.snapshots, TLS: f.tls, Data: reported.Data, Rule: reported.Rule, Reason: reported.Reason,
+		AgentVersion: f.version, Snapshots: f.snapshots, TLS: listening(f.tls, identityFile), Data: reported.Data, Rule: reported.Rule, Reason: reported.Reason,
 	}
 	if f.now.Refused != "" && f.seen.MemberID == 0 && known && identityFile.Formed {
 		// This process has not seen an answer of the etcd, which serves. It is the one of the data.

@@ -184,7 +184,7 @@ func (a *authorities) findByLeases(ctx context.Context, r *Reconciler, o *observ
 	}
 	formed := o.desired.ClusterID != 0 || o.observed.RecordState&(policy.RecordFormed|policy.RecordRecovering) != 0
 	a.signer = authoritySecret{state: policy.AuthorityLost, problem: fmt.Sprintf("Secret %s does not exist", manifests.AuthorityName(o.cluster.Name, p, 1))}
-	if len(trusted) == 0 && !formed {
+	if len(trusted) == 0 && (!formed || o.adds(p)) {
 		a.known = policy.AuthorityNew
 		return
 	}

@@ -100,6 +100,10 @@ func (o *observation) observeEdit() {
 	wanted, e := o.lock.wanted(o.cluster), &o.lock.edit
 	e.Grows = wanted.Spec.Storage.Size.Cmp(o.cluster.Spec.Storage.Size) > 0
 	e.SamePods, e.Makes = true, map[string]policy.PodMake{}
+	for _, p := range []manifests.Plane{manifests.PlaneClient, manifests.PlanePeer} {
+		// The next Pods follow from the stage, and only the ones after them from the spec.
+		e.SamePods = e.SamePods && manifests.TLSTarget(o.cluster, p) == manifests.TLSTarget(wanted, p)
+	}
 	for _, m := range o.observed.Members {
 		if !m.Listed {
 			continue
@@ -134,9 +138,12 @@ func (r *Reconciler) restores(o *observation) bool {
 // adopt accepts the spec before druid acts on it. The write is a compare-and-set, so that druid accepts the spec in
 // the API server and decides with the facts of its status.
 func (r *Reconciler) adopt(ctx context.Context, o *observation) (*v1alpha1.EtcdCluster, error) {
-	is := o.lock.wanted(o.cluster)
+	is := o.lock.wanted(o.base)
 	status, err := o.lock.adoption.Adopted(is.Status, is.Spec, is.Generation, allowed(is), metav1.NewTime(r.now()))
 	if err != nil {
+		return nil, err
+	}
+	if err := status.KeepFormer(manifests.FormerTLS(manifests.TLSOf(o.cluster), is.Spec.TLS)); err != nil {
 		return nil, err
 	}
 	if o.lock.restore != nil {

@@ -35,7 +35,8 @@ type unshared struct{ client.Reader }
 
 // observation is what one pass saw, with the objects.
 type observation struct {
-	// cluster with the spec that was adopted.
+	// base is the EtcdCluster as it was read, with the spec that was adopted. cluster is the same, with what this pass found about TLS.
+	base     *v1alpha1.EtcdCluster
 	cluster  *v1alpha1.EtcdCluster
 	lock     lock
 	desired  policy.Desired
@@ -70,7 +71,7 @@ func (r *Reconciler) observe(ctx context.Context, from source, cluster *v1alpha1
 		return nil, err
 	}
 	o := &observation{
-		cluster: locked, lock: lock,
+		base: locked, cluster: locked, lock: lock,
 		leases: map[string]*coordinationv1.Lease{},
 		claims: map[string]*corev1.PersistentVolumeClaim{},
 		pods:   map[string]*corev1.Pod{},
@@ -82,10 +83,10 @@ func (r *Reconciler) observe(ctx context.Context, from source, cluster *v1alpha1
 	if record != nil {
 		o.leases[record.Name] = record
 	}
+	o.observeRecord()
 	if err := r.observeDesired(ctx, o); err != nil {
 		return nil, err
 	}
-	o.observeRecord()
 	if err := r.observeMembers(ctx, o); err != nil {
 		return nil, err
 	}
@@ -133,6 +134,9 @@ func (o *observation) evaluate() { o.evaluation = policy.Evaluate(o.desired, o.o
 
 // observeDesired observes the desired state, and where it matters whether the namespace is being deleted.
 func (r *Reconciler) observeDesired(ctx context.Context, o *observation) error {
+	if err := o.observeTLS(); err != nil {
+		return err
+	}
 	desired, err := desiredOf(o.cluster)
 	if err != nil {
 		return err

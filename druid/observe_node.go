@@ -237,6 +237,7 @@ func (r *Reconciler) observeRepairing(ctx context.Context, o *observation) error
 		}
 	}
 	o.observeTrust() // what a member that has just started runs with is not known
+	o.observeSchemes()
 	return nil
 }
 

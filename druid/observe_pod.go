@@ -28,6 +28,7 @@ func observePod(o *observation, m *policy.Member) error {
 		m.Pod = policy.PodForeign
 		return nil
 	}
+	withoutTLS(m, pod)
 	m.Pod, m.PodUID = podState(pod), string(pod.UID)
 	m.On = pod.Spec.NodeName
 	m.EtcdReady = m.Pod != policy.PodEnded && etcdReady(pod)

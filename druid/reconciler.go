@@ -181,10 +181,10 @@ func (r *Reconciler) writeStatus(ctx context.Context, o *observation, refused []
 	changed.Status = policy.Status(o.evaluation, o.cluster.Status, refused, o.lock.generation, metav1.NewTime(r.now()))
 	changed.Status.Selector = metav1.FormatLabelSelector(&metav1.LabelSelector{MatchLabels: manifests.Selector(o.cluster.Name)})
 	changed.Status.Endpoints = manifests.Endpoints(o.cluster)
-	if equality.Semantic.DeepEqual(o.cluster.Status, changed.Status) {
+	if equality.Semantic.DeepEqual(o.base.Status, changed.Status) {
 		return nil
 	}
-	patch := client.MergeFromWithOptions(o.cluster, client.MergeFromWithOptimisticLock{})
+	patch := client.MergeFromWithOptions(o.base, client.MergeFromWithOptimisticLock{})
 	crash.Before("write-status")
 	err := client.IgnoreNotFound(r.client.Status().Patch(ctx, changed, patch, client.FieldOwner(control.FieldOwner)))
 	crash.After("write-status")
@@ -192,13 +192,13 @@ func (r *Reconciler) writeStatus(ctx context.Context, o *observation, refused []
 		return fmt.Errorf("patch status: %w", err)
 	}
 	r.memory.statuses.wrote(o.cluster.ResourceVersion, changed)
-	if !equality.Semantic.DeepEqual(o.cluster.Status.TLS, changed.Status.TLS) {
+	if !equality.Semantic.DeepEqual(o.base.Status.TLS, changed.Status.TLS) {
 		o.lookAgain(control.StaleCachePause) // the agents' configuration follows it
 	}
-	if e, waits := policy.PendingEvent(o.desired, o.cluster.Status); waits {
+	if e, waits := policy.PendingEvent(o.desired, o.base.Status); waits {
 		r.event(o, e, "KeepSpec")
 	}
-	for _, e := range policy.Events(o.cluster.Status, changed.Status) {
+	for _, e := range policy.Events(o.base.Status, changed.Status) {
 		r.event(o, e, "WriteStatus")
 	}
 	return nil

@@ -23,6 +23,8 @@ type TLSPlane struct {
 	Issuer string `json:"issuer,omitempty"`
 	// NotAfter is the end of the server certificate in effect, zero if there is none.
 	NotAfter time.Time `json:"notAfter,omitzero"`
+	// Scheme is http or https: how the running etcd listens to its peers. It is empty while that is not known, and for clients.
+	Scheme string `json:"scheme,omitempty"`
 	// Problem is what is wrong with the certificates in the mounted Secrets, empty if nothing is.
 	Problem string `json:"problem,omitempty"`
 }

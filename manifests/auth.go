@@ -15,7 +15,7 @@ func auth(cluster *v1alpha1.EtcdCluster) *config.Auth {
 	if spec == nil {
 		return nil
 	}
-	a := &config.Auth{Enabled: spec.Enabled}
+	a := &config.Auth{Enabled: spec.Enabled && authPossible(cluster)}
 	if spec.PasswordsSecretRef != nil {
 		a.Passwords = config.PasswordsDir
 	}
@@ -32,6 +32,13 @@ func auth(cluster *v1alpha1.EtcdCluster) *config.Auth {
 		a.Roles = append(a.Roles, r)
 	}
 	return a
+}
+
+// authPossible says whether every agent can log in by its certificate. While TLS is being turned on, some cannot, and authentication
+// would shut them out. What is on stays on.
+func authPossible(cluster *v1alpha1.EtcdCluster) bool {
+	return cluster.Status.Auth != nil && cluster.Status.Auth.Enabled ||
+		clientsSecure(cluster) && TLSStage(cluster, PlanePeer) == v1alpha1.TLSStageOn
 }
 
 // AuthConfig identifies the users and roles of the spec as the agents report them. It is empty if druid does not manage them.

@@ -78,22 +78,21 @@ type tlsSource struct {
 	ref         *v1alpha1.TLSSecretRef
 	certManager *v1alpha1.CertManagerTLS
 	mode        config.TLSMode
+	stage       v1alpha1.TLSStage
 }
 
-// tlsSources returns the planes of the cluster that have TLS.
+// tlsSources returns the planes of the cluster that have TLS, or that members have not left yet.
 func tlsSources(cluster *v1alpha1.EtcdCluster) []tlsSource {
 	var all []tlsSource
-	if cluster.Spec.TLS == nil {
-		return nil
-	}
-	if c := cluster.Spec.TLS.Client; c != nil {
+	spec := TLSOf(cluster)
+	if c := spec.Client; c != nil {
 		mode := config.TLSMutual
 		if c.Mode == v1alpha1.TLSServerOnly {
 			mode = config.TLSServer
 		}
 		all = append(all, tlsSourceOf(cluster, PlaneClient, c.Auto, c.SecretRef, c.CertManager, mode))
 	}
-	if p := cluster.Spec.TLS.Peer; p != nil {
+	if p := spec.Peer; p != nil {
 		all = append(all, tlsSourceOf(cluster, PlanePeer, p.Auto, p.SecretRef, p.CertManager, config.TLSMutual))
 	}
 	return all
@@ -103,7 +102,7 @@ func tlsSourceOf(cluster *v1alpha1.EtcdCluster, p Plane, auto *v1alpha1.AutoTLS,
 	if cm != nil {
 		ref = &v1alpha1.TLSSecretRef{Name: CertificatesName(cluster.Name, p), ClientName: dialerName(cluster.Name, p)}
 	}
-	return tlsSource{plane: p, auto: auto, ref: ref, certManager: cm, mode: mode}
+	return tlsSource{plane: p, auto: auto, ref: ref, certManager: cm, mode: mode, stage: TLSStage(cluster, p)}
 }
 
 // Planes returns the planes with TLS.
@@ -132,7 +131,7 @@ func Issued(cluster *v1alpha1.EtcdCluster) map[Plane]Lifetimes {
 		}
 		l := Lifetimes{Leaf: durationOr(s.auto.LeafLifetime, DefaultLeafLifetime), Authority: durationOr(s.auto.CALifetime, DefaultCALifetime)}
 		if s.plane == PlaneClient {
-			l.Hold = min(durationOr(cluster.Spec.TLS.Client.TrustHold, DefaultTrustHold), l.Authority/holdsInLifetime)
+			l.Hold = min(durationOr(TLSOf(cluster).Client.TrustHold, DefaultTrustHold), l.Authority/holdsInLifetime)
 		}
 		all[s.plane] = l
 	}
@@ -170,7 +169,7 @@ func CertificatesOf(cluster *v1alpha1.EtcdCluster, p Plane, domain string) Certi
 	service := ClientServiceName(cluster.Name) + "." + cluster.Namespace
 	names = append(names, ClientServiceName(cluster.Name), service, service+".svc", service+".svc."+domain, "localhost")
 	ips = append(ips, net.IPv4(127, 0, 0, 1), net.IPv6loopback)
-	for _, extra := range cluster.Spec.TLS.Client.ExtraSANs {
+	for _, extra := range TLSOf(cluster).Client.ExtraSANs {
 		if ip := net.ParseIP(extra); ip != nil {
 			ips = append(ips, ip)
 			continue
@@ -179,7 +178,7 @@ func CertificatesOf(cluster *v1alpha1.EtcdCluster, p Plane, domain string) Certi
 	}
 	client.CommonName = "druid-agent"
 	connections := map[string]pki.Request{ConnectionName(cluster.Name): {CommonName: "client", Client: true, Lifetime: lifetime}}
-	for _, c := range cluster.Spec.TLS.Client.Clients {
+	for _, c := range TLSOf(cluster).Client.Clients {
 		connections[cluster.Name+"-client-"+c.Name] = pki.Request{
 			CommonName: c.CommonName, Organizations: c.Organizations, Client: true, Lifetime: lifetime,
 		}
@@ -197,10 +196,10 @@ func serverRequest(name string, names []string, ips []net.IP, lifetime time.Dura
 	}
 }
 
-// Endpoints returns the URLs at which clients in the Kubernetes cluster reach etcd.
+// Endpoints returns the URLs at which clients in the Kubernetes cluster reach every member of etcd.
 func Endpoints(cluster *v1alpha1.EtcdCluster) []string {
 	scheme := "http"
-	if slices.Contains(Planes(cluster), PlaneClient) {
+	if clientsSecure(cluster) {
 		scheme = "https"
 	}
 	return []string{scheme + "://" + ClientServiceName(cluster.Name) + "." + cluster.Namespace + ".svc:2379"}
@@ -236,7 +235,7 @@ var certificatesLimit = resource.MustParse("4Mi")
 // certificateVolumes returns the volumes for certificates: one for the Secrets, and one in memory for those that are in
 // effect. All Secrets are optional, so that a Secret that is deleted prevents no Pod from starting: the agent reports it.
 func certificateVolumes(cluster *v1alpha1.EtcdCluster) []corev1.Volume {
-	sources := tlsSources(cluster)
+	sources := mountedTLS(cluster)
 	if len(sources) == 0 {
 		return nil
 	}
@@ -272,7 +271,7 @@ func certificateVolumes(cluster *v1alpha1.EtcdCluster) []corev1.Volume {
 
 // certificateMounts returns the mounts of the agent's container. That of etcd has only the certificates in effect.
 func certificateMounts(cluster *v1alpha1.EtcdCluster) []corev1.VolumeMount {
-	if len(tlsSources(cluster)) == 0 {
+	if len(mountedTLS(cluster)) == 0 {
 		return nil
 	}
 	return []corev1.VolumeMount{
@@ -282,7 +281,7 @@ func certificateMounts(cluster *v1alpha1.EtcdCluster) []corev1.VolumeMount {
 }
 
 func etcdCertificateMounts(cluster *v1alpha1.EtcdCluster) []corev1.VolumeMount {
-	if len(tlsSources(cluster)) == 0 {
+	if len(mountedTLS(cluster)) == 0 {
 		return nil
 	}
 	return []corev1.VolumeMount{{Name: volumeTLS, MountPath: config.TLSDir, ReadOnly: true}}

@@ -38,10 +38,11 @@ func configMap(cluster *v1alpha1.EtcdCluster, reloadable config.Reloadable) (*co
 
 // apiClients returns the common names of the clients that may have the agents act.
 func apiClients(cluster *v1alpha1.EtcdCluster) (names []string) {
-	if cluster.Spec.TLS == nil || cluster.Spec.TLS.Client == nil {
+	client := TLSOf(cluster).Client
+	if client == nil {
 		return nil
 	}
-	for _, c := range cluster.Spec.TLS.Client.Clients {
+	for _, c := range client.Clients {
 		if c.AgentAPI {
 			names = append(names, c.CommonName)
 		}

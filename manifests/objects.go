@@ -102,7 +102,7 @@ func clientService(cluster *v1alpha1.EtcdCluster) *corev1ac.ServiceApplyConfigur
 // (etcd: client/pkg/srv, GetClient).
 func nodesService(cluster *v1alpha1.EtcdCluster) *corev1ac.ServiceApplyConfiguration {
 	name := "etcd-client"
-	if slices.Contains(Planes(cluster), PlaneClient) {
+	if clientsSecure(cluster) {
 		name = "etcd-client-ssl"
 	}
 	return service(cluster, NodesServiceName(cluster.Name), corev1ac.ServiceSpec().

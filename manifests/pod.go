@@ -65,7 +65,7 @@ func Pod(cluster *v1alpha1.EtcdCluster, member string, options Options) (*corev1
 // expendable are the names of the volumes whose content is not needed after the Pod ends.
 func expendable(cluster *v1alpha1.EtcdCluster) string {
 	all := []string{volumeDruid, volumeScratch}
-	if len(tlsSources(cluster)) > 0 {
+	if len(mountedTLS(cluster)) > 0 {
 		all = append(all, volumeTLS)
 	}
 	return strings.Join(all, ",")
@@ -180,20 +180,6 @@ func agentConfig(cluster *v1alpha1.EtcdCluster, member string) (config.Config, e
 	order, err := restore(cluster)
 	c.Restore, c.Join = order, join(cluster)
 	return c, err
-}
-
-// setTLS sets the options for certificates. A cluster without TLS has none of them, so that an earlier version of the
-// agent can run in its Pods.
-func setTLS(c *config.Config, cluster *v1alpha1.EtcdCluster) {
-	for _, s := range tlsSources(cluster) {
-		c.TLSSource, c.TLSDir = config.TLSSource, config.TLSDir
-		switch s.plane {
-		case PlaneClient:
-			c.ClientTLS = s.mode
-		case PlanePeer:
-			c.PeerTLS = s.mode
-		}
-	}
 }
 
 // compactionModes are the values of etcd for the modes. Without a mode, etcd uses its own default, periodic.

@@ -62,7 +62,7 @@ func SnapshotPod(cluster *v1alpha1.EtcdCluster, snapshot *v1alpha1.EtcdSnapshot,
 		if cluster.Spec.Bootstrap != nil && cluster.Spec.Bootstrap.Restore != nil {
 			args = append(args, "--restored")
 		}
-		if tls := dialAttached(cluster); tls != nil {
+		if tls := dialAttached(cluster); tls != nil && clientsSecure(cluster) {
 			all = append(all, *tls)
 			args = append(args, "--tls-dir="+tls.mount.MountPath)
 		}

@@ -45,6 +45,8 @@ type tlsInputs struct {
 	Plane  Plane                  `json:"plane"`
 	Mode   config.TLSMode         `json:"mode"`
 	Secret *v1alpha1.TLSSecretRef `json:"secret,omitempty"`
+	// Plaintext is set while TLS is being turned on or off.
+	Plaintext bool `json:"plaintext,omitempty"`
 }
 
 // etcdInputs are the start options of etcd.
@@ -106,8 +108,8 @@ func SpecHash(cluster *v1alpha1.EtcdCluster) (string, error) {
 
 func tlsInputsOf(cluster *v1alpha1.EtcdCluster) []tlsInputs {
 	var all []tlsInputs
-	for _, s := range tlsSources(cluster) {
-		all = append(all, tlsInputs{s.plane, s.mode, s.ref})
+	for _, s := range mountedTLS(cluster) {
+		all = append(all, tlsInputs{s.plane, s.mode, s.ref, s.plaintext()})
 	}
 	return all
 }

@@ -75,6 +75,14 @@ func Promote(ctx context.Context, client *clientv3.Client, id uint64) error {
 	return nil
 }
 
+// UpdatePeerURL changes the peer URL of the voter with id. Never call it for a learner: etcd would make it a voter (etcd-io/etcd#21694).
+func UpdatePeerURL(ctx context.Context, client *clientv3.Client, id uint64, peerURL string) error {
+	if _, err := client.MemberUpdate(ctx, id, []string{peerURL}); err != nil {
+		return fmt.Errorf("member update %x to %s: %w", id, peerURL, classify(err))
+	}
+	return nil
+}
+
 // Remove removes the member with exactly this ID. This cannot be undone: etcd never accepts the ID again.
 func Remove(ctx context.Context, client *clientv3.Client, id uint64) error {
 	if _, err := client.MemberRemove(ctx, id); err != nil {

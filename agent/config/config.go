@@ -44,6 +44,9 @@ const (
 	TLSMutual TLSMode = "mutual" // both sides do
 )
 
+// PeersSecure says whether the peers are to connect with TLS.
+func (c *Config) PeersSecure() bool { return c.PeerTLS != TLSOff && !c.PeerPlaintext }
+
 // DefaultQuotaBytes is the maximum size of a database in bytes if no quota is set (etcd: server/storage, DefaultQuotaBytes).
 const DefaultQuotaBytes = 2 << 30
 
@@ -84,6 +87,9 @@ type Config struct {
 	ListenHost string
 	// ClientTLS and PeerTLS say how the connections of clients and of peers are secured. Peers have no TLSServer.
 	ClientTLS, PeerTLS TLSMode
+	// ClientPlaintext says that etcd serves clients in plain text too, on the same port, and that other members possibly do not use
+	// TLS yet. PeerPlaintext says that peers connect in plain text although they have certificates.
+	ClientPlaintext, PeerPlaintext bool
 	// TLSSource is the directory with the mounted certificates, TLSDir the one for those that are in effect.
 	TLSSource, TLSDir string
 }
@@ -139,6 +145,8 @@ func (c *Config) flags() []flag {
 		{"listen-host", "address that the listeners bind; all addresses if empty", &c.ListenHost},
 		{"client-tls", "TLS of clients: mutual, server, or empty for none", (*string)(&c.ClientTLS)},
 		{"peer-tls", "TLS of peers: mutual, or empty for none", (*string)(&c.PeerTLS)},
+		{"client-plaintext", "serve clients in plain text too, and reach members that do not use TLS yet", &c.ClientPlaintext},
+		{"peer-plaintext", "connect to peers in plain text although they have certificates", &c.PeerPlaintext},
 		{"tls-source", "directory with the mounted certificates", &c.TLSSource},
 		{"tls-dir", "directory for the certificates in effect, which etcd reads", &c.TLSDir},
 	}
@@ -150,6 +158,8 @@ func (c *Config) AddFlags(set *pflag.FlagSet) {
 		switch p := f.value.(type) {
 		case *string:
 			set.StringVar(p, f.name, *p, f.usage)
+		case *bool:
+			set.BoolVar(p, f.name, *p, f.usage)
 		case *int:
 			set.IntVar(p, f.name, *p, f.usage)
 		case *int64:
@@ -169,6 +179,10 @@ func (c Config) Args() []string {
 		switch p := f.value.(type) {
 		case *string:
 			text = *p
+		case *bool:
+			if *p {
+				text = "true"
+			}
 		case *int:
 			text = nonZero(int64(*p))
 		case *int64:
@@ -268,7 +282,14 @@ func (c Config) validateWords() error {
 	default:
 		return fmt.Errorf("--auto-compaction-mode is %q, want periodic or revision", c.AutoCompactionMode)
 	}
-	return c.validateTLS()
+	return errors.Join(c.validatePlaintext(), c.validateTLS())
+}
+
+func (c Config) validatePlaintext() error {
+	if c.ClientPlaintext && c.ClientTLS == TLSOff || c.PeerPlaintext && c.PeerTLS == TLSOff {
+		return errors.New("--client-plaintext needs --client-tls, and --peer-plaintext needs --peer-tls: without TLS all connections are in plain text")
+	}
+	return nil
 }
 
 func (c Config) validateTLS() error {

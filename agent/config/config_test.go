@@ -21,6 +21,8 @@ func filled(t *testing.T) Config {
 		switch f := v.Field(i); f.Kind() {
 		case reflect.String:
 			f.SetString("/a " + v.Type().Field(i).Name + "=\"x\"")
+		case reflect.Bool:
+			f.SetBool(true)
 		case reflect.Int, reflect.Int64:
 			f.SetInt(int64(1_000_000 + i))
 		default:

@@ -45,6 +45,9 @@ type IdentityFile struct {
 	// Externals are the IDs of the voters that the raft group had before this cluster joined it, hexadecimal and
 	// separated by commas. They are absent in a group that was formed here. A re-created record gets them from here.
 	Externals string `json:"externals,omitempty"`
+	// PeerScheme is http or https: how etcd last listened to its peers. Without a quorum it listens so again. It is absent in data of
+	// an earlier agent.
+	PeerScheme string `json:"peerScheme,omitempty"`
 	// Formed: the raft group exists for certain, so this data does not come from a lost attempt.
 	Formed bool `json:"formed"`
 }

@@ -12,6 +12,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/etcd-druid/druid/agent/config"
 	"github.com/etcd-druid/druid/agent/datadir"
 	"github.com/etcd-druid/druid/agent/launch"
 	"github.com/etcd-druid/druid/internal/crash"
@@ -51,7 +52,7 @@ func (b *Bootstrapper) order(identityFile datadir.IdentityFile, s start) (*launc
 	if err := b.certs.Begin(); err != nil {
 		return nil, err
 	}
-	args, err := argv(b.cfg, b.peerURL(b.cfg.Member), b.clientURL(b.cfg.Member), s)
+	args, err := argv(b.cfg, b.urlOf(identityFile.PeerScheme), b.host(b.cfg.Member), s)
 	if err != nil {
 		return nil, err
 	}
@@ -101,10 +102,13 @@ func (b *Bootstrapper) resume(ctx context.Context, o *observation) (*launch.Orde
 	if o.Listed == NoQuorum && !loop.Sleep(ctx, b.stagger(o)) {
 		return nil, context.Cause(ctx)
 	}
+	identityFile, settled, err := b.settleScheme(ctx, o)
+	if err != nil || !settled {
+		return nil, err
+	}
 	b.joining = joining{} // there is a log: whatever we joined as was started, and is never started without it again (R4)
-	return b.order(o.volume.identityFile, start{
-		cluster: b.cfg.Member + "=" + b.peerURL(b.cfg.Member), token: o.volume.identityFile.Token,
-		maxLearners: o.volume.identityFile.MaxLearners,
+	return b.order(identityFile, start{
+		cluster: b.cfg.Member + "=" + b.urlOf(identityFile.PeerScheme), token: identityFile.Token, maxLearners: identityFile.MaxLearners,
 	})
 }
 
@@ -237,6 +241,9 @@ func (b *Bootstrapper) firstPeerAgrees(ctx context.Context, view membership.View
 	client := b.transport.HTTPClient()
 	defer client.CloseIdleConnections()
 	for _, url := range peersOf(view, self) {
+		if isSecure(url) && b.cfg.PeerTLS == config.TLSOff {
+			return fmt.Errorf("join: peer %s uses TLS, and this Pod has no certificates for peers; set spec.tls.peer", url)
+		}
 		list, err := peerList(ctx, client, url)
 		if err != nil {
 			continue // it will not answer etcd either

@@ -198,7 +198,7 @@ func (b *Bootstrapper) setIdentity(s datadir.IdentityFile) {
 }
 
 func (b *Bootstrapper) peerURL(member string) string {
-	return b.transport.PeerURL(b.host(member), b.cfg.PeerPort)
+	return transport.URL(b.cfg.PeersSecure(), b.host(member), b.cfg.PeerPort)
 }
 
 func (b *Bootstrapper) clientURL(member string) string {

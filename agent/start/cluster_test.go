@@ -68,10 +68,12 @@ type member struct {
 	b    *Bootstrapper
 	// openStore stands in for the stores; nil for those that there are.
 	openStore func(context.Context, store.Config) (store.Store, error)
-	mu        sync.Mutex
-	etcd      *exec.Cmd
-	said      []Published
-	output    bytes.Buffer
+	// renewed: the Pod has its own settings of TLS.
+	renewed bool
+	mu      sync.Mutex
+	etcd    *exec.Cmd
+	said    []Published
+	output  bytes.Buffer
 }
 
 func newCluster(t *testing.T, version string, names ...string) *cluster {

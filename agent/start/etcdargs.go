@@ -28,7 +28,7 @@ type start struct {
 
 // argv returns the command line of etcd. It sets every flag that can differ from the default of etcd, so that a start
 // does not depend on the environment.
-func argv(cfg config.Config, peerURL, clientURL string, s start) ([]string, error) {
+func argv(cfg config.Config, peerURL string, clientHost string, s start) ([]string, error) {
 	minor, err := minorOf(cfg.EtcdVersion)
 	if err != nil {
 		return nil, err
@@ -37,19 +37,17 @@ func argv(cfg config.Config, peerURL, clientURL string, s start) ([]string, erro
 	if s.fresh {
 		state = "new"
 	}
-	listen := func(port int, mode config.TLSMode) string {
-		return transport.URL(mode != config.TLSOff, listenHost(cfg), port)
-	}
+	host := listenHost(cfg)
 	args := []string{
 		cfg.EtcdPath,
 		"--name=" + cfg.Member,
 		"--data-dir=" + volume.DataPath(cfg.VolumePath),
 		"--initial-advertise-peer-urls=" + peerURL,
-		"--listen-peer-urls=" + listen(cfg.PeerPort, cfg.PeerTLS),
-		"--advertise-client-urls=" + clientURL,
-		"--listen-client-urls=" + listen(cfg.ClientPort, cfg.ClientTLS),
+		"--listen-peer-urls=" + transport.URL(isSecure(peerURL), host, cfg.PeerPort),
+		"--advertise-client-urls=" + clientURLs(cfg, clientHost),
+		"--listen-client-urls=" + clientURLs(cfg, host),
 		// Probes and metrics stay plain HTTP: they hold no data, and the kubelet has no client certificate.
-		"--listen-metrics-urls=" + listen(cfg.MetricsPort, config.TLSOff),
+		"--listen-metrics-urls=" + transport.URL(false, host, cfg.MetricsPort),
 		"--initial-cluster-state=" + state,
 		"--initial-cluster=" + s.cluster,
 		"--initial-cluster-token=" + s.token,
@@ -62,6 +60,17 @@ func argv(cfg config.Config, peerURL, clientURL string, s start) ([]string, erro
 	args = append(args, options(cfg)...)
 	return append(args, ofMinor(minor, s.maxLearners)...), nil
 }
+
+// clientURLs returns the URLs of the client port: with plain text beside TLS, one for each. etcd serves both on one port. The first
+// one is plain text, because agents without certificates use the first one that a member advertises.
+func clientURLs(cfg config.Config, host string) string {
+	if cfg.ClientPlaintext {
+		return transport.URL(false, host, cfg.ClientPort) + "," + transport.URL(true, host, cfg.ClientPort)
+	}
+	return transport.URL(cfg.ClientTLS != config.TLSOff, host, cfg.ClientPort)
+}
+
+func isSecure(url string) bool { return strings.HasPrefix(url, "https://") }
 
 // options returns the flags from the user's configuration. A zero value keeps the default of etcd.
 func options(cfg config.Config) []string {

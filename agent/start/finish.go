@@ -57,6 +57,7 @@ func (b *Bootstrapper) FinishStart(ctx context.Context, stop func(ctx context.Co
 	if err != nil {
 		return fmt.Errorf("finish start: %w", err)
 	}
+	identityFile = withScheme(&b.cfg, identityFile)
 	b.setIdentity(identityFile)
 	b.held(nil)
 	s := &finisher{b: b, log: b.log, identityFile: identityFile, since: time.Now()}
@@ -72,7 +73,7 @@ func (b *Bootstrapper) FinishStart(ctx context.Context, stop func(ctx context.Co
 		name string
 		done func(context.Context) (bool, error)
 	}{
-		{"vote", s.votes}, {"release the replacement slot", s.slotFree}, {"prune", s.pruned},
+		{"vote", s.votes}, {"change the peer URL", s.listedAsItListens}, {"release the replacement slot", s.slotFree}, {"prune", s.pruned},
 	} {
 		if err := s.until(ctx, step.name, step.done); err != nil {
 			return err

@@ -189,7 +189,7 @@ func (s *finisher) votes(ctx context.Context) (bool, error) {
 		return status.Leader != 0, nil
 	}
 	if time.Since(s.asked) > askAgain {
-		s.read, s.leased, s.asked = s.record(ctx), s.leaseIsFresh(ctx), time.Now()
+		s.read, s.leased, s.asked = s.record(ctx), s.b.leaseIsFresh(ctx), time.Now()
 	}
 	r := s.read
 	if r.err != nil {
@@ -229,18 +229,6 @@ func (s *finisher) promotionFacts(r recordState, view membership.View) membershi
 		f.Authoritative = s.leased
 	}
 	return f
-}
-
-// leaseIsFresh reads the member Lease, because a promotion changes the member list (R1).
-func (s *finisher) leaseIsFresh(ctx context.Context) rules.Answer {
-	switch lease, _ := s.lease(ctx); lease {
-	case Fresh:
-		return rules.Yes
-	case LeaseUnread:
-		return rules.Unknown
-	default:
-		return rules.No
-	}
 }
 
 func (s *finisher) lease(ctx context.Context) (lease Lease, detail string) {

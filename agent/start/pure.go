@@ -157,6 +157,7 @@ func IdentityFileOf(cfg *config.Config, record leases.Record, own leases.Member,
 		MaxLearners: record.MaxLearners,
 		Externals:   strings.Join(record.Externals, ","),
 		Formed:      record.Phase == leases.PhaseFormed,
+		PeerScheme:  schemeOf(cfg.PeersSecure()),
 	}
 }
 

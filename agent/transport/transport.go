@@ -55,6 +55,8 @@ type Transport struct {
 	// Client has the settings for dialing the client port of members, and Peer those for the peer port. nil is plain
 	// text.
 	Client, Peer *tls.Config
+	// Plaintext says that members possibly do not use TLS on the client port yet. They are then dialed in plain text.
+	Plaintext bool
 }
 
 // ClientURL returns the URL of the client port of a host, as etcd's flags and clients need it.
@@ -86,6 +88,12 @@ func (t Transport) Listener(ctx context.Context, endpoint string) (*clientv3.Cli
 }
 
 func (t Transport) etcd(ctx context.Context, endpoints []string, options ...grpc.DialOption) (*clientv3.Client, error) {
+	if t.Client != nil {
+		endpoints = secured(endpoints)
+	}
+	if t.Client != nil && t.Plaintext {
+		options = append(options, grpc.WithTransportCredentials(newEither(t.Client)))
+	}
 	client, err := clientv3.New(clientv3.Config{
 		Context:              ctx,
 		Endpoints:            endpoints,

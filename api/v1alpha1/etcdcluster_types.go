@@ -53,7 +53,6 @@ type EtcdClusterList struct {
 // +kubebuilder:validation:XValidation:rule="oldSelf.hasValue() || !has(self.bootstrap) || !has(self.bootstrap.restore) || has(self.backup) || (has(self.bootstrap.restore.from) && (has(self.bootstrap.restore.from.store) || has(self.bootstrap.restore.from.snapshotRef)))",optionalOldSelf=true,message="bootstrap.restore needs the location of the backups: set bootstrap.restore.from.store, from.snapshotRef or backup.store"
 // +kubebuilder:validation:XValidation:rule="!has(self.storage.medium) || self.replicas > 0",message="replicas must not be 0 with storage.medium Memory: a paused cluster has no Pods, so all data would be lost"
 // +kubebuilder:validation:XValidation:rule="!has(self.storage.medium) || (has(self.resources) && has(self.resources.limits) && 'memory' in self.resources.limits && quantity(string(self.resources.limits['memory'])).compareTo(quantity(string(self.storage.size))) > 0)",message="resources.limits.memory must be greater than storage.size with storage.medium Memory: the stored data counts as memory of the etcd container"
-// +kubebuilder:validation:XValidation:rule="has(self.tls) == has(oldSelf.tls)",message="spec.tls must not be added or removed; create another EtcdCluster and restore a backup into it"
 // +kubebuilder:validation:XValidation:rule="!has(self.tls) || !has(self.bootstrap) || !has(self.bootstrap.join)",message="spec.tls cannot be combined with bootstrap.join: the members of the running cluster do not have these certificates"
 // +kubebuilder:validation:XValidation:rule="!has(self.auth) || !self.auth.enabled || (has(self.tls) && has(self.tls.client) && (!has(self.tls.client.mode) || self.tls.client.mode == 'Mutual') && has(self.tls.peer))",message="auth.enabled needs tls.client with mode Mutual, and tls.peer: the agents authenticate with a certificate, and the peer port has no authentication"
 // +kubebuilder:validation:XValidation:rule="!has(oldSelf.auth) || !oldSelf.auth.enabled || (has(self.tls) && has(self.tls.client) && (!has(self.tls.client.mode) || self.tls.client.mode == 'Mutual') && has(self.tls.peer))",message="tls.client with mode Mutual and tls.peer must stay while auth.enabled is true: set it to false first, and wait until status.auth.enabled is false"
@@ -155,8 +154,8 @@ type EtcdClusterSpec struct {
 	// +optional
 	AdditionalMetadata *AdditionalMetadata `json:"additionalMetadata,omitempty"`
 
-	// tls secures the connections of clients and of peers. If not set, all connections are in plain text. You cannot
-	// add or remove it.
+	// tls secures the connections of clients and of peers. If not set, all connections are in plain text. You can
+	// add and remove it while the cluster runs.
 	// +optional
 	TLS *TLSSpec `json:"tls,omitempty"`
 
@@ -364,13 +363,20 @@ type EtcdClusterStatus struct {
 	// +optional
 	Endpoints []string `json:"endpoints,omitempty"`
 
-	// tls is the state of the certificates. It is absent without spec.tls.
+	// tls is the state of TLS and of the certificates. It is absent while no member uses TLS or is to use it.
 	// +optional
 	TLS *TLSStatus `json:"tls,omitempty"`
 
 	// auth is the state of authentication in etcd. It is absent while authentication is off and spec.auth is not set.
 	// +optional
 	Auth *AuthStatus `json:"auth,omitempty"`
+
+	// formerTLS has what you removed from spec.tls, until no member uses it any more.
+	// +kubebuilder:validation:Schemaless
+	// +kubebuilder:validation:Type=object
+	// +kubebuilder:pruning:PreserveUnknownFields
+	// +optional
+	FormerTLS *runtime.RawExtension `json:"formerTLS,omitempty"`
 
 	// selector selects the Pods of the cluster. The scale subresource shows it.
 	// +optional

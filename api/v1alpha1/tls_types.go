@@ -5,15 +5,14 @@ import metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 // TLSSpec secures the connections of clients and of peers, each by itself.
 //
 // +kubebuilder:validation:XValidation:rule="has(self.client) || has(self.peer)",message="spec.tls needs client or peer: set at least one of them"
-// +kubebuilder:validation:XValidation:rule="has(self.client) == has(oldSelf.client)",message="tls.client must not be added or removed; create another EtcdCluster and restore a backup into it"
-// +kubebuilder:validation:XValidation:rule="has(self.peer) == has(oldSelf.peer)",message="tls.peer must not be added or removed; create another EtcdCluster and restore a backup into it"
 type TLSSpec struct {
-	// client secures the connections of clients. If not set, clients connect in plain text.
+	// client secures the connections of clients. If not set, clients connect in plain text. You can add and remove it
+	// while the cluster runs: druid changes the members one at a time, twice.
 	// +optional
 	Client *ClientTLS `json:"client,omitempty"`
 
 	// peer secures the connections between the members. Both sides always show a certificate. If not set, members
-	// connect in plain text.
+	// connect in plain text. You can add and remove it while the cluster runs: druid changes the members one at a time, twice.
 	// +optional
 	Peer *PeerTLS `json:"peer,omitempty"`
 }
@@ -22,7 +21,7 @@ type TLSSpec struct {
 //
 // +kubebuilder:validation:XValidation:rule="[has(self.auto), has(self.secretRef), has(self.certManager)].exists_one(x, x)",message="tls.client needs exactly one source: auto, secretRef or certManager"
 // +kubebuilder:validation:XValidation:rule="has(self.auto) == has(oldSelf.auto) && has(self.secretRef) == has(oldSelf.secretRef) && (!has(self.secretRef) || self.secretRef == oldSelf.secretRef) && (!has(self.certManager) || self.certManager.issuerRef == oldSelf.certManager.issuerRef)",message="the source of tls.client must not change: the members do not trust another issuer"
-// +kubebuilder:validation:XValidation:rule="self.mode == oldSelf.mode",message="tls.client.mode must not change"
+// +kubebuilder:validation:XValidation:rule="self.mode == oldSelf.mode",message="tls.client.mode must not change; remove tls.client, wait until status.tls.client is absent, and add it with the other mode"
 // +kubebuilder:validation:XValidation:rule="!has(self.extraSANs) || !has(self.secretRef)",message="tls.client.extraSANs needs tls.client.auto or tls.client.certManager: druid does not issue the certificates of a secretRef"
 // +kubebuilder:validation:XValidation:rule="!has(self.clients) || !has(self.secretRef)",message="tls.client.clients needs tls.client.auto or tls.client.certManager: druid does not issue the certificates of a secretRef"
 // +kubebuilder:validation:XValidation:rule="!has(self.trustHold) || has(self.auto)",message="tls.client.trustHold needs tls.client.auto: druid does not replace the certificate authority of a secretRef"
@@ -43,10 +42,16 @@ type ClientTLS struct {
 	CertManager *CertManagerTLS `json:"certManager,omitempty"`
 
 	// mode Mutual requires a certificate of every client. ServerOnly lets every client in that can reach the port.
-	// You cannot change it. Defaults to Mutual.
+	// You cannot change it while client is set. Defaults to Mutual.
 	// +kubebuilder:default=Mutual
 	// +optional
 	Mode ClientTLSMode `json:"mode,omitempty"`
+
+	// plaintext Allow serves clients in plain text too, on the same port, until they use TLS. Anyone who reaches the port can then
+	// read and write. Deny serves TLS only. A change is a rolling update. Defaults to Deny.
+	// +kubebuilder:default=Deny
+	// +optional
+	Plaintext Plaintext `json:"plaintext,omitempty"`
 
 	// extraSANs are further DNS names and IP addresses at which clients reach the cluster, such as the name of a load
 	// balancer. druid issues a new certificate when you change them.
@@ -113,6 +118,17 @@ type ClientTLSMode string
 const (
 	TLSMutual     ClientTLSMode = "Mutual"
 	TLSServerOnly ClientTLSMode = "ServerOnly"
+)
+
+// Plaintext says whether clients may connect without TLS.
+//
+// +kubebuilder:validation:Enum=Allow;Deny
+type Plaintext string
+
+// The values of plaintext.
+const (
+	PlaintextAllow Plaintext = "Allow"
+	PlaintextDeny  Plaintext = "Deny"
 )
 
 // PeerTLS configures the certificates for the connections between members.
@@ -238,8 +254,26 @@ type TLSStatus struct {
 	Peer *TLSPlaneStatus `json:"peer,omitempty"`
 }
 
+// TLSStage says how far TLS is turned on for clients or for peers.
+//
+// +kubebuilder:validation:Enum=Off;Adding;Both;On
+type TLSStage string
+
+// The stages.
+const (
+	TLSStageOff    TLSStage = "Off"
+	TLSStageAdding TLSStage = "Adding"
+	TLSStageBoth   TLSStage = "Both"
+	TLSStageOn     TLSStage = "On"
+)
+
 // TLSPlaneStatus is the state of the certificates for clients or for peers.
 type TLSPlaneStatus struct {
+	// stage is how far TLS is turned on. Adding: each member that starts gets certificates, and plain text works. Both: TLS works,
+	// and each member that starts accepts plain text too; peers change back to plain text. On: TLS works, and each member that
+	// starts uses nothing else. Off: TLS is being removed, and plain text works. Without TLS, status.tls is absent.
+	// +optional
+	Stage TLSStage `json:"stage,omitempty"`
 	// phase of the replacement of the certificate authority. Absent for certificates that druid does not issue.
 	// +optional
 	Phase TLSPhase `json:"phase,omitempty"`

@@ -31,6 +31,7 @@ var badTLS = map[string]refusal{
 	"a Secret without a name":           {secure(object{"peer": object{"secretRef": object{}}}), "spec.tls.peer.secretRef.name: Required value"},
 	"a Secret with an empty name":       {secure(object{"peer": secret("")}), "should be at least 1 chars long"},
 	"an unknown mode of TLS":            {secure(object{"client": object{"auto": object{}, "mode": "Optional"}}), `supported values: "Mutual", "ServerOnly"`},
+	"plain text beside TLS, or not":     {secure(object{"client": object{"auto": object{}, "plaintext": "Maybe"}}), `supported values: "Allow", "Deny"`},
 	"a lifetime of seconds":             {secure(object{"peer": object{"auto": object{"leafLifetime": "119s"}}}), "leafLifetime must be a duration from 2m to 43800h"},
 	"a lifetime of decades":             {secure(object{"peer": object{"auto": object{"leafLifetime": "43801h"}}}), "leafLifetime must be a duration from 2m to 43800h"},
 	"a lifetime of days":                {secure(object{"peer": object{"auto": object{"leafLifetime": "90d"}}}), "leafLifetime must be a duration"},
@@ -66,10 +67,11 @@ var tlsChanges = map[string]struct {
 	before, after object
 	want          string // empty: accepted
 }{
-	"TLS after the bootstrap":      {nil, object{"client": automatic()}, "spec.tls must not be added or removed"},
-	"no TLS any more":              {object{"client": automatic()}, nil, "spec.tls must not be added or removed"},
-	"TLS of peers later":           {object{"client": automatic()}, object{"client": automatic(), "peer": automatic()}, "tls.peer must not be added or removed"},
-	"no TLS of clients any more":   {object{"client": automatic(), "peer": automatic()}, object{"peer": automatic()}, "tls.client must not be added or removed"},
+	"TLS after the bootstrap":      {nil, object{"client": automatic()}, ""},
+	"no TLS any more":              {object{"client": automatic()}, nil, ""},
+	"TLS of peers later":           {object{"client": automatic()}, object{"client": automatic(), "peer": automatic()}, ""},
+	"no TLS of clients any more":   {object{"client": automatic(), "peer": automatic()}, object{"peer": automatic()}, ""},
+	"plain text beside TLS":        {object{"client": automatic()}, object{"client": object{"auto": object{}, "plaintext": "Allow"}}, ""},
 	"another source of clients":    {object{"client": automatic()}, object{"client": secret("a")}, "the source of tls.client must not change"},
 	"another source of peers":      {object{"peer": secret("a")}, object{"peer": automatic()}, "the source of tls.peer must not change"},
 	"another issuer":               {object{"peer": object{"certManager": issuer("a")}}, object{"peer": object{"certManager": issuer("b")}}, "the source of tls.peer must not change"},

@@ -700,6 +700,11 @@ func (in *EtcdClusterStatus) DeepCopyInto(out *EtcdClusterStatus) {
 		*out = new(AuthStatus)
 		**out = **in
 	}
+	if in.FormerTLS != nil {
+		in, out := &in.FormerTLS, &out.FormerTLS
+		*out = new(runtime.RawExtension)
+		(*in).DeepCopyInto(*out)
+	}
 	if in.Conditions != nil {
 		in, out := &in.Conditions, &out.Conditions
 		*out = make([]v1.Condition, len(*in))

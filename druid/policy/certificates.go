@@ -207,6 +207,12 @@ func tlsStatus(e Evaluation, before *v1alpha1.TLSStatus, now metav1.Time) *v1alp
 		before = &v1alpha1.TLSStatus{}
 	}
 	after := before.DeepCopy()
+	if !slices.Contains(e.Planes, planeClient) {
+		after.Client = nil
+	}
+	if !slices.Contains(e.Planes, planePeer) {
+		after.Peer = nil
+	}
 	for _, plane := range e.Planes {
 		into := &after.Client
 		if plane == planePeer {
@@ -228,8 +234,11 @@ func tlsStatus(e Evaluation, before *v1alpha1.TLSStatus, now metav1.Time) *v1alp
 	return after
 }
 
-// planePeer is the plane that is not that of clients.
-const planePeer = "peer"
+// The planes.
+const (
+	planeClient = "client"
+	planePeer   = "peer"
+)
 
 func reportOf(m Member, plane string) leases.TLSPlane {
 	if plane == planePeer {

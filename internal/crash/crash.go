@@ -104,6 +104,7 @@ var calls = map[Program][]string{
 		"add-learner", "identity-file-join", "promote",
 		// Replacement.
 		"take-slot", "remove-self", "free-slot",
+		"update-peer-url", "identity-file-scheme",
 		// The volume.
 		"make-data-dir", "describe-quarantine", "rename-quarantine", "drop-identity-file", "drop-leftover", "begin-prune", "prune",
 		// Requests to launch.

@@ -50,7 +50,12 @@ func (c *Cluster) tlsSettings() (*tls.Config, error) {
 	if !c.secure {
 		return nil, nil
 	}
-	n := &c.connection
+	return c.connection.settings()
+}
+
+// settings are those of a client that uses TLS.
+func (n *connection) settings() (*tls.Config, error) {
+	c := n.cluster
 	if err := n.read(context.Background()); err != nil {
 		return nil, err
 	}
@@ -167,6 +172,11 @@ func (c *Cluster) Handshake(t testing.TB, members []string) *Handshaker {
 	if err != nil {
 		t.Fatal(err)
 	}
+	return c.handshakes(t, members, settings)
+}
+
+func (c *Cluster) handshakes(t testing.TB, members []string, settings *tls.Config) *Handshaker {
+	t.Helper()
 	ctx, cancel := context.WithCancel(t.Context())
 	h := &Handshaker{end: cancel}
 	for _, member := range members {
@@ -187,6 +197,18 @@ func (c *Cluster) Handshake(t testing.TB, members []string) *Handshaker {
 	}
 	t.Cleanup(h.stop)
 	return h
+}
+
+// HandshakesFor connects with TLS for a time, to a cluster whose other clients do not use it yet.
+func (c *Cluster) HandshakesFor(t testing.TB, members []string, d time.Duration) (made, failed int64, why error) {
+	t.Helper()
+	settings, err := c.connection.settings()
+	if err != nil {
+		t.Fatal(err)
+	}
+	h := c.handshakes(t, members, settings)
+	Consistently(t, d, "connecting", func(context.Context) error { return nil })
+	return h.Stop()
 }
 
 func (h *Handshaker) note(err error) {

@@ -64,6 +64,7 @@ var Table = []Story{
 	{"TestSteadyClusterCostsDruidNoWriteAndAgentsFewRequests", InTurn, Alongside, 3, 150, "agent agent/duties druid leases"},
 	{"TestClientsAreServedWhileAllAgentsAreBroken", InTurn, Alongside, 3, 90, "agent agent/launch/... cmd/launch druid"},
 	{"TestMembersInMemoryHealFromEachOther", InTurn, Alongside, 5, 110, ofData + " druid manifests"},
+	{"TestTLSIsTurnedOnAndOffUnderAWriter", InTurn, Alongside, 3, 240, ofTLS + " agent/start"},
 	{"TestBadSecretsOfAUserHarmNoMember", InTurn, Alongside, 3, 90, ofTLS},
 	{"TestCertManagerRenewsUnderAWriter", InTurn, Alongside, 3, 260, ofTLS},
 	{"TestAuthoritiesAreReplacedUnderAWriter", InTurn, Alongside, 3, 330, ofTLS + " agent/config leases"},

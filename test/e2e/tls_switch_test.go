@@ -1,0 +1,99 @@
+package e2e
+
+import (
+	"context"
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/etcd-druid/druid/api/v1alpha1"
+	"github.com/etcd-druid/druid/leases"
+	"github.com/etcd-druid/druid/manifests"
+	"github.com/etcd-druid/druid/test/e2e/harness"
+	"github.com/etcd-druid/druid/test/e2e/stories"
+)
+
+// switchWithin bounds two rolling updates of three members, and a heal.
+const switchWithin = 6 * time.Minute
+
+// TLS of clients and then of peers is turned on for a running cluster, both are turned off, and on again, under a writer that uses plain
+// text as long as spec.tls.client.plaintext allows it. A member loses its disk while peers change. No write is lost.
+func TestTLSIsTurnedOnAndOffUnderAWriter(t *testing.T) {
+	stories.Begin(t)
+	c := rig.Apply(t)
+	view := c.AwaitMembers(t, 3, formWithin)
+	w, s := harness.Load(t, c.EtcdService(t)), c.Sample(t)
+	w.AwaitWrites(t, 200, scaleWithin)
+	w.Gap()
+	turn := func(name, patch string, client, peer v1alpha1.TLSStage, meanwhile func()) {
+		t.Helper()
+		before := time.Now()
+		c.Edit(t, patch)
+		if meanwhile != nil {
+			meanwhile()
+		}
+		awaitTLS(t, c, client, peer)
+		c.AwaitMembers(t, 3, healWithin)
+		t.Logf("%s: %s, longest time without a write %s", name, time.Since(before).Round(time.Second), w.Gap())
+		servedOn(t, w)
+	}
+	turn("clients on", `{"spec":{"tls":{"client":{"auto":{},"plaintext":"Allow"}}}}`, v1alpha1.TLSStageBoth, v1alpha1.TLSStageOff, nil)
+	if made, failed, why := c.HandshakesFor(t, c.MemberNames(t), 3*time.Second); made == 0 || failed > 0 {
+		t.Errorf("%d of %d connections with TLS failed: %v", failed, made, why)
+	}
+	turn("peers on", `{"spec":{"tls":{"peer":{"auto":{}}}}}`, v1alpha1.TLSStageBoth, v1alpha1.TLSStageOn, func() {
+		harness.Eventually(t, switchWithin, "the first member has peers with TLS", func(ctx context.Context) error {
+			for _, name := range c.MemberNames(t) {
+				if m, err := c.Member(ctx, name); err == nil && m.TLS.Peer.Scheme == "https" {
+					return nil
+				}
+			}
+			return fmt.Errorf("none has")
+		})
+		lost := view.Follower()
+		c.VolumeOf(t, lost).Wipe(t)
+		c.Kill(t, lost, harness.Etcd)
+	})
+	turn("both off", `{"spec":{"tls":null}}`, v1alpha1.TLSStageOff, v1alpha1.TLSStageOff, nil)
+	turn("both on again", `{"spec":{"tls":{"client":{"auto":{},"plaintext":"Allow"},"peer":{"auto":{}}}}}`, v1alpha1.TLSStageBoth, v1alpha1.TLSStageOn, nil)
+	s.Stop(t)
+	w.Stop(t, c.Etcd(t))
+}
+
+// awaitTLS waits until every Pod uses TLS in these ways, and every etcd listens to its peers so.
+func awaitTLS(t *testing.T, c *harness.Cluster, client, peer v1alpha1.TLSStage) {
+	t.Helper()
+	harness.Eventually(t, switchWithin, fmt.Sprintf("clients %s, peers %s", client, peer), func(ctx context.Context) error {
+		for _, name := range c.MemberNames(t) {
+			pod, err := c.Pod(ctx, name)
+			if err != nil {
+				return err
+			}
+			if got := manifests.PodTLS(pod, manifests.PlaneClient); got != client {
+				return fmt.Errorf("%s serves clients with %s", name, got)
+			}
+			if got := manifests.PodTLS(pod, manifests.PlanePeer); got != peer {
+				return fmt.Errorf("%s has peers with %s", name, got)
+			}
+			m, err := c.Member(ctx, name)
+			if err != nil {
+				return err
+			}
+			want := map[v1alpha1.TLSStage]string{v1alpha1.TLSStageBoth: "http", v1alpha1.TLSStageOn: "https"}[peer]
+			if got := m.TLS.Peer.Scheme; got != want && peer != v1alpha1.TLSStageOff { // the Lease of a Pod without TLS keeps the last report
+				return fmt.Errorf("%s listens to peers with %q, want %q", name, got, want)
+			}
+			if m.Role == leases.RoleLearner {
+				return fmt.Errorf("%s is a learner", name)
+			}
+		}
+		cluster, err := c.Get(ctx)
+		if err != nil {
+			return err
+		}
+		if off := client == v1alpha1.TLSStageOff && peer == v1alpha1.TLSStageOff; off != (cluster.Status.TLS == nil) {
+			return fmt.Errorf("status.tls is %+v", cluster.Status.TLS)
+		}
+		return nil
+	})
+}
