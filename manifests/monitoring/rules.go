@@ -132,6 +132,7 @@ func clusterAlerts() []Rule {
 		stopped     = `condition="Progressing",status="False",reason="DeadlineExceeded"`
 		neverFormed = `condition="Progressing",status="False",reason="BootstrapFailed"`
 		together    = `condition="Spread",status="False"`
+		auth        = `condition="AuthReady",status="False"`
 	)
 	return []Rule{
 		conditionAlert("EtcdClusterQuorumLost", critical, lost, 60,
@@ -152,6 +153,8 @@ func clusterAlerts() []Rule {
 			"A new etcd cluster did not form before its progress deadline.", "druid takes no further action"),
 		conditionAlert("EtcdMembersColocated", warning, together, 3600,
 			"Members of an etcd cluster have shared a node for an hour.", "The loss of one node would affect more than one member"),
+		conditionAlert("EtcdAuthNotReady", warning, auth, 300,
+			"Authentication of an etcd cluster is not as required.", "A user cannot log in, or etcd does not admit the agents"),
 	}
 }
 
