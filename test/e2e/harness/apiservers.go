@@ -102,26 +102,15 @@ func (a *APIServers) start(t testing.TB, name string) {
 	if err := a.cluster.Rig.Client.Create(t.Context(), pod); err != nil {
 		t.Fatalf("create Pod %s: %v", name, err)
 	}
-	Eventually(t, maxWait, "Pod "+name+" is ready", func(ctx context.Context) error {
-		if err := a.cluster.Rig.Client.Get(ctx, Key(a.cluster.Namespace, name), pod); err != nil {
-			return err
-		}
-		if len(pod.Status.ContainerStatuses) != 1 || !pod.Status.ContainerStatuses[0].Ready {
-			return fmt.Errorf("it is %s: %+v", pod.Status.Phase, pod.Status.ContainerStatuses)
-		}
-		return nil
-	})
+	a.cluster.Rig.awaitContainer(t, pod)
 }
 
 func (a *APIServers) podSpec() corev1.PodSpec {
 	const etcdDir, ownDir, certDir = "/etc/etcd/", "/etc/kube-apiserver/", "/var/run/kube-apiserver"
-	user, grace := int64(65532), int64(4*drainSeconds)
+	grace := int64(4 * drainSeconds)
 	return corev1.PodSpec{
 		TerminationGracePeriodSeconds: &grace, EnableServiceLinks: new(bool), AutomountServiceAccountToken: new(bool),
-		SecurityContext: &corev1.PodSecurityContext{
-			RunAsNonRoot: new(true), RunAsUser: &user, RunAsGroup: &user, FSGroup: &user,
-			SeccompProfile: &corev1.SeccompProfile{Type: corev1.SeccompProfileTypeRuntimeDefault},
-		},
+		SecurityContext: unprivilegedPod(),
 		Containers: []corev1.Container{{
 			Name: apiServersName, Image: lab.APIServerImage, ImagePullPolicy: corev1.PullNever,
 			Args: []string{
@@ -143,10 +132,8 @@ func (a *APIServers) podSpec() corev1.PodSpec {
 				}},
 				PeriodSeconds: 1, FailureThreshold: 10,
 			},
-			Resources: corev1.ResourceRequirements{Requests: corev1.ResourceList{corev1.ResourceMemory: resource.MustParse("256Mi")}},
-			SecurityContext: &corev1.SecurityContext{
-				AllowPrivilegeEscalation: new(bool), Capabilities: &corev1.Capabilities{Drop: []corev1.Capability{"ALL"}},
-			},
+			Resources:       corev1.ResourceRequirements{Requests: corev1.ResourceList{corev1.ResourceMemory: resource.MustParse("256Mi")}},
+			SecurityContext: unprivileged(),
 		}},
 		Volumes: []corev1.Volume{
 			{Name: "etcd", VolumeSource: corev1.VolumeSource{Secret: &corev1.SecretVolumeSource{SecretName: a.secret}}},

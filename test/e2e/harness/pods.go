@@ -78,3 +78,34 @@ func (c *Cluster) SetImage(t testing.TB, member, container, image string) (befor
 func named(name string) func(corev1.Container) bool {
 	return func(c corev1.Container) bool { return c.Name == name }
 }
+
+// helperUser is the user of the Pods that the tests run beside a cluster.
+const helperUser = int64(65532)
+
+// awaitContainer waits until the only container of a Pod is ready, and reads the Pod.
+func (r *Rig) awaitContainer(t testing.TB, pod *corev1.Pod) {
+	t.Helper()
+	Eventually(t, maxWait, "Pod "+pod.Namespace+"/"+pod.Name+" is ready", func(ctx context.Context) error {
+		if err := r.Client.Get(ctx, Key(pod.Namespace, pod.Name), pod); err != nil {
+			return err
+		}
+		if len(pod.Status.ContainerStatuses) != 1 || !pod.Status.ContainerStatuses[0].Ready {
+			return fmt.Errorf("it is %s: %+v", pod.Status.Phase, pod.Status.ContainerStatuses)
+		}
+		return nil
+	})
+}
+
+// unprivilegedPod and unprivileged are what the restricted Pod Security Standard requires of a Pod and of its container.
+func unprivilegedPod() *corev1.PodSecurityContext {
+	return &corev1.PodSecurityContext{
+		RunAsNonRoot: new(true), RunAsUser: new(helperUser), RunAsGroup: new(helperUser), FSGroup: new(helperUser),
+		SeccompProfile: &corev1.SeccompProfile{Type: corev1.SeccompProfileTypeRuntimeDefault},
+	}
+}
+
+func unprivileged() *corev1.SecurityContext {
+	return &corev1.SecurityContext{
+		AllowPrivilegeEscalation: new(bool), Capabilities: &corev1.Capabilities{Drop: []corev1.Capability{"ALL"}},
+	}
+}

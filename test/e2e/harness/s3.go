@@ -59,15 +59,7 @@ func (r *Rig) StartS3(t testing.TB) *S3 {
 	if err := r.Client.Create(t.Context(), pod); err != nil {
 		t.Fatalf("create Pod %s: %v", s, err)
 	}
-	Eventually(t, maxWait, "the S3 server "+s.String(), func(ctx context.Context) error {
-		if err := r.Client.Get(ctx, Key(s.namespace, s3Name), pod); err != nil {
-			return err
-		}
-		if len(pod.Status.ContainerStatuses) != 1 || !pod.Status.ContainerStatuses[0].Ready {
-			return fmt.Errorf("it is %s: %+v", pod.Status.Phase, pod.Status.ContainerStatuses)
-		}
-		return nil
-	})
+	r.awaitContainer(t, pod)
 	s.client, s.podUID = s.dialled(pod.Status.PodIP), string(pod.UID)
 	return s
 }
@@ -83,13 +75,9 @@ func s3Pod() corev1.PodSpec {
 		dirs = append(dirs, corev1.VolumeMount{Name: "data", MountPath: "/data/" + dir, SubPath: dir})
 	}
 	var grace int64
-	user := int64(65532)
 	return corev1.PodSpec{
 		TerminationGracePeriodSeconds: &grace, EnableServiceLinks: new(bool), AutomountServiceAccountToken: new(bool),
-		SecurityContext: &corev1.PodSecurityContext{
-			RunAsNonRoot: new(true), RunAsUser: &user, RunAsGroup: &user, FSGroup: &user,
-			SeccompProfile: &corev1.SeccompProfile{Type: corev1.SeccompProfileTypeRuntimeDefault},
-		},
+		SecurityContext: unprivilegedPod(),
 		Containers: []corev1.Container{{
 			Name: s3Name, Image: lab.S3Image, ImagePullPolicy: corev1.PullNever, Args: args, VolumeMounts: dirs,
 			Env: []corev1.EnvVar{{Name: "ROOT_ACCESS_KEY", Value: s3AccessKey}, {Name: "ROOT_SECRET_KEY", Value: s3SecretKey}},
@@ -97,10 +85,8 @@ func s3Pod() corev1.PodSpec {
 				ProbeHandler:  corev1.ProbeHandler{HTTPGet: &corev1.HTTPGetAction{Path: s3Health, Port: intstr.FromInt32(s3Port)}},
 				PeriodSeconds: 1,
 			},
-			Resources: corev1.ResourceRequirements{Requests: corev1.ResourceList{corev1.ResourceMemory: resource.MustParse("64Mi")}},
-			SecurityContext: &corev1.SecurityContext{
-				AllowPrivilegeEscalation: new(bool), Capabilities: &corev1.Capabilities{Drop: []corev1.Capability{"ALL"}},
-			},
+			Resources:       corev1.ResourceRequirements{Requests: corev1.ResourceList{corev1.ResourceMemory: resource.MustParse("64Mi")}},
+			SecurityContext: unprivileged(),
 		}},
 		Volumes: []corev1.Volume{{Name: "data", VolumeSource: corev1.VolumeSource{EmptyDir: &corev1.EmptyDirVolumeSource{}}}},
 	}

@@ -97,22 +97,31 @@ func (n *connection) certificate() *tls.Certificate {
 func (n *connection) read(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, time.Second)
 	defer cancel()
-	var secret corev1.Secret
-	if err := n.cluster.Rig.Client.Get(ctx, Key(n.cluster.Namespace, manifests.ConnectionName(n.cluster.Name)), &secret); err != nil {
-		return fmt.Errorf("read the Secret for clients of %s: %w", n.cluster, err)
-	}
-	certificate, err := tls.X509KeyPair(secret.Data[corev1.TLSCertKey], secret.Data[corev1.TLSPrivateKeyKey])
+	certificate, pool, err := n.cluster.Connection(ctx, manifests.ConnectionName(n.cluster.Name))
 	if err != nil {
-		return fmt.Errorf("the Secret for clients of %s: %w", n.cluster, err)
-	}
-	pool := x509.NewCertPool()
-	if !pool.AppendCertsFromPEM(secret.Data[manifests.KeyAuthorities]) {
-		return fmt.Errorf("the Secret for clients of %s has no authority", n.cluster)
+		return err
 	}
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	n.last, n.pool = &certificate, pool
+	n.last, n.pool = certificate, pool
 	return nil
+}
+
+// Connection reads a Secret for clients: the certificate to show, and the authorities to trust.
+func (c *Cluster) Connection(ctx context.Context, name string) (*tls.Certificate, *x509.CertPool, error) {
+	var secret corev1.Secret
+	if err := c.Rig.Client.Get(ctx, Key(c.Namespace, name), &secret); err != nil {
+		return nil, nil, fmt.Errorf("read Secret %s for clients of %s: %w", name, c, err)
+	}
+	certificate, err := tls.X509KeyPair(secret.Data[corev1.TLSCertKey], secret.Data[corev1.TLSPrivateKeyKey])
+	if err != nil {
+		return nil, nil, fmt.Errorf("secret %s for clients of %s: %w", name, c, err)
+	}
+	pool := x509.NewCertPool()
+	if !pool.AppendCertsFromPEM(secret.Data[manifests.KeyAuthorities]) {
+		return nil, nil, fmt.Errorf("secret %s for clients of %s has no authority", name, c)
+	}
+	return &certificate, pool, nil
 }
 
 // Enter connects to a member with the pair, or without a certificate, and returns why that fails.

@@ -53,18 +53,18 @@ func (m Maker) PauseArchive() (string, error) {
 }
 
 // S3Archive returns the archive of the image of an S3 server.
-func (m Maker) S3Archive() (string, error) {
-	return m.archive("s3", Spec{
-		Ref: S3, Entrypoint: []string{binDir + "versitygw"}, User: "65532:65532", Env: []string{envPath},
-		Files: []File{{binDir + "versitygw", m.Bin["versitygw"]}},
-	})
-}
+func (m Maker) S3Archive() (string, error) { return m.program("s3", S3, "versitygw") }
 
 // APIServerArchive returns the archive of the image of a kube-apiserver.
 func (m Maker) APIServerArchive() (string, error) {
-	return m.archive("kube-apiserver", Spec{
-		Ref: APIServer, Entrypoint: []string{binDir + "kube-apiserver"}, User: "65532:65532", Env: []string{envPath},
-		Files: []File{{binDir + "kube-apiserver", m.Bin["kube-apiserver"]}},
+	return m.program("kube-apiserver", APIServer, "kube-apiserver")
+}
+
+// program returns the archive of an image of one program, which runs as a user without rights.
+func (m Maker) program(name, ref, program string) (string, error) {
+	return m.archive(name, Spec{
+		Ref: ref, Entrypoint: []string{binDir + program}, User: "65532:65532", Env: []string{envPath},
+		Files: []File{{binDir + program, m.Bin[program]}},
 	})
 }
 

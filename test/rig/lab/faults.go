@@ -125,21 +125,19 @@ func (l *Lab) TagImage(ctx context.Context, image, name string) error {
 }
 
 // LoadS3 loads the image of an S3 server into all nodes, for anyone who needs one.
-func (l *Lab) LoadS3(ctx context.Context) error {
-	archive, err := images.Maker{Cache: l.cache, Bin: l.plan.Bin}.S3Archive()
-	if err != nil {
-		return err
-	}
-	return l.LoadImages(ctx, archive)
-}
+func (l *Lab) LoadS3(ctx context.Context) error { return l.loadMade(ctx, images.Maker.S3Archive) }
 
 // LoadAPIServer loads the image of a kube-apiserver into all nodes.
 func (l *Lab) LoadAPIServer(ctx context.Context) error {
-	archive, err := images.Maker{Cache: l.cache, Bin: l.plan.Bin}.APIServerArchive()
+	return l.loadMade(ctx, images.Maker.APIServerArchive)
+}
+
+func (l *Lab) loadMade(ctx context.Context, archive func(images.Maker) (string, error)) error {
+	file, err := archive(images.Maker{Cache: l.cache, Bin: l.plan.Bin})
 	if err != nil {
 		return err
 	}
-	return l.LoadImages(ctx, archive)
+	return l.LoadImages(ctx, file)
 }
 
 // LoadDruid builds the product's image from the sources as they are now and
