@@ -25,21 +25,10 @@ type plan struct {
 
 // planIn returns the plan in the status, which is empty before the first one was written.
 func planIn(cluster *v1alpha1.EtcdCluster, p manifests.Plane) plan {
-	if s := planeStatus(cluster, p); s != nil {
+	if s := manifests.PlaneStatus(cluster, p); s != nil {
 		return plan{s.Trusted, s.Authority}
 	}
 	return plan{}
-}
-
-func planeStatus(cluster *v1alpha1.EtcdCluster, p manifests.Plane) *v1alpha1.TLSPlaneStatus {
-	switch status := cluster.Status.TLS; {
-	case status == nil:
-		return nil
-	case p == manifests.PlanePeer:
-		return status.Peer
-	default:
-		return status.Client
-	}
 }
 
 func (p plan) fingerprints() []string {
@@ -295,7 +284,7 @@ func rotationRequest(cluster *v1alpha1.EtcdCluster, p manifests.Plane) string {
 // unhandled says whether the annotation requests an authority that druid has not made. What it says when the first certificates are issued,
 // or when the status was lost, requests nothing.
 func unhandled(cluster *v1alpha1.EtcdCluster, p manifests.Plane) bool {
-	request, s := rotationRequest(cluster, p), planeStatus(cluster, p)
+	request, s := rotationRequest(cluster, p), manifests.PlaneStatus(cluster, p)
 	return request != "" && s != nil && s.Authority != "" && s.LastHandledRotateCA != request
 }
 
@@ -327,7 +316,7 @@ const (
 // held says whether clients had their time since all Secrets have what the present phase gives them, and how much of it the status is
 // to have. Only time counts that druid saw pass, by its monotonic clock: the clock of a node can be set, and that of another node can differ.
 func (r *Reconciler) held(o *observation, p manifests.Plane, hold time.Duration) (held bool, counted time.Duration) {
-	s := planeStatus(o.cluster, p)
+	s := manifests.PlaneStatus(o.cluster, p)
 	if s == nil || s.DistributedAt == nil {
 		return hold == 0, 0
 	}

@@ -292,7 +292,7 @@ func (s *stage) trusts(count int) error {
 		return err
 	}
 	for _, p := range []manifests.Plane{manifests.PlaneClient, manifests.PlanePeer} {
-		status := planeStatus(&c, p)
+		status := manifests.PlaneStatus(&c, p)
 		if status == nil || len(status.Trusted) != count {
 			return fmt.Errorf("the status of plane %s is %+v", p, status)
 		}

@@ -145,7 +145,7 @@ func (r *rotation) look() {
 
 func (r *rotation) plane(p manifests.Plane) v1alpha1.TLSPlaneStatus {
 	r.Helper()
-	if s := planeStatus(r.cluster(), p); s != nil {
+	if s := manifests.PlaneStatus(r.cluster(), p); s != nil {
 		return *s
 	}
 	return v1alpha1.TLSPlaneStatus{}
@@ -357,7 +357,7 @@ func TestAPlaneThatLostItsSecretsBeforeTheFirstStartGoesOn(t *testing.T) {
 			names := s.members("demo", 1)
 			s.secret(manifests.ConnectionName("demo"), "")
 			s.eventually("the status has the authority", func() error {
-				if status := planeStatus(s.cluster(), manifests.PlaneClient); status == nil || status.Authority == "" {
+				if status := manifests.PlaneStatus(s.cluster(), manifests.PlaneClient); status == nil || status.Authority == "" {
 					return errors.New("it has not")
 				}
 				return nil
@@ -382,7 +382,7 @@ func TestAPlaneThatLostItsSecretsBeforeTheFirstStartGoesOn(t *testing.T) {
 			s.secret(manifests.ConnectionName("demo"), "")
 			made := s.secret(manifests.CertificatesName("demo", manifests.PlaneClient), "")
 			trusted := readIssued(&made).trusted
-			if status := planeStatus(s.cluster(), manifests.PlaneClient); len(trusted) != 1 || len(status.Trusted) != 1 || status.Authority != pki.Fingerprint(trusted[0]) || status.Trusted[0].Generation != 2 {
+			if status := manifests.PlaneStatus(s.cluster(), manifests.PlaneClient); len(trusted) != 1 || len(status.Trusted) != 1 || status.Authority != pki.Fingerprint(trusted[0]) || status.Trusted[0].Generation != 2 {
 				t.Errorf("trusted are %d authorities, and the status is %+v", len(trusted), status)
 			}
 			s.form("demo", names)

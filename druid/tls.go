@@ -15,8 +15,8 @@ import (
 )
 
 // observeTLS finds how far TLS is turned on for clients and for peers. What is read of the cluster from then on, and every Pod that is
-// created, follows from that instead of from the spec alone. It is found anew in each pass from the Pods and the Leases, so nothing that
-// was written before can be wrong about it.
+// created, follows from that instead of from the spec alone. Each pass finds it again from the Pods and the Leases, so a status that was
+// lost or restored changes nothing.
 func (o *observation) observeTLS() error {
 	o.cluster = o.base.DeepCopy()
 	former, err := o.cluster.Status.Former()
@@ -84,12 +84,6 @@ func withoutTLS(m *policy.Member, pod *corev1.Pod) {
 	}
 }
 
-// The schemes of peer URLs.
-const (
-	schemePlain  = "http"
-	schemeSecure = "https"
-)
-
 // observeSchemes takes a Pod for outdated whose etcd listens to its peers otherwise than the Pod was made for, and does not change that
 // by itself: it started as a learner, or without a quorum. The rolling update then replaces it in its turn.
 func (o *observation) observeSchemes() {
@@ -100,7 +94,7 @@ func (o *observation) observeSchemes() {
 		}
 		stage := manifests.PodTLS(o.pods[m.Name], manifests.PlanePeer)
 		scheme := m.Reports.TLS.Peer.Scheme
-		if stage == v1alpha1.TLSStageOn && scheme == schemePlain || stage == v1alpha1.TLSStageBoth && scheme == schemeSecure {
+		if stage == v1alpha1.TLSStageOn && scheme == leases.SchemePlain || stage == v1alpha1.TLSStageBoth && scheme == leases.SchemeSecure {
 			m.Make = policy.MakeOutdated
 		}
 	}
@@ -132,7 +126,7 @@ func (o *observation) tlsFacts(p manifests.Plane) policy.TLSFacts {
 func (o *observation) securePeers() rules.Answer {
 	if list := o.observed.Record.MemberList; list != nil {
 		for _, m := range list.Members {
-			if strings.HasPrefix(m.PeerURL, schemeSecure+"://") {
+			if strings.HasPrefix(m.PeerURL, leases.SchemeSecure+"://") {
 				return rules.Yes
 			}
 		}
@@ -146,7 +140,7 @@ func (o *observation) securePeers() rules.Answer {
 			continue // it has no certificates
 		}
 		switch says, err := leases.DecodeMember(lease); {
-		case err == nil && says.TLS.Peer.Scheme == schemeSecure:
+		case err == nil && says.TLS.Peer.Scheme == leases.SchemeSecure:
 			return rules.Yes
 		case err != nil || says.TLS.Peer.Scheme == "" && says.TLS.Peer != (leases.TLSPlane{}):
 			secure = rules.Unknown // an agent of an earlier version does not report it

@@ -16,7 +16,7 @@ import (
 // reportPeers is what the agent reports about how its etcd listens to its peers.
 func (c *clocked) reportPeers(name string, way v1alpha1.TLSStage) {
 	c.Helper()
-	scheme := map[v1alpha1.TLSStage]string{v1alpha1.TLSStageBoth: schemePlain, v1alpha1.TLSStageOn: schemeSecure}[way]
+	scheme := map[v1alpha1.TLSStage]string{v1alpha1.TLSStageBoth: leases.SchemePlain, v1alpha1.TLSStageOn: leases.SchemeSecure}[way]
 	patch := leases.MemberPatch{Member: leases.Member{TLS: leases.TLS{}.With("peer", leases.TLSPlane{Issuer: "ca", Scheme: scheme})}}
 	if _, err := c.store("demo").PatchMember(c.Context(), name, patch); err != nil {
 		c.Fatal(err)

@@ -23,11 +23,17 @@ type TLSPlane struct {
 	Issuer string `json:"issuer,omitempty"`
 	// NotAfter is the end of the server certificate in effect, zero if there is none.
 	NotAfter time.Time `json:"notAfter,omitzero"`
-	// Scheme is http or https: how the running etcd listens to its peers. It is empty while that is not known, and for clients.
+	// Scheme is SchemePlain or SchemeSecure: how the running etcd listens to its peers. It is empty while that is not known, and for clients.
 	Scheme string `json:"scheme,omitempty"`
 	// Problem is what is wrong with the certificates in the mounted Secrets, empty if nothing is.
 	Problem string `json:"problem,omitempty"`
 }
+
+// The schemes of peer URLs.
+const (
+	SchemePlain  = "http"
+	SchemeSecure = "https"
+)
 
 // MaxTLSTrusted bounds the fingerprints in a Lease, so that MaxMemberPatch holds. A user's bundle can have a hundred
 // authorities.

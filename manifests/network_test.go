@@ -59,7 +59,7 @@ func TestWhoCanConnect(t *testing.T) {
 		"any address":                            {unlimited(), list(own), caller{ip: "198.51.100.7"}, notPeers},
 		"a restricted member":                    {restrict(), list(own), caller{demoPods, ownSpace, ""}, []int32{config.ClientPort, config.PeerPort, config.APIPort}},
 		"a restricted Pod of an EtcdSnapshot":    {restrict(), list(own), caller{snapshotLabels(t), ownSpace, ""}, []int32{config.ClientPort, config.APIPort}},
-		"a Pod that nobody named":                {restrict(), list(own), caller{theirs, ownSpace, ""}, []int32{config.APIPort}},
+		"a Pod that no list names":               {restrict(), list(own), caller{theirs, ownSpace, ""}, []int32{config.APIPort}},
 		"a client by its Pod":                    {restrict(), list(own), caller{labels.Set{"etcd-client": "demo"}, ownSpace, ""}, []int32{config.ClientPort, config.APIPort}},
 		"such a Pod in another namespace":        {restrict(), list(own), caller{labels.Set{"etcd-client": "demo"}, theirs, ""}, []int32{config.APIPort}},
 		"a client by its namespace":              {restrict(), list(own), caller{theirs, labels.Set{"team": "b"}, ""}, []int32{config.ClientPort, config.APIPort}},

@@ -6,7 +6,6 @@ import (
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/api/equality"
 
 	"github.com/etcd-druid/druid/agent/config"
 	"github.com/etcd-druid/druid/api/v1alpha1"
@@ -39,18 +38,40 @@ func FormerTLS(before v1alpha1.TLSSpec, after *v1alpha1.TLSSpec) v1alpha1.TLSSpe
 		after = &v1alpha1.TLSSpec{}
 	}
 	var former v1alpha1.TLSSpec
-	if c := before.Client; c != nil && (after.Client == nil || cmp.Or(c.Mode, v1alpha1.TLSMutual) != cmp.Or(after.Client.Mode, v1alpha1.TLSMutual) || !sameSource(c.Auto, after.Client.Auto, c.SecretRef, after.Client.SecretRef, c.CertManager, after.Client.CertManager)) {
+	if c := before.Client; c != nil && (after.Client == nil || originOfClients(c) != originOfClients(after.Client)) {
 		former.Client = c
 	}
-	if p := before.Peer; p != nil && (after.Peer == nil || !sameSource(p.Auto, after.Peer.Auto, p.SecretRef, after.Peer.SecretRef, p.CertManager, after.Peer.CertManager)) {
+	if p := before.Peer; p != nil && (after.Peer == nil || originOfPeers(p) != originOfPeers(after.Peer)) {
 		former.Peer = p
 	}
 	return former
 }
 
-func sameSource(auto, other *v1alpha1.AutoTLS, ref, otherRef *v1alpha1.TLSSecretRef, issuer, otherIssuer *v1alpha1.CertManagerTLS) bool {
-	sameIssuer := issuer == nil && otherIssuer == nil || issuer != nil && otherIssuer != nil && issuer.IssuerRef == otherIssuer.IssuerRef
-	return (auto == nil) == (other == nil) && equality.Semantic.DeepEqual(ref, otherRef) && sameIssuer
+// origin is what two certificates of a plane must share, so that members with one accept members with the other.
+type origin struct {
+	auto   bool
+	ref    v1alpha1.TLSSecretRef
+	issuer v1alpha1.CertManagerIssuer
+	mode   v1alpha1.ClientTLSMode
+}
+
+func originOfClients(c *v1alpha1.ClientTLS) origin {
+	return originOf(c.Auto, c.SecretRef, c.CertManager, cmp.Or(c.Mode, v1alpha1.TLSMutual))
+}
+
+func originOfPeers(p *v1alpha1.PeerTLS) origin {
+	return originOf(p.Auto, p.SecretRef, p.CertManager, v1alpha1.TLSMutual)
+}
+
+func originOf(auto *v1alpha1.AutoTLS, ref *v1alpha1.TLSSecretRef, issuer *v1alpha1.CertManagerTLS, mode v1alpha1.ClientTLSMode) origin {
+	o := origin{auto: auto != nil, mode: mode}
+	if ref != nil {
+		o.ref = *ref
+	}
+	if issuer != nil {
+		o.issuer = issuer.IssuerRef
+	}
+	return o
 }
 
 // TLSTarget returns where the plane is to arrive: Off, Both or On.
@@ -73,14 +94,8 @@ func TLSTarget(cluster *v1alpha1.EtcdCluster, p Plane) v1alpha1.TLSStage {
 
 // TLSStage returns how far the plane is. Until druid has written that, it is where the plane is to arrive.
 func TLSStage(cluster *v1alpha1.EtcdCluster, p Plane) v1alpha1.TLSStage {
-	if status := cluster.Status.TLS; status != nil {
-		plane := status.Client
-		if p == PlanePeer {
-			plane = status.Peer
-		}
-		if plane != nil && plane.Stage != "" {
-			return plane.Stage
-		}
+	if plane := PlaneStatus(cluster, p); plane != nil && plane.Stage != "" {
+		return plane.Stage
 	}
 	return TLSTarget(cluster, p)
 }
@@ -96,14 +111,27 @@ func SetTLSStage(cluster *v1alpha1.EtcdCluster, p Plane, stage v1alpha1.TLSStage
 	if cluster.Status.TLS == nil {
 		cluster.Status.TLS = &v1alpha1.TLSStatus{}
 	}
-	into := &cluster.Status.TLS.Client
-	if p == PlanePeer {
-		into = &cluster.Status.TLS.Peer
-	}
+	into := statusOf(cluster.Status.TLS, p)
 	if *into == nil {
 		*into = &v1alpha1.TLSPlaneStatus{}
 	}
 	(*into).Stage = stage
+}
+
+// PlaneStatus returns what the status has about the plane, or nil.
+func PlaneStatus(cluster *v1alpha1.EtcdCluster, p Plane) *v1alpha1.TLSPlaneStatus {
+	if cluster.Status.TLS == nil {
+		return nil
+	}
+	return *statusOf(cluster.Status.TLS, p)
+}
+
+// statusOf returns where the status has the plane.
+func statusOf(status *v1alpha1.TLSStatus, p Plane) **v1alpha1.TLSPlaneStatus {
+	if p == PlanePeer {
+		return &status.Peer
+	}
+	return &status.Client
 }
 
 // mountedTLS returns the planes whose certificates a new Pod gets.

@@ -15,22 +15,22 @@ const (
 	AuthAgent = "druid-agent"
 )
 
-// Password of a user. It prints as a placeholder, so that no log and no error contains it.
+// Password of a user. It prints as (password), so that no log and no error contains it.
 type Password string
 
-const placeholder = "(password)"
+const redacted = "(password)"
 
-// String returns a placeholder.
-func (Password) String() string { return placeholder }
+// String returns no part of the password.
+func (Password) String() string { return redacted }
 
-// GoString returns a placeholder.
-func (Password) GoString() string { return placeholder }
+// GoString returns no part of the password.
+func (Password) GoString() string { return redacted }
 
-// LogValue returns a placeholder.
-func (Password) LogValue() slog.Value { return slog.StringValue(placeholder) }
+// LogValue returns no part of the password.
+func (Password) LogValue() slog.Value { return slog.StringValue(redacted) }
 
-// MarshalJSON returns a placeholder.
-func (Password) MarshalJSON() ([]byte, error) { return []byte(`"` + placeholder + `"`), nil }
+// MarshalJSON returns no part of the password.
+func (Password) MarshalJSON() ([]byte, error) { return []byte(`"` + redacted + `"`), nil }
 
 // maxPassword is the number of bytes from which bcrypt, with which etcd stores a password, accepts none.
 const maxPassword = 72

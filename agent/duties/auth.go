@@ -58,7 +58,7 @@ type authentication struct {
 	revision uint64
 	// compared are the passwords that were compared at the revision.
 	compared map[string]membership.PasswordState
-	// held says that a password was left alone for now.
+	// held says that a password differs, and that the agent waits before it sets it back.
 	held     bool
 	rule     string
 	reported leases.AuthReport

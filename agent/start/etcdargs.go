@@ -11,6 +11,7 @@ import (
 	"github.com/etcd-druid/druid/agent/config"
 	"github.com/etcd-druid/druid/agent/datadir/volume"
 	"github.com/etcd-druid/druid/agent/transport"
+	"github.com/etcd-druid/druid/leases"
 )
 
 // watchProgressNotify is how often etcd sends the revision to idle watchers. Kubernetes recommends this value for its
@@ -70,7 +71,7 @@ func clientURLs(cfg config.Config, host string) string {
 	return transport.URL(cfg.ClientTLS != config.TLSOff, host, cfg.ClientPort)
 }
 
-func isSecure(url string) bool { return strings.HasPrefix(url, "https://") }
+func isSecure(url string) bool { return strings.HasPrefix(url, leases.SchemeSecure+"://") }
 
 // options returns the flags from the user's configuration. A zero value keeps the default of etcd.
 func options(cfg config.Config) []string {

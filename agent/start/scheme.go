@@ -67,27 +67,22 @@ var schemeRows = rules.New(schemeKeep, []rules.Row[schemeFacts, schemeVerdict]{
 		Why: "the others connect as they did before"},
 })
 
-// The schemes in the identity file.
-const (
-	schemePlain  = "http"
-	schemeSecure = "https"
-)
-
+// schemeOf returns the scheme as the identity file and the Lease have it.
 func schemeOf(secure bool) string {
 	if secure {
-		return schemeSecure
+		return leases.SchemeSecure
 	}
-	return schemePlain
+	return leases.SchemePlain
 }
 
 // urlOf returns the peer URL of this member under a scheme.
 func (b *Bootstrapper) urlOf(scheme string) string {
-	return transport.URL(scheme == schemeSecure, b.host(b.cfg.Member), b.cfg.PeerPort)
+	return transport.URL(scheme == leases.SchemeSecure, b.host(b.cfg.Member), b.cfg.PeerPort)
 }
 
 // listedScheme returns the scheme under which the entry lists this member, or "".
 func (b *Bootstrapper) listedScheme(entry membership.Member) string {
-	for _, scheme := range []string{schemePlain, schemeSecure} {
+	for _, scheme := range []string{leases.SchemePlain, leases.SchemeSecure} {
 		if slices.Contains(entry.PeerURLs, b.urlOf(scheme)) {
 			return scheme
 		}
@@ -135,7 +130,7 @@ func (b *Bootstrapper) settleScheme(ctx context.Context, o *observation) (identi
 
 func (b *Bootstrapper) schemeFacts(ctx context.Context, o *observation, present, wanted string) schemeFacts {
 	f := schemeFacts{
-		listing: peerVoter, able: rules.YesNoOf(present == schemePlain || b.cfg.PeerTLS != config.TLSOff),
+		listing: peerVoter, able: rules.YesNoOf(present == leases.SchemePlain || b.cfg.PeerTLS != config.TLSOff),
 		differs: rules.YesNoOf(present != wanted), lease: rules.Unknown, few: b.fewVoters(o),
 	}
 	switch {
