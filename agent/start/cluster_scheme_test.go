@@ -192,6 +192,50 @@ func (w *writer) check() {
 	w.c.t.Logf("%d writes, none lost; longest time without one %s", w.last, w.gap)
 }
 
+// All members end at once, and two come back in Pods that are to use TLS. Neither finds a quorum that could change the list, so both listen as
+// the list says. They would not reach each other otherwise.
+func TestMembersWithoutAQuorumListenAsBefore(t *testing.T) {
+	for _, version := range []string{"3.5.35", "3.6.16", "3.7.3"} {
+		t.Run(version, func(t *testing.T) {
+			t.Parallel()
+			names := []string{"c-a", "c-b", "c-c"}
+			c := newCluster(t, version, names...)
+			for _, name := range names {
+				c.members[name].start()
+			}
+			ids := c.voters(names...)
+			c.put("c-a", "color", "blue")
+			c.withTLS()
+			c.secure.dial = transport.Transport{}
+			for _, name := range names {
+				c.members[name].renew(config.TLSOff, config.TLSMutual, false, true)
+				c.voters(names...)
+			}
+			for _, name := range names {
+				c.members[name].crash()
+			}
+			for _, name := range names[:2] {
+				c.members[name].renew(config.TLSOff, config.TLSMutual, false, false)
+			}
+			for _, name := range names[:2] {
+				c.eventually(name+" sees a quorum", func() error {
+					_, err := c.view(name)
+					return err
+				})
+				if got, err := c.schemeOf(name); err != nil || got != leases.SchemePlain {
+					t.Errorf("%s is listed with %s (%v), want %s", name, got, err, leases.SchemePlain)
+				}
+			}
+			for _, name := range names[:2] {
+				view, err := c.view(name)
+				if m, ok := view.Member(ids[name]); err != nil || !ok || m.Name != name || c.get(name, "color") != "blue" {
+					t.Errorf("%s sees %+v (%v), with %v before", name, view.Members, err, ids)
+				}
+			}
+		})
+	}
+}
+
 // The only member cannot ask another one for a change of the member list. It listens with the new scheme first.
 func TestTheOnlyMemberTurnsTLSOfPeersOnAndOff(t *testing.T) {
 	for _, version := range []string{"3.5.35", "3.6.16", "3.7.3"} {
