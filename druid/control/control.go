@@ -2,6 +2,8 @@ package control
 
 import (
 	"context"
+	"maps"
+	"strings"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -75,8 +77,8 @@ func ToCluster(_ context.Context, object client.Object) []reconcile.Request {
 	return nil
 }
 
-// SpecChanged passes changes of what druid works towards and until when: a change of the spec, and of two fields in
-// the status that do not count in the generation.
+// SpecChanged passes changes of what druid works towards and until when: a change of the spec, and of what does not count in the
+// generation: the annotations by which users request something, and two fields in the status.
 var SpecChanged = predicate.Or(predicate.GenerationChangedPredicate{}, predicate.Funcs{
 	CreateFunc:  func(event.CreateEvent) bool { return false },
 	DeleteFunc:  func(event.DeleteEvent) bool { return false },
@@ -84,7 +86,19 @@ var SpecChanged = predicate.Or(predicate.GenerationChangedPredicate{}, predicate
 	UpdateFunc: func(e event.UpdateEvent) bool {
 		before, ok := e.ObjectOld.(*v1alpha1.EtcdCluster)
 		after, isOne := e.ObjectNew.(*v1alpha1.EtcdCluster)
-		return ok && isOne && (!before.Status.ProgressDeadline.Equal(after.Status.ProgressDeadline) ||
+		return ok && isOne && (!maps.Equal(requests(before), requests(after)) || !before.Status.ProgressDeadline.Equal(after.Status.ProgressDeadline) ||
 			!equality.Semantic.DeepEqual(before.Status.Observed, after.Status.Observed))
 	},
 })
+
+// requests are the annotations by which users request something from druid. Other annotations, such as those of kubectl and of GitOps
+// controllers, mean nothing to druid.
+func requests(cluster *v1alpha1.EtcdCluster) map[string]string {
+	found := map[string]string{}
+	for name, value := range cluster.Annotations {
+		if strings.HasPrefix(name, v1alpha1.GroupVersion.Group+"/") {
+			found[name] = value
+		}
+	}
+	return found
+}

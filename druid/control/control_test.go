@@ -17,9 +17,15 @@ func TestWhatWakesDruid(t *testing.T) {
 		change func(*v1alpha1.EtcdCluster)
 		wakes  bool
 	}{
-		"an edit of the spec":       {func(c *v1alpha1.EtcdCluster) { c.Generation = 2 }, true},
-		"a deadline":                {func(c *v1alpha1.EtcdCluster) { c.Status.ProgressDeadline = new(metav1.Unix(9, 0)) }, true},
-		"a spec that was adopted":   {func(c *v1alpha1.EtcdCluster) { c.Status.Observed = &runtime.RawExtension{Raw: []byte("{}")} }, true},
+		"an edit of the spec":     {func(c *v1alpha1.EtcdCluster) { c.Generation = 2 }, true},
+		"a deadline":              {func(c *v1alpha1.EtcdCluster) { c.Status.ProgressDeadline = new(metav1.Unix(9, 0)) }, true},
+		"a spec that was adopted": {func(c *v1alpha1.EtcdCluster) { c.Status.Observed = &runtime.RawExtension{Raw: []byte("{}")} }, true},
+		"a request by annotation": {func(c *v1alpha1.EtcdCluster) {
+			c.Annotations = map[string]string{v1alpha1.RotateCAAnnotation: "2026-11-25"}
+		}, true},
+		"an annotation of another program": {func(c *v1alpha1.EtcdCluster) {
+			c.Annotations = map[string]string{"kubectl.kubernetes.io/last-applied-configuration": "{}"}
+		}, false},
 		"anything else of a status": {func(c *v1alpha1.EtcdCluster) { c.Status.ReadyReplicas = 3 }, false},
 	}
 	for name, test := range tests {
