@@ -33,6 +33,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/event"
 	"sigs.k8s.io/controller-runtime/pkg/handler"
 	"sigs.k8s.io/controller-runtime/pkg/healthz"
+	ctrllog "sigs.k8s.io/controller-runtime/pkg/log"
 	"sigs.k8s.io/controller-runtime/pkg/manager"
 	crmetrics "sigs.k8s.io/controller-runtime/pkg/metrics"
 	metricsserver "sigs.k8s.io/controller-runtime/pkg/metrics/server"
@@ -288,6 +289,8 @@ func NewCommand(log *slog.Logger, level *slog.LevelVar) *cobra.Command {
 				return fmt.Errorf("--log-level: %w", err)
 			}
 			level.Set(parsed)
+			// client-go writes to it too. Without one, its first message is a stack trace.
+			ctrllog.SetLogger(logr.FromSlogHandler(log.Handler()))
 			if err := crash.Arm(crash.Druid); err != nil {
 				return err
 			}
