@@ -15,6 +15,7 @@ import (
 	"github.com/etcd-druid/druid/agent/backups"
 	"github.com/etcd-druid/druid/agent/duties"
 	"github.com/etcd-druid/druid/agent/transport"
+	"github.com/etcd-druid/druid/internal/review"
 	"github.com/etcd-druid/druid/leases"
 	"github.com/etcd-druid/druid/membership"
 )
@@ -41,7 +42,7 @@ const forwardedHeader = "Druid-Forwarded-By"
 // action is something that a caller can have the agent of the leader do. The agent of another member forwards it.
 type action struct {
 	path    string
-	needs   access.Needs
+	needs   review.Needs
 	timeout time.Duration
 	run     func(ctx context.Context, body []byte) (any, error)
 }
@@ -83,11 +84,11 @@ func (a *Agent) actions() *http.ServeMux {
 	for _, one := range []action{
 		{
 			path: snapshotsPath, timeout: snapshotTimeout, run: a.snapshot,
-			needs: access.Needs{Verb: "create", Group: "etcd.druid.dev", Resource: "etcdsnapshots", Namespace: c.Namespace},
+			needs: review.Needs{Verb: "create", Group: "etcd.druid.dev", Resource: "etcdsnapshots", Namespace: c.Namespace},
 		},
 		{
 			path: stepDownPath, timeout: stepDownTimeout, run: a.stepDown,
-			needs: access.Needs{Verb: "patch", Group: "etcd.druid.dev", Resource: "etcdclusters", Namespace: c.Namespace, Name: c.Cluster},
+			needs: review.Needs{Verb: "patch", Group: "etcd.druid.dev", Resource: "etcdclusters", Namespace: c.Namespace, Name: c.Cluster},
 		},
 	} {
 		mux.HandleFunc("POST "+one.path, a.access.Guard(one.needs, a.act(one)))

@@ -18,11 +18,11 @@ import (
 
 	"k8s.io/client-go/rest"
 
-	"github.com/etcd-druid/druid/agent/access"
 	"github.com/etcd-druid/druid/agent/certificates"
 	"github.com/etcd-druid/druid/agent/config"
 	"github.com/etcd-druid/druid/agent/transport"
 	"github.com/etcd-druid/druid/internal/pki"
+	"github.com/etcd-druid/druid/internal/review"
 )
 
 // secured is an agent with the certificates of a cluster whose authority is ca.
@@ -79,7 +79,7 @@ func (a *Agent) listens(t *testing.T, seen *[]*http.Request, body *bytes.Buffer)
 	mux := http.NewServeMux()
 	mux.HandleFunc("POST "+snapshotsPath, func(w http.ResponseWriter, r *http.Request) {
 		*seen = append(*seen, r)
-		a.access.Guard(access.Needs{}, func(w http.ResponseWriter, r *http.Request) {
+		a.access.Guard(review.Needs{}, func(w http.ResponseWriter, r *http.Request) {
 			_, _ = io.Copy(body, r.Body)
 			a.answer(w, r, http.StatusOK, map[string]string{"object": "full"})
 		})(w, r)

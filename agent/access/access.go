@@ -7,10 +7,11 @@ import (
 	"net/http"
 	"net/netip"
 	"slices"
-	"strings"
 
 	"golang.org/x/time/rate"
 	"k8s.io/client-go/rest"
+
+	"github.com/etcd-druid/druid/internal/review"
 )
 
 const (
@@ -36,13 +37,13 @@ type Options struct {
 // Access decides who may act.
 type Access struct {
 	Options
-	reviewer *reviewer
+	reviewer *review.Reviewer
 	limit    *rate.Limiter
 }
 
 // New returns an Access. It connects to nothing.
 func New(o Options) (*Access, error) {
-	reviewer, err := newReviewer(o.Kubernetes)
+	reviewer, err := review.New(o.Kubernetes)
 	if err != nil {
 		return nil, err
 	}
@@ -50,7 +51,7 @@ func New(o Options) (*Access, error) {
 }
 
 // Guard lets only callers that may act reach next, with a small body.
-func (a *Access) Guard(needs Needs, next http.HandlerFunc) http.HandlerFunc {
+func (a *Access) Guard(needs review.Needs, next http.HandlerFunc) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		decision, caller := a.decide(r.Context(), r, needs)
 		if decision.Verdict != allow {
@@ -73,8 +74,8 @@ func (a *Access) Guard(needs Needs, next http.HandlerFunc) http.HandlerFunc {
 }
 
 // decide observes the request. caller is the common name of the certificate, or the kind of credential.
-func (a *Access) decide(ctx context.Context, r *http.Request, needs Needs) (decision, string) {
-	f := facts{channel: a.channel(r), certificate: certificateNone, token: tokenNone}
+func (a *Access) decide(ctx context.Context, r *http.Request, needs review.Needs) (decision, string) {
+	f := facts{channel: a.channel(r), certificate: certificateNone, token: review.TokenNone}
 	caller := "token"
 	if r.TLS != nil && len(r.TLS.VerifiedChains) > 0 {
 		name := r.TLS.VerifiedChains[0][0].Subject.CommonName
@@ -83,13 +84,13 @@ func (a *Access) decide(ctx context.Context, r *http.Request, needs Needs) (deci
 			f.certificate = certificateAllowed
 		}
 	}
-	bearer := bearerOf(r)
+	bearer := review.BearerOf(r)
 	if bearer != "" && f.channel != channelOpen && f.certificate != certificateAllowed {
 		var err error
-		if f.token, err = a.reviewer.review(ctx, bearer, needs); err != nil {
+		if f.token, err = a.reviewer.Review(ctx, bearer, needs); err != nil {
 			a.Log.WarnContext(ctx, "token of a caller not checked", "err", err)
 		}
-		if f.token == tokenAllowed {
+		if f.token == review.TokenAllowed {
 			caller = "token"
 		}
 	}
@@ -104,15 +105,6 @@ func (a *Access) decide(ctx context.Context, r *http.Request, needs Needs) (deci
 type decision struct {
 	Verdict   verdict
 	Rule, Why string
-}
-
-// String describes the permission as kubectl auth can-i takes it.
-func (n Needs) String() string {
-	resource := n.Resource + "." + n.Group
-	if n.Name != "" {
-		resource += "/" + n.Name
-	}
-	return n.Verb + " " + resource + " --namespace " + n.Namespace
 }
 
 func (a *Access) channel(r *http.Request) channel {
@@ -131,17 +123,4 @@ func (a *Access) channel(r *http.Request) channel {
 func local(remote string) bool {
 	from, err := netip.ParseAddrPort(remote)
 	return err == nil && from.Addr().Unmap().IsLoopback()
-}
-
-// bearerOf returns the only token of the request, or nothing.
-func bearerOf(r *http.Request) string {
-	all := r.Header.Values("Authorization")
-	if len(all) != 1 {
-		return ""
-	}
-	scheme, bearer, _ := strings.Cut(all[0], " ")
-	if !strings.EqualFold(scheme, "Bearer") {
-		return ""
-	}
-	return strings.TrimSpace(bearer)
 }

@@ -17,10 +17,9 @@ import (
 	"time"
 
 	rbacv1 "k8s.io/api/rbac/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
 
+	"github.com/etcd-druid/druid/internal/review"
 	"github.com/etcd-druid/druid/test/env"
 )
 
@@ -30,8 +29,8 @@ var discard = slog.New(slog.DiscardHandler)
 
 var snapshots = rbacv1.PolicyRule{APIGroups: []string{"etcd.druid.dev"}, Resources: []string{"etcdsnapshots"}, Verbs: []string{"create"}}
 
-func needs(namespace string) Needs {
-	return Needs{Verb: "create", Group: "etcd.druid.dev", Resource: "etcdsnapshots", Namespace: namespace}
+func needs(namespace string) review.Needs {
+	return review.Needs{Verb: "create", Group: "etcd.druid.dev", Resource: "etcdsnapshots", Namespace: namespace}
 }
 
 // door is an Access before an action that counts its calls.
@@ -108,43 +107,10 @@ func TestATokenActsOnlyWhereItsOwnerMay(t *testing.T) {
 	}
 }
 
-// What is known of a token is valid for ten seconds at most.
-func TestAPermissionThatWasTakenAwayEndsSoon(t *testing.T) {
-	admin := env.APIServer(t)
-	here := env.Namespace(t, admin)
-	good := env.Token(t, admin, here, "caller", snapshots)
-	d := newDoor(t, admin, true)
-	now := time.Now()
-	d.reviewer.now = func() time.Time { return now }
-	if code, body := d.ask(t, here, bearing(good)); code != http.StatusOK {
-		t.Fatalf("answered %d %s", code, body)
-	}
-	if err := kubernetes.NewForConfigOrDie(admin).RbacV1().RoleBindings(here).Delete(t.Context(), "caller", metav1.DeleteOptions{}); err != nil {
-		t.Fatal(err)
-	}
-	deadline := time.Now().Add(time.Minute)
-	for { // the API server learns of it by a watch
-		fresh := newDoor(t, admin, true)
-		if code, _ := fresh.ask(t, here, bearing(good)); code == http.StatusForbidden {
-			break
-		}
-		if time.Now().After(deadline) {
-			t.Fatal("the API server still allows it")
-		}
-	}
-	if code, _ := d.ask(t, here, bearing(good)); code != http.StatusOK {
-		t.Errorf("the answer was not remembered: %d", code)
-	}
-	now = now.Add(remember)
-	if code, _ := d.ask(t, here, bearing(good)); code != http.StatusForbidden {
-		t.Errorf("answered %d after the answer ended, want 403", code)
-	}
-}
-
-// Unknown is no permission, and is not remembered.
+// Unknown is no permission.
 func TestWithoutKubernetesOnlyCertificatesAct(t *testing.T) {
 	d := newDoor(t, &rest.Config{Host: "https://127.0.0.1:1"}, true)
-	if code, body := d.ask(t, "ns", bearing("token")); code != http.StatusServiceUnavailable || d.acted != 0 || len(d.reviewer.answers) != 0 {
+	if code, body := d.ask(t, "ns", bearing("token")); code != http.StatusServiceUnavailable || d.acted != 0 {
 		t.Errorf("answered %d %s, want 503", code, body)
 	}
 	if strings.Contains(d.log.String(), `"token"`) {

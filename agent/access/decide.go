@@ -3,13 +3,13 @@ package access
 import (
 	"net/http"
 
+	"github.com/etcd-druid/druid/internal/review"
 	"github.com/etcd-druid/druid/internal/rules"
 )
 
 type (
 	channel     uint8 // how the request came
 	certificate uint8 // what the caller showed in the handshake
-	token       uint8 // what the Kubernetes API answered about the caller's token
 )
 
 const (
@@ -28,19 +28,6 @@ const (
 
 func (c certificate) String() string { return rules.Word(c, "none", "allowed", "of another client") }
 
-const (
-	tokenNone    token = 1 << iota
-	tokenAllowed       // the caller may do what this action needs
-	tokenDenied        // the caller may not
-	tokenInvalid       // Kubernetes does not know the token, or it ended
-	tokenUnknown       // Kubernetes did not answer
-	tokenLimited       // too many tokens were checked lately
-)
-
-func (t token) String() string {
-	return rules.Word(t, "none", "allowed", "denied", "invalid", "unknown", "not checked")
-}
-
 // verdict is the status of the response; http.StatusOK lets the caller act.
 type verdict int
 
@@ -50,7 +37,7 @@ func (v verdict) String() string { return http.StatusText(int(v)) }
 type facts struct {
 	channel     channel
 	certificate certificate
-	token       token
+	token       review.Token
 }
 
 const allow verdict = http.StatusOK
@@ -66,14 +53,14 @@ var callers = rules.New(verdict(http.StatusForbidden), []rules.Row[facts, verdic
 		Name: "certificate", When: facts{channel: channelTLS, certificate: certificateAllowed}, Verdict: allow,
 		Why: "the caller has a certificate of this cluster that may act",
 	},
-	{Name: "token", When: facts{token: tokenAllowed}, Verdict: allow, Why: "Kubernetes says that the owner of the token may do this"},
+	{Name: "token", When: facts{token: review.TokenAllowed}, Verdict: allow, Why: "Kubernetes says that the owner of the token may do this"},
 	{
-		Name: "token-denied", When: facts{token: tokenDenied}, Verdict: http.StatusForbidden,
+		Name: "token-denied", When: facts{token: review.TokenDenied}, Verdict: http.StatusForbidden,
 		Why: "Kubernetes says that the owner of the token may not do this: grant the permission that this action needs",
 	},
-	{Name: "token-invalid", When: facts{token: tokenInvalid}, Verdict: http.StatusUnauthorized, Why: "Kubernetes does not accept the token: use one that has not ended"},
-	{Name: "token-unknown", When: facts{token: tokenUnknown}, Verdict: http.StatusServiceUnavailable, Why: "the Kubernetes API did not check the token: try again, or use a certificate"},
-	{Name: "token-not-checked", When: facts{token: tokenLimited}, Verdict: http.StatusTooManyRequests, Why: "too many tokens were checked: try again in a second"},
+	{Name: "token-invalid", When: facts{token: review.TokenInvalid}, Verdict: http.StatusUnauthorized, Why: "Kubernetes does not accept the token: use one that has not ended"},
+	{Name: "token-unknown", When: facts{token: review.TokenUnknown}, Verdict: http.StatusServiceUnavailable, Why: "the Kubernetes API did not check the token: try again, or use a certificate"},
+	{Name: "token-not-checked", When: facts{token: review.TokenLimited}, Verdict: http.StatusTooManyRequests, Why: "too many tokens were checked: try again in a second"},
 	{
 		Name: "other-certificate", When: facts{channel: channelTLS, certificate: certificateOther}, Verdict: http.StatusForbidden,
 		Why: "the certificate belongs to a client that may not act: set agentAPI for the client in spec.tls.client.clients, or send a token",

@@ -4,6 +4,7 @@ import (
 	"net/http"
 	"testing"
 
+	"github.com/etcd-druid/druid/internal/review"
 	"github.com/etcd-druid/druid/internal/rules"
 	"github.com/etcd-druid/druid/test/rulestest"
 )
@@ -18,7 +19,7 @@ func TestOnlyKnownCallersActOverSecureConnections(t *testing.T) {
 			return ""
 		case f.channel == channelOpen:
 			return "a caller acts over a connection that others can read"
-		case f.token != tokenAllowed && (f.certificate != certificateAllowed || f.channel != channelTLS):
+		case f.token != review.TokenAllowed && (f.certificate != certificateAllowed || f.channel != channelTLS):
 			return "a caller acts that is not known"
 		default:
 			return ""

@@ -14,7 +14,7 @@ const (
 	ofDruid    = "cmd/druid druid druid/control druid/policy internal/crash leases"
 	ofNodes    = "agent/launch/... agent druid leases"
 	ofVolumes  = "api/... druid manifests"
-	ofTLS      = "agent/access agent/certificates agent/transport druid druid/policy internal/pki manifests"
+	ofTLS      = "agent/access agent/certificates agent/transport druid druid/policy internal/pki internal/review manifests"
 	ofEnds     = "agent/duties druid leases manifests"
 )
 

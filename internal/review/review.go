@@ -1,4 +1,4 @@
-package access
+package review
 
 import (
 	"context"
@@ -22,9 +22,9 @@ import (
 const (
 	// reviewTimeout bounds one question. A healthy API server answers in a millisecond.
 	reviewTimeout = 5 * time.Second
-	// remember is how long an answer is valid: a caller that polls costs the API server one question in it, and a
+	// Remember is how long an answer is valid: a caller that polls costs the API server one question in it, and a
 	// permission that was taken away ends within it.
-	remember = 10 * time.Second
+	Remember = 10 * time.Second
 	// reviewsPerSecond and reviewBurst limit the questions, so that a flood of invented tokens does not reach the API
 	// server.
 	reviewsPerSecond, reviewBurst = 5, 20
@@ -32,13 +32,8 @@ const (
 	maxRemembered = 1024
 )
 
-// Needs is the permission in Kubernetes that an action needs.
-type Needs struct {
-	Verb, Group, Resource, Namespace, Name string
-}
-
-// reviewer asks the Kubernetes API what the owner of a token may do.
-type reviewer struct {
+// Reviewer asks the Kubernetes API what the owner of a token may do.
+type Reviewer struct {
 	kubernetes rest.Interface
 	limit      *rate.Limiter
 	now        func() time.Time
@@ -48,12 +43,12 @@ type reviewer struct {
 }
 
 type answer struct {
-	token token
+	token Token
 	until time.Time
 }
 
-// newReviewer returns a reviewer that has no credentials of its own: each question carries the caller's.
-func newReviewer(config *rest.Config) (*reviewer, error) {
+// New returns a Reviewer that has no credentials of its own: each question carries the caller's.
+func New(config *rest.Config) (*Reviewer, error) {
 	scheme := runtime.NewScheme()
 	if err := authorizationv1.AddToScheme(scheme); err != nil {
 		return nil, fmt.Errorf("register access reviews: %w", err)
@@ -74,65 +69,70 @@ func newReviewer(config *rest.Config) (*reviewer, error) {
 	if err != nil {
 		return nil, fmt.Errorf("client of the Kubernetes API: %w", err)
 	}
-	return &reviewer{
+	return &Reviewer{
 		kubernetes: kubernetes, limit: rate.NewLimiter(reviewsPerSecond, reviewBurst), now: time.Now,
 		answers: map[[sha256.Size]byte]answer{},
 	}, nil
 }
 
-// review says what Kubernetes answers about the owner of the token. It keeps only a hash of the token.
-func (r *reviewer) review(ctx context.Context, bearer string, needs Needs) (token, error) {
+// Review says what Kubernetes answers about the owner of the token. It keeps only a hash of the token.
+func (r *Reviewer) Review(ctx context.Context, bearer string, needs Needs) (Token, error) {
 	key := sha256.Sum256(fmt.Appendf(nil, "%q %q", needs, bearer))
 	if known, ok := r.remembered(key); ok {
 		return known, nil
 	}
 	if !r.limit.Allow() {
-		return tokenLimited, nil
+		return TokenLimited, nil
 	}
 	found, err := r.ask(ctx, bearer, needs)
-	if found != tokenUnknown {
+	if found != TokenUnknown {
 		r.keep(key, found)
 	}
 	return found, err
 }
 
-func (r *reviewer) ask(ctx context.Context, bearer string, needs Needs) (token, error) {
+func (r *Reviewer) ask(ctx context.Context, bearer string, needs Needs) (Token, error) {
 	ctx, cancel := context.WithTimeout(ctx, reviewTimeout)
 	defer cancel()
-	question := &authorizationv1.SelfSubjectAccessReview{Spec: authorizationv1.SelfSubjectAccessReviewSpec{
-		ResourceAttributes: &authorizationv1.ResourceAttributes{
-			Verb: needs.Verb, Group: needs.Group, Resource: needs.Resource, Namespace: needs.Namespace, Name: needs.Name,
-		},
-	}}
+	question := &authorizationv1.SelfSubjectAccessReview{Spec: needs.spec()}
 	var review authorizationv1.SelfSubjectAccessReview
 	err := r.kubernetes.Post().Resource("selfsubjectaccessreviews").SetHeader("Authorization", "Bearer "+bearer).Body(question).Do(ctx).Into(&review)
 	switch {
 	case apierrors.IsUnauthorized(err):
-		return tokenInvalid, nil
+		return TokenInvalid, nil
 	case apierrors.IsForbidden(err): // a user who may not even ask
-		return tokenDenied, nil
+		return TokenDenied, nil
 	case err != nil:
-		return tokenUnknown, fmt.Errorf("ask Kubernetes what the caller may do: %w", err)
+		return TokenUnknown, fmt.Errorf("ask Kubernetes what the caller may do: %w", err)
 	case review.Status.Allowed && !review.Status.Denied:
-		return tokenAllowed, nil
+		return TokenAllowed, nil
 	default:
-		return tokenDenied, nil
+		return TokenDenied, nil
 	}
 }
 
-func (r *reviewer) remembered(key [sha256.Size]byte) (token, bool) {
+func (n Needs) spec() authorizationv1.SelfSubjectAccessReviewSpec {
+	if n.Path != "" {
+		return authorizationv1.SelfSubjectAccessReviewSpec{NonResourceAttributes: &authorizationv1.NonResourceAttributes{Path: n.Path, Verb: n.Verb}}
+	}
+	return authorizationv1.SelfSubjectAccessReviewSpec{ResourceAttributes: &authorizationv1.ResourceAttributes{
+		Verb: n.Verb, Group: n.Group, Resource: n.Resource, Namespace: n.Namespace, Name: n.Name,
+	}}
+}
+
+func (r *Reviewer) remembered(key [sha256.Size]byte) (Token, bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	known, ok := r.answers[key]
 	return known.token, ok && r.now().Before(known.until)
 }
 
-func (r *reviewer) keep(key [sha256.Size]byte, found token) {
+func (r *Reviewer) keep(key [sha256.Size]byte, found Token) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	now := r.now()
 	maps.DeleteFunc(r.answers, func(_ [sha256.Size]byte, a answer) bool { return !now.Before(a.until) })
 	if len(r.answers) < maxRemembered {
-		r.answers[key] = answer{found, now.Add(remember)}
+		r.answers[key] = answer{found, now.Add(Remember)}
 	}
 }
