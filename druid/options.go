@@ -1,13 +1,16 @@
 package druid
 
 import (
+	"crypto/tls"
 	"errors"
 	"fmt"
 	"net"
+	"path/filepath"
 	"strings"
 	"time"
 
 	"github.com/spf13/pflag"
+	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/util/validation"
 
 	"github.com/etcd-druid/druid/agent/config"
@@ -25,6 +28,10 @@ type Options struct {
 	LeaderNamespace string
 	// HealthAddress serves /healthz and /readyz, MetricsAddress /metrics; 0 switches either off.
 	HealthAddress, MetricsAddress string
+	// MetricsSecure serves /metrics over HTTPS, and only to owners of a token that may get it. MetricsCertDir has the certificate, as
+	// tls.crt and tls.key; if it is empty, druid signs one itself.
+	MetricsSecure  bool
+	MetricsCertDir string
 	// LogLevel is debug, info, warn or error.
 	LogLevel string
 	// Concurrency is the number of clusters that are worked on at once.
@@ -70,6 +77,12 @@ const (
 	flagSuperfluousGrace = "superfluous-grace-period"
 )
 
+// The flags of the metrics.
+const (
+	flagMetricsSecure  = "metrics-secure"
+	flagMetricsCertDir = "metrics-cert-dir"
+)
+
 // reloadable is what the agents of all clusters read from their configuration.
 func (o Options) reloadable() config.Reloadable {
 	r := config.DefaultReloadable()
@@ -98,6 +111,10 @@ func (o *Options) AddFlags(set *pflag.FlagSet) {
 	set.StringVar(&o.LeaderNamespace, "leader-namespace", o.LeaderNamespace, "namespace of the Lease for leader election, druid's own when empty")
 	set.StringVar(&o.HealthAddress, "health-address", o.HealthAddress, "address of /healthz and /readyz, 0 for none")
 	set.StringVar(&o.MetricsAddress, "metrics-address", o.MetricsAddress, "address of /metrics, 0 for none")
+	set.BoolVar(&o.MetricsSecure, flagMetricsSecure, o.MetricsSecure,
+		"serve /metrics over HTTPS, to callers whose token of Kubernetes permits to get /metrics")
+	set.StringVar(&o.MetricsCertDir, flagMetricsCertDir, o.MetricsCertDir,
+		"directory of the certificate for /metrics, as tls.crt and tls.key; if empty, druid signs one itself")
 	set.StringVar(&o.LogLevel, "log-level", o.LogLevel, "debug, info, warn or error")
 	set.DurationVar(&o.NotReadyGracePeriod, "not-ready-grace-period", o.NotReadyGracePeriod,
 		"time that a member's etcd may be not ready before its Pod is restarted; doubles after each consecutive restart")
@@ -137,8 +154,24 @@ func (o Options) Validate() error {
 			errs = append(errs, fmt.Errorf("--namespaces names %q: %s", namespace, why[0]))
 		}
 	}
-	errs = append(errs, validAddress("--health-address", o.HealthAddress), validAddress("--metrics-address", o.MetricsAddress))
+	errs = append(errs, validAddress("--health-address", o.HealthAddress), validAddress("--metrics-address", o.MetricsAddress), o.validMetrics())
 	return errors.Join(errs...)
+}
+
+// validMetrics says what is wrong with the certificate of the metrics. Without this check, controller-runtime would sign one itself in
+// place of a file that is missing.
+func (o Options) validMetrics() error {
+	if o.MetricsCertDir == "" {
+		return nil
+	}
+	if !o.MetricsSecure {
+		return fmt.Errorf("--%s needs --%s; set both, or neither", flagMetricsCertDir, flagMetricsSecure)
+	}
+	certificate, key := filepath.Join(o.MetricsCertDir, corev1.TLSCertKey), filepath.Join(o.MetricsCertDir, corev1.TLSPrivateKeyKey)
+	if _, err := tls.LoadX509KeyPair(certificate, key); err != nil {
+		return fmt.Errorf("--%s: read %s and %s: %w", flagMetricsCertDir, corev1.TLSCertKey, corev1.TLSPrivateKeyKey, err)
+	}
+	return nil
 }
 
 // resolvConf is where a kubelet tells a Pod the domain of its Kubernetes cluster.

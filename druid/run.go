@@ -123,8 +123,16 @@ func managerOptions(o Options, log *slog.Logger) manager.Options {
 		RenewDeadline:                 new(renewDeadline),
 		RetryPeriod:                   new(retryPeriod),
 		HealthProbeBindAddress:        o.HealthAddress,
-		Metrics:                       metricsserver.Options{BindAddress: o.MetricsAddress},
+		Metrics:                       metricsOptions(o, log),
 	}
+}
+
+func metricsOptions(o Options, log *slog.Logger) metricsserver.Options {
+	m := metricsserver.Options{BindAddress: o.MetricsAddress}
+	if o.MetricsSecure {
+		m.SecureServing, m.CertDir, m.FilterProvider = true, o.MetricsCertDir, scrapersOnly(log)
+	}
+	return m
 }
 
 func newScheme() *runtime.Scheme {
