@@ -345,7 +345,14 @@ func (s *stage) retain(policy v1alpha1.PersistentVolumeClaimRetention) {
 func (c *calls) writes() []string {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return slices.DeleteFunc(slices.Clone(c.made), func(call string) bool { return strings.HasPrefix(call, "GET ") })
+	return slices.DeleteFunc(slices.Clone(c.made), reads)
+}
+
+func reads(call string) bool { return strings.HasPrefix(call, "GET ") }
+
+// writes says whether one of the calls writes.
+func writes(calls []string) bool {
+	return slices.ContainsFunc(calls, func(call string) bool { return !reads(call) })
 }
 
 func sortedKeys[V any](m map[string]V) []string { return slices.Sorted(maps.Keys(m)) }

@@ -55,16 +55,22 @@ func (s *stage) clockedQuiet(change ...func(*Reconciler)) *clocked {
 // passes saw may be what the second acts upon.
 func (c *clocked) pass() {
 	c.Helper()
-	const passes = 6 // an announcement, a deed, and what follows from it, with room for lost compare-and-sets
-	idle := 0
-	for i := 0; i < passes && idle < 2; i++ {
-		before := len(c.deeds.writes())
+	c.passes(2)
+}
+
+// passes lets druid work until it wrote nothing idle times in a row.
+func (c *clocked) passes(idle int) {
+	c.Helper()
+	const most = 6 // an announcement, a deed, and what follows from it, with room for lost compare-and-sets
+	wroteNothing := 0
+	for i := 0; i < most && wroteNothing < idle; i++ {
+		before := c.deeds.count()
 		if err := c.reconcile(c.Reconciler); err != nil {
 			c.Fatal(err)
 		}
-		idle++
-		if len(c.deeds.writes()) > before {
-			idle = 0
+		wroteNothing++
+		if writes(c.deeds.since(before)) {
+			wroteNothing = 0
 		}
 	}
 }
@@ -73,9 +79,9 @@ func (c *clocked) pass() {
 func (c *clocked) after(d time.Duration) {
 	c.Helper()
 	const looks = 3
-	for range looks {
+	for i := range looks {
 		c.at = c.at.Add(d / looks)
-		c.pass()
+		c.passes(1 + i/(looks-1))
 	}
 }
 

@@ -72,7 +72,6 @@ func (c *clocked) agree(names []string) {
 func (c *clocked) replaceNext(names []string) bool {
 	c.Helper()
 	c.pass()
-	c.pass() // the Secrets of the next stage
 	c.agree(names)
 	going := c.going(names)
 	if len(going) == 0 {
@@ -85,7 +84,7 @@ func (c *clocked) replaceNext(names []string) bool {
 	c.kubelet(going[0], true)
 	c.renew(names, slices.Index(names, going[0]))
 	c.reportPeers(going[0], manifests.PodTLS(pod, manifests.PlanePeer))
-	c.pass()
+	c.passes(1)
 	c.agree(names)
 	c.after(stable)
 	if all := c.reported(); len(all) > maxEvents {
