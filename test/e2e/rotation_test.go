@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/etcd-druid/druid/api/v1alpha1"
+	"github.com/etcd-druid/druid/manifests"
 	"github.com/etcd-druid/druid/test/e2e/harness"
 	"github.com/etcd-druid/druid/test/e2e/stories"
 )
@@ -62,7 +63,7 @@ func TestAuthoritiesAreReplacedUnderAWriter(t *testing.T) {
 	servedOn(t, w)
 	s.Stop(t)
 	w.Stop(t, c.Etcd(t))
-	noKeyIsShown(t, c)
+	c.ShowsNoSecret(t, nil, manifests.ConnectionName(c.Name)+"/tls.key")
 }
 
 func authoritiesOf(t *testing.T, c *harness.Cluster) [2]string {

@@ -11,14 +11,17 @@ import (
 	"testing"
 	"time"
 
+	"filippo.io/age"
 	corev1 "k8s.io/api/core/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/etcd-druid/druid/api/v1alpha1"
+	"github.com/etcd-druid/druid/manifests"
 	"github.com/etcd-druid/druid/test/e2e/harness"
 	"github.com/etcd-druid/druid/test/e2e/stories"
 )
@@ -73,11 +76,13 @@ func TestSnapshotGoesToAStoreOfItsOwn(t *testing.T) {
 	})
 	t.Run("by a user who may not get the Secret", func(t *testing.T) { refusedWithoutSecret(t, inBucket("refused", archive)) })
 
-	second := rig.ApplyIn(t, namespace, harness.Named("second"), harness.TLS(24*time.Hour), calledBy("caller"), backedUp(s3.Store(bucket)),
+	makeSecrets(t, namespace)
+	second := rig.ApplyIn(t, namespace, harness.Named("second"), harness.TLS(24*time.Hour), calledBy("caller"), backedUp(s3.Store(bucket)), withSecrets,
 		beginsWith(v1alpha1.RestoreSource{SnapshotRef: &v1alpha1.SnapshotReference{Name: "bucket"}}))
 	view := second.AwaitMembers(t, 3, formWithin)
 	w.Verify(t, second.Etcd(t))
 	awaitBackups(t, second)
+	second.AwaitCondition(t, formWithin, "AuthReady", "True")
 	t.Run("the API of the agents", func(t *testing.T) {
 		before := len(s3.Keys(t, bucket, "/full/"))
 		agentsServeCallers(t, second, view, http.StatusOK)
@@ -86,6 +91,10 @@ func TestSnapshotGoesToAStoreOfItsOwn(t *testing.T) {
 		}
 	})
 
+	t.Run("no Secret is shown", func(t *testing.T) {
+		changesPassword(t, second)
+		second.ShowsNoSecret(t, map[string]string{"the first password": firstPassword}, "passwords/app", "backup-keys/2026-11", "s3/secretAccessKey", archive+"/secretAccessKey", manifests.ConnectionName("second")+"/tls.key")
+	})
 	t.Run("the backup is deleted with its EtcdSnapshot", func(t *testing.T) {
 		snapshot := inBucket("bucket", archive)
 		if err := rig.Client.Delete(t.Context(), snapshot); err != nil {
@@ -102,7 +111,55 @@ func TestSnapshotGoesToAStoreOfItsOwn(t *testing.T) {
 			t.Errorf("the bucket has %v", keys)
 		}
 	})
-	noKeyIsShown(t, c)
+}
+
+const (
+	passwords, backupKeys = "passwords", "backup-keys"
+	firstPassword         = "first-password-of-app"
+)
+
+// makeSecrets makes the Secrets of withSecrets.
+func makeSecrets(t *testing.T, namespace string) {
+	t.Helper()
+	identity, err := age.GenerateX25519Identity()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, data := range map[string]map[string]string{
+		passwords:  {"app": firstPassword},
+		backupKeys: {"current": "2026-11", "2026-11": identity.String()},
+	} {
+		secret := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name}, StringData: data}
+		if err := rig.Client.Create(t.Context(), secret); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// withSecrets gives a cluster users with passwords, and encrypts its backups.
+func withSecrets(c *v1alpha1.EtcdCluster) {
+	c.Spec.Backup.Encryption = &v1alpha1.BackupEncryption{KeySecretRef: v1alpha1.SecretRef{Name: backupKeys}}
+	root := []string{"root"}
+	c.Spec.Auth = &v1alpha1.AuthSpec{Enabled: true, PasswordsSecretRef: &v1alpha1.SecretRef{Name: passwords}, Users: []v1alpha1.AuthUser{
+		{Name: "app", PasswordKey: "app", Roles: root}, {Name: "client", CertificateCN: "client", Roles: root},
+	}}
+}
+
+// changesPassword replaces the password of a user, and waits until etcd takes the new one.
+func changesPassword(t *testing.T, c *harness.Cluster) {
+	t.Helper()
+	const second = "second-password-of-app"
+	secret := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: c.Namespace, Name: passwords}}
+	patch := client.RawPatch(types.MergePatchType, []byte(`{"stringData":{"app":"`+second+`"}}`))
+	if err := rig.Client.Patch(t.Context(), secret, patch); err != nil {
+		t.Fatal(err)
+	}
+	(&user{t: t, namespace: c.Namespace}).nudge(c, c.MemberNames(t))
+	etcd := c.Etcd(t)
+	harness.Eventually(t, scaleWithin, "the user logs in with the new password", func(ctx context.Context) error {
+		_, err := etcd.Authenticate(ctx, "app", second)
+		return err
+	})
 }
 
 // apiNotFound is nil for the error that an object does not exist.

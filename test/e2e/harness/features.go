@@ -30,25 +30,31 @@ func (c *Cluster) Features(t testing.TB, member string) map[string]bool {
 }
 
 func (c *Cluster) metrics(ctx context.Context, member string) (string, error) {
-	url := "http://" + net.JoinHostPort(member, strconv.Itoa(config.MetricsPort)) + "/metrics"
-	request, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
+	return c.page(ctx, member, config.MetricsPort, "/metrics")
+}
+
+// page is what a member serves in plain HTTP.
+func (c *Cluster) page(ctx context.Context, member string, port int, path string) (string, error) {
+	return fetchPage(ctx, c.dialer.dial, net.JoinHostPort(member, strconv.Itoa(port)), path)
+}
+
+func fetchPage(ctx context.Context, dial func(ctx context.Context, address string) (net.Conn, error), host, path string) (string, error) {
+	request, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+host+path, nil)
 	if err != nil {
 		return "", err
 	}
 	transport := &http.Transport{
 		DisableKeepAlives: true,
-		DialContext: func(ctx context.Context, _, address string) (net.Conn, error) {
-			return c.dialer.dial(ctx, address)
-		},
+		DialContext:       func(ctx context.Context, _, address string) (net.Conn, error) { return dial(ctx, address) },
 	}
 	response, err := transport.RoundTrip(request)
 	if err != nil {
-		return "", fmt.Errorf("metrics of %s: %w", member, err)
+		return "", fmt.Errorf("%s of %s: %w", path, host, err)
 	}
 	defer response.Body.Close()
 	body, err := io.ReadAll(response.Body)
 	if err == nil && response.StatusCode != http.StatusOK {
-		err = fmt.Errorf("metrics of %s: %s: %s", member, response.Status, body)
+		err = fmt.Errorf("%s of %s: %s: %s", path, host, response.Status, body)
 	}
 	return string(body), err
 }

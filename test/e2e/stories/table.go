@@ -70,7 +70,7 @@ var Table = []Story{
 	{"TestAuthoritiesAreReplacedUnderAWriter", InTurn, Alongside, 3, 330, ofTLS + " agent/config leases"},
 	{"TestAuthorityOfAUserIsReplacedUnderAWriter", InTurn, Alongside, 3, 240, ofTLS + " agent/config leases"},
 	{"TestAuthenticationIsTurnedOnUnderAWriter", InTurn, Alongside, 6, 120, ofTLS + " agent/backups agent/duties agent/start"},
-	{"TestSnapshotGoesToAStoreOfItsOwn", InTurn, Alongside, 6, 50, "agent agent/access agent/backups agent/cli/backup druid/snapshot manifests"},
+	{"TestSnapshotGoesToAStoreOfItsOwn", InTurn, Alongside, 6, 80, "agent agent/access agent/backups agent/cli/backup druid/snapshot manifests"},
 	{"TestMemberOnAnOlderCopyOfItsVolumeDoesNotVote", InTurn, Alongside, 3, 100, ofData + " leases"},
 	{"TestScaleDownIsRevertedInEveryPhase", InTurn, Alongside, 7, 100, ofScale},
 	{"TestScaleUpIsRevertedInEveryPhase", InTurn, Alongside, 7, 90, ofScale},
