@@ -102,9 +102,7 @@ func volumes(cluster *v1alpha1.EtcdCluster, member string) []corev1.Volume {
 	all := []corev1.Volume{
 		{Name: volumeDruid, VolumeSource: corev1.VolumeSource{EmptyDir: &corev1.EmptyDirVolumeSource{}}},
 		{Name: volumeData, VolumeSource: dataVolume(cluster, member)},
-		{Name: volumeConfig, VolumeSource: corev1.VolumeSource{ConfigMap: &corev1.ConfigMapVolumeSource{
-			LocalObjectReference: corev1.LocalObjectReference{Name: AgentName(cluster.Name)},
-		}}},
+		{Name: volumeConfig, VolumeSource: corev1.VolumeSource{Projected: configProjection(cluster)}},
 		{Name: volumeToken, VolumeSource: corev1.VolumeSource{Projected: tokenProjection()}},
 	}
 	all = append(all, certificateVolumes(cluster)...)
@@ -113,6 +111,18 @@ func volumes(cluster *v1alpha1.EtcdCluster, member string) []corev1.Volume {
 		all = append(all, a.volume)
 	}
 	return all
+}
+
+// configProjection returns the volume with what the agent reads while it runs: its configuration, and whether druid sends
+// clients to the Pod. The kubelet writes it again soon after the label changes.
+func configProjection(cluster *v1alpha1.EtcdCluster) *corev1.ProjectedVolumeSource {
+	return &corev1.ProjectedVolumeSource{Sources: []corev1.VolumeProjection{
+		{ConfigMap: &corev1.ConfigMapProjection{LocalObjectReference: corev1.LocalObjectReference{Name: AgentName(cluster.Name)}}},
+		{DownwardAPI: &corev1.DownwardAPIProjection{Items: []corev1.DownwardAPIVolumeFile{{
+			Path:     config.ServingFile,
+			FieldRef: &corev1.ObjectFieldSelector{APIVersion: "v1", FieldPath: "metadata.labels['" + LabelServing + "']"},
+		}}}},
+	}}
 }
 
 // InMemory reports whether the members store their data in memory. They then have no claims.

@@ -26,7 +26,9 @@ const (
 	VolumePath = "/var/lib/etcd" // the member's volume; the data dir is data/ in it
 	ConfigDir  = "/etc/druid"
 	ConfigFile = "config.yaml" // in ConfigDir
-	EtcdPath   = "/usr/local/bin/etcd"
+	// ServingFile, in ConfigDir, has the value of the label by which Services send clients to the Pod, and is empty without it.
+	ServingFile = "serving"
+	EtcdPath    = "/usr/local/bin/etcd"
 
 	// The certificates, in a directory for each plane: TLSSource has the mounted Secrets, TLSDir what the agent found to
 	// be good. TLSDir is memory that the agent and etcd share.

@@ -34,10 +34,13 @@ const (
 	agreeTimeout = 5 * time.Second
 )
 
-// join adds this member as a learner, unless this process did so already, and starts etcd with the current member
-// list.
+// join adds this member as a learner when no clients are sent to its Pod, unless this process did so already. Then it
+// starts etcd with the current member list.
 func (b *Bootstrapper) join(ctx context.Context, o *observation) (*launch.Order, error) {
 	if err := b.quarantine(ctx, o, o.Data.String()); err != nil {
+		return nil, err
+	}
+	if err := b.awaitClients(ctx, o); err != nil {
 		return nil, err
 	}
 	id := o.entry.ID

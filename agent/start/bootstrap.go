@@ -102,6 +102,7 @@ type Bootstrapper struct {
 	last    Decision
 	record  *recordState // the last one that could be read
 	joining joining
+	clients clientsLeaving
 	// unstarted are the learners of other members that have not started, and when each was first seen.
 	unstarted map[uint64]time.Time
 	failed    string
@@ -197,6 +198,13 @@ func (b *Bootstrapper) setIdentity(s datadir.IdentityFile) {
 	b.identity, b.known = s, true
 }
 
+// forgetIdentity is called when the data is given up.
+func (b *Bootstrapper) forgetIdentity() {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.known = false
+}
+
 func (b *Bootstrapper) peerURL(member string) string {
 	return transport.URL(b.cfg.PeersSecure(), b.host(member), b.cfg.PeerPort)
 }
@@ -221,7 +229,7 @@ func waiting(reason string) launch.Order {
 // volume while it runs.
 func (b *Bootstrapper) Next(ctx context.Context, idle launch.Idle, inform func(launch.Order)) (launch.Order, error) {
 	b.forgetVolume()
-	b.leaseAt, b.started, b.bootstraps = time.Time{}, time.Now(), bootstraps{}
+	b.leaseAt, b.started, b.bootstraps, b.clients = time.Time{}, time.Now(), bootstraps{}, clientsLeaving{}
 	var reported loop.Change[string]
 	say := func(reason string) {
 		if reported.To(reason) {
@@ -231,7 +239,7 @@ func (b *Bootstrapper) Next(ctx context.Context, idle launch.Idle, inform func(l
 	for ctx.Err() == nil {
 		order, reason, err := b.step(ctx, idle.Report)
 		switch {
-		case errors.Is(err, errNotYet):
+		case errors.Is(err, errNotYet), errors.Is(err, errClients):
 			say(err.Error())
 			continue
 		case err != nil && ctx.Err() == nil:

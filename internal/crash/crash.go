@@ -101,7 +101,7 @@ var calls = map[Program][]string{
 		// Bootstrap from a backup.
 		"restore-data", "identity-file-restored", "clear-place", "place-restored", "write-lineage",
 		// Join and promotion.
-		"add-learner", "identity-file-join", "promote",
+		"report-learner", "add-learner", "identity-file-join", "promote",
 		// Replacement.
 		"take-slot", "remove-self", "free-slot",
 		"update-peer-url", "identity-file-scheme",

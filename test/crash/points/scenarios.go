@@ -22,7 +22,7 @@ var scenarios = map[crash.Program]map[string][]string{
 		"a bootstrap that was lost":     {"order-stop", "describe-quarantine", "rename-quarantine", "drop-identity-file"},
 		"join":                          {"add-learner", "identity-file-join", "order-start", "promote"},
 		"adoption":                      {"claim-bootstrap", "add-learner", "identity-file-join", "record-formed"},
-		"replacement":                   {"take-slot", "rename-quarantine", "remove-self", "add-learner", "promote", "free-slot"},
+		"replacement":                   {"take-slot", "rename-quarantine", "remove-self", "report-learner", "add-learner", "promote", "free-slot"},
 		"rejoin":                        {"rename-quarantine"},
 		"leave":                         {"move-leader", "order-proceed"},
 		"pruning":                       {"drop-leftover", "begin-prune", "prune"},
