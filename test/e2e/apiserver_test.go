@@ -43,7 +43,12 @@ func TestKubernetesAPIServersAreServedThroughAllChanges(t *testing.T) {
 			t.Logf("%d objects were created, %d requests failed", created-createdBefore, failed-failedBefore)
 		})
 	}
-	step("a follower loses its disk", func(t *testing.T) { view = healsOnAnEmptyDisk(t, c, view) })
+	step("a follower loses its disk", func(t *testing.T) {
+		lost := view.Follower()
+		c.VolumeOf(t, lost).Wipe(t)
+		objects.Cut(func() { c.Kill(t, lost, harness.Etcd) })
+		view = joinsAgain(t, c, view, lost)
+	})
 	step("the node of the leader is drained", func(t *testing.T) {
 		cluster, err := c.Get(t.Context())
 		if err != nil {

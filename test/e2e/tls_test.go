@@ -79,6 +79,12 @@ func healsOnAnEmptyDisk(t *testing.T, c *harness.Cluster, before harness.View) h
 	lost := before.Follower()
 	c.VolumeOf(t, lost).Wipe(t)
 	c.Kill(t, lost, harness.Etcd)
+	return joinsAgain(t, c, before, lost)
+}
+
+// joinsAgain waits until the member votes under another ID.
+func joinsAgain(t *testing.T, c *harness.Cluster, before harness.View, lost string) harness.View {
+	t.Helper()
 	harness.Eventually(t, healWithin, "the member has another ID", func(ctx context.Context) error {
 		m, err := c.Member(ctx, lost)
 		if err == nil && leases.FormatID(m.ID) == before.IDs()[lost] {
