@@ -141,7 +141,7 @@ func TestAnEtcdSnapshotInItsOwnStoreIsSavedByAPod(t *testing.T) {
 
 	pod = s.snapshotPod(second, nil)
 	s.reportsPod(pod, corev1.PodFailed, podEnded(t, 1, leases.SnapshotAnswer{UID: second, Phase: leases.SnapshotFailed, Error: "access denied"}))
-	if status := s.becomes("b", v1alpha1.SnapshotFailed); status.Message != "Access denied." || status.Artifact != nil {
+	if status := s.becomes("b", v1alpha1.SnapshotFailed); status.Message != "Access denied. Resolve this, and create another EtcdSnapshot." || status.Artifact != nil {
 		t.Errorf("failed: %+v", status)
 	}
 	// A process that the kernel killed would be killed again.

@@ -67,7 +67,7 @@ func TestEtcdSnapshotsAreOrderedOneByOneAndReported(t *testing.T) {
 	s.replies(full, leases.SnapshotAnswer{UID: first, Phase: leases.SnapshotFailed, Error: "of another order"})
 	s.replies(full, leases.SnapshotAnswer{UID: second, Phase: leases.SnapshotFailed, Error: "access denied"})
 	status := s.becomes("b", v1alpha1.SnapshotFailed)
-	if status.Message != "Access denied." || status.Artifact != nil {
+	if status.Message != "Access denied. Resolve this, and create another EtcdSnapshot." || status.Artifact != nil {
 		t.Errorf("failed: %+v", status)
 	}
 	s.concludedAs(status)

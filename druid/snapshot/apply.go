@@ -5,6 +5,7 @@ import (
 	"context"
 	"fmt"
 	"slices"
+	"strings"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -284,10 +285,7 @@ func statusAfter(o *observation, snapshot *v1alpha1.EtcdSnapshot, order leaseOrd
 	switch taken {
 	case stepAccept:
 		status.Phase = v1alpha1.SnapshotPending
-		status.Message = "the EtcdSnapshot waits for the leader's agent. Condition BackupReady of the EtcdCluster shows what blocks it"
-		if o.cluster != nil && policy.PauseReportedBy(o.cluster.Status.Conditions) {
-			status.Message = fmt.Sprintf("the EtcdSnapshot waits until EtcdCluster %s is resumed. The cluster is paused, and no agent runs", o.name.Name)
-		}
+		status.Message = cmp.Or(order.reason, "the EtcdSnapshot waits for its EtcdCluster")
 		if onPod(snapshot) {
 			status.Message = cmp.Or(order.reason, "the EtcdSnapshot waits for its Pod")
 		}
@@ -339,6 +337,10 @@ func concluded(a leases.SnapshotAnswer) v1alpha1.EtcdSnapshotStatus {
 		StartedAt: new(metav1.NewTime(a.Started)), FinishedAt: new(metav1.NewTime(a.Finished)),
 	}
 	if a.Phase != leases.SnapshotSucceeded {
+		if !strings.Contains(a.Error, "another EtcdSnapshot") {
+			problem := strings.TrimSuffix(policy.AsSentences(a.Error), ".")
+			status.Message = fmt.Sprintf("%s. Resolve this, and create another EtcdSnapshot", problem)
+		}
 		return status
 	}
 	status.Phase, status.Message = v1alpha1.SnapshotSucceeded, "the backup is saved"

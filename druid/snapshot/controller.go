@@ -65,6 +65,9 @@ var leaseOf = map[v1alpha1.SnapshotType]leases.Component{
 
 // advance takes the next step of each EtcdSnapshot.
 func (r *Reconciler) advance(ctx context.Context, o *observation) error {
+	if err := r.observeRecord(ctx, o); err != nil {
+		return err
+	}
 	for kind, component := range leaseOf {
 		order, exists, err := r.readOrder(ctx, o, component)
 		if err != nil {
@@ -84,7 +87,7 @@ func (r *Reconciler) advance(ctx context.Context, o *observation) error {
 			if snapshot.Spec.Type != kind || onPod(snapshot) {
 				continue
 			}
-			order.answer = orderAnswers[order.Answer.Phase]
+			order.answer, order.reason = orderAnswers[order.Answer.Phase], waitsForAgent(o, snapshot)
 			decision := decide(o, snapshot, slot, order)
 			if err := r.take(ctx, o, snapshot, order, decision); err != nil {
 				return err

@@ -3,6 +3,7 @@ package snapshot
 import (
 	"cmp"
 	"context"
+	"fmt"
 	"slices"
 	"time"
 
@@ -32,8 +33,8 @@ type observation struct {
 	cluster *v1alpha1.EtcdCluster
 	// all EtcdSnapshots of the cluster, oldest first, except those that are being deleted without the finalizer.
 	all []*v1alpha1.EtcdSnapshot
-	// pods of EtcdSnapshots, by the UID of the EtcdSnapshot. record is nil while the cluster has not formed. Both are set
-	// only if an EtcdSnapshot has a store of its own.
+	// pods of EtcdSnapshots, by the UID of the EtcdSnapshot. They are set only if an EtcdSnapshot has a store of its own.
+	// record is nil while the cluster has not formed.
 	pods   map[types.UID]*corev1.Pod
 	record *leases.Record
 	now    time.Time
@@ -89,13 +90,53 @@ func asksForBackups(cluster *v1alpha1.EtcdCluster) bool {
 	return cluster.Spec.Backup != nil || err != nil || adopted != nil && adopted.Backup != nil
 }
 
+// observeRecord reads the cluster record.
+func (r *Reconciler) observeRecord(ctx context.Context, o *observation) error {
+	if o.cluster == nil || len(o.all) == 0 {
+		return nil
+	}
+	var lease coordinationv1.Lease
+	err := r.Client.Get(ctx, types.NamespacedName{Namespace: o.name.Namespace, Name: leases.RecordName(o.name.Name)}, &lease)
+	if err != nil || !metav1.IsControlledBy(&lease, o.cluster) {
+		return client.IgnoreNotFound(err)
+	}
+	// A record that cannot be read is unknown. The condition of the EtcdCluster says so.
+	if record, err := leases.DecodeRecord(&lease); err == nil && record.Phase == leases.PhaseFormed && record.Lineage != "" {
+		o.record = &record
+	}
+	return nil
+}
+
+// waitsForCluster says what the cluster lacks before a backup of it can be saved, or returns an empty string. No watch of
+// this controller reports a change of it.
+func waitsForCluster(o *observation) (reason string) {
+	switch {
+	case policy.PauseReportedBy(o.cluster.Status.Conditions):
+		reason = fmt.Sprintf("the EtcdSnapshot waits until EtcdCluster %s is resumed. The cluster is paused, and no member runs", o.name.Name)
+	case o.record == nil:
+		reason = fmt.Sprintf("the EtcdSnapshot waits until EtcdCluster %s has formed", o.name.Name)
+	default:
+		return ""
+	}
+	o.lookAgain(waitingInterval)
+	return reason
+}
+
+// waitsForAgent says what an EtcdSnapshot waits for whose request is on a Lease.
+func waitsForAgent(o *observation, snapshot *v1alpha1.EtcdSnapshot) string {
+	if o.cluster == nil || snapshotPhases[snapshot.Status.Phase] == phaseFinal || snapshot.DeletionTimestamp != nil {
+		return ""
+	}
+	return cmp.Or(waitsForCluster(o), "the EtcdSnapshot waits for the leader's agent. Condition BackupReady of the EtcdCluster shows what blocks it")
+}
+
 // leaseOrder is the request on the snapshot Lease of component, or the request for which a Pod stands, empty for none.
 type leaseOrder struct {
 	leases.SnapshotOrder
 	component leases.Component
 	answer    orderAnswer
 	pod       *corev1.Pod
-	// reason is what a request for a Pod waits for.
+	// reason is what the request waits for.
 	reason string
 }
 

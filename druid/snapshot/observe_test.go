@@ -98,3 +98,37 @@ func TestAnEtcdSnapshotIsNotSavedWhereItsClusterIsBackedUp(t *testing.T) {
 		})
 	}
 }
+
+// A cluster can pause, resume or form while an EtcdSnapshot waits. The status follows, and the request stays.
+func TestAnEtcdSnapshotSaysWhatItWaitsFor(t *testing.T) {
+	paused := []metav1.Condition{{Type: v1alpha1.ConditionReady, Status: metav1.ConditionFalse, Reason: v1alpha1.ReasonPaused}}
+	agent := "The EtcdSnapshot waits for the leader's agent. Condition BackupReady of the EtcdCluster shows what blocks it."
+	for name, c := range map[string]struct {
+		conditions []metav1.Condition
+		record     *leases.Record
+		phase      v1alpha1.SnapshotPhase
+		says       string
+		want       step
+	}{
+		"a cluster that has formed":            {nil, &leases.Record{}, v1alpha1.SnapshotPending, agent, stepWait},
+		"a cluster that was resumed":           {nil, &leases.Record{}, v1alpha1.SnapshotPending, "The cluster is paused.", stepReport},
+		"a cluster that is paused":             {paused, &leases.Record{}, v1alpha1.SnapshotPending, agent, stepReport},
+		"a cluster that never formed":          {nil, nil, v1alpha1.SnapshotPending, agent, stepReport},
+		"a cluster that is paused, at the end": {paused, &leases.Record{}, v1alpha1.SnapshotFailed, agent, stepClear},
+	} {
+		t.Run(name, func(t *testing.T) {
+			o := &observation{name: types.NamespacedName{Name: "demo"}, record: c.record, cluster: &v1alpha1.EtcdCluster{
+				Spec: v1alpha1.EtcdClusterSpec{Backup: &v1alpha1.BackupSpec{}}, Status: v1alpha1.EtcdClusterStatus{Conditions: c.conditions},
+			}}
+			snapshot := &v1alpha1.EtcdSnapshot{ObjectMeta: metav1.ObjectMeta{Name: "a", UID: "uid"}}
+			snapshot.Status = v1alpha1.EtcdSnapshotStatus{Phase: c.phase, Message: c.says}
+			order := leaseOrder{SnapshotOrder: leases.SnapshotOrder{UID: "uid"}, answer: unanswered, reason: waitsForAgent(o, snapshot)}
+			if d := decide(o, snapshot, slotTaken, order); d.Verdict != c.want {
+				t.Errorf("%s by %s with reason %q, want %s", d.Verdict, d.Rule, order.reason, c.want)
+			}
+			if waits := c.want == stepReport && name != "a cluster that was resumed"; waits != (o.again > 0) {
+				t.Errorf("druid looks again in %s", o.again)
+			}
+		})
+	}
+}

@@ -9,7 +9,6 @@ import (
 	"strings"
 	"time"
 
-	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -17,7 +16,6 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/etcd-druid/druid/api/v1alpha1"
-	"github.com/etcd-druid/druid/druid/policy"
 	"github.com/etcd-druid/druid/internal/crash"
 	"github.com/etcd-druid/druid/leases"
 	"github.com/etcd-druid/druid/manifests"
@@ -82,7 +80,7 @@ func taken(o *observation, snapshot *v1alpha1.EtcdSnapshot) bool {
 // onPod says whether the EtcdSnapshot has a store of its own.
 func onPod(snapshot *v1alpha1.EtcdSnapshot) bool { return snapshot.Spec.Store != nil }
 
-// observePods finds the Pods of the EtcdSnapshots of the cluster, and the cluster record.
+// observePods finds the Pods of the EtcdSnapshots of the cluster.
 func (r *Reconciler) observePods(ctx context.Context, o *observation) error {
 	var list corev1.PodList
 	err := r.Client.List(ctx, &list, client.InNamespace(o.name.Namespace), client.MatchingLabels{
@@ -96,18 +94,6 @@ func (r *Reconciler) observePods(ctx context.Context, o *observation) error {
 		if owner := metav1.GetControllerOf(&list.Items[i]); owner != nil && owner.Kind == "EtcdSnapshot" {
 			o.pods[owner.UID] = &list.Items[i]
 		}
-	}
-	if o.cluster == nil {
-		return nil
-	}
-	var lease coordinationv1.Lease
-	err = r.Client.Get(ctx, types.NamespacedName{Namespace: o.name.Namespace, Name: leases.RecordName(o.name.Name)}, &lease)
-	if err != nil || !metav1.IsControlledBy(&lease, o.cluster) {
-		return client.IgnoreNotFound(err)
-	}
-	// A record that cannot be read is unknown. The condition of the EtcdCluster says so.
-	if record, err := leases.DecodeRecord(&lease); err == nil && record.Phase == leases.PhaseFormed && record.Lineage != "" {
-		o.record = &record
 	}
 	return nil
 }
@@ -130,13 +116,10 @@ func (r *Reconciler) podOrder(ctx context.Context, o *observation, snapshot *v1a
 		order.reason = "the EtcdCluster does not exist"
 		return order, nil
 	case deleting: // no member is needed to delete
-	case policy.PauseReportedBy(o.cluster.Status.Conditions):
-		order.reason = fmt.Sprintf("the EtcdSnapshot waits until EtcdCluster %s is resumed. The cluster is paused, and no member runs", o.name.Name)
-		return order, nil
-	case o.record == nil:
-		order.reason = fmt.Sprintf("the EtcdSnapshot waits until EtcdCluster %s has formed", o.name.Name)
-		o.lookAgain(waitingInterval)
-		return order, nil
+	default:
+		if order.reason = waitsForCluster(o); order.reason != "" {
+			return order, nil
+		}
 	}
 	problem, passing, err := r.claimProblem(ctx, snapshot)
 	if problem == "" {
