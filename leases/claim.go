@@ -2,6 +2,8 @@ package leases
 
 import (
 	"context"
+	"crypto/sha256"
+	"encoding/hex"
 	"encoding/json"
 	"fmt"
 	"slices"
@@ -39,8 +41,9 @@ var diskStates = []DiskState{DiskIntact, DiskStale, DiskEmpty, DiskCorrupt, Disk
 // MaxClaim bounds the annotation in bytes. A claim of seven voters with 64-bit IDs and large numbers fits.
 const MaxClaim = 700
 
-// Claim is what the agent found on the volume of its member, while etcd does not run there. It can be old: etcd can have
-// started since.
+// Claim is what the agent found on the volume of its member, while etcd does not run there. A claim without Order can be
+// old, so it is only an estimate. A claim with Order does not become old, because the agent starts no etcd on the volume
+// before the order is released or superseded.
 type Claim struct {
 	// Pod and Volume are the UIDs of the Pod that inspected the volume, and of the PersistentVolumeClaim.
 	Pod    string `json:"pod"`
@@ -56,6 +59,8 @@ type Claim struct {
 	// Epoch and Lineage of the raft group of the data.
 	Epoch   uint32 `json:"epoch,omitempty"`
 	Lineage string `json:"lineage,omitempty"`
+	// Prepared is the epoch of the last order that the agent wrote into the identity file, 0 for none.
+	Prepared uint32 `json:"prepared,omitempty"`
 	// LastTerm and Last are the position of the last log entry. Commit is that of the HardState. Applied is the index up to
 	// which the database has the log, and Tail is the number of entries after it.
 	LastTerm uint64 `json:"lastTerm,omitempty"`
@@ -70,6 +75,12 @@ type Claim struct {
 	// Size of the database and Free space of the volume, in bytes.
 	Size int64 `json:"size,omitempty"`
 	Free int64 `json:"free,omitempty"`
+	// SavedLineage and SavedRevision are the newest lineage in the backup store and its newest revision, from a listing
+	// under the order. They are empty if the store was not listed.
+	SavedLineage  string `json:"savedLineage,omitempty"`
+	SavedRevision int64  `json:"savedRevision,omitempty"`
+	// Order is Recovery.Name of the order that the claim acknowledges, or empty.
+	Order string `json:"order,omitempty"`
 }
 
 // VoterIDs returns the IDs in Voters.
@@ -78,6 +89,15 @@ func (c Claim) VoterIDs() []string {
 		return nil
 	}
 	return strings.Split(c.Voters, ",")
+}
+
+// Digest identifies what an order relies on: the volume and the data. It ignores what can change without another
+// inspection: the Pod, sizes and the backup store.
+func (c Claim) Digest() string {
+	c.Pod, c.Size, c.Free, c.SavedLineage, c.SavedRevision = "", 0, 0, "", 0
+	raw, _ := json.Marshal(c) //nolint:errchkjson // strings, numbers and a bool only
+	sum := sha256.Sum256(raw)
+	return hex.EncodeToString(sum[:8])
 }
 
 // Encode returns the annotation.
@@ -114,12 +134,15 @@ func (c Claim) check() error {
 		return fmt.Errorf("%w: a claim without a Pod", ErrUnreadable)
 	case !slices.Contains(diskStates, c.State):
 		return fmt.Errorf("%w: state %q of a disk", ErrUnreadable, c.State)
-	case min(c.Revision, c.Size, c.Free) < 0:
+	case min(c.Revision, c.Size, c.Free, c.SavedRevision) < 0:
 		return fmt.Errorf("%w: a negative number in a claim", ErrUnreadable)
 	case c.State == DiskEmpty && (c.Cluster != "" || c.Member != "" || c.Last != 0):
 		return fmt.Errorf("%w: an empty disk with data", ErrUnreadable)
 	case (c.State == DiskIntact || c.State == DiskFailing) && (c.Cluster == "" || c.Member == "" || c.Epoch == 0):
 		return fmt.Errorf("%w: %s data without cluster, member or epoch", ErrUnreadable, c.State)
+	}
+	if c.Order != "" && !validOrderName(c.Order) {
+		return fmt.Errorf("%w: order %q in a claim", ErrUnreadable, c.Order)
 	}
 	return c.checkIDs()
 }

@@ -1,10 +1,12 @@
 package leases
 
 import (
+	"errors"
 	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+	coordinationv1 "k8s.io/api/coordination/v1"
 )
 
 // largestClaim has every field set, with seven voters and large numbers.
@@ -12,16 +14,17 @@ func largestClaim() Claim {
 	voters := strings.Repeat("fedcba9876543210,", 7)
 	return Claim{
 		Pod: "3f0c2a52-7a0e-4f0e-9a43-0c9f0d1f2b11", Volume: "3f0c2a52-7a0e-4f0e-9a43-0c9f0d1f2b12", State: DiskCorrupt, Kind: "consistent-index-ahead",
-		WholeDB: true, Cluster: "cdf818194e3a8c32", Member: "8e9e05c52164694d", Epoch: 1234, Lineage: "000004d2-0011223344556677",
+		WholeDB: true, Cluster: "cdf818194e3a8c32", Member: "8e9e05c52164694d", Epoch: 1234, Lineage: "000004d2-0011223344556677", Prepared: 1235,
 		LastTerm: 123456, Last: 123456789012, Commit: 123456789012, Applied: 123456789012, Tail: 123456, Revision: 123456789012,
-		Voters: voters[:len(voters)-1], Size: 8 << 30, Free: 100 << 30,
+		Voters: voters[:len(voters)-1], Size: 8 << 30, Free: 100 << 30, SavedLineage: "000004d2-0011223344556677", SavedRevision: 123456789012,
+		Order: "1235-0011223344556677",
 	}
 }
 
 func TestAClaimIsReadAsItWasWritten(t *testing.T) {
 	for name, want := range map[string]Claim{
 		"with every field": largestClaim(),
-		"an empty disk":    {Pod: "p", Volume: "v", State: DiskEmpty},
+		"an empty disk":    {Pod: "p", Volume: "v", State: DiskEmpty, Prepared: 2, Order: "2-ab"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			text, err := want.Encode()
@@ -50,6 +53,7 @@ func TestAnInvalidClaimIsUnknown(t *testing.T) {
 		"with a voter 0":          func(c *Claim) { c.Voters = "0" },
 		"with an ID that is none": func(c *Claim) { c.Cluster = "xyz" },
 		"with a negative size":    func(c *Claim) { c.Size = -1 },
+		"with an order of no one": func(c *Claim) { c.Order = "2" },
 		"that is too long":        func(c *Claim) { c.Kind = strings.Repeat("x", MaxClaim) },
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -64,6 +68,28 @@ func TestAnInvalidClaimIsUnknown(t *testing.T) {
 		if got := ParseClaim(text); got != nil {
 			t.Errorf("%q was read as %+v", text, got)
 		}
+	}
+}
+
+// An order relies on what the disk holds, and not on which Pod looked or how much space is free.
+func TestTheDigestOfAClaimCoversTheData(t *testing.T) {
+	digest := largestClaim().Digest()
+	for name, change := range map[string]func(*Claim){
+		"last":   func(c *Claim) { c.Last++ },
+		"volume": func(c *Claim) { c.Volume = "other" },
+		"state":  func(c *Claim) { c.State = DiskStale },
+		"order":  func(c *Claim) { c.Order = "" },
+		"voters": func(c *Claim) { c.Voters = "1" },
+	} {
+		c := largestClaim()
+		if change(&c); c.Digest() == digest {
+			t.Errorf("the digest does not cover %s", name)
+		}
+	}
+	c := largestClaim()
+	c.Pod, c.Free, c.Size, c.SavedLineage, c.SavedRevision = "other", 1, 2, "", 0
+	if c.Digest() != digest {
+		t.Error("the digest covers what changes without another inspection")
 	}
 }
 
@@ -85,8 +111,31 @@ func FuzzClaim(f *testing.F) {
 			return
 		}
 		again := ParseClaim(text)
-		if err != nil || again == nil || *again != *read {
+		if err != nil || again == nil || again.Digest() != read.Digest() {
 			t.Errorf("%q is written as %q: %v", s, text, err)
+		}
+	})
+}
+
+// FuzzRecovery: whatever the annotation says, the record is unreadable or the order is valid.
+func FuzzRecovery(f *testing.F) {
+	f.Add(`{"epoch":2,"nonce":"ab","stage":"Prepare","mode":"Survivor","chosen":"demo-a"}`, `{"order":"2-ab"}`)
+	f.Add(`{"epoch":2}`, `null`)
+	f.Fuzz(func(t *testing.T, order, attempt string) {
+		lease := &coordinationv1.Lease{}
+		if err := (Record{Phase: PhaseRecovering, Epoch: 1, FormedEpoch: 1}).Encode(lease); err != nil {
+			t.Fatal(err)
+		}
+		lease.Annotations[annotationRecovery], lease.Annotations[annotationRecoveryAttempt] = order, attempt
+		record, err := DecodeRecord(lease)
+		if err != nil {
+			if !errors.Is(err, ErrUnreadable) {
+				t.Errorf("%v, want ErrUnreadable", err)
+			}
+			return
+		}
+		if err := record.Encode(lease); err != nil {
+			t.Errorf("%q is read and cannot be written: %v", order, err)
 		}
 	})
 }

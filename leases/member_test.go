@@ -51,7 +51,13 @@ func fullRecord() Record {
 		Members:        []string{"demo-abcde", "demo-fghij"},
 		Replacing:      &Replacing{Member: "demo-abcde", PodUID: "pod-uid", MemberID: "8e9e05c52164694d"},
 		PendingRemoval: &PendingRemoval{Member: "demo-fghij", Mark: "x7k2p"},
-		Recovery:       "order",
+		Recovery: &Recovery{
+			Epoch: 3, Nonce: "0011223344556677", Stage: StageExecute, Mode: RecoverSurvivor, Chosen: "demo-abcde", Claim: "0123456789abcdef",
+			GiveUp: []string{"demo-fghij"}, Known: 1700, Plan: "8c1f0d2e",
+		},
+		Attempt:   &RecoveryAttempt{Order: "3-0011223344556677", Nonce: "8899aabbccddeeff", PodUID: "pod-uid", ClusterID: "cdf818194e3a8c33"},
+		Released:  1,
+		Recovered: &Recovered{Epoch: 2, Mode: RecoverBackup, Member: "demo-abcde", Parent: "00000001-k3v9", Fork: 1200, Revision: 1000001200, Plan: "77aa"},
 		MemberList: &MemberList{RaftTerm: 3, RaftIndex: 42, Members: []ListedMember{
 			{ID: "8e9e05c52164694d", Name: "demo-abcde", PeerURL: "http://demo-abcde.demo-peer:2380"},
 			{ID: "1", PeerURL: "http://demo-fghij.demo-peer:2380", Learner: true},

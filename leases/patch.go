@@ -37,7 +37,8 @@ type patchSpec struct {
 var recordAnnotations = []string{
 	annotationPhase, annotationSeed, annotationEpoch, annotationFormedEpoch, annotationNonce, annotationExecutor,
 	annotationLineage, annotationMaxLearners, annotationMembers, annotationReplacing, annotationPendingRemoval,
-	annotationRecovery, annotationMemberList, annotationExternals, annotationLeaving,
+	annotationRecovery, annotationRecoveryAttempt, annotationReleased, annotationRecovered, annotationMemberList,
+	annotationExternals, annotationLeaving,
 }
 
 // patch writes the complete record: empty fields are removed from the Lease.

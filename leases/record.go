@@ -80,8 +80,14 @@ type Record struct {
 	// PendingRemoval is the slot of the member that is being removed, or nil. At most one of Replacing and
 	// PendingRemoval is set.
 	PendingRemoval *PendingRemoval
-	// Recovery is the recovery request, or empty.
-	Recovery string
+	// Recovery is the order to recover from a lost quorum, or nil, and Attempt the claim of its chosen agent.
+	Recovery *Recovery
+	Attempt  *RecoveryAttempt
+	// Released is the highest epoch of a released order, 0 for none. Members that acknowledged an order of at most this
+	// epoch resume the data of the raft group.
+	Released uint32
+	// Recovered is the result of the last recovery, or nil.
+	Recovered *Recovered
 	// MemberList is the list as the leader last saw it. It is information, never a request.
 	MemberList *MemberList
 	// Upgrade is the request to compare the members, and its answer. It is read with the record, but not written with
@@ -187,7 +193,7 @@ func (r Record) Encode(lease *coordinationv1.Lease) error {
 	set(annotationLineage, r.Lineage)
 	set(annotationMaxLearners, strconv.Itoa(r.MaxLearners))
 	set(annotationMembers, strings.Join(r.Members, ","))
-	set(annotationRecovery, r.Recovery)
+	set(annotationReleased, formatKnown(uint64(r.Released)))
 	set(annotationExternals, strings.Join(r.Externals, ","))
 	set(annotationLeaving, map[bool]string{true: flagSet}[r.Leaving])
 	if err := setJSON(lease, annotationReplacing, r.Replacing); err != nil {
@@ -196,7 +202,20 @@ func (r Record) Encode(lease *coordinationv1.Lease) error {
 	if err := setJSON(lease, annotationPendingRemoval, r.PendingRemoval); err != nil {
 		return err
 	}
+	if err := r.encodeRecovery(lease); err != nil {
+		return err
+	}
 	return setJSON(lease, annotationMemberList, r.MemberList)
+}
+
+func (r Record) encodeRecovery(lease *coordinationv1.Lease) error {
+	if r.Recovery != nil {
+		if err := r.Recovery.check(); err != nil {
+			return err
+		}
+	}
+	return errors.Join(setJSON(lease, annotationRecovery, r.Recovery), setJSON(lease, annotationRecoveryAttempt, r.Attempt),
+		setJSON(lease, annotationRecovered, r.Recovered))
 }
 
 // DecodeRecord reads the record from lease. Any error wraps ErrUnreadable.
@@ -213,7 +232,7 @@ func DecodeRecord(lease *coordinationv1.Lease) (Record, error) {
 		Lineage:     d.text(annotationLineage),
 		MaxLearners: int(d.number(annotationMaxLearners, 16)),
 		Members:     d.names(annotationMembers),
-		Recovery:    d.text(annotationRecovery),
+		Released:    uint32(d.optional(annotationReleased, 32)),
 		Upgrade:     DecodeUpgrade(lease),
 		Externals:   d.names(annotationExternals),
 		Leaving:     d.flag(annotationLeaving),
@@ -222,6 +241,12 @@ func DecodeRecord(lease *coordinationv1.Lease) (Record, error) {
 	d.object(annotationReplacing, &r.Replacing)
 	d.object(annotationPendingRemoval, &r.PendingRemoval)
 	d.object(annotationMemberList, &r.MemberList)
+	d.object(annotationRecovery, &r.Recovery)
+	d.object(annotationRecoveryAttempt, &r.Attempt)
+	d.object(annotationRecovered, &r.Recovered)
+	if r.Recovery != nil && d.err == nil {
+		d.err = r.Recovery.check()
+	}
 	if d.err != nil {
 		return Record{}, fmt.Errorf("cluster record %s/%s: %w", lease.Namespace, lease.Name, d.err)
 	}
