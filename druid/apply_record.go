@@ -109,6 +109,8 @@ func (r *Reconciler) updateRecord(ctx context.Context, o *observation, step poli
 // saw.
 func (r *Reconciler) changeRecord(o *observation, record leases.Record, step policy.Step) (*leases.Record, error) {
 	switch {
+	case step.Kind == policy.PrepareRecovery, step.Kind == policy.ExecuteRecovery, step.Kind == policy.ReleaseRecovery:
+		return changeRecovery(record, step)
 	case step.Kind != policy.UpdateRecord:
 		return r.changeSlot(record, step)
 	case step.Record != nil:
@@ -118,7 +120,10 @@ func (r *Reconciler) changeRecord(o *observation, record leases.Record, step pol
 		restored := *step.Record
 		restored.Members = slices.Compact(slices.Sorted(slices.Values(slices.Concat(restored.Members, record.Members))))
 		restored.Replacing, restored.PendingRemoval = record.Replacing, record.PendingRemoval
-		restored.Recovery, restored.MemberList, restored.Leaving = record.Recovery, record.MemberList, record.Leaving
+		restored.MemberList, restored.Leaving, restored.Released = record.MemberList, record.Leaving, record.Released
+		if record.ClusterID != restored.ClusterID {
+			restored.MemberList = nil // it is about the raft group before
+		}
 		return &restored, nil
 	case len(step.Names) > 0:
 		return relisted(record, o.observed.Record.ClusterID, step.Names), nil
@@ -143,6 +148,31 @@ func (r *Reconciler) changeRecord(o *observation, record leases.Record, step pol
 		}
 		return &record, r.grow(o, &record, missing)
 	}
+}
+
+// changeRecovery applies a step of a recovery to the record as it was just read. It returns nil if the record is not what
+// the plan saw: an agent can have formed the new raft group since.
+func changeRecovery(record leases.Record, step policy.Step) (*leases.Record, error) {
+	nonce, err := drawMark()
+	if err != nil {
+		return nil, err
+	}
+	changed, ok := step.ChangeRecovery(record, nonce)
+	if !ok {
+		return nil, nil
+	}
+	return &changed, nil
+}
+
+// hintRecovery writes to the member's Lease for which order its agent must read the record.
+func (r *Reconciler) hintRecovery(ctx context.Context, o *observation, step policy.Step) error {
+	crash.Before("hint-recovery")
+	err := r.leaseStore(o).HintRecovery(ctx, step.Member, leases.Version(o.leases[step.Member].ResourceVersion), step.Object)
+	crash.After("hint-recovery")
+	if err != nil {
+		return fmt.Errorf("annotate Lease %s: %w", step.Member, err)
+	}
+	return nil
 }
 
 // relisted is a record with the names that a user removed. It is nil if the record belongs to another raft group now

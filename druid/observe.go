@@ -190,6 +190,8 @@ func desiredOf(cluster *v1alpha1.EtcdCluster) (policy.Desired, error) {
 		PauseReported:  policy.PauseReportedBy(cluster.Status.Conditions),
 		Refused:        policy.RefusedBy(cluster.Status.Conditions),
 		Ran:            map[string]string{},
+		Recovery:       recoveryWishOf(cluster),
+		Epoch:          uint32(cluster.Status.Epoch),
 		Auth:           policy.AuthUnset,
 		AuthConfig:     manifests.AuthConfig(cluster),
 	}

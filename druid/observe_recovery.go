@@ -3,27 +3,51 @@ package druid
 import (
 	"time"
 
+	"github.com/etcd-druid/druid/api/v1alpha1"
 	"github.com/etcd-druid/druid/druid/policy"
 	"github.com/etcd-druid/druid/leases"
 )
 
 const (
-	// recoveryDelay is how long the quorum is lost before druid looks for what is left of the data. An election takes seconds,
-	// and a restart of a Pod most of a minute.
-	recoveryDelay = time.Minute
-	// recoveryInterval between two looks at a lost quorum. Leases and Pods cause events; nodes do not.
+	// recoveryDelay is how long the quorum is lost before a recovery is planned, if spec.recovery does not set it.
+	recoveryDelay = 5 * time.Minute
+	// recoveryPause is the time after a recovery in which the next one needs an approval: what broke the first one may not be
+	// over.
+	recoveryPause = 10 * time.Minute
+	// recoveryInterval between two looks at a lost quorum. Claims and the end of the delay cause events; nodes do not.
 	recoveryInterval = 10 * time.Second
 )
 
+// recoveryWishOf reads spec.recovery and the annotation that approves a plan.
+func recoveryWishOf(cluster *v1alpha1.EtcdCluster) policy.RecoveryWish {
+	w := policy.RecoveryWish{Approved: cluster.Annotations[v1alpha1.RecoverAnnotation], Cluster: string(cluster.UID), Name: cluster.Name}
+	w.MaxRevisions, w.MaxSeconds = policy.BoundsOf(nil)
+	if spec := cluster.Spec.Recovery; spec != nil {
+		w.Automatic = spec.Policy == v1alpha1.RecoveryAutomatic
+		w.MaxRevisions, w.MaxSeconds = policy.BoundsOf(spec.MaxDataLoss)
+	}
+	return w
+}
+
 // observeRecovery measures by druid's own clock how long the quorum has been lost.
 func (r *Reconciler) observeRecovery(o *observation) {
+	delay := recoveryDelay
+	if spec := o.cluster.Spec.Recovery; spec != nil && spec.AfterSeconds > 0 {
+		delay = time.Duration(spec.AfterSeconds) * time.Second
+	}
 	lost := policy.QuorumLost(o.desired, o.observed)
 	group := "quorum lost of " + leases.FormatID(o.observed.Record.ClusterID)
-	lasts, left := r.memory.lasts(fact{o.cluster.UID, group}, lost, recoveryDelay, r.now())
+	lasts, left := r.memory.lasts(fact{o.cluster.UID, group}, lost, delay, r.now())
 	o.observed.QuorumOverdue = lasts
 	o.lookAgain(left)
 	if lasts {
 		o.lookAgain(recoveryInterval)
+	}
+	if s := o.cluster.Status.Recovery; s != nil && s.Last != nil {
+		since := r.now().Sub(s.Last.At.Time)
+		if o.observed.RecoveredRecently = since < recoveryPause; o.observed.RecoveredRecently && lost {
+			o.lookAgain(recoveryPause - since)
+		}
 	}
 	o.observed.SavedUntil = savedUntil(o)
 }
@@ -31,9 +55,8 @@ func (r *Reconciler) observeRecovery(o *observation) {
 // savedUntil is the time up to which all changes are in the backup store, by the clock of the agent that saved them.
 func savedUntil(o *observation) time.Time {
 	full, delta := o.observed.Full.Reports, o.observed.Delta.Reports
-	lease := o.leases[leases.DeltaSnapshotName(o.cluster.Name)]
-	if lease != nil && lease.Spec.RenewTime != nil && delta.EverSaved() && delta.Revision >= full.Revision {
-		return lease.Spec.RenewTime.Add(-delta.Lag)
+	if lease := o.leases[leases.DeltaSnapshotName(o.cluster.Name)]; lease != nil && lease.Spec.RenewTime != nil && delta.EverSaved() && delta.Revision >= full.Revision {
+		return lease.Spec.RenewTime.Time.Add(-delta.Lag)
 	}
 	return full.Taken
 }

@@ -79,6 +79,8 @@ type Claim struct {
 	// under the order. They are empty if the store was not listed.
 	SavedLineage  string `json:"savedLineage,omitempty"`
 	SavedRevision int64  `json:"savedRevision,omitempty"`
+	// Orders says that the agent carries out recovery orders.
+	Orders bool `json:"orders,omitempty"`
 	// Order is Recovery.Name of the order that the claim acknowledges, or empty.
 	Order string `json:"order,omitempty"`
 }

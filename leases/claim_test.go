@@ -17,7 +17,7 @@ func largestClaim() Claim {
 		WholeDB: true, Cluster: "cdf818194e3a8c32", Member: "8e9e05c52164694d", Epoch: 1234, Lineage: "000004d2-0011223344556677", Prepared: 1235,
 		LastTerm: 123456, Last: 123456789012, Commit: 123456789012, Applied: 123456789012, Tail: 123456, Revision: 123456789012,
 		Voters: voters[:len(voters)-1], Size: 8 << 30, Free: 100 << 30, SavedLineage: "000004d2-0011223344556677", SavedRevision: 123456789012,
-		Order: "1235-0011223344556677",
+		Orders: true, Order: "1235-0011223344556677",
 	}
 }
 

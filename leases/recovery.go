@@ -67,6 +67,12 @@ type Recovery struct {
 	Known int64 `json:"known,omitempty"`
 	// Plan is the hash of the plan that this order carries out.
 	Plan string `json:"plan,omitempty"`
+	// Revisions and Seconds are the loss that this order permits. Unmeasured permits a loss that is not known.
+	Revisions  int64 `json:"revisions"`
+	Seconds    int64 `json:"seconds"`
+	Unmeasured bool  `json:"unmeasured,omitempty"`
+	// Approved says that you approved it. Otherwise spec.recovery did.
+	Approved bool `json:"approved,omitempty"`
 }
 
 // RecoveryAttempt is the claim of an order by the chosen agent, written before any data.
@@ -184,6 +190,16 @@ func (r Record) Release(name string) (Record, error) {
 	}
 	r.Phase, r.Released = PhaseFormed, max(r.Released, r.Recovery.Epoch)
 	r.Recovery, r.Attempt = nil, nil
+	return r, nil
+}
+
+// ReleaseUpTo returns the record after which members that acknowledged an order of at most epoch resume their data. It is
+// for orders that the record does not name any more, because it was deleted or rolled back.
+func (r Record) ReleaseUpTo(epoch uint32) (Record, error) {
+	if r.Phase != PhaseFormed || epoch <= r.Released || r.FormedEpoch == 0 {
+		return r, fmt.Errorf("%w: release of epoch %d in phase %s", ErrOrder, epoch, r.Phase)
+	}
+	r.Released = epoch
 	return r, nil
 }
 

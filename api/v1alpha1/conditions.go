@@ -169,6 +169,8 @@ const (
 	ReasonPaused = "Paused"
 	// ReasonResuming: the cluster was paused, and its member is started again. It is also a reason of Ready.
 	ReasonResuming = "Resuming"
+	// ReasonRecovering: the quorum is lost, and a recovery order stands. No client is sent to any member.
+	ReasonRecovering = "Recovering"
 	// ReasonRollingUpdate: Pods are replaced one at a time, because the spec requires other Pods.
 	ReasonRollingUpdate = "RollingUpdate"
 	// ReasonRollingUpdateBlocked: Pods must be replaced, and druid waits until another problem is resolved.
@@ -238,10 +240,9 @@ const (
 	// ReasonDataLost: more than half of the members lost the data that they held in memory. They cannot form a quorum
 	// again.
 	ReasonDataLost = "DataLost"
-	// ReasonRecoveryProposed: so many members lost their data that the quorum cannot return. status.recovery names the best
-	// source for a new cluster.
+	// ReasonRecoveryProposed: the quorum is lost, and the plan in status.recovery needs your approval.
 	ReasonRecoveryProposed = "RecoveryProposed"
-	// ReasonRecoveryRefused: so many members lost their data that the quorum cannot return, and no source is known.
+	// ReasonRecoveryRefused: the quorum is lost, and druid cannot recover it before you act.
 	ReasonRecoveryRefused = "RecoveryRefused"
 	// ReasonAlarmRaised: an alarm of etcd is raised. With the alarm NOSPACE, etcd refuses all writes.
 	ReasonAlarmRaised = "AlarmRaised"
@@ -336,6 +337,8 @@ const (
 	EventPVCRetained = "PVCRetained"
 	// EventQuorumLost: the voters that serve are not a quorum.
 	EventQuorumLost = "QuorumLost"
+	// EventQuorumRecovered: after a loss of the quorum, a member formed the raft group again from its disk or a backup.
+	EventQuorumRecovered = "QuorumRecovered"
 	// EventQuorumRestored: the voters that serve are a quorum again.
 	EventQuorumRestored = "QuorumRestored"
 	// EventResumed: a quorum serves again after a pause.

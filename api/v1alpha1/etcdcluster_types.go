@@ -110,6 +110,11 @@ type EtcdClusterSpec struct {
 	// +optional
 	Backup *BackupSpec `json:"backup,omitempty"`
 
+	// recovery configures what druid does when the cluster lost its quorum for good. If not set, druid shows a plan after
+	// five minutes, and recovers only with your approval.
+	// +optional
+	Recovery *RecoverySpec `json:"recovery,omitempty"`
+
 	// bootstrap configures how a new cluster starts. If not set, the cluster starts empty. You cannot change it,
 	// except for join.removeOthers.
 	// +optional
@@ -341,11 +346,15 @@ type EtcdClusterStatus struct {
 	// +optional
 	ProgressDeadline *metav1.Time `json:"progressDeadline,omitempty"`
 
-	// clusterID is etcd's cluster ID. druid sets it once, when the cluster has formed.
+	// clusterID is etcd's cluster ID. druid sets it when the cluster has formed. Only a recovery from lost quorum changes it.
 	// +optional
 	ClusterID string `json:"clusterID,omitempty"`
 
-	// recovery is what druid knows about a lost quorum. It is absent while a quorum serves.
+	// epoch counts the raft groups of the cluster, from 1. clusterID belongs to it.
+	// +optional
+	Epoch int64 `json:"epoch,omitempty"`
+
+	// recovery is the state of a recovery from lost quorum. It is absent before the first loss.
 	// +optional
 	Recovery *RecoveryStatus `json:"recovery,omitempty"`
 

@@ -1,36 +1,103 @@
 package v1alpha1
 
-// RecoveryPhase is the state of a lost quorum.
+import metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+// RecoverAnnotation on an EtcdCluster approves the plan whose hash it names. status.recovery.approve has the command. A
+// hash of another plan approves nothing.
+const RecoverAnnotation = "etcd.druid.dev/recover"
+
+// RecoverySpec configures what druid does when the cluster lost its quorum and the members cannot form it again.
+type RecoverySpec struct {
+	// policy is Manual or Automatic. With Manual, druid shows a plan in status.recovery, and you approve it. With
+	// Automatic, druid also carries out a plan by itself if its loss is within maxDataLoss and no member that may return
+	// holds more. Defaults to Manual.
+	// +kubebuilder:default=Manual
+	// +optional
+	Policy RecoveryPolicy `json:"policy,omitempty"`
+
+	// afterSeconds is how long the quorum must be lost before druid plans a recovery, by druid's clock. Defaults to 300.
+	// +kubebuilder:default=300
+	// +kubebuilder:validation:Minimum=30
+	// +kubebuilder:validation:Maximum=86400
+	// +optional
+	AfterSeconds int32 `json:"afterSeconds,omitempty"`
+
+	// maxDataLoss is the loss up to which druid recovers without your approval. It has no effect with policy Manual. If not
+	// set, the bounds are 0 revisions and 30 seconds.
+	// +optional
+	MaxDataLoss *MaxDataLoss `json:"maxDataLoss,omitempty"`
+}
+
+// RecoveryPolicy says who approves a recovery.
 //
-// +kubebuilder:validation:Enum=Waiting;Proposed;Refused
+// +kubebuilder:validation:Enum=Manual;Automatic
+type RecoveryPolicy string
+
+// The policies.
+const (
+	RecoveryManual    RecoveryPolicy = "Manual"
+	RecoveryAutomatic RecoveryPolicy = "Automatic"
+)
+
+// MaxDataLoss bounds the loss of a recovery. Each bound that is set must hold.
+//
+// +kubebuilder:validation:XValidation:rule="has(self.revisions) || has(self.seconds)",message="maxDataLoss must set revisions or seconds"
+type MaxDataLoss struct {
+	// revisions that the new raft group may lack.
+	// +kubebuilder:validation:Minimum=0
+	// +optional
+	Revisions *int64 `json:"revisions,omitempty"`
+
+	// seconds before the loss of the quorum whose writes the new raft group may lack. The times come from different
+	// machines, so that a difference of their clocks adds to it.
+	// +kubebuilder:validation:Minimum=0
+	// +optional
+	Seconds *int64 `json:"seconds,omitempty"`
+}
+
+// RecoveryPhase is the state of a recovery.
 type RecoveryPhase string
 
 // The phases.
 const (
-	// RecoveryWaiting: the quorum is lost, and it may return: wait, or bring back the members in the message.
+	// RecoveryWaiting: the quorum is lost, and it may return by itself, or druid waits for spec.recovery.afterSeconds.
 	RecoveryWaiting RecoveryPhase = "Waiting"
-	// RecoveryProposed: the quorum cannot return, and the plan names the best source for a new cluster.
+	// RecoveryProposed: the plan needs your approval.
 	RecoveryProposed RecoveryPhase = "Proposed"
-	// RecoveryRefused: the quorum cannot return, and druid knows no source.
+	// RecoveryRefused: no recovery is possible, and the message says what to do.
 	RecoveryRefused RecoveryPhase = "Refused"
+	// RecoveryPreparing: the agents stop etcd and acknowledge.
+	RecoveryPreparing RecoveryPhase = "Preparing"
+	// RecoveryExecuting: one agent forms the new raft group.
+	RecoveryExecuting RecoveryPhase = "Executing"
+	// RecoveryRecovered: the last recovery is complete.
+	RecoveryRecovered RecoveryPhase = "Recovered"
 )
 
-// RecoveryStatus is what druid knows about a lost quorum. druid changes nothing: it says what is left and what you can do.
+// RecoveryStatus is the state of a recovery from a lost quorum. It is absent before the first loss.
 type RecoveryStatus struct {
-	// phase says whether the quorum may return.
-	// +required
-	Phase RecoveryPhase `json:"phase"`
+	// phase of the recovery.
+	// +optional
+	Phase RecoveryPhase `json:"phase,omitempty"`
 
-	// message says what druid waits for, or what you can do.
+	// plan is what druid would do, or does.
+	// +optional
+	Plan *RecoveryPlan `json:"plan,omitempty"`
+
+	// message says what druid waits for, and what you can do.
 	// +optional
 	Message string `json:"message,omitempty"`
 
-	// plan is the best source for a new cluster, and what it lacks. It is present if the phase is Proposed.
+	// approve is the command that approves the plan. It is absent if no approval is needed.
 	// +optional
-	Plan *RecoveryPlan `json:"plan,omitempty"`
+	Approve string `json:"approve,omitempty"`
+
+	// last is the last recovery that formed a raft group.
+	// +optional
+	Last *LastRecovery `json:"last,omitempty"`
 }
 
-// RecoverySource says from what a new cluster is best formed.
+// RecoverySource says from what the raft group is formed again.
 //
 // +kubebuilder:validation:Enum=Survivor;Backup
 type RecoverySource string
@@ -43,31 +110,50 @@ const (
 	RecoveryFromBackup RecoverySource = "Backup"
 )
 
-// RecoveryPlan is the best source for a new cluster.
+// RecoveryPlan is one way to form a raft group again.
 type RecoveryPlan struct {
+	// hash identifies the plan. It covers the cluster ID, the epoch, the source, the members that are given up and the loss.
+	Hash string `json:"hash"`
 	// source is Survivor or Backup.
-	// +required
 	Source RecoverySource `json:"source"`
-
-	// member whose disk is the source, with source Survivor.
+	// member that forms the new raft group. With source Survivor, its disk is the source.
+	Member string `json:"member"`
+	// backup is the lineage and the revision in the backup store, with source Backup.
 	// +optional
-	Member string `json:"member,omitempty"`
-
-	// lineage in the backup store, with source Backup.
-	// +optional
-	Lineage string `json:"lineage,omitempty"`
-
+	Backup string `json:"backup,omitempty"`
 	// revision up to which the source has the data, as far as was reported.
 	// +optional
 	Revision int64 `json:"revision,omitempty"`
-
-	// lostRevisions is how many revisions another member or backup reported that the source lacks. It is absent if the loss
-	// is unknown.
+	// giveUp are members that are neither lost nor here. Your approval asserts that their data is destroyed.
+	// +listType=atomic
+	// +kubebuilder:validation:MaxItems=16
+	// +optional
+	GiveUp []string `json:"giveUp,omitempty"`
+	// lostRevisions is how many revisions that a member or a backup had are lost at most. It is absent if it is unknown.
 	// +optional
 	LostRevisions *int64 `json:"lostRevisions,omitempty"`
-
-	// lostSeconds is how many seconds of writes before the loss of the quorum the source can lack. The times come from
-	// different machines, so that a difference of their clocks adds to it. It is absent if the loss is unknown.
+	// lostSeconds is how many seconds of writes are lost at most. It is absent if it is unknown.
 	// +optional
 	LostSeconds *int64 `json:"lostSeconds,omitempty"`
+}
+
+// LastRecovery is a recovery that formed a raft group.
+type LastRecovery struct {
+	// epoch of the raft group.
+	Epoch int64 `json:"epoch"`
+	// source is Survivor or Backup, and member formed the raft group.
+	Source RecoverySource `json:"source"`
+	// +optional
+	Member string `json:"member,omitempty"`
+	// parent is the backup lineage from which the data came, and fork the last revision from it.
+	// +optional
+	Parent string `json:"parent,omitempty"`
+	// +optional
+	Fork int64 `json:"fork,omitempty"`
+	// revision with which the new raft group started.
+	// +optional
+	Revision int64 `json:"revision,omitempty"`
+	// at is when druid saw it, by druid's clock.
+	// +optional
+	At metav1.Time `json:"at,omitempty,omitzero"`
 }

@@ -108,7 +108,7 @@ func problemsOf(e Evaluation) []Problem {
 	for _, m := range e.listed {
 		all = append(all, memberProblems(m, memberFactsOf(m, e))...)
 	}
-	if p, found := e.recovery.problem(); found {
+	if p, found := recoveryProblem(e.recovery); found {
 		all = append(all, p)
 	} else if p, found := lossProblem(o, e.listed); found {
 		all = append(all, p)

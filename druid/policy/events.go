@@ -29,6 +29,7 @@ func Events(before, after v1alpha1.EtcdClusterStatus) []Event {
 	if before.ClusterID == "" && after.ClusterID != "" {
 		inform(false, v1alpha1.EventClusterFormed, "", "The cluster formed with ID %s", after.ClusterID)
 	}
+	recoveryEvents(before, after, inform)
 	memberEvents(before, after, inform)
 	leavingEvents(before, after, inform)
 	bugEvents(before, after, inform)
@@ -36,6 +37,17 @@ func Events(before, after v1alpha1.EtcdClusterStatus) []Event {
 	conditionEvents(before, after, inform)
 	deadlineEvents(before, after, inform)
 	return events
+}
+
+// recoveryEvents report that a raft group was formed again.
+func recoveryEvents(before, after v1alpha1.EtcdClusterStatus, inform announcer) {
+	if after.Recovery == nil || after.Recovery.Last == nil {
+		return
+	}
+	last := *after.Recovery.Last
+	if before.Recovery == nil || before.Recovery.Last == nil || before.Recovery.Last.Epoch != last.Epoch {
+		inform(false, v1alpha1.EventQuorumRecovered, "", "Member %s formed the cluster again with epoch %d, from source %s", last.Member, last.Epoch, last.Source)
+	}
 }
 
 // announcer adds an Event.
@@ -99,6 +111,7 @@ func leavingEvents(before, after v1alpha1.EtcdClusterStatus, inform announcer) {
 	toReport := []string{
 		v1alpha1.ReasonRollingUpdate, v1alpha1.ReasonUpgrading, v1alpha1.ReasonUpdatingAgents, v1alpha1.ReasonPausing, v1alpha1.ReasonPaused, v1alpha1.ReasonResuming,
 		v1alpha1.ReasonExternalMembersPresent, v1alpha1.ReasonRemovingExternalMembers, v1alpha1.ReasonLeavingJoinedCluster,
+		v1alpha1.ReasonRecovering,
 	}
 	if slices.Contains(toReport, is.Reason) && was.Reason != is.Reason {
 		inform(false, is.Reason, "", "%s", is.Message)

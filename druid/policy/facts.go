@@ -166,6 +166,10 @@ type Desired struct {
 	Refused bool
 	// PauseReported says that, according to the status, the cluster is paused, or that no member was ready since.
 	PauseReported bool
+	// Recovery is what spec.recovery and the approval request.
+	Recovery RecoveryWish
+	// Epoch of the raft group in the status, 0 if unknown.
+	Epoch uint32
 	// Target is the state of the spec change that druid works on.
 	Target
 }
@@ -200,8 +204,9 @@ type Observed struct {
 	Certificates []Certificates
 	// BadRotation is what is wrong with the annotation that requests another certificate authority, empty if nothing is.
 	BadRotation string
-	// QuorumOverdue says that the quorum was lost for so long that druid looks for what is left of the data.
-	QuorumOverdue bool
+	// QuorumOverdue says that the quorum was lost for as long as spec.recovery.afterSeconds. RecoveredRecently says that the
+	// last recovery was less than ten minutes ago.
+	QuorumOverdue, RecoveredRecently bool
 	// SavedUntil is the time up to which all changes are known to be in the backup store, zero if unknown.
 	SavedUntil time.Time
 	// Requests are the Certificates of the planes whose certificates cert-manager issues.

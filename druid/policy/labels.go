@@ -35,13 +35,14 @@ const anyLiveness = leases.Live | leases.Stale | leases.Never | leases.Unknown
 
 // labelFacts is the complete input of servingRows and voterRows.
 type labelFacts struct {
-	leaving   rules.YesNo     // the Pod terminates, this plan deletes it, or its member is being removed
-	out       rules.YesNo     `fact:"acknowledged to be out"` // the raft group acknowledged that the member is out of it
-	says      says            `fact:"Lease says"`
-	liveness  leases.Liveness `fact:"Lease is"`
-	formed    rules.YesNo     `fact:"record says Formed"` // the record says Formed
-	etcdReady rules.YesNo     `fact:"etcd ready"`         // the etcd container is ready
-	nodeLost  rules.YesNo     `fact:"node lost"`
+	recovering rules.YesNo     `fact:"record says Recovering"`
+	leaving    rules.YesNo     // the Pod terminates, this plan deletes it, or its member is being removed
+	out        rules.YesNo     `fact:"acknowledged to be out"` // the raft group acknowledged that the member is out of it
+	says       says            `fact:"Lease says"`
+	liveness   leases.Liveness `fact:"Lease is"`
+	formed     rules.YesNo     `fact:"record says Formed"` // the record says Formed
+	etcdReady  rules.YesNo     `fact:"etcd ready"`         // the etcd container is ready
+	nodeLost   rules.YesNo     `fact:"node lost"`
 	// obscure: the state of half of the members or more is uncertain.
 	obscure rules.YesNo `fact:"half or more unknown"`
 }
@@ -49,6 +50,8 @@ type labelFacts struct {
 // servingRows decide which Pods receive clients. An unknown state never empties the Service: if half of the members or
 // more are unknown, no Pod is taken out. A stale Lease and a ready etcd mean that only the agent failed.
 var servingRows = rules.New(labelKeep, []rules.Row[labelFacts, labelVerdict]{
+	{Name: "recovering", When: labelFacts{recovering: rules.Yes}, Verdict: labelClear,
+		Why: "a client must not write to a raft group that is about to be replaced"},
 	{Name: "leaving", When: labelFacts{leaving: rules.Yes}, Verdict: labelClear},
 	{Name: "voter-serves", When: labelFacts{leaving: rules.No, says: reportsVoter, liveness: leases.Live, formed: rules.Yes, etcdReady: rules.Yes}, Verdict: labelSet},
 	{Name: "half-unknown", When: labelFacts{leaving: rules.No, obscure: rules.Yes}, Verdict: labelKeep},
@@ -69,14 +72,15 @@ var voterRows = rules.New(labelKeep, []rules.Row[labelFacts, labelVerdict]{
 
 func labelFactsOf(m Member, leaving bool, o Observed, listed []Member) labelFacts {
 	f := labelFacts{
-		leaving:   rules.YesNoOf(leaving || m.Pod == PodTerminating),
-		says:      reportsNothing,
-		out:       rules.YesNoOf(m.acknowledged(o) && (!m.Listed || o.Record.PendingRemoval.Orders(m.Name, m.Reports.Removal))),
-		liveness:  m.Liveness,
-		formed:    rules.YesNoOf(o.RecordState == RecordFormed),
-		etcdReady: rules.YesNoOf(m.EtcdReady),
-		nodeLost:  rules.YesNoOf(m.NodeLost),
-		obscure:   rules.YesNoOf(2*obscure(listed) >= len(listed)),
+		recovering: rules.YesNoOf(o.RecordState == RecordRecovering),
+		leaving:    rules.YesNoOf(leaving || m.Pod == PodTerminating),
+		says:       reportsNothing,
+		out:        rules.YesNoOf(m.acknowledged(o) && (!m.Listed || o.Record.PendingRemoval.Orders(m.Name, m.Reports.Removal))),
+		liveness:   m.Liveness,
+		formed:     rules.YesNoOf(o.RecordState == RecordFormed),
+		etcdReady:  rules.YesNoOf(m.EtcdReady),
+		nodeLost:   rules.YesNoOf(m.NodeLost),
+		obscure:    rules.YesNoOf(2*obscure(listed) >= len(listed)),
 	}
 	if m.Lease == LeaseOurs && m.Readable && m.Liveness&(leases.Live|leases.Stale) != 0 {
 		f.says = reportsOther

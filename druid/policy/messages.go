@@ -84,6 +84,7 @@ var sentences = map[string]func(messageContext) string{
 	v1alpha1.ReasonPauseBlocked: pauseMessage,
 	v1alpha1.ReasonPaused:       pauseMessage,
 	v1alpha1.ReasonResuming:     resumeWords,
+	v1alpha1.ReasonRecovering:   recoveryMessage,
 	v1alpha1.ReasonClusterRecordInvalid: func(messageContext) string {
 		return "the cluster record is unusable, so druid does nothing. Condition Degraded shows the cause"
 	},

@@ -56,6 +56,7 @@ func (o order) String() string {
 var records = rules.New(orderNothing, []rules.Row[recordFacts, order]{
 	{Name: "record-foreign", When: recordFacts{record: RecordForeign}, Verdict: orderNothing},
 	{Name: "record-unreadable", When: recordFacts{record: RecordUnreadable}, Verdict: orderNothing},
+	{Name: "record-behind", When: recordFacts{record: RecordFormed | RecordRecovering, behind: rules.Yes, evidence: evidenceStatus}, Verdict: orderRestore},
 	{Name: "record-recovering", When: recordFacts{record: RecordRecovering}, Verdict: orderNothing},
 	{Name: "record-paused", When: recordFacts{record: RecordAbsent, evidence: evidenceNone, names: namesNone}, Verdict: orderNothing},
 	{Name: "record-newly-formed", When: recordFacts{record: RecordAbsent, evidence: evidenceNone}, Verdict: orderBootstrap},
@@ -77,12 +78,14 @@ type recordFacts struct {
 	names    names       `fact:"names against replicas"`
 	stuck    rules.YesNo `fact:"seed stuck"`
 	lost     rules.YesNo `fact:"names taken out"` // names were taken out of it by hand
+	behind   rules.YesNo `fact:"status has a later epoch"`
 }
 
 func recordFactsOf(e Evaluation) recordFacts {
 	f := recordFacts{
 		record: e.RecordState, known: rules.YesNoOf(e.Record.ClusterID != 0), evidence: e.evidence, stuck: e.SeedStuck,
-		lost: rules.YesNoOf(len(lostNames(e.Desired, e.Observed)) > 0),
+		lost:   rules.YesNoOf(len(lostNames(e.Desired, e.Observed)) > 0),
+		behind: rules.YesNoOf(e.Epoch > e.Record.FormedEpoch && e.ClusterID != e.Record.ClusterID),
 	}
 	switch listed := len(e.Record.Members); {
 	case listed == 0 && e.Replicas == 0:
@@ -130,7 +133,7 @@ func recreated(d Desired, o Observed) leases.Record {
 		Phase:     leases.PhaseFormed,
 		Members:   slices.Clone(d.Known),
 	}
-	if o.RecordState == RecordFormed {
+	if o.RecordState&(RecordFormed|RecordRecovering) != 0 {
 		r.MaxLearners, r.Externals, r.Leaving = o.Record.MaxLearners, o.Record.Externals, o.Record.Leaving
 	}
 	r.Members = append(r.Members, o.Record.Members...)
@@ -141,6 +144,9 @@ func recreated(d Desired, o Observed) leases.Record {
 		if m.Lease == LeaseOurs && m.Readable {
 			r = withMember(r, m.Reports)
 		}
+	}
+	if d.Epoch > r.Epoch && r.ClusterID == d.ClusterID {
+		r.Epoch, r.FormedEpoch = d.Epoch, d.Epoch
 	}
 	slices.Sort(r.Members)
 	r.Members = slices.Compact(r.Members)

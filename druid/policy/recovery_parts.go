@@ -2,79 +2,23 @@ package policy
 
 import (
 	"cmp"
+	"fmt"
 	"slices"
 	"strings"
-	"time"
 
-	"github.com/etcd-druid/druid/api/v1alpha1"
 	"github.com/etcd-druid/druid/internal/rules"
 	"github.com/etcd-druid/druid/leases"
 )
 
-// holding is what is known of the data of one voter.
-type holding uint8
-
-const (
-	holdsUnknown holding = iota // away: it holds what it held, as far as is known
-	holdsHere                   // its etcd runs without a leader, or its disk is intact
-	holdsNothing                // lost: positive evidence says that its data is gone or unusable
-)
-
-// part is one voter of the raft group.
-type part struct {
-	id string
-	// member is empty for a voter that is no member of the cluster.
-	member Member
-	known  bool
-	holds  holding
-	claim  *leases.Claim
-}
-
-// name of the voter, for users.
-func (p part) name() string {
-	if p.known {
-		return p.member.Name
-	}
-	return "ID " + p.id
-}
-
-// class orders sources of the same epoch.
-type class uint8
-
-const (
-	classIntact class = iota
-	classStale
-	classDatabase // the log is damaged
-)
-
-// source is a disk or a backup.
-type source struct {
-	mode           v1alpha1.RecoverySource
-	member         Member
-	class          class
-	epoch          uint32
-	lastTerm, last uint64
-	revision       int64
-	// at is until when it has all writes, by the clock of the agent that said so.
-	at      time.Time
-	lineage string
-}
-
-// better orders sources: by epoch, then by the state of the data, then by the end of the log.
-func (s source) better(other source) bool {
-	return cmp.Or(cmp.Compare(s.epoch, other.epoch), cmp.Compare(other.class, s.class), cmp.Compare(s.lastTerm, other.lastTerm),
-		cmp.Compare(s.last, other.last), cmp.Compare(s.revision, other.revision), strings.Compare(other.member.Name, s.member.Name)) > 0
-}
-
-// groupQuorum says whether the raft group serves: an agent renews its Lease only while its etcd is healthy in the cluster,
-// and a kubelet calls etcd ready only if it answers a read of a quorum.
-func groupQuorum(listed []Member) rules.Answer {
+// groupQuorum says whether the old raft group serves: an agent renews its Lease only while its etcd is healthy in the
+// cluster, and a kubelet calls etcd ready only if it answers a read of a quorum.
+func groupQuorum(o Observed, listed []Member) rules.Answer {
 	answer, ready := rules.Answer(rules.No), 0
 	for _, m := range listed {
 		switch {
 		case m.Lease == LeaseOurs && m.Readable && m.Liveness == leases.Live && m.Reports.ID != 0 && m.Reports.Role != leases.RoleLearner:
 			return rules.Yes
-		case m.Lease == LeaseOurs && m.Liveness == leases.Unknown:
+		case m.Liveness == leases.Unknown && m.Lease == LeaseOurs:
 			answer = rules.Unknown
 		}
 		if m.up() {
@@ -86,13 +30,33 @@ func groupQuorum(listed []Member) rules.Answer {
 		return rules.Yes
 	case len(listed) == 0:
 		return rules.Unknown
-	default:
-		return answer
 	}
+	return answer
 }
 
-// counts says whether the claim of a member is about its present Pod and volume and about the record's raft group, or about
-// an empty volume.
+// nextEpoch is higher than every epoch that druid knows of: also than those that agents wrote to their volumes.
+func nextEpoch(o Observed) uint32 {
+	highest := max(o.Record.Epoch, o.Record.FormedEpoch, o.Record.Released)
+	for _, m := range o.Members {
+		highest = max(highest, m.Reports.Epoch)
+		if c := m.Reports.Disk; c != nil {
+			highest = max(highest, c.Epoch, c.Prepared, epochOf(c.SavedLineage))
+		}
+	}
+	return highest + 1
+}
+
+// epochOf is the epoch in the name of a lineage, 0 if there is none.
+func epochOf(lineage string) uint32 {
+	var epoch uint32
+	if _, err := fmt.Sscanf(lineage, "%08x-", &epoch); err != nil {
+		return 0
+	}
+	return epoch
+}
+
+// counts says whether the claim of a member is about its present Pod and volume and about the record's raft group, or an
+// empty volume.
 func counts(m Member, o Observed) bool {
 	c := m.Reports.Disk
 	if m.Lease != LeaseOurs || !m.Readable || c == nil || c.Pod != m.Reports.PodUID || c.Volume != m.Reports.VolumeUID {
@@ -104,11 +68,15 @@ func counts(m Member, o Observed) bool {
 	if c.Cluster == "" {
 		return true
 	}
-	twice := slices.ContainsFunc(o.Members, func(other Member) bool {
-		d := other.Reports.Disk
-		return other.Name != m.Name && d != nil && d.Cluster == c.Cluster && d.Member == c.Member
-	})
-	return !twice && (c.Cluster == leases.FormatID(o.Record.ClusterID) || c.Epoch > o.Record.FormedEpoch)
+	if c.Cluster != leases.FormatID(o.Record.ClusterID) && c.Epoch <= o.Record.FormedEpoch {
+		return false
+	}
+	for _, other := range o.Members {
+		if d := other.Reports.Disk; other.Name != m.Name && d != nil && d.Cluster == c.Cluster && d.Member == c.Member {
+			return false
+		}
+	}
+	return true
 }
 
 // volumeGone is evidence that the data of a member does not exist any more.
@@ -119,34 +87,30 @@ func volumeGone(m Member) bool {
 	return m.Node == NodeOutOfService && m.Volume == VolumeLocal && m.Claim&(ClaimPresent|ClaimUnwanted) != 0
 }
 
-// observeParts finds the voters of the published list and of the claims.
-func (r *recovery) observeParts(o Observed, listed []Member) {
-	ids := publishedVoters(o)
+// observeParts finds the voters of the published list and of the claims, and returns these lists of IDs.
+func (r *recovery) observeParts(o Observed, listed []Member) (lists [][]string) {
+	var published []string
+	if o.Record.MemberList != nil {
+		for _, e := range o.Record.MemberList.Members {
+			if !e.Learner {
+				published = append(published, e.ID)
+			}
+		}
+		lists = append(lists, published)
+	}
 	for _, m := range listed {
-		if counts(m, o) {
-			ids = append(ids, m.Reports.Disk.VoterIDs()...)
+		if counts(m, o) && len(m.Reports.Disk.VoterIDs()) > 0 && (r.order == nil || m.Reports.Disk.Order == r.order.Name()) {
+			lists = append(lists, m.Reports.Disk.VoterIDs())
 		}
 	}
-	slices.Sort(ids)
-	for _, id := range slices.Compact(ids) {
-		r.parts = append(r.parts, partOf(id, o, listed))
+	ids := slices.Compact(slices.Sorted(slices.Values(slices.Concat(lists...))))
+	for _, id := range ids {
+		r.parts = append(r.parts, r.partOf(id, o, listed))
 	}
+	return lists
 }
 
-// publishedVoters are the voters in the list that the leader published last.
-func publishedVoters(o Observed) (ids []string) {
-	if o.Record.MemberList == nil {
-		return nil
-	}
-	for _, e := range o.Record.MemberList.Members {
-		if !e.Learner {
-			ids = append(ids, e.ID)
-		}
-	}
-	return ids
-}
-
-func partOf(id string, o Observed, listed []Member) part {
+func (r *recovery) partOf(id string, o Observed, listed []Member) part {
 	p := part{id: id}
 	i := slices.IndexFunc(listed, func(m Member) bool { return hasID(m, id, o) })
 	if i < 0 {
@@ -154,18 +118,24 @@ func partOf(id string, o Observed, listed []Member) part {
 	}
 	p.member, p.known = listed[i], true
 	m := p.member
+	p.gaveUp = r.order != nil && slices.Contains(r.order.GiveUp, m.Name)
 	if counts(m, o) {
 		p.claim = m.Reports.Disk
+		p.acknowledged = r.order != nil && p.claim.Order == r.order.Name()
 	}
-	state := diskOf(m, p.claim)
-	switch {
+	switch state := diskOf(m, p.claim); {
 	case volumeGone(m), state == leases.DiskEmpty, state == leases.DiskCorrupt, state == leases.DiskStale:
 		p.holds = holdsNothing
 	case p.claim != nil && state == leases.DiskIntact && p.claim.Member != id:
 		p.holds = holdsNothing // a raft ID starts once on a volume
+	case p.claim != nil && state == leases.DiskIntact && p.claim.Prepared > o.Record.Released:
+		p.holds = holdsFenced
 	case state == leases.DiskIntact:
 		p.holds = holdsHere
+	case p.gaveUp:
+		p.holds = holdsNothing
 	}
+	p.closed = p.acknowledged || volumeGone(m) || p.gaveUp
 	return p
 }
 
@@ -199,76 +169,141 @@ func hasID(m Member, id string, o Observed) bool {
 	})
 }
 
-// returning says whether the members that may hold their data are a quorum: of the best claim's list, because a published
-// list can be older, else of the published one.
-func (r *recovery) returning(o Observed) returns {
-	ids := publishedVoters(o)
-	if best, found := r.bestDisk(o); found {
-		for _, p := range r.parts {
-			if p.known && p.member.Name == best.member.Name && p.claim != nil && p.claim.Voters != "" {
-				ids = p.claim.VoterIDs()
+// ackedBy says whether the voters that could still serve are fewer than a quorum of each list.
+func ackedBy(lists [][]string, parts []part) acks {
+	if len(lists) == 0 {
+		return acksFew
+	}
+	for _, list := range lists {
+		open := 0
+		for _, id := range list {
+			if i := slices.IndexFunc(parts, func(p part) bool { return p.id == id }); i < 0 || !parts[i].closed {
+				open++
 			}
 		}
-	}
-	if len(ids) == 0 {
-		return returnsUnknown
-	}
-	lost := 0
-	for _, p := range r.parts {
-		if p.holds == holdsNothing && slices.Contains(ids, p.id) {
-			lost++
+		if open >= quorum(len(list)) {
+			return acksFew
 		}
 	}
-	if len(ids)-lost >= quorum(len(ids)) {
-		return returnsMay
-	}
-	return returnsNot
+	return acksEnough
 }
 
-// bestDisk returns the best source among the disks.
-func (r *recovery) bestDisk(o Observed) (best source, found bool) {
+// electorate returns the voters by which a return of the old raft group is judged: those of the best claim's list, else of
+// the published one.
+func (r *recovery) electorate(o Observed) []part {
+	ids := map[string]bool{}
+	if best, ok := r.bestDisk(o, false); ok && best.claim != nil && len(best.claim.VoterIDs()) > 0 {
+		for _, id := range best.claim.VoterIDs() {
+			ids[id] = true
+		}
+	} else if o.Record.MemberList != nil {
+		for _, e := range o.Record.MemberList.Members {
+			ids[e.ID] = !e.Learner
+		}
+	}
+	return slices.DeleteFunc(slices.Clone(r.parts), func(p part) bool { return !ids[p.id] })
+}
+
+// returning says whether the members that hold their data are a quorum.
+func (r *recovery) returning(o Observed) returns {
+	voters, lost, fenced := r.electorate(o), 0, 0
+	for _, p := range voters {
+		switch p.holds {
+		case holdsNothing:
+			lost++
+		case holdsFenced:
+			fenced++
+		default:
+		}
+	}
+	switch n := len(voters); {
+	case n == 0:
+		return returnsMay
+	case fenced >= quorum(n):
+		return returnsFenced
+	case n-lost >= quorum(n):
+		return returnsMay
+	default:
+		return returnsNot
+	}
+}
+
+// chosenUsable says whether the chosen member can still carry out the order: nothing says that its disk changed.
+func (r *recovery) chosenUsable() bool {
+	if r.order.Stage != leases.StageExecute {
+		return true
+	}
 	for _, p := range r.parts {
-		if s, usable := diskSource(p, o); usable && (!found || s.better(best)) {
+		if p.member.Name == r.order.Chosen && (volumeGone(p.member) || p.acknowledged && p.claim.Digest() != r.order.Claim) {
+			return false
+		}
+	}
+	return true
+}
+
+// bestDisk returns the best source among the disks. Under an order, only acknowledged claims count.
+func (r *recovery) bestDisk(o Observed, acknowledged bool) (best source, found bool) {
+	for _, p := range r.parts {
+		if acknowledged && !p.acknowledged || !p.known {
+			continue
+		}
+		s, usable := diskSource(p, o)
+		if usable && (!found || s.better(best)) {
 			best, found = s, true
 		}
 	}
 	return best, found
 }
 
-// diskSource is the disk of a voter as a source. Without a claim, the last report of its Lease is an estimate.
 func diskSource(p part, o Observed) (source, bool) {
-	m, c := p.member, p.claim
-	if !p.known || volumeGone(m) {
-		return source{}, false
-	}
-	s := source{mode: v1alpha1.RecoveryFromSurvivor, member: m, at: m.Renewed, epoch: m.Reports.Epoch, lastTerm: m.Reports.Raft.LastTerm,
+	m := p.member
+	s := source{mode: leases.RecoverSurvivor, member: m, claim: p.claim, at: m.Renewed, epoch: m.Reports.Epoch, lastTerm: m.Reports.Raft.LastTerm,
 		last: m.Reports.Raft.LastIndex, revision: m.Reports.Revision, lineage: m.Reports.Lineage}
+	c := p.claim
 	if c == nil {
-		return s, p.holds == holdsHere && m.Reports.ClusterID == o.Record.ClusterID && m.Reports.Revision > 0
+		return s, p.holds == holdsHere && m.Readable && m.Reports.ClusterID == o.Record.ClusterID && m.Reports.Revision > 0
 	}
 	s.epoch, s.lastTerm, s.last, s.revision, s.lineage = c.Epoch, c.LastTerm, c.Last, c.Revision+int64(c.Tail), c.Lineage
 	switch {
-	case c.Cluster == "":
+	case c.Cluster == "" || volumeGone(m):
 		return s, false
 	case c.State == leases.DiskIntact:
-		s.class = classIntact
+		s.class = 0
 	case c.State == leases.DiskStale:
-		s.class = classStale
+		s.class = 1
 	case c.State == leases.DiskCorrupt && c.WholeDB:
-		s.class, s.revision = classDatabase, c.Revision
-	default: // an etcd that ends again and again has data, and a cause that another start does not remove
+		s.class, s.revision = 2, c.Revision
+	default:
 		return s, false
 	}
 	return s, true
 }
 
-// backupSource is the newest backup of the raft group.
-func backupSource(o Observed) (source, bool) {
-	s := source{mode: v1alpha1.RecoveryFromBackup, at: o.SavedUntil}
+// better orders sources: by epoch, then by the state of the data, then by the end of the log.
+func (s source) better(other source) bool {
+	return cmp.Or(cmp.Compare(s.epoch, other.epoch), cmp.Compare(other.class, s.class), cmp.Compare(s.lastTerm, other.lastTerm),
+		cmp.Compare(s.last, other.last), cmp.Compare(s.revision, other.revision), strings.Compare(other.member.Name, s.member.Name)) > 0
+}
+
+// backupSource is the newest backup, and the member that would restore it.
+func (r *recovery) backupSource(o Observed) (source, bool) {
+	s := source{mode: leases.RecoverBackup}
 	for _, report := range []leases.Backup{o.Full.Reports, o.Delta.Reports} {
 		if report.EverSaved() && report.Lineage == o.Record.Lineage && report.Revision >= s.revision {
 			s.revision, s.lineage = report.Revision, report.Lineage
 		}
 	}
-	return s, s.revision > 0
+	if s.revision == 0 {
+		return s, false
+	}
+	s.at = o.SavedUntil
+	for _, p := range r.parts {
+		if p.claim == nil || !p.claim.Orders || volumeGone(p.member) || p.claim.State == leases.DiskNewer || p.claim.State == leases.DiskFailing {
+			continue
+		}
+		if s.member.Name == "" && (r.order == nil || p.acknowledged) {
+			s.member, s.claim = p.member, p.claim
+		}
+	}
+	return s, s.member.Name != ""
 }

@@ -7,27 +7,43 @@ import (
 	"testing"
 	"time"
 
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
 	"github.com/etcd-druid/druid/api/v1alpha1"
 	"github.com/etcd-druid/druid/internal/rules"
 	"github.com/etcd-druid/druid/leases"
 )
 
-func TestOnlyEvidenceMakesAQuorumLost(t *testing.T) {
+func TestARecoveryNeedsALostQuorumAnApprovalAndFences(t *testing.T) {
 	checkTable(t, recoveryRows, "recovery", "A lost quorum: druid/policy.recoveryRows", func(f recoveryFacts, d rules.Decision[recoveryVerdict]) string {
-		final := d.Verdict&(recoverPropose|recoverRefuse) != 0
+		orders := d.Verdict&(recoverPrepare|recoverExecute) != 0
 		switch {
-		case d.Verdict != recoverNothing && (f.applies == rules.No || f.quorum != rules.No):
-			return "reports a loss that is not known"
-		case final && (f.returns != returnsNot || f.overdue == rules.No):
-			return "calls a quorum lost for good that may return"
-		case d.Verdict == recoverPropose && f.source == rules.No:
-			return "proposes a source that is not known"
+		case d.Verdict != recoverNothing && (f.applies == rules.No || f.behind == rules.Yes):
+			return "acts on a cluster that is not druid's to recover, or releases a record that is behind"
+		case orders && f.quorum == rules.Yes:
+			return "orders a recovery while a quorum serves"
+		case d.Verdict == recoverPrepare && f.standing == standingNone && (f.overdue == rules.No || f.approved == rules.No && f.automatic == rules.No):
+			return "orders what was not approved, or too early"
+		case d.Verdict == recoverPrepare && f.standing == standingNone && f.returns != returnsNot && f.approved == rules.No:
+			return "gives up a majority without an approval"
+		case d.Verdict == recoverExecute && (f.standing != standingPrepare || f.acks != acksEnough):
+			return "executes without fences"
+		case d.Verdict == recoverExecute && f.worse == rules.Yes && f.approved == rules.No:
+			return "loses more than was approved"
+		case orders && f.returns == returnsFenced && f.standing != standingExecute:
+			return "replaces a raft group of which a quorum is intact"
+		case d.Verdict == recoverRelease && f.standing == standingExecute && f.quorum != rules.Yes:
+			return "releases an order that an agent executes"
+		case d.Verdict == recoverPrepare && f.standing == standingPrepare:
+			return "orders again what is prepared"
 		}
 		return ""
 	})
 }
 
-// rescue is a cluster that lost its quorum.
+const testHour = time.Hour
+
+// rescue builds a cluster of three members that lost its quorum.
 type rescue struct {
 	d Desired
 	o Observed
@@ -35,25 +51,24 @@ type rescue struct {
 
 var rescueStart = time.Date(2026, 11, 24, 12, 0, 0, 0, time.UTC)
 
-const rescueLineage = "00000001-aa"
-
 func newRescue(members int) *rescue {
 	x := &rescue{
-		d: Desired{Replicas: members, ClusterID: 7},
+		d: Desired{Replicas: members, ClusterID: 7, Recovery: RecoveryWish{Cluster: "uid", Name: "demo"}},
 		o: Observed{RecordState: RecordFormed, QuorumOverdue: true, Record: leases.Record{
-			ClusterID: 7, Phase: leases.PhaseFormed, Epoch: 1, FormedEpoch: 1, Nonce: "aa", Lineage: rescueLineage, MaxLearners: 16, MemberList: &leases.MemberList{},
+			ClusterID: 7, Phase: leases.PhaseFormed, Epoch: 1, FormedEpoch: 1, Nonce: "aa", Lineage: "00000001-aa", MaxLearners: 16, MemberList: &leases.MemberList{},
 		}},
 	}
+	x.d.Recovery.MaxRevisions, x.d.Recovery.MaxSeconds = BoundsOf(nil)
 	for i := range members {
 		name := fmt.Sprintf("demo-%c", 'a'+i)
 		x.o.Record.Members = append(x.o.Record.Members, name)
 		x.o.Record.MemberList.Members = append(x.o.Record.MemberList.Members, leases.ListedMember{ID: leases.FormatID(uint64(10 + i)), Name: name})
 		x.o.Members = append(x.o.Members, Member{
 			Name: name, Listed: true, Lease: LeaseOurs, Readable: true, Liveness: leases.Stale, Pod: PodLive, PodUID: "pod-" + name,
-			Claim: ClaimPresent, ClaimUID: "vol-" + name, Renewed: rescueStart,
+			Claim: ClaimPresent, ClaimUID: "vol-" + name, Agent: AgentCurrent, Renewed: rescueStart,
 			Reports: leases.Member{
-				ID: uint64(10 + i), Role: leases.RoleMember, ClusterID: 7, Epoch: 1, Lineage: rescueLineage, PodUID: "pod-" + name, VolumeUID: "vol-" + name,
-				Revision: 100, Raft: leases.Raft{Term: 2, Committed: 50, LastTerm: 2, LastIndex: 50}, Data: "intact",
+				ID: uint64(10 + i), Role: leases.RoleMember, ClusterID: 7, Epoch: 1, Lineage: "00000001-aa", PodUID: "pod-" + name, VolumeUID: "vol-" + name,
+				Revision: 100, Raft: leases.Raft{Term: 2, Committed: 50, LastTerm: 2, LastIndex: 50},
 			},
 		})
 	}
@@ -62,22 +77,27 @@ func newRescue(members int) *rescue {
 
 func (x *rescue) member(i int) *Member { return &x.o.Members[i] }
 
-// reports makes the agent of member i wait with data in this state.
-func (x *rescue) reports(i int, data string) {
-	x.member(i).Reports.Data, x.member(i).Reports.Reason = data, "no quorum responds"
-}
-
-// claim makes the agent of member i report what its disk holds.
+// claim makes the agent of member i report a state of its disk, and acknowledge the order if there is one.
 func (x *rescue) claim(i int, state leases.DiskState) *leases.Claim {
 	m := x.member(i)
-	c := &leases.Claim{Pod: m.PodUID, Volume: m.ClaimUID, State: state}
+	c := &leases.Claim{Pod: m.PodUID, Volume: m.ClaimUID, State: state, Orders: true}
 	if state != leases.DiskEmpty {
-		c.Cluster, c.Member, c.Epoch, c.Lineage = "7", leases.FormatID(m.Reports.ID), 1, rescueLineage
-		c.LastTerm, c.Last, c.Commit, c.Applied, c.Revision = 2, 50, 50, 50, 100
-		c.Voters = strings.Join(publishedVoters(x.o), ",")
+		c.Cluster, c.Member, c.Epoch, c.Lineage = "7", leases.FormatID(m.Reports.ID), 1, "00000001-aa"
+		c.LastTerm, c.Last, c.Commit, c.Applied, c.Revision, c.Voters = 2, 50, 50, 50, 100, x.voters()
+	}
+	if o := x.o.Record.Order(); o != nil {
+		c.Order, c.Prepared = o.Name(), o.Epoch
 	}
 	m.Reports.Disk = c
 	return c
+}
+
+func (x *rescue) voters() string {
+	var ids []string
+	for _, m := range x.o.Record.MemberList.Members {
+		ids = append(ids, m.ID)
+	}
+	return strings.Join(ids, ",")
 }
 
 func (x *rescue) away(i int) {
@@ -85,166 +105,306 @@ func (x *rescue) away(i int) {
 	m.NodeLost, m.Node, m.Volume = true, NodeAway, VolumeLocal
 }
 
-func (x *rescue) outOfService(i int) {
-	x.away(i)
-	x.member(i).Node = NodeOutOfService
-}
-
 func (x *rescue) decide() recovery { return recoveryOf(x.d, x.o, x.o.listed()) }
 
-func TestWhatDruidReportsAboutALostQuorum(t *testing.T) {
+// apply carries out the step that follows, and reports whether there was one.
+func (x *rescue) apply(t *testing.T, kind Kind) {
+	t.Helper()
+	step, ok := Evaluate(x.d, x.o).recoveryStep()
+	if !ok || step.Kind != kind {
+		t.Fatalf("the step is %+v by rule %s, want %s", step, x.decide().rule, kind)
+	}
+	record, ok := step.ChangeRecovery(x.o.Record, "0123")
+	if !ok {
+		t.Fatalf("%+v does not apply to %+v", step, x.o.Record)
+	}
+	x.o.Record = record
+	x.o.RecordState = map[leases.Phase]RecordState{leases.PhaseFormed: RecordFormed, leases.PhaseRecovering: RecordRecovering}[record.Phase]
+}
+
+func (x *rescue) wants(t *testing.T, rule string) recovery {
+	t.Helper()
+	r := x.decide()
+	if r.rule != rule {
+		t.Fatalf("rule %s, want %s: facts %+v, obstacle %q, plan %+v", r.rule, rule, r.facts, r.obstacle, r.plan)
+	}
+	return r
+}
+
+// Two of three volumes are wiped: a plan is shown, approved, prepared and executed.
+func TestASurvivorIsRecoveredAfterAnApproval(t *testing.T) {
+	x := newRescue(3)
+	x.claim(1, leases.DiskEmpty)
+	x.claim(2, leases.DiskEmpty)
+	r := x.wants(t, "propose")
+	if r.plan.source.member.Name != "demo-a" || r.plan.source.mode != leases.RecoverSurvivor || len(r.plan.giveUp) != 0 || r.plan.revisions != 0 || r.plan.seconds != 15 {
+		t.Fatalf("plan %+v", r.plan)
+	}
+	if _, ok := Evaluate(x.d, x.o).recoveryStep(); ok {
+		t.Fatal("a plan is carried out without an approval")
+	}
+	status := recoveryStatus(Evaluate(x.d, x.o), nil, metav1.NewTime(rescueStart))
+	if status.Phase != v1alpha1.RecoveryProposed || !strings.HasSuffix(status.Approve, "etcd.druid.dev/recover="+r.plan.hash) || status.Plan.Member != "demo-a" {
+		t.Errorf("status %+v", status)
+	}
+	x.d.Recovery.Approved = "000000000000"
+	x.wants(t, "propose")
+	x.d.Recovery.Approved = r.plan.hash
+	x.wants(t, "prepare")
+	x.apply(t, PrepareRecovery)
+	x.wants(t, "await-acknowledgements")
+	x.claim(1, leases.DiskEmpty)
+	x.wants(t, "await-acknowledgements")
+	x.claim(0, leases.DiskIntact)
+	x.wants(t, "execute")
+	x.apply(t, ExecuteRecovery)
+	if o := x.o.Record.Order(); o.Stage != leases.StageExecute || o.Chosen != "demo-a" || o.Claim != x.member(0).Reports.Disk.Digest() || o.Epoch != 2 {
+		t.Errorf("order %+v", o)
+	}
+	x.wants(t, "executing")
+	// The group is formed. The old approval does nothing about the next loss.
+	a := leases.RecoveryAttempt{Order: x.o.Record.Order().Name(), Nonce: "ff", PodUID: "pod-demo-a", ClusterID: "8"}
+	claimed, err := x.o.Record.Claimed(a)
+	if err != nil {
+		t.Fatal(err)
+	}
+	formed, err := claimed.Reformed(a, leases.Recovered{Epoch: 2, Mode: leases.RecoverSurvivor, Member: "demo-a", Revision: 1000})
+	if err != nil {
+		t.Fatal(err)
+	}
+	x.o.Record, x.o.RecordState = formed, RecordFormed
+	last := recoveryStatus(Evaluate(x.d, x.o), status, metav1.NewTime(rescueStart))
+	if last == nil || last.Last == nil || last.Last.Epoch != 2 {
+		t.Errorf("status %+v", last)
+	}
+	if step, ok := Evaluate(x.d, x.o).recoveryStep(); ok {
+		t.Errorf("an approval is used twice: %+v", step)
+	}
+}
+
+// A majority that is merely away is not lost: only an approval that names its members gives it up.
+func TestAMajorityThatIsAwayIsNotGivenUpByDruid(t *testing.T) {
+	x := newRescue(3)
+	x.d.Recovery.Automatic, x.d.Recovery.MaxRevisions, x.d.Recovery.MaxSeconds = true, nil, new(int64(1<<40))
+	x.away(1)
+	x.away(2)
+	r := x.wants(t, "give-up")
+	if !slices.Equal(r.plan.giveUp, []string{"demo-b", "demo-c"}) {
+		t.Fatalf("plan %+v", r.plan)
+	}
+	x.d.Recovery.Approved = r.plan.hash
+	x.apply(t, PrepareRecovery)
+	x.claim(0, leases.DiskIntact)
+	x.wants(t, "execute")
+	// One of them comes back with its data: the approval asserted that it was destroyed, and it is not.
+	x.member(1).NodeLost = false
+	x.claim(1, leases.DiskIntact)
+	x.wants(t, "majority-returned")
+	x.apply(t, ReleaseRecovery)
+	if x.o.Record.Phase != leases.PhaseFormed || x.o.Record.Released != 2 || x.o.Record.ClusterID != 7 {
+		t.Errorf("record %+v", x.o.Record)
+	}
+}
+
+func TestAnAutomaticRecoveryKeepsItsBounds(t *testing.T) {
 	for name, test := range map[string]struct {
 		change func(*rescue)
 		rule   string
-		words  string
 	}{
-		"two volumes are wiped": {func(x *rescue) { x.reports(1, "empty"); x.reports(2, "empty") }, "propose",
-			"the best source is the disk of member demo-a; as far as the members reported, it lacks 0 revisions, and at most 15 seconds of writes"},
-		"two of three in memory": {func(x *rescue) {
-			for i := range 3 {
-				x.member(i).Claim = ClaimUnwanted
-			}
-			x.reports(1, "empty")
-			x.reports(2, "empty")
-		}, "propose", "Keep its Pod, which holds the data in memory"},
-		"two nodes are out of service": {func(x *rescue) { x.outOfService(1); x.outOfService(2) }, "propose", "the disk of member demo-a"},
-		"two nodes are away":           {func(x *rescue) { x.away(1); x.away(2) }, "majority-may-return", "away: demo-b, demo-c; here with data: demo-a"},
-		"one is away and one is wiped": {func(x *rescue) { x.away(1); x.reports(2, "empty") }, "majority-may-return", "lost: demo-c"},
-		"all etcds run without leader": {func(*rescue) {}, "majority-may-return", "here with data: demo-a, demo-b, demo-c"},
-		"two volumes are deleted": {func(x *rescue) {
-			for i := range 2 {
-				x.member(i).Claim, x.member(i).Pod = ClaimAbsent, PodAbsent
-			}
-		}, "propose", "the disk of member demo-c"},
-		"the survivor was silent for longer": {func(x *rescue) {
-			x.reports(1, "empty")
-			x.reports(2, "corrupt (bad-page)")
-			x.member(0).Renewed, x.member(1).Reports.Revision = rescueStart.Add(-time.Minute), 104
-		}, "propose", "it lacks 4 revisions, and at most 75 seconds of writes"},
-		"all volumes are wiped": {func(x *rescue) {
-			for i := range 3 {
-				x.reports(i, "empty")
-			}
-		}, "no-source", ""},
-		"all are wiped, and there is a backup": {func(x *rescue) {
-			for i := range 3 {
-				x.reports(i, "empty")
-			}
-			x.d.Backup, x.o.SavedUntil = true, rescueStart.Add(-30*time.Second)
-			x.o.Full.Reports = leases.Backup{Revision: 90, Lineage: rescueLineage}
-			x.o.Delta.Reports = leases.Backup{Revision: 98, Lineage: rescueLineage}
-		}, "propose", "the backup of lineage 00000001-aa, up to revision 98; as far as the members reported, it lacks 2 revisions, and at most 45 seconds of writes"},
-		"the backup has less than the survivor": {func(x *rescue) {
-			x.reports(1, "empty")
-			x.reports(2, "empty")
-			x.d.Backup, x.o.Full.Reports = true, leases.Backup{Revision: 90, Lineage: rescueLineage}
-		}, "propose", "the disk of member demo-a"},
-		"a backup of an earlier lineage": {func(x *rescue) {
-			for i := range 3 {
-				x.reports(i, "empty")
-			}
-			x.d.Backup, x.o.Full.Reports = true, leases.Backup{Revision: 90, Lineage: "00000000-zz"}
-		}, "no-source", ""},
-		"the claim says that the survivor is stale": {func(x *rescue) {
-			x.claim(0, leases.DiskStale)
-			x.claim(1, leases.DiskEmpty)
-			x.claim(2, leases.DiskEmpty)
-		}, "propose", "what it lacks is unknown; its disk is older"},
-		"the tail of the log holds more": {func(x *rescue) {
-			c := x.claim(0, leases.DiskIntact)
-			c.Revision, c.Tail = 90, 10
-			x.claim(1, leases.DiskEmpty)
-			x.claim(2, leases.DiskEmpty)
-		}, "propose", "it lacks 0 revisions"},
-		"an etcd ends again and again": {func(x *rescue) {
-			x.claim(0, leases.DiskFailing)
-			x.claim(1, leases.DiskEmpty)
-			x.claim(2, leases.DiskEmpty)
-		}, "no-source", ""},
-		"a claim of another Pod": {func(x *rescue) {
-			x.claim(1, leases.DiskEmpty).Pod = "other"
-			x.claim(2, leases.DiskEmpty)
-		}, "majority-may-return", "lost: demo-c"},
-		"a Pod that its Lease does not name": {func(x *rescue) {
-			x.reports(1, "empty")
-			x.reports(2, "empty")
-			x.member(1).Reports.PodUID = "before"
-		}, "majority-may-return", "lost: demo-c"},
-		"one voter renews": {func(x *rescue) {
-			x.reports(1, "empty")
-			x.reports(2, "empty")
-			x.member(0).Liveness = leases.Live
-		}, "quorum-serves", ""},
-		"druid just started":      {func(x *rescue) { x.reports(1, "empty"); x.reports(2, "empty"); x.member(0).Liveness = leases.Unknown }, "quorum-unknown", ""},
-		"kubelets see two ready":  {func(x *rescue) { x.member(0).EtcdReady, x.member(1).EtcdReady = true, true }, "quorum-serves", ""},
-		"it is paused":            {func(x *rescue) { x.d.Replicas = 0 }, "not-ours", ""},
-		"it has external members": {func(x *rescue) { x.o.Record.Externals = []string{"a"} }, "not-ours", ""},
-		"no list was published":   {func(x *rescue) { x.o.Record.MemberList = nil }, "voters-unknown", "no list of its voters is known"},
-		"a moment ago":            {func(x *rescue) { x.o.QuorumOverdue = false }, "not-yet", "within a minute"},
-		"a member that is away reported more": {func(x *rescue) {
-			*x = *newRescue(5)
-			for i := range 3 {
-				x.reports(i, "empty")
-			}
-			x.away(4)
-			x.member(4).Reports.Raft.LastIndex = 60
-		}, "propose", "member demo-e is away and reported more"},
+		"within the bounds":          {func(*rescue) {}, "execute"},
+		"a loss of one revision":     {func(x *rescue) { x.member(1).Reports.Revision = 101 }, "changed"},
+		"a survivor that was silent": {func(x *rescue) { x.member(0).Renewed = rescueStart.Add(-testHour) }, "changed"},
+		"no bound of revisions":      {func(x *rescue) { x.member(1).Reports.Revision = 101; x.d.Recovery.MaxRevisions = nil }, "execute"},
+		"a survivor that is stale":   {func(x *rescue) { x.member(0).Reports.Disk.State = leases.DiskStale }, "changed"},
+		"a recovery ten minutes ago": {func(x *rescue) { x.o.RecoveredRecently = true }, "changed"},
+		"a quorum that serves":       {func(x *rescue) { x.member(0).Liveness = leases.Live }, "quorum-returned"},
+		"a record that is behind":    {func(x *rescue) { x.member(2).Reports.Epoch = 2 }, "record-behind"},
+		"a claim of another volume":  {func(x *rescue) { x.member(0).Reports.VolumeUID = "other" }, "await-acknowledgements"},
+		"a claim of another Pod":     {func(x *rescue) { x.member(1).Reports.PodUID = "other" }, "await-acknowledgements"},
+		"a claim twice": {func(x *rescue) {
+			c := *x.member(0).Reports.Disk
+			c.Pod, c.Volume = "pod-demo-c", "vol-demo-c"
+			x.member(2).Reports.Disk = &c
+		}, "await-acknowledgements"},
+		"a claim of another raft group":   {func(x *rescue) { x.member(0).Reports.Disk.Cluster = "99" }, "await-acknowledgements"},
+		"a list with more voters":         {func(x *rescue) { x.member(0).Reports.Disk.Voters = "a,b,c,d,e,f,1" }, "await-acknowledgements"},
+		"an etcd that ends again":         {func(x *rescue) { x.member(0).Reports.Disk.State = leases.DiskFailing }, "refused"},
+		"a survivor whose volume is full": {func(x *rescue) { x.member(0).Reports.Disk.Size, x.member(0).Reports.Disk.Free = 9, 8 }, "refused"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			x := newRescue(3)
+			x.d.Recovery.Automatic = true
+			x.claim(1, leases.DiskEmpty)
+			x.claim(2, leases.DiskEmpty)
+			x.wants(t, "prepare")
+			x.apply(t, PrepareRecovery)
+			x.claim(0, leases.DiskIntact)
+			x.claim(1, leases.DiskEmpty)
 			test.change(x)
-			r := x.decide()
-			if r.rule != test.rule {
-				t.Fatalf("rule %s, want %s: %+v", r.rule, test.rule, r.facts)
-			}
-			status := r.status()
-			if none := r.is(recoverNothing); none != (status == nil) || none && test.words != "" || !none && !strings.Contains(status.Message, test.words) {
-				t.Errorf("status %+v, want the words %q", status, test.words)
-			}
-			_, problem := r.problem()
-			if problem != r.is(recoverPropose|recoverRefuse) || r.is(recoverPropose) != (status != nil && status.Plan != nil) {
-				t.Errorf("rule %s: problem %t, status %+v", r.rule, problem, status)
-			}
+			x.wants(t, test.rule)
 		})
 	}
 }
 
-// Whatever three members report, a quorum that may return is never called lost for good.
-func TestAMajorityThatMayReturnIsNeverCalledLost(t *testing.T) {
-	kinds := []string{"running", "away", "out of service", "gone", "empty", "corrupt (torn-wal)", "stale", "foreign", "unread", "intact"}
-	proposed := 0
+func TestABackupIsTheSourceWhereItHoldsMore(t *testing.T) {
+	x := newRescue(3)
+	x.d.Backup = true
+	for i := range 3 {
+		x.claim(i, leases.DiskEmpty)
+	}
+	x.wants(t, "refused")
+	x.o.Full.Reports = leases.Backup{Revision: 90, Lineage: "00000001-aa"}
+	x.o.Delta.Reports = leases.Backup{Revision: 98, Lineage: "00000001-aa"}
+	x.o.SavedUntil = rescueStart.Add(-30 * time.Second)
+	r := x.wants(t, "propose")
+	if p := r.plan; p.source.mode != leases.RecoverBackup || p.source.revision != 98 || p.revisions != 2 || p.seconds != 45 {
+		t.Errorf("plan %+v", r.plan)
+	}
+	x.d.Recovery.Approved = r.plan.hash
+	x.apply(t, PrepareRecovery)
+	x.claim(0, leases.DiskEmpty)
+	x.claim(1, leases.DiskEmpty)
+	x.wants(t, "execute")
+	x.apply(t, ExecuteRecovery)
+	if o := x.o.Record.Order(); o.Mode != leases.RecoverBackup || o.Chosen != "demo-a" || o.Revision != 98 || o.Lineage != "00000001-aa" {
+		t.Errorf("order %+v", o)
+	}
+	// The chosen disk changes after the order: another member takes its place, by a later order.
+	x.member(0).Claim, x.member(0).Pod = ClaimAbsent, PodAbsent
+	x.wants(t, "chosen-lost")
+	x.apply(t, PrepareRecovery)
+	if o := x.o.Record.Order(); o.Epoch != 3 || o.Chosen != "demo-b" || o.Stage != leases.StagePrepare || o.Seconds != 45 {
+		t.Errorf("order %+v", o)
+	}
+}
+
+// A hash is of no use for another cluster, epoch, source or loss.
+func TestTheHashOfAPlanCoversWhatYouApprove(t *testing.T) {
+	base := func(change func(*rescue)) string {
+		x := newRescue(3)
+		x.claim(1, leases.DiskEmpty)
+		x.claim(2, leases.DiskEmpty)
+		change(x)
+		return x.decide().plan.hash
+	}
+	first := base(func(*rescue) {})
+	if again := base(func(*rescue) {}); again != first {
+		t.Errorf("the hash changes without a cause: %s, %s", first, again)
+	}
+	for name, change := range map[string]func(*rescue){
+		"EtcdCluster": func(x *rescue) { x.d.Recovery.Cluster = "other" },
+		"raft group":  func(x *rescue) { x.o.Record.ClusterID = 8; x.member(0).Reports.ClusterID = 8 },
+		"epoch":       func(x *rescue) { x.o.Record.Released = 5 },
+		"loss":        func(x *rescue) { x.member(1).Reports.Revision = 200 },
+		"source":      func(x *rescue) { x.claim(0, leases.DiskEmpty); x.claim(1, leases.DiskIntact) },
+	} {
+		if base(change) == first {
+			t.Errorf("the hash does not cover: %s", name)
+		}
+	}
+}
+
+// No combination of what three members report leads to Execute while a quorum of the published list could still serve.
+func TestNoOrderIsExecutedWhileAQuorumIsNotFenced(t *testing.T) {
+	kinds := []string{"running", "away", "gone", "intact", "empty", "corrupt", "stale", "failing", "intact-old", "empty-old"}
+	executed := 0
 	for n := range len(kinds) * len(kinds) * len(kinds) {
-		x, left, words := newRescue(3), 0, []string{}
-		for i, m := 0, n; i < 3; i, m = i+1, m/len(kinds) {
-			kind := kinds[m%len(kinds)]
+		x := newRescue(3)
+		x.d.Backup, x.o.Full.Reports, x.o.SavedUntil = true, leases.Backup{Revision: 100, Lineage: "00000001-aa"}, rescueStart
+		order, err := x.o.Record.Prepare(leases.Recovery{Epoch: 2, Nonce: "ab", Mode: leases.RecoverSurvivor, Chosen: "demo-a", Unmeasured: true, Approved: true})
+		if err != nil {
+			t.Fatal(err)
+		}
+		x.o.Record, x.o.RecordState = order, RecordRecovering
+		open, intact, words := 0, 0, []string{}
+		for i := range 3 {
+			kind := kinds[n/pow(len(kinds), i)%len(kinds)]
 			words = append(words, kind)
-			switch kind {
+			state, old := strings.CutSuffix(kind, "-old")
+			switch state {
 			case "running":
+				open++
 			case "away":
 				x.away(i)
-			case "out of service":
-				x.outOfService(i)
+				open++
 			case "gone":
 				x.member(i).Claim, x.member(i).Pod = ClaimAbsent, PodAbsent
 			default:
-				x.reports(i, kind)
-			}
-			if slices.Contains([]string{"running", "away", "foreign", "unread", "intact"}, kind) {
-				left++
+				c := x.claim(i, leases.DiskState(state))
+				if old {
+					c.Order, c.Prepared = "", 0
+					open++
+				} else if state == "intact" {
+					intact++
+				}
 			}
 		}
 		r := x.decide()
-		if lost := r.is(recoverPropose | recoverRefuse); lost != (left < 2) {
-			t.Errorf("%v: rule %s", words, r.rule)
-		}
-		if r.is(recoverPropose) {
-			proposed++
-			if s := r.status(); s.Plan.Source != v1alpha1.RecoveryFromSurvivor || s.Plan.Member == "" {
-				t.Errorf("%v: plan %+v", words, s.Plan)
+		if r.is(recoverExecute) {
+			executed++
+			if open >= 2 || intact >= 2 {
+				t.Errorf("%v: executes although %d voters are not fenced and %d are intact", words, open, intact)
+			}
+			if step, ok := Evaluate(x.d, x.o).recoveryStep(); !ok || step.Recovery.Claim == "" {
+				t.Errorf("%v: executes without an acknowledged claim: %+v", words, step)
 			}
 		}
+		if r.is(recoverRelease) && intact < 2 {
+			t.Errorf("%v: releases although only %d are intact", words, intact)
+		}
 	}
-	if proposed < 50 {
-		t.Errorf("only %d combinations have a plan", proposed)
+	if executed < 100 {
+		t.Errorf("only %d combinations are executed", executed)
+	}
+}
+
+func pow(base, exponent int) int {
+	n := 1
+	for range exponent {
+		n *= base
+	}
+	return n
+}
+
+// Members that acknowledged an order which the record lost wait for a release, and get it where they are a quorum.
+func TestMembersPreparedByALostOrderAreReleased(t *testing.T) {
+	x := newRescue(3)
+	for i := range 2 {
+		x.claim(i, leases.DiskIntact).Prepared = 4
+	}
+	x.wants(t, "majority-returned")
+	x.apply(t, ReleaseRecovery)
+	if x.o.Record.Released != 4 || x.o.Record.Phase != leases.PhaseFormed {
+		t.Errorf("record %+v", x.o.Record)
+	}
+}
+
+// While an order stands, druid takes no step that could lose a disk.
+func TestNothingIsDeletedWhileAnOrderStands(t *testing.T) {
+	x := newRescue(3)
+	x.d.Replicas = 5
+	x.claim(1, leases.DiskEmpty)
+	x.claim(2, leases.DiskEmpty)
+	x.d.Recovery.Automatic = true
+	x.apply(t, PrepareRecovery)
+	for i := range 3 {
+		x.member(i).Stuck, x.member(i).Serving = true, true
+	}
+	hinted, cleared := 0, 0
+	for _, s := range Steps(Evaluate(x.d, x.o)) {
+		switch s.Kind {
+		case HintRecovery:
+			hinted++
+		case LabelPod:
+			if s.Serving != nil && !*s.Serving {
+				cleared++
+			}
+		case DeletePod, DeleteClaim, UpdateRecord, OpenSlot, StrikeName, RequestRemoval, DeleteLease:
+			t.Errorf("step %+v", s)
+		default:
+		}
+	}
+	if hinted != 3 || cleared != 3 {
+		t.Errorf("%d Leases are hinted and %d labels cleared, want 3 and 3", hinted, cleared)
 	}
 }

@@ -61,10 +61,13 @@ type statusFacts struct {
 func Status(e Evaluation, before v1alpha1.EtcdClusterStatus, refused []Problem, generation int64, now metav1.Time) v1alpha1.EtcdClusterStatus {
 	s := *before.DeepCopy()
 	s.ObservedGeneration = generation
-	if s.ClusterID == "" && e.RecordState == RecordFormed && e.Record.ClusterID != 0 {
+	if e.RecordState == RecordFormed && e.Record.ClusterID != 0 && (s.ClusterID == "" || int64(e.Record.FormedEpoch) > s.Epoch && s.Epoch > 0) {
 		s.ClusterID = leases.FormatID(e.Record.ClusterID)
 	}
-	s.Recovery = e.recovery.status()
+	if e.RecordState == RecordFormed && s.ClusterID == leases.FormatID(e.Record.ClusterID) {
+		s.Epoch = max(s.Epoch, int64(e.Record.FormedEpoch))
+	}
+	s.Recovery = recoveryStatus(e, before.Recovery, now)
 	s.ProgressDeadline = deadlineAfter(e, s.ClusterID != before.ClusterID, before.ProgressDeadline, now)
 	found := slices.Concat(e.problems, refused)
 	if e.RecordState&usableRecord != 0 {

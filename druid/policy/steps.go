@@ -65,6 +65,14 @@ const (
 	CreateAuthority Kind = "CreateAuthority"
 	// RequestCertificate writes a Certificate of cert-manager. Object is its name.
 	RequestCertificate Kind = "RequestCertificate"
+
+	// PrepareRecovery, ExecuteRecovery and ReleaseRecovery write the record, as UpdateRecord does. Object is the plan, or the
+	// order.
+	PrepareRecovery Kind = "PrepareRecovery"
+	ExecuteRecovery Kind = "ExecuteRecovery"
+	ReleaseRecovery Kind = "ReleaseRecovery"
+	// HintRecovery writes to a member's Lease for which order its agent must read the record. Object is the hint.
+	HintRecovery Kind = "HintRecovery"
 )
 
 // Stage orders the steps. The steps of one stage are independent and run in parallel. druid creates what the kubelet
@@ -118,6 +126,9 @@ type Step struct {
 	Serving, Voter *bool
 	// Order to write to the record. An empty one removes the order.
 	Order *leases.UpgradeOrder
+	// Recovery is the order to write to the record. Epoch is the highest one to release.
+	Recovery *leases.Recovery
+	Epoch    uint32
 	// MinAvailable of the budget.
 	MinAvailable int
 	// Toll is what the step costs the cluster.
@@ -130,7 +141,7 @@ type Step struct {
 // irreversible are the kinds of steps that druid cannot undo, or that the agents act upon.
 var irreversible = []Kind{
 	CreateRecord, OpenSlot, FreeSlot, StrikeName, RequestRemoval, WithdrawRemoval, DeletePod, DeleteClaim, TakeClaim, RetainClaim, DeleteLease,
-	DeleteSnapshotLease, ReplaceAgent, OrderUpgrade, EndUpgrade,
+	DeleteSnapshotLease, ReplaceAgent, OrderUpgrade, EndUpgrade, PrepareRecovery, ExecuteRecovery, ReleaseRecovery,
 }
 
 // MustConfirm says whether druid plans the step again from live reads and takes it only if the second plan contains
@@ -152,6 +163,12 @@ func Steps(e Evaluation) []Step {
 	if step, ok := recordStep(e); ok {
 		return []Step{step}
 	}
+	if step, ok := e.recoveryStep(); ok {
+		return []Step{step}
+	}
+	if e.RecordState == RecordRecovering {
+		return recoveringSteps(e)
+	}
 	if step, ok := leaveStep(e); ok {
 		return []Step{step}
 	}
@@ -159,8 +176,7 @@ func Steps(e Evaluation) []Step {
 	if step, ok := leaves.recordStep(o); ok {
 		return []Step{step}
 	}
-	var stages [StageGrow + 1][]Step
-	add := func(s Step) { stages[s.Stage] = append(stages[s.Stage], s) }
+	stages, add := staged()
 	leaving := map[string]bool{}
 	if o.RecordState&(RecordForming|RecordFormed|RecordRecovering) != 0 {
 		sharedSteps(o, add)
@@ -171,6 +187,7 @@ func Steps(e Evaluation) []Step {
 			leaving[m.Name] = memberSteps(m, memberFactsOf(m, e), add) || leaves.leaving(m) || e.pause.holds(m, pauseDrain)
 			growStep(m, e.Deleted || leaves.leaving(m), add)
 		}
+		e.hintSteps(add)
 		leaves.markSteps(o, add)
 		e.pause.step(leaving, add)
 		healSteps(o, e.listed, leaving, add)
@@ -181,12 +198,34 @@ func Steps(e Evaluation) []Step {
 		leaving[m.Name] = partSteps(m, e, add) || leaving[m.Name]
 		labelStep(m, labelFactsOf(m, leaving[m.Name], o, e.listed), add)
 	}
-	var steps []Step
-	for _, stage := range stages {
-		steps = append(steps, stage...)
-	}
+	steps := slices.Concat(stages[:]...)
 	bearTolls(steps, leaves)
 	return steps
+}
+
+// staged collects steps by stage.
+func staged() (stages *[StageGrow + 1][]Step, add func(Step)) {
+	stages = &[StageGrow + 1][]Step{}
+	return stages, func(s Step) { stages[s.Stage] = append(stages[s.Stage], s) }
+}
+
+// recoveringSteps keep the members able to carry out the order. druid repairs, removes, changes and deletes nothing else
+// while an order stands: a Pod that is not ready can hold the best data.
+func recoveringSteps(e Evaluation) []Step {
+	stages, add := staged()
+	sharedSteps(e.Observed, add)
+	certificateSteps(e, add)
+	backupSteps(e, add)
+	leaving := map[string]bool{}
+	for _, m := range e.listed {
+		leaving[m.Name] = memberSteps(m, memberFactsOf(m, e), add)
+	}
+	e.hintSteps(add)
+	budgetStep(e, add)
+	for _, m := range e.Members {
+		labelStep(m, labelFactsOf(m, leaving[m.Name], e.Observed, e.listed), add)
+	}
+	return slices.Concat(stages[:]...)
 }
 
 // changeSteps bring Pods to what the spec asks for. No one asks a deleted EtcdCluster for anything.

@@ -41,7 +41,7 @@ func TestRecordIsFormedOnceAndNeverTakenBack(t *testing.T) {
 		switch {
 		case order == orderBootstrap && (f.record != RecordAbsent || f.evidence != evidenceNone):
 			return "a second cluster could be formed"
-		case order != orderNothing && f.record&(RecordForeign|RecordUnreadable|RecordRecovering) != 0:
+		case order != orderNothing && f.record&(RecordForeign|RecordUnreadable) != 0, order != orderNothing && f.record == RecordRecovering && f.behind == rules.No:
 			return "a record that is not druid's to write is written"
 		case order == orderRecreate && f.record != RecordAbsent:
 			return "a record that exists is made again"
@@ -49,6 +49,8 @@ func TestRecordIsFormedOnceAndNeverTakenBack(t *testing.T) {
 			return "a seed is named for a cluster that formed"
 		case order == orderRelist && (f.record != RecordFormed || f.lost != rules.Yes), order == orderGrow && f.record == RecordFormed && f.lost == rules.Yes:
 			return "names are brought back that were not lost, or drawn in place of those"
+		case f.behind == rules.Yes && f.evidence == evidenceStatus && f.record&(RecordFormed|RecordRecovering) != 0 && order != orderRestore:
+			return "a record that was rolled back goes on naming the former raft group"
 		case order == orderGrow && f.names != namesFew:
 			return "names are drawn that no one asked for"
 		case f.record == RecordForming && f.evidence == evidenceStatus && order != orderRestore:
@@ -101,9 +103,11 @@ func TestLabelsNeverEmptyTheServiceForWhatIsUnknown(t *testing.T) {
 func wrongOfLabels(f labelFacts) string {
 	s, v := servingRows.Decide(f).Verdict, voterRows.Decide(f).Verdict
 	switch {
-	case s == labelClear && f.leaving == rules.No && f.obscure == rules.Yes:
+	case s != labelClear && f.recovering == rules.Yes:
+		return "sends clients to a raft group that is about to be replaced"
+	case s == labelClear && f.recovering == rules.No && f.leaving == rules.No && f.obscure == rules.Yes:
 		return "takes a Pod out of a Service of which half is unknown"
-	case s == labelClear && f.leaving == rules.No && f.liveness == leases.Stale && f.etcdReady == rules.Yes && f.nodeLost == rules.No:
+	case s == labelClear && f.recovering == rules.No && f.leaving == rules.No && f.liveness == leases.Stale && f.etcdReady == rules.Yes && f.nodeLost == rules.No:
 		return "takes away a serving etcd because its agent is dead"
 	case s == labelSet && (f.says != reportsVoter || f.liveness != leases.Live || f.formed != rules.Yes || f.etcdReady != rules.Yes || f.leaving != rules.No):
 		return "sends clients to what is not known to serve"

@@ -121,6 +121,5 @@ func lossProblem(o Observed, listed []Member) (Problem, bool) {
 		return Problem{}, false
 	}
 	return Problem{Reason: v1alpha1.ReasonDataLost, Message: fmt.Sprintf("%d of %d voters lost their Pods, and with them their data in memory. "+
-		"The others can never be a quorum again, and druid forms no new cluster in its place. Restore a backup into a new EtcdCluster with "+
-		"spec.bootstrap.restore, or delete this one and create it again, empty", lost, voters)}, true
+		"The others can never be a quorum again. druid shows in status.recovery how it can recover the cluster", lost, voters)}, true
 }

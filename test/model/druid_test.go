@@ -372,7 +372,7 @@ func (w *world) writeRecord(d *druid, step policy.Step) {
 		restored := *step.Record
 		restored.Members = slices.Compact(slices.Sorted(slices.Values(slices.Concat(restored.Members, record.Members))))
 		restored.Replacing, restored.PendingRemoval = record.Replacing, record.PendingRemoval
-		restored.Recovery, restored.MemberList = record.Recovery, record.MemberList
+		restored.MemberList = record.MemberList
 		record = restored
 	case step.Seed != "":
 		if record.Phase != leases.PhaseForming || record.Executor != "" || record.Seed != d.observed.Record.Seed {

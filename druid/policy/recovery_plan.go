@@ -1,0 +1,365 @@
+package policy
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/etcd-druid/druid/api/v1alpha1"
+	"github.com/etcd-druid/druid/internal/rules"
+	"github.com/etcd-druid/druid/leases"
+)
+
+// renewalInterval is how often an agent renews its member Lease. The last renewal before a loss can be as old.
+const renewalInterval = 15 * time.Second
+
+// Bounds of a loss without approval, where spec.recovery.maxDataLoss is not set.
+const (
+	defaultMaxRevisions = 0
+	defaultMaxSeconds   = 30
+)
+
+// RecoveryWish is what spec.recovery and the annotation of the EtcdCluster request.
+type RecoveryWish struct {
+	Automatic bool
+	// MaxRevisions and MaxSeconds are the bounds, nil for none. At least one is set.
+	MaxRevisions, MaxSeconds *int64
+	// Approved is the hash in the annotation, or empty.
+	Approved string
+	// Cluster is the UID of the EtcdCluster, and Name its name, for the hash and for the command that approves.
+	Cluster, Name string
+}
+
+// BoundsOf returns the bounds of spec.recovery.
+func BoundsOf(spec *v1alpha1.MaxDataLoss) (revisions, seconds *int64) {
+	if spec == nil {
+		return new(int64(defaultMaxRevisions)), new(int64(defaultMaxSeconds))
+	}
+	return spec.Revisions, spec.Seconds
+}
+
+// holding is what is known of the data of one voter.
+type holding uint8
+
+const (
+	holdsUnknown holding = iota // away: it holds what it held, as far as is known
+	holdsHere                   // its etcd runs without a leader, or its claim says intact and does not acknowledge the order
+	holdsFenced                 // its claim says intact, and acknowledges an order
+	holdsNothing                // lost: positive evidence says that its data is gone or unusable
+)
+
+// part is one voter of the old raft group.
+type part struct {
+	id string
+	// member is empty for a voter that no member of the cluster is.
+	member Member
+	known  bool
+	holds  holding
+	// acknowledged says that its claim acknowledges the order in effect. closed says that it can never serve with the old
+	// data without another approval: it acknowledged, or its volume is gone.
+	acknowledged, closed bool
+	gaveUp               bool
+	claim                *leases.Claim
+}
+
+// source is a disk or a backup from which a raft group can be formed.
+type source struct {
+	mode   leases.RecoveryMode
+	member Member
+	claim  *leases.Claim // nil for a backup, and for a member whose etcd runs
+	// class of the data: intact, then stale, then only the database.
+	class          int
+	epoch          uint32
+	lastTerm, last uint64
+	revision       int64
+	at             time.Time
+	lineage        string
+}
+
+// recoveryPlan is the best way to form a raft group again, and what it costs.
+type recoveryPlan struct {
+	source source
+	giveUp []string
+	// revisions and seconds are lost at most, if known.
+	revisions, seconds int64
+	measured           bool
+	// needs are the reasons why the plan needs an approval.
+	needs []string
+	// highest is the highest revision that any member or backup reported.
+	highest int64
+	hash    string
+}
+
+// recovery is the decision about a lost quorum.
+type recovery struct {
+	rule    string
+	verdict recoveryVerdict
+	why     string
+	facts   recoveryFacts
+	plan    *recoveryPlan
+	// obstacle says why no recovery is possible, and what to do.
+	obstacle string
+	parts    []part
+	order    *leases.Recovery
+	epoch    uint32
+	waits    []string
+}
+
+// is reports whether the decision is one of these.
+func (r recovery) is(verdict recoveryVerdict) bool { return r.verdict&verdict != 0 }
+
+// recoveryOf decides about the recovery of the cluster.
+func recoveryOf(d Desired, o Observed, listed []Member) recovery {
+	r := recovery{order: o.Record.Order()}
+	r.facts = recoveryFacts{
+		applies: rules.YesNoOf(!d.Deleted && d.Replicas > 0 && o.RecordState&(RecordFormed|RecordRecovering) != 0 && o.Record.FormedEpoch > 0 && !o.Record.Leaving),
+		behind:  rules.No, quorum: groupQuorum(o, listed), standing: standingNone, acks: acksFew, chosen: rules.Yes, returns: returnsMay,
+		overdue: rules.YesNoOf(o.QuorumOverdue), obstacle: rules.No, approved: rules.No, automatic: rules.No, worse: rules.No,
+	}
+	if r.facts.applies == rules.Yes {
+		r.observe(d, o, listed)
+	}
+	decision := recoveryRows.Decide(r.facts)
+	r.rule, r.verdict, r.why = decision.Rule, decision.Verdict, decision.Why
+	return r
+}
+
+// observe fills in the facts of a cluster that druid may recover.
+func (r *recovery) observe(d Desired, o Observed, listed []Member) {
+	r.epoch = nextEpoch(o)
+	if r.order != nil {
+		r.facts.standing = map[leases.Stage]standing{leases.StagePrepare: standingPrepare, leases.StageExecute: standingExecute}[r.order.Stage]
+		r.epoch = r.order.Epoch
+	}
+	r.facts.behind = rules.YesNoOf(slices.ContainsFunc(listed, func(m Member) bool {
+		return m.Lease == LeaseOurs && m.Readable && m.Reports.EverFormed() && m.Reports.Epoch > o.Record.FormedEpoch
+	}))
+	if r.facts.quorum == rules.Yes {
+		return
+	}
+	lists := r.observeParts(o, listed)
+	r.facts.acks = ackedBy(lists, r.parts)
+	r.facts.chosen = rules.YesNoOf(r.order == nil || r.chosenUsable())
+	r.facts.returns = r.returning(o)
+	r.makePlan(d, o)
+	if r.plan == nil {
+		r.facts.obstacle = rules.Yes
+		return
+	}
+	r.facts.approved = rules.YesNoOf(d.Recovery.Approved != "" && d.Recovery.Approved == r.plan.hash)
+	within := d.Recovery.Automatic && len(r.plan.needs) == 0
+	// Before the agents acknowledge, revisions are estimates from Leases. The bounds are checked again with their claims.
+	r.facts.automatic = rules.YesNoOf(within && (r.order == nil && r.plan.source.claim == nil && r.plan.source.mode == leases.RecoverSurvivor || r.plan.within(d.Recovery)))
+	r.facts.worse = rules.YesNoOf(r.order != nil && r.worse())
+}
+
+// makePlan finds the best source and what it costs. Without a plan, obstacle says why.
+func (r *recovery) makePlan(d Desired, o Observed) {
+	disk, hasDisk := r.bestDisk(o, r.order != nil)
+	backup, hasBackup := source{}, false
+	if d.Backup {
+		backup, hasBackup = r.backupSource(o)
+	}
+	best := disk
+	switch {
+	case o.Record.Adopted():
+		r.obstacle = "the raft group has external members, of which druid knows nothing. Recover it by the members that you run yourself"
+		return
+	case len(r.parts) == 0:
+		r.obstacle = "no list of voters is known: no agent reports what its disk holds, and the cluster record has no member list"
+		return
+	case !hasDisk && !hasBackup:
+		r.obstacle = "no member reports data that can be recovered, and no backup of this raft group is known. " +
+			"Bring back a node or a volume of a member, or restore an older backup into a new EtcdCluster with spec.bootstrap.restore"
+		return
+	case !hasDisk || hasBackup && backup.lineage == disk.lineage && backup.revision > disk.revision:
+		best = backup
+	}
+	if old := r.withoutOrders(); old != "" {
+		r.obstacle = "the agent of member " + old + " does not know recovery orders. Wait until druid has updated the agents, or delete that Pod"
+		return
+	}
+	if c := best.claim; c != nil && best.mode == leases.RecoverSurvivor && c.Free > 0 && c.Free < c.Size {
+		r.obstacle = fmt.Sprintf("the volume of member %s has %d bytes free, and a copy of its database needs %d. Increase spec.storage.size", best.member.Name, c.Free, c.Size)
+		return
+	}
+	p := recoveryPlan{source: best}
+	if r.order != nil {
+		p.giveUp = r.order.GiveUp
+	} else if r.facts.returns == returnsMay {
+		names, enough := r.toGiveUp(o)
+		if !enough {
+			r.obstacle = "the members that may still hold their data are a quorum: bring them back. " + r.away()
+			return
+		}
+		p.giveUp = names
+	}
+	r.plan = &p
+	p.measure(r.parts, o)
+	p.needs = r.needsApproval(p, o)
+	p.hash = p.digest(o.Record.ClusterID, r.epoch, d.Recovery.Cluster)
+}
+
+// withoutOrders is a member that runs an agent which does not know recovery orders, or "".
+func (r *recovery) withoutOrders() string {
+	for _, p := range r.parts {
+		if p.known && p.member.Pod == PodLive && !p.member.NodeLost && (p.claim == nil || !p.claim.Orders) && p.member.Agent != AgentCurrent {
+			return p.member.Name
+		}
+	}
+	return ""
+}
+
+// away names the voters that are neither lost nor here.
+func (r *recovery) away() string {
+	var names []string
+	for _, p := range r.parts {
+		if p.holds != holdsUnknown {
+			continue
+		}
+		if p.known {
+			names = append(names, p.member.Name)
+		} else {
+			names = append(names, "with ID "+p.id)
+		}
+	}
+	if len(names) == 0 {
+		return "No member is away: kubectl logs POD -c etcd shows why etcd finds no leader"
+	}
+	return "Away: " + strings.Join(names, ", ")
+}
+
+// toGiveUp returns the fewest members that are away without which the others cannot be a quorum.
+func (r *recovery) toGiveUp(o Observed) (names []string, enough bool) {
+	voters := r.electorate(o)
+	left := len(voters)
+	for _, p := range voters {
+		if p.holds == holdsNothing {
+			left--
+		}
+	}
+	for _, p := range voters {
+		if left < quorum(len(voters)) {
+			break
+		}
+		if p.known && p.holds == holdsUnknown {
+			names = append(names, p.member.Name)
+			left--
+		}
+	}
+	slices.Sort(names)
+	return names, len(names) > 0 && left < quorum(len(voters))
+}
+
+// measure computes the loss. Times come from different machines, so that they are only an estimate.
+func (p *recoveryPlan) measure(parts []part, o Observed) {
+	var newest time.Time
+	p.highest = max(o.Full.Reports.Revision, o.Delta.Reports.Revision)
+	for _, m := range o.Members {
+		if m.Lease != LeaseOurs || !m.Readable || m.Reports.ClusterID != o.Record.ClusterID {
+			continue
+		}
+		p.highest = max(p.highest, m.Reports.Revision)
+		if m.Renewed.After(newest) {
+			newest = m.Renewed
+		}
+	}
+	for _, part := range parts {
+		if c := part.claim; c != nil {
+			p.highest = max(p.highest, c.Revision+int64(c.Tail), c.SavedRevision)
+		}
+	}
+	p.revisions = max(0, p.highest-p.source.revision)
+	p.measured = p.highest > 0 && !newest.IsZero() && !p.source.at.IsZero() && p.source.class == 0
+	if p.measured {
+		p.seconds = int64((max(0, newest.Sub(p.source.at)) + renewalInterval + time.Second - 1) / time.Second)
+	}
+}
+
+// needsApproval lists why the plan needs an approval under the policy Automatic too.
+func (r *recovery) needsApproval(p recoveryPlan, o Observed) (needs []string) {
+	add := func(format string, args ...any) { needs = append(needs, fmt.Sprintf(format, args...)) }
+	if len(p.giveUp) > 0 {
+		add("it gives up %s, and your approval asserts that their data is destroyed", strings.Join(p.giveUp, ", "))
+	}
+	switch p.source.class {
+	case 1:
+		add("the disk of member %s is older than what the member reported before", p.source.member.Name)
+	case 2:
+		add("the log of member %s is damaged, and only its database is used", p.source.member.Name)
+	}
+	for _, part := range r.parts {
+		m := part.member
+		ahead := m.Reports.Revision > p.source.revision
+		if p.source.mode == leases.RecoverSurvivor {
+			ahead = m.Reports.Raft.LastTerm > p.source.lastTerm || m.Reports.Raft.LastTerm == p.source.lastTerm && m.Reports.Raft.LastIndex > p.source.last
+		}
+		if part.known && part.holds == holdsUnknown && ahead && !slices.Contains(p.giveUp, m.Name) {
+			add("member %s is away and holds more", m.Name)
+		}
+	}
+	if !p.measured {
+		add("the loss is unknown")
+	}
+	if o.RecoveredRecently {
+		add("the last recovery was less than ten minutes ago")
+	}
+	return needs
+}
+
+// within says whether the loss is within the bounds of spec.recovery.
+func (p *recoveryPlan) within(w RecoveryWish) bool {
+	return p.measured && (w.MaxRevisions == nil || p.revisions <= *w.MaxRevisions) && (w.MaxSeconds == nil || p.seconds <= *w.MaxSeconds)
+}
+
+// worse says whether the plan costs more than the order permits.
+func (r *recovery) worse() bool {
+	p, o := r.plan, r.order
+	switch {
+	case r.facts.automatic == rules.Yes, o.Approved && o.Unmeasured:
+		return false // within the bounds of the spec, or you approved a loss that is not known
+	case !o.Approved && len(p.needs) > 0:
+		return true
+	}
+	return !p.measured || p.revisions > o.Revisions || p.seconds > o.Seconds
+}
+
+// digest is the hash by which a plan is approved. It is about this EtcdCluster, this raft group and this epoch, so that an
+// approval is of no use twice or elsewhere.
+func (p *recoveryPlan) digest(cluster uint64, epoch uint32, uid string) string {
+	words := fmt.Sprintf("%s %x %d %s %s %s %d %s %d %d %t", uid, cluster, epoch, p.source.mode, p.source.member.Name, p.source.lineage, p.source.revision,
+		strings.Join(p.giveUp, ","), p.revisions, p.seconds, p.measured)
+	sum := sha256.Sum256([]byte(words))
+	return hex.EncodeToString(sum[:6])
+}
+
+// ordered is the order that carries out the plan.
+func (r *recovery) ordered(o Observed, nonce string, w RecoveryWish) leases.Recovery {
+	p := r.plan
+	order := leases.Recovery{
+		Epoch: nextEpoch(o), Nonce: nonce, Mode: p.source.mode, Chosen: p.source.member.Name, GiveUp: p.giveUp, Known: p.highest, Plan: p.hash,
+		Revisions: p.revisions, Seconds: p.seconds, Unmeasured: !p.measured, Approved: r.facts.approved == rules.Yes,
+	}
+	if p.source.mode == leases.RecoverBackup {
+		order.Lineage, order.Revision = p.source.lineage, p.source.revision
+	}
+	if r.order != nil { // it inherits what was approved
+		order.Epoch = max(order.Epoch, r.order.Epoch+1)
+		order.Revisions, order.Seconds, order.Unmeasured, order.Approved = r.order.Revisions, r.order.Seconds, r.order.Unmeasured, r.order.Approved
+	} else if r.facts.approved == rules.No && w.Automatic {
+		order.Revisions, order.Seconds = unbounded, unbounded
+		if w.MaxRevisions != nil {
+			order.Revisions = *w.MaxRevisions
+		}
+		if w.MaxSeconds != nil {
+			order.Seconds = *w.MaxSeconds
+		}
+	}
+	return order
+}
+
+// unbounded is the bound of a loss that spec.recovery.maxDataLoss does not limit.
+const unbounded = 1<<53 - 1
