@@ -13,8 +13,12 @@ import (
 	"github.com/etcd-druid/druid/internal/crash"
 )
 
-// identityFileVersion is the version of the identity file in this build. A file with a later version is rejected.
-const identityFileVersion = 1
+// The versions of the identity file that this build reads. A file with a later version is rejected. An agent that cannot
+// read recovery orders reads only the first version. So it does not start etcd on a volume that acknowledges an order.
+const (
+	identityFileVersion         = 1
+	preparedIdentityFileVersion = 2
+)
 
 // IdentityFile is the content of the identity file: to whom the data on the volume belongs. It is written before etcd
 // first starts on the data. An agent did not create data without one.
@@ -48,6 +52,9 @@ type IdentityFile struct {
 	// PeerScheme is http or https: how etcd last listened to its peers. Without a quorum it listens so again. It is absent in data of
 	// an earlier agent.
 	PeerScheme string `json:"peerScheme,omitempty"`
+	// Prepared is the epoch of the recovery order that the volume acknowledges, 0 for none. It is written before the agent
+	// acknowledges the order. etcd starts on the data only if the order is released, or if a quorum lists the member.
+	Prepared uint32 `json:"prepared,omitempty"`
 	// Formed: the raft group exists for certain, so this data does not come from a lost attempt.
 	Formed bool `json:"formed"`
 }
@@ -78,8 +85,11 @@ var (
 // ReadIdentityFile reads the identity file in the root of the volume. It returns ErrNoIdentityFile, ErrBadIdentityFile
 // or the error of the disk.
 func ReadIdentityFile(dir string) (IdentityFile, error) {
+	return readIdentityFile(filepath.Join(dir, volume.IdentityFileName))
+}
+
+func readIdentityFile(path string) (IdentityFile, error) {
 	var s IdentityFile
-	path := filepath.Join(dir, volume.IdentityFileName)
 	raw, err := os.ReadFile(path)
 	if errors.Is(err, fs.ErrNotExist) {
 		return s, fmt.Errorf("read identity file %s: %w", path, ErrNoIdentityFile)
@@ -90,7 +100,7 @@ func ReadIdentityFile(dir string) (IdentityFile, error) {
 	if err := json.Unmarshal(raw, &s); err != nil {
 		return IdentityFile{}, fmt.Errorf("read identity file %s: %w: %w", path, ErrBadIdentityFile, err)
 	}
-	if s.Version != identityFileVersion || s.Cluster == "" {
+	if s.Version < identityFileVersion || s.Version > preparedIdentityFileVersion || s.Cluster == "" {
 		return IdentityFile{}, fmt.Errorf("read identity file %s: %w: version %d, cluster %q", path, ErrBadIdentityFile, s.Version, s.Cluster)
 	}
 	return s, nil
@@ -98,13 +108,9 @@ func ReadIdentityFile(dir string) (IdentityFile, error) {
 
 // WriteIdentityFile writes the identity file durably, and creates the data directory in which etcd starts.
 func WriteIdentityFile(dir string, s IdentityFile) error {
-	s.Version = identityFileVersion
-	if s.Cluster == "" {
-		return fmt.Errorf("write identity file of member %s: no cluster UID", s.Member)
-	}
-	raw, err := json.MarshalIndent(s, "", "  ")
+	raw, err := encodeIdentityFile(s)
 	if err != nil {
-		return fmt.Errorf("encode identity file: %w", err)
+		return err
 	}
 	crash.Before("make-data-dir")
 	err = makeDataDir(dir)
@@ -112,7 +118,36 @@ func WriteIdentityFile(dir string, s IdentityFile) error {
 	if err != nil {
 		return err
 	}
-	return volume.WriteFile(filepath.Join(dir, volume.IdentityFileName), append(raw, '\n'))
+	return volume.WriteFile(filepath.Join(dir, volume.IdentityFileName), raw)
+}
+
+func encodeIdentityFile(s IdentityFile) ([]byte, error) {
+	s.Version = identityFileVersion
+	if s.Prepared > 0 {
+		s.Version = preparedIdentityFileVersion
+	}
+	if s.Cluster == "" {
+		return nil, fmt.Errorf("write identity file of member %s: no cluster UID", s.Member)
+	}
+	raw, err := json.MarshalIndent(s, "", "  ")
+	if err != nil {
+		return nil, fmt.Errorf("encode identity file: %w", err)
+	}
+	return append(raw, '\n'), nil
+}
+
+// WriteBuilt writes the identity file of the data that was built in volume.RestoredPath and is not in use yet.
+func WriteBuilt(dir string, s IdentityFile) error {
+	raw, err := encodeIdentityFile(s)
+	if err != nil {
+		return err
+	}
+	return volume.WriteFile(filepath.Join(volume.RestoredPath(dir), volume.IdentityFileName), raw)
+}
+
+// ReadBuilt reads the identity file of built data. It returns ErrNoIdentityFile if there is none.
+func ReadBuilt(dir string) (IdentityFile, error) {
+	return readIdentityFile(filepath.Join(volume.RestoredPath(dir), volume.IdentityFileName))
 }
 
 // dataDirMode is the mode that etcd requires for its data directory. An fsGroup adds bits to it at each mount, and
