@@ -177,6 +177,7 @@ func (a *Agent) Run(ctx context.Context) error {
 		"launch":        a.launch.Run,
 		"pending":       a.resolvePending,
 		"barriers":      a.watchBarriers,
+		"recovery":      a.watchOrders,
 		loopObserver:    a.observer.Run,
 		loopRenewer:     a.renewer.Run,
 		"leader":        a.lead,

@@ -126,6 +126,31 @@ func (a *Agent) follow(ctx context.Context, pid int) (done bool, err error) {
 	return err == nil, err
 }
 
+// watchOrders stops an etcd without a quorum if the cluster record calls for that. It follows each etcd that launch runs.
+func (a *Agent) watchOrders(ctx context.Context) error {
+	for {
+		status, ok := a.await(ctx, launch.Status.Running)
+		if !ok {
+			return nil
+		}
+		running, end := context.WithCancel(ctx)
+		var group errgroup.Group
+		group.Go(func() error {
+			defer end()
+			a.await(running, func(s launch.Status) bool { return !s.Running() || s.Report.PID != status.Report.PID })
+			return nil
+		})
+		err := a.bootstrapper.WatchOrders(running, func(ctx context.Context, reason string) error { return a.launch.Stop(ctx, stopGrace, reason) })
+		ended := running.Err() != nil
+		end()
+		_ = group.Wait() // it ends with running
+		if err != nil && !ended {
+			a.log.WarnContext(ctx, "etcd without a quorum not stopped, retrying", "err", err)
+			loop.Sleep(ctx, finishRetry)
+		}
+	}
+}
+
 // await blocks until the status of launch is as wanted. It returns false if ctx ended first.
 func (a *Agent) await(ctx context.Context, wanted func(launch.Status) bool) (launch.Status, bool) {
 	for {

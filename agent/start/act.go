@@ -39,9 +39,12 @@ func (b *Bootstrapper) act(ctx context.Context, d Decision, o *observation) (*la
 		return nil, b.quarantine(ctx, o, "removed")
 	case ModeRestore:
 		return b.restore(ctx, d, o)
-	case ModeForceNew:
-		// No observation holds the facts of this row, see the package's doc.
-		return nil, fmt.Errorf("decision %s is not supported by this agent; use an agent that can recover clusters", d.Mode)
+	case ModePrepare:
+		return nil, b.prepare(ctx, o)
+	case ModeRecover:
+		return nil, b.recover(ctx, d, o)
+	case ModePlace:
+		return nil, b.place(ctx, o)
 	default:
 		return nil, nil
 	}
@@ -57,6 +60,7 @@ func (b *Bootstrapper) order(identityFile datadir.IdentityFile, s start) (*launc
 		return nil, err
 	}
 	b.forgetVolume() // etcd changes it from now on
+	b.acknowledged = ""
 	b.setIdentity(identityFile)
 	return &launch.Order{Version: launch.ProtocolVersion, Kind: launch.OrderStart, Path: b.cfg.EtcdPath, Argv: args}, nil
 }
@@ -101,6 +105,11 @@ const resumeSlots = 5
 func (b *Bootstrapper) resume(ctx context.Context, o *observation) (*launch.Order, error) {
 	if o.Listed == NoQuorum && !loop.Sleep(ctx, b.stagger(o)) {
 		return nil, context.Cause(ctx)
+	}
+	if o.volume.identityFile.Prepared > 0 {
+		if err := b.unprepare(ctx, o); err != nil {
+			return nil, err
+		}
 	}
 	identityFile, settled, err := b.settleScheme(ctx, o)
 	if err != nil || !settled {

@@ -115,6 +115,10 @@ type Bootstrapper struct {
 	// notRun counts the consecutive starts in which the etcd program could not be run.
 	notRun     int
 	bootstraps bootstraps
+	// acknowledged is the name of the recovery order that the claim of the volume acknowledges, and rebuilds counts the
+	// failed attempts in a row to carry one out.
+	acknowledged string
+	rebuilds     int
 	// restores has the results of the attempts to restore.
 	restores restores
 }

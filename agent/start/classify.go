@@ -17,6 +17,8 @@ import (
 type volumeState struct {
 	report       datadir.Report
 	identityFile datadir.IdentityFile
+	// built is the identity of data that was built next to the data directory, empty if there is none.
+	built datadir.IdentityFile
 	// identityFileErr is ErrNoIdentityFile, ErrBadIdentityFile or the error of the disk; err is the error of the
 	// inspection.
 	identityFileErr, err error
@@ -182,8 +184,23 @@ func classifySlot(cfg config.Config, r leases.Record) (slot Slot, holder string)
 	}
 }
 
-// classifyEpoch compares the raft group of the data with that of the record.
+// classifyEpoch compares the raft group of the data with that of the record, and says whether a recovery order that the
+// volume acknowledges prevents a start. The order is known to be released only by a record of the same raft group.
 func classifyEpoch(cfg config.Config, v volumeState, r recordState) Epoch {
+	epoch := groupOf(cfg, v, r)
+	if epoch == Fenced || v.err != nil || v.identityFileErr != nil || v.report.State == datadir.Empty || v.identityFile.Prepared == 0 {
+		return epoch
+	}
+	released := r.err == nil && r.record.Phase == leases.PhaseFormed && r.record.ClusterID == uint64(v.identityFile.ClusterID) &&
+		r.record.Released >= v.identityFile.Prepared
+	if released {
+		return epoch
+	}
+	return Prepared
+}
+
+// groupOf compares the raft group of the data with that of the record.
+func groupOf(cfg config.Config, v volumeState, r recordState) Epoch {
 	if v.err != nil || v.identityFileErr != nil || v.report.State == datadir.Empty || r.err != nil {
 		return EpochUnknown
 	}

@@ -19,7 +19,9 @@ const (
 	ModeJoin        Mode = "Join"        // become a learner of the raft group
 	ModeReplaceSelf Mode = "ReplaceSelf" // remove our old ID; Join follows
 	ModeRejoin      Mode = "Rejoin"      // quarantine data that no quorum lists; Join follows
-	ModeForceNew    Mode = "ForceNew"    // form the raft group again from our data
+	ModePrepare     Mode = "Prepare"     // acknowledge a recovery order
+	ModeRecover     Mode = "Recover"     // form the raft group again by a recovery order
+	ModePlace       Mode = "Place"       // put the data of the raft group that we formed again in place
 	ModeWait        Mode = "Wait"        // look again; a fact will change by itself
 	ModeRefuse      Mode = "Refuse"      // check again; the user must change a fact
 )
@@ -49,16 +51,20 @@ var startRules = rules.New(ModeRefuse, []rules.Row[Facts, Mode]{
 	{Name: "newer-schema", When: Facts{Data: Newer}, Verdict: ModeRefuse,
 		Why: "the data was written by a newer minor version of etcd; set spec.version back to that version", Detail: "data"},
 
-	{Name: "resume", When: Facts{Data: Intact, Listed: isListed, Own: OwnID, Epoch: EpochUnknown | Current}, Verdict: ModeResume,
+	{Name: "resume", When: Facts{Data: Intact, Listed: isListed, Own: OwnID, Epoch: EpochUnknown | Current | Prepared}, Verdict: ModeResume,
 		Why: "a quorum lists this member with the ID of its data"},
-	{Name: "restore-ordered", When: Facts{Listed: NoQuorum, Record: Recovering, Lease: Fresh, Backup: BackupPresent, Order: OrderRestore}, Verdict: ModeRestore,
-		Why: "a recovery with a higher epoch than the formed one requests a restore on this member"},
-	{Name: "force-new", When: Facts{Data: Intact, Listed: NoQuorum, Record: Recovering, Lease: Fresh, Order: OrderForce}, Verdict: ModeForceNew,
-		Why: "a recovery selected this member's data as the best surviving copy"},
-	{Name: "rejoin-ordered", When: Facts{Data: Intact, Listed: Unlisted, Record: Recovering, Lease: Fresh, Order: OrderRejoin}, Verdict: ModeRejoin,
-		Why: "a recovery selected the data of another member"},
+	{Name: "place-recovered", When: Facts{Listed: NoQuorum, Record: Formed, Lease: Fresh, Order: OrderPlace}, Verdict: ModePlace,
+		Why: "the cluster record names the raft group that this member formed, and its old data is kept"},
+	{Name: "prepare-ordered", When: Facts{Listed: NoQuorum, Record: Recovering, Lease: Fresh | Leaving, Order: OrderPrepare}, Verdict: ModePrepare,
+		Why: "the volume acknowledges the recovery order before etcd can start on it again"},
+	{Name: "form-ordered", When: Facts{Listed: NoQuorum, Record: Recovering, Lease: Fresh, Order: OrderForm}, Verdict: ModeRecover,
+		Why: "the recovery order selects this member and what its volume acknowledged"},
+	{Name: "order-acknowledged", When: Facts{Record: Recovering, Order: OrderWait | OrderForm}, Verdict: ModeWait,
+		Why: "this member acknowledged the recovery order; druid selects the member that forms the cluster again, and that member forms it"},
 	{Name: "recovering", When: Facts{Record: Recovering}, Verdict: ModeWait,
 		Why: "the cluster is recovering from the loss of its quorum"},
+	{Name: "prepared", When: Facts{Listed: NoQuorum, Epoch: Prepared}, Verdict: ModeWait,
+		Why: "the volume acknowledges a recovery order, and no release of it is known", Detail: "record"},
 
 	{Name: "resume-majority", When: Facts{Data: Intact, Listed: NoQuorum, Epoch: EpochUnknown | Current}, Verdict: ModeResume,
 		Why: "no quorum responds; the member starts with its existing data so that a majority can form a quorum again"},

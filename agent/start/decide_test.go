@@ -15,8 +15,8 @@ import (
 
 // broken returns the guarantee that a decision violates, or an empty string.
 func broken(f Facts, d Decision) string {
-	continues := f.Data == Intact && f.Epoch != Fenced
-	bootstraps := d.Mode == ModeNew || d.Mode == ModeRestore || d.Mode == ModeForceNew
+	continues := f.Data == Intact && f.Epoch&(Fenced|Prepared) == 0
+	bootstraps := d.Mode == ModeNew || d.Mode == ModeRestore || d.Mode == ModeRecover
 	changes := bootstraps || d.Mode == ModeJoin || d.Mode == ModeReplaceSelf || d.Mode == ModeRejoin
 	switch {
 	// Above the table.
@@ -26,6 +26,8 @@ func broken(f Facts, d Decision) string {
 		return "R1: two Pods of one name run"
 	case d.Mode == ModeResume && f.Data != Intact:
 		return "R3: starts on data that is not intact"
+	case d.Mode == ModeResume && f.Epoch == Prepared && f.Listed&isListed == 0:
+		return "starts on a volume that acknowledges an order"
 	case d.Mode == ModeResume && f.Epoch == Fenced:
 		return "a start under an old raft ID of a fenced group"
 	case d.Mode == ModeResume && f.Listed != NoQuorum && (f.Listed&isListed == 0 || f.Own != OwnID):
@@ -39,13 +41,21 @@ func broken(f Facts, d Decision) string {
 		return "a bootstrap that the record does not give to us"
 	case d.Mode == ModeNew && (f.Evidence != NeverFormed || f.Peers != Silent || f.Backup != NoBackup || f.Order != NoOrder):
 		return "a bootstrap although a cluster may have been formed"
-	case (d.Mode == ModeNew || d.Mode == ModeRestore && f.Record != Recovering) && continues:
+	case (d.Mode == ModeNew || d.Mode == ModeRestore) && continues:
 		return "a bootstrap over data that could be continued"
 	case bootstraps && f.Record&(Formed|FormedIncomplete) != 0:
 		return "a second bootstrap of a formed cluster"
-	case d.Mode == ModeRestore && (f.Order != OrderRestore || f.Backup != BackupPresent),
-		d.Mode == ModeForceNew && f.Order != OrderForce:
+	case d.Mode == ModeRestore && (f.Order != OrderRestore || f.Backup != BackupPresent):
 		return "an order that no one gave"
+	case d.Mode == ModeRecover && (f.Order != OrderForm || f.Record != Recovering),
+		d.Mode == ModePrepare && (f.Order != OrderPrepare || f.Record != Recovering):
+		return "a recovery that no one ordered"
+	case d.Mode == ModePlace && (f.Order != OrderPlace || f.Record != Formed || f.Lease != Fresh):
+		return "uses data that the record does not name"
+	case (d.Mode == ModeRecover || d.Mode == ModePrepare || d.Mode == ModePlace) && f.Listed != NoQuorum:
+		return "recovers a cluster that serves"
+	case d.Mode == ModePrepare && f.Lease&(Superseded|LeaseUnread|RemovalAcknowledged) != 0:
+		return "acknowledges for a volume that is not ours"
 	case bootstraps && f.Record&isForming != 0 && f.Backup&(BackupUnusable|StoreUnreachable) != 0:
 		return "a bootstrap although it is not known what the store holds"
 	// The agent never reduces the voters below a quorum.
@@ -53,7 +63,7 @@ func broken(f Facts, d Decision) string {
 		return "removes a member that no quorum lists"
 	case d.Mode == ModeReplaceSelf && (f.Slot&(SlotTaken|SlotLeaving) != 0 || f.Needs != Met):
 		return "removes a member that cannot come back, or a second one at once"
-	case (d.Mode == ModeJoin || d.Mode == ModeRejoin) && f.Slot == SlotLeaving && f.Record != Recovering && f.Joining != JoiningNow:
+	case (d.Mode == ModeJoin || d.Mode == ModeRejoin) && f.Slot == SlotLeaving && f.Joining != JoiningNow:
 		return "joins next to a member that is on its way out"
 	case d.Mode == ModeReplaceSelf && continues && f.Own == OwnID:
 		return "removes a member whose data is good"
@@ -64,9 +74,9 @@ func broken(f Facts, d Decision) string {
 	case d.Mode == ModeJoin && f.Listed&isListed != 0 && f.Joining != JoiningNow:
 		return "R4: starts a listed ID without its data"
 	// A member that can come back does so in every state of Kubernetes.
-	case continues && f.Lease != Superseded && f.Listed&isListed != 0 && f.Own == OwnID && d.Mode != ModeResume:
+	case f.Data == Intact && f.Epoch != Fenced && f.Lease != Superseded && f.Listed&isListed != 0 && f.Own == OwnID && d.Mode != ModeResume:
 		return "a good member of a quorum does not come back"
-	case continues && f.Lease != Superseded && f.Listed == NoQuorum && f.Record != Recovering && d.Mode != ModeResume:
+	case continues && f.Lease != Superseded && f.Listed == NoQuorum && f.Record != Recovering && d.Mode != ModeResume && d.Mode != ModePlace:
 		return "a majority that restarts does not re-form"
 	case f.Data&(Foreign|Newer|DataUnread) != 0 && d.Mode != ModeRefuse:
 		return "touches data that is not ours to touch"
@@ -117,7 +127,7 @@ func TestDecideIsSafeForAllFacts(t *testing.T) {
 	rulestest.Reachable(t, startRules, cases)
 	golden.Section(t, "../../docs/reference/decisions.md", "start", "## How a member starts: bootstrap.startRules\n\n"+
 		"The agent of each member uses this table when its etcd does not run. The reason of a Wait or a Refuse says what the member waits for. The reason of another "+
-		"decision says why it is safe. Rows for a record that is recovering and has an order are reserved: nothing requests a recovery yet. The agent "+
+		"decision says why it is safe. The agent "+
 		"queries a backup store only if the decision would be first-boot without one.\n\n"+rulestest.Render(startRules, cases)+
 		fmt.Sprintf("\n%d combinations of facts; hash of all decisions %016x.\n", all, hash.Sum64()))
 }
@@ -177,4 +187,21 @@ func TestWhereTheRestOfTheBackupsLeads(t *testing.T) {
 			t.Errorf("%s: got %d, want %d", name, got, tc.want)
 		}
 	}
+}
+
+// A running etcd is stopped only for a record that calls for it, and never while it has a quorum.
+func TestWhichRunningEtcdIsStopped(t *testing.T) {
+	cases := rulestest.Check(t, runRules, func(f RunFacts, d rules.Decision[RunVerdict]) string {
+		switch {
+		case d.Verdict == StopEtcd && f.Serves == rules.Yes:
+			return "stops an etcd that serves"
+		case d.Verdict == StopEtcd && f.Calls&(CallsNothing|CallsUnknown) != 0:
+			return "stops an etcd for nothing"
+		case d.Verdict == KeepRunning && f.Serves == rules.No && f.Calls&(CallsOrder|CallsLater) != 0:
+			return "an order is never acknowledged"
+		}
+		return ""
+	})
+	rulestest.Section(t, "../../docs/reference/decisions.md", "runs", "An etcd without a quorum: bootstrap.runRules",
+		"The agent of each member uses this table while its etcd runs.", runRules, cases)
 }

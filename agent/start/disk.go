@@ -21,11 +21,18 @@ func failing(report launch.Report) bool {
 	return report.Crashes >= failingAfter && report.LastExit != nil && report.LastExit.RanFor <= soonAfter
 }
 
-// reportDisk passes on what the volume holds, while etcd does not run on it. It reads the database and the log once
-// for each inspection of the volume.
+// reportDisk passes on what the volume holds, while etcd does not run on it.
 func (b *Bootstrapper) reportDisk(ctx context.Context, report launch.Report, o *observation) {
+	if claim := b.describe(ctx, report, o); claim != nil {
+		b.held(claim)
+	}
+}
+
+// describe returns what the volume holds, nil if it is not known. It reads the database and the log once for each
+// inspection of the volume.
+func (b *Bootstrapper) describe(ctx context.Context, report launch.Report, o *observation) *leases.Claim {
 	if b.inspects == nil || o.own.err != nil || o.own.member.PodUID != b.cfg.PodUID {
-		return // whose volume this is, is not known
+		return nil // whose volume this is, is not known
 	}
 	if b.holding == nil {
 		h := &datadir.Holding{}
@@ -36,7 +43,7 @@ func (b *Bootstrapper) reportDisk(ctx context.Context, report launch.Report, o *
 					b.failed = text
 					b.log.WarnContext(ctx, "disk not described, retrying", "err", err)
 				}
-				return
+				return nil
 			}
 			h = &read
 		}
@@ -44,12 +51,15 @@ func (b *Bootstrapper) reportDisk(ctx context.Context, report launch.Report, o *
 	}
 	claim, known := claimOf(b.cfg, *b.inspects, o.Data, *b.holding, failing(report), o.own.member)
 	if !known {
-		return
+		return nil
 	}
 	if free, err := volume.Free(b.cfg.VolumePath); err == nil { // otherwise it stays unknown
 		claim.Free = free
 	}
-	b.held(&claim)
+	if claim.State != leases.DiskForeign && claim.State != leases.DiskNewer { // such data is not acknowledged
+		claim.Order = b.acknowledged
+	}
+	return &claim
 }
 
 // diskStates are the states of a disk by what the data means for a start. Data that could not be read has none.
@@ -60,7 +70,7 @@ var diskStates = map[Data]leases.DiskState{
 // claimOf describes a volume in the words of the member Lease. own is the member Lease, which names this Pod.
 func claimOf(cfg config.Config, v volumeState, data Data, h datadir.Holding, failing bool, own leases.Member) (leases.Claim, bool) {
 	state, known := diskStates[data]
-	c := leases.Claim{Pod: cfg.PodUID, Volume: own.VolumeUID, State: state}
+	c := leases.Claim{Pod: cfg.PodUID, Volume: own.VolumeUID, State: state, Orders: true}
 	switch {
 	case !known:
 		return c, false
@@ -74,7 +84,7 @@ func claimOf(cfg config.Config, v volumeState, data Data, h datadir.Holding, fai
 	r, identity := v.report, v.identityFile
 	c.WholeDB, c.Size, c.Revision, c.Tail = r.Whole, r.DBSize, h.Revision, h.Tail
 	c.Cluster, c.Member = leases.FormatID(uint64(identity.ClusterID)), leases.FormatID(uint64(identity.MemberID))
-	c.Epoch, c.Lineage = identity.Epoch, identity.Lineage
+	c.Epoch, c.Lineage, c.Prepared = identity.Epoch, identity.Lineage, identity.Prepared
 	c.LastTerm, c.Last, c.Commit, c.Applied = r.Last.Term, r.Last.Index, r.Commit, r.ConsistentIndex
 	voters := make([]string, len(h.Voters))
 	for i, id := range h.Voters {

@@ -26,7 +26,7 @@ func TestClaimDescribesTheDisk(t *testing.T) {
 	h := datadir.Holding{Revision: 30, Voters: []uint64{0xa, 0xb}, Tail: 10}
 	intact := leases.Claim{
 		Pod: "pod", Volume: "volume", State: leases.DiskIntact, WholeDB: true, Cluster: leases.FormatID(0xc), Member: leases.FormatID(0xa),
-		Epoch: 2, Lineage: "00000002-n", LastTerm: 3, Last: 50, Commit: 48, Applied: 40, Tail: 10, Revision: 30, Voters: "a,b", Size: 4096,
+		Epoch: 2, Lineage: "00000002-n", LastTerm: 3, Last: 50, Commit: 48, Applied: 40, Tail: 10, Revision: 30, Voters: "a,b", Size: 4096, Orders: true,
 	}
 	with := func(change func(*leases.Claim)) *leases.Claim { c := intact; change(&c); return &c }
 	damaged := v
@@ -42,8 +42,8 @@ func TestClaimDescribesTheDisk(t *testing.T) {
 		"it went back":       {v, Stale, false, with(func(c *leases.Claim) { c.State = leases.DiskStale })},
 		"of a newer etcd":    {v, Newer, false, with(func(c *leases.Claim) { c.State = leases.DiskNewer })},
 		"its log is damaged": {damaged, Corrupt, true, with(func(c *leases.Claim) { c.State, c.Kind = leases.DiskCorrupt, "bad-wal-record" })},
-		"empty":              {volumeState{}, Empty, true, &leases.Claim{Pod: "pod", Volume: "volume", State: leases.DiskEmpty}},
-		"of another cluster": {v, Foreign, false, &leases.Claim{Pod: "pod", Volume: "volume", State: leases.DiskForeign}},
+		"empty":              {volumeState{}, Empty, true, &leases.Claim{Pod: "pod", Volume: "volume", State: leases.DiskEmpty, Orders: true}},
+		"of another cluster": {v, Foreign, false, &leases.Claim{Pod: "pod", Volume: "volume", State: leases.DiskForeign, Orders: true}},
 		"it cannot be read":  {v, DataUnread, false, nil},
 	}
 	for name, tc := range tests {

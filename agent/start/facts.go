@@ -30,7 +30,7 @@ type (
 	Peers uint8
 	// Backup is what the store has of this cluster.
 	Backup uint8
-	// Order is the request in the spec at the first start, or in the record.
+	// Order is the request in the spec at the first start, or in the record, and the part of this member in it.
 	Order uint8
 	// Slot is the state of the record's slots for a replacement and for a removal. Only one of them is taken at a
 	// time.
@@ -92,6 +92,7 @@ const (
 	EpochUnknown Epoch = 1 << iota // no data, or no record to compare it with
 	Current                        // the data is of the record's raft group, or of its present attempt
 	Fenced                         // the data is of an attempt that was lost, or of a group that was formed again since
+	Prepared                       // not Fenced, and the volume acknowledges a recovery order that is not known to be released
 	anyEpoch     = 1<<iota - 1
 )
 
@@ -140,9 +141,11 @@ const (
 // Order.
 const (
 	NoOrder      Order = 1 << iota
-	OrderRestore       // restore: requested at the first start, or by an order of a higher epoch that names this member
-	OrderForce         // our data is the best survivor
-	OrderRejoin        // another's data was chosen
+	OrderRestore       // the first start requests a restore
+	OrderPrepare       // a recovery order stands that this process did not acknowledge
+	OrderWait          // one stands that it acknowledged
+	OrderForm          // one stands, and it has this member form the raft group from what it acknowledged
+	OrderPlace         // this member formed the record's raft group, and its data is not in place yet
 	anyOrder     = 1<<iota - 1
 )
 
@@ -208,7 +211,7 @@ func (v Own) String() string { return rules.Word(v, "own ID", "other ID") }
 func (v Record) String() string {
 	return rules.Word(v, "unread", "absent", "unclaimed", "forming by this Pod", "forming by another Pod", "formed", "incomplete", "recovering")
 }
-func (v Epoch) String() string { return rules.Word(v, "unknown", "current", "fenced") }
+func (v Epoch) String() string { return rules.Word(v, "unknown", "current", "fenced", "prepared") }
 func (v Place) String() string { return rules.Word(v, "seed", "desired", "undesired") }
 func (v Lease) String() string {
 	return rules.Word(v, "fresh", "superseded", "leaving", "removal-acknowledged", "unread")
@@ -216,10 +219,12 @@ func (v Lease) String() string {
 func (v Evidence) String() string { return rules.Word(v, "never formed", "formed before", "unknown") }
 func (v Peers) String() string    { return rules.Word(v, "silent", "answering") }
 func (v Backup) String() string   { return rules.Word(v, "none", "present", "unusable", "unreachable") }
-func (v Order) String() string    { return rules.Word(v, "none", "restore", "force", "rejoin") }
-func (v Slot) String() string     { return rules.Word(v, "free", "ours", "taken", "leaving") }
-func (v Needs) String() string    { return rules.Word(v, "met", "unmet") }
-func (v Joining) String() string  { return rules.Word(v, "no", "yes") }
+func (v Order) String() string {
+	return rules.Word(v, "none", "restore", "prepare", "acknowledged", "form", "place")
+}
+func (v Slot) String() string    { return rules.Word(v, "free", "ours", "taken", "leaving") }
+func (v Needs) String() string   { return rules.Word(v, "met", "unmet") }
+func (v Joining) String() string { return rules.Word(v, "no", "yes") }
 
 // LogValue lets a log line report the facts in words.
 func (f Facts) LogValue() slog.Value {

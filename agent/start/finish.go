@@ -216,15 +216,15 @@ func answer(yes bool) rules.Answer {
 	return rules.No
 }
 
-// parentRecorded writes where the history of a restored group forked, to the place of the cluster's own backups. It
+// recordParent writes where the history of a restored group forked, to the place of the cluster's own backups. It
 // runs before the cluster is Formed, so before clients write to it. Otherwise, a backup of later writes could be
 // mistaken for more of the parent's history. A group that began from a file has no parent, and the record names the
 // file. For a group that began empty, there is nothing to write.
-func (s *finisher) parentRecorded(ctx context.Context) error {
-	if s.identityFile.Parent == "" && s.identityFile.File == "" {
+func (b *Bootstrapper) recordParent(ctx context.Context, identityFile datadir.IdentityFile) error {
+	if identityFile.Parent == "" && identityFile.File == "" {
 		return nil
 	}
-	reloadable, err := config.ReadReloadable(s.b.cfg.ConfigPath)
+	reloadable, err := config.ReadReloadable(b.cfg.ConfigPath)
 	if err != nil {
 		return fmt.Errorf("write the lineage to the backup store: %w", err)
 	}
@@ -233,11 +233,11 @@ func (s *finisher) parentRecorded(ctx context.Context) error {
 	}
 	ctx, cancel := context.WithTimeout(ctx, storeTimeout)
 	defer cancel()
-	store, err := s.b.storeOf(ctx, reloadable.Backup.Store)
+	store, err := b.storeOf(ctx, reloadable.Backup.Store)
 	if err != nil {
 		return err
 	}
-	formation := forkOf(s.identityFile, s.b.cfg.EtcdVersion, time.Now().UTC())
+	formation := forkOf(identityFile, b.cfg.EtcdVersion, time.Now().UTC())
 	crash.Before("write-lineage")
 	err = catalog.WriteBootstrap(ctx, store, reloadable.Backup.Prefix, formation)
 	crash.After("write-lineage")

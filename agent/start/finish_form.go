@@ -61,7 +61,7 @@ func (s *finisher) formed(ctx context.Context) (bool, error) {
 		if err := s.ours(ctx); err != nil {
 			return false, err
 		}
-		if err := s.parentRecorded(ctx); err != nil {
+		if err := s.b.recordParent(ctx, s.identityFile); err != nil {
 			return false, err
 		}
 		return s.claimFormed(ctx, r)

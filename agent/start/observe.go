@@ -35,6 +35,8 @@ type observation struct {
 	// source is what is known of the cluster to join, if it was queried. adoption is the decision about it.
 	source   AdoptionFacts
 	adoption adoption
+	// claim is what the volume holds, if a recovery order stands and it is known.
+	claim *leases.Claim
 	// details explains the facts that block a start, by fact.
 	details map[string]string
 }
@@ -67,6 +69,7 @@ func (b *Bootstrapper) observe(ctx context.Context, report launch.Report, fresh 
 	b.lastKnown.hear(o.own, o.record)
 	b.lastKnown.against(b.cfg, o.volume, &o.Facts, o.note)
 	b.observeListing(ctx, &o)
+	b.observeOrder(ctx, report, &o)
 	if o.Record&isForming != 0 && o.Place == Seed {
 		b.observeEvidence(ctx, &o)
 	}
@@ -90,9 +93,14 @@ func (b *Bootstrapper) inspect(ctx context.Context, report launch.Report) volume
 	var v volumeState
 	v.report, v.err = datadir.Inspect(ctx, b.cfg.VolumePath, datadir.Options{
 		EtcdVersion: b.cfg.EtcdVersion,
-		Full:        !report.Clean || report.Crashes > 1,
+		Full:        !report.Clean || report.Crashes > 1 || b.acknowledged != "",
 	})
 	v.identityFile, v.identityFileErr = datadir.ReadIdentityFile(b.cfg.VolumePath)
+	if built, err := datadir.ReadBuilt(b.cfg.VolumePath); err == nil {
+		v.built = built // otherwise there is nothing that could be placed
+	} else if !errors.Is(err, datadir.ErrNoIdentityFile) && !errors.Is(err, datadir.ErrBadIdentityFile) {
+		v.err = errors.Join(v.err, err)
+	}
 	if v.err == nil {
 		b.inspects = &v
 		b.log.InfoContext(ctx, "volume inspected", "data", v.report.String(), "full", v.report.Full, "took", v.report.Took)

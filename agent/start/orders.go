@@ -1,0 +1,94 @@
+package start
+
+import (
+	"context"
+
+	"github.com/etcd-druid/druid/agent/config"
+	"github.com/etcd-druid/druid/agent/datadir"
+	"github.com/etcd-druid/druid/agent/launch"
+	"github.com/etcd-druid/druid/internal/crash"
+	"github.com/etcd-druid/druid/leases"
+)
+
+// A recovery order goes through two stages, see leases.Recovery. In the first, the agent writes the epoch of the order to
+// the identity file, and then acknowledges the order in its claim. In the second, the selected agent builds the data of the
+// new raft group next to the old data. It moves nothing before the cluster record is Formed by that data. So an order that
+// is released or replaced leaves the old data as it was.
+
+// observeOrder finds the part of this member in a recovery order.
+func (b *Bootstrapper) observeOrder(ctx context.Context, report launch.Report, o *observation) {
+	order := o.record.record.Order()
+	switch {
+	case o.record.err != nil:
+		return
+	case order == nil:
+		b.acknowledged = ""
+		if placeable(b.cfg, o.volume, o.own, o.record.record) {
+			o.Order = OrderPlace
+		}
+		return
+	case !concerns(*order, o.volume, o.own):
+		return
+	case b.acknowledged != order.Name():
+		o.Order = OrderPrepare
+		return
+	}
+	o.claim = b.describe(ctx, report, o)
+	o.Order = partIn(*order, b.cfg.Member, o.claim)
+}
+
+// concerns says whether an order is later than everything that this member knows. A record that was rolled back can name an
+// order of the past.
+func concerns(order leases.Recovery, v volumeState, own ownLease) bool {
+	if own.err == nil && own.member.Epoch >= order.Epoch {
+		return false
+	}
+	return v.identityFileErr != nil || v.identityFile.Epoch < order.Epoch && v.identityFile.Prepared <= order.Epoch
+}
+
+// partIn is the part of the member called name in an order that its claim acknowledges. The claim is nil if it is not known.
+func partIn(order leases.Recovery, name string, claim *leases.Claim) Order {
+	if order.Stage == leases.StageExecute && order.Chosen == name && claim != nil && claim.Order == order.Name() && claim.Digest() == order.Claim {
+		return OrderForm
+	}
+	return OrderWait
+}
+
+// placeable says whether the volume has the built data of the raft group that the record names.
+func placeable(cfg config.Config, v volumeState, own ownLease, r leases.Record) bool {
+	built := v.built
+	return own.err == nil && built.Cluster == cfg.ClusterUID && built.Member == cfg.Member && built.VolumeUID == own.member.VolumeUID &&
+		r.Phase == leases.PhaseFormed && built.ClusterID != 0 && uint64(built.ClusterID) == r.ClusterID && built.Lineage == r.Lineage
+}
+
+// prepare writes the order to the volume. Then the claim of the volume acknowledges the order. An empty volume has nothing
+// on which an etcd could start, so nothing is written to it.
+func (b *Bootstrapper) prepare(ctx context.Context, o *observation) error {
+	order := *o.record.record.Order()
+	if v := o.volume; v.report.State != datadir.Empty && v.identityFileErr == nil && v.identityFile.Prepared < order.Epoch {
+		v.identityFile.Prepared = order.Epoch
+		crash.Before("identity-file-prepared")
+		err := datadir.WriteIdentityFile(b.cfg.VolumePath, v.identityFile)
+		crash.After("identity-file-prepared")
+		if err != nil {
+			return err
+		}
+	}
+	b.acknowledged = order.Name()
+	b.forgetVolume() // it is inspected completely now
+	b.log.InfoContext(ctx, "recovery order acknowledged", "order", order.Name(), "chosen", order.Chosen)
+	return nil
+}
+
+// unprepare removes a released order from the volume before etcd starts. Otherwise a record that lost the release would
+// prevent the next start.
+func (b *Bootstrapper) unprepare(ctx context.Context, o *observation) error {
+	o.volume.identityFile.Prepared = 0
+	crash.Before("identity-file-released")
+	err := datadir.WriteIdentityFile(b.cfg.VolumePath, o.volume.identityFile)
+	crash.After("identity-file-released")
+	if err == nil {
+		b.log.InfoContext(ctx, "recovery order no longer in effect for this volume")
+	}
+	return err
+}

@@ -1,0 +1,122 @@
+package start
+
+import (
+	"context"
+	"time"
+
+	"github.com/etcd-druid/druid/agent/datadir"
+	"github.com/etcd-druid/druid/internal/loop"
+	"github.com/etcd-druid/druid/internal/rules"
+	"github.com/etcd-druid/druid/leases"
+	"github.com/etcd-druid/druid/membership"
+)
+
+// watchInterval is how often the agent asks its etcd for a linearizable read, and then, without an answer, the API server
+// for the record.
+const watchInterval = 5 * time.Second
+
+// watchMisses is how many reads in a row fail before etcd counts as without a quorum. One can fail during an election.
+const watchMisses = 2
+
+// Calls is what the cluster record requests of a member whose etcd runs.
+type Calls uint8
+
+// The requests.
+const (
+	CallsNothing Calls = 1 << iota
+	CallsOrder         // a recovery order stands that is later than the data
+	CallsLater         // a later raft group was formed
+	CallsUnknown       // the record cannot be read
+)
+
+func (c Calls) String() string {
+	return rules.Word(c, "nothing", "recovery order", "later raft group", "unknown")
+}
+
+// RunFacts is the complete input of runRules.
+type RunFacts struct {
+	Serves rules.YesNo `fact:"etcd answers a linearizable read"`
+	Calls  Calls       `fact:"cluster record names"`
+}
+
+// RunVerdict says whether a running etcd is stopped.
+type RunVerdict string
+
+// The verdicts.
+const (
+	KeepRunning RunVerdict = "Keep"
+	StopEtcd    RunVerdict = "Stop"
+)
+
+// runRules decide about an etcd that runs. The first match wins.
+var runRules = rules.New(KeepRunning, []rules.Row[RunFacts, RunVerdict]{
+	{Name: "serves", When: RunFacts{Serves: rules.Yes}, Verdict: KeepRunning,
+		Why: "a quorum serves, and no order ends it"},
+	{Name: "order-stops", When: RunFacts{Calls: CallsOrder}, Verdict: StopEtcd,
+		Why: "a recovery order stands, and etcd has no quorum"},
+	{Name: "formed-again", When: RunFacts{Calls: CallsLater}, Verdict: StopEtcd,
+		Why: "the cluster was formed again without this member"},
+	{Name: "waits-for-quorum", When: RunFacts{Calls: CallsNothing | CallsUnknown}, Verdict: KeepRunning,
+		Why: "the members can be a quorum again"},
+})
+
+// callsOf compares the record with the identity of the data on which etcd runs.
+func callsOf(r recordState, identityFile datadir.IdentityFile) Calls {
+	switch order := r.record.Order(); {
+	case r.err != nil:
+		return CallsUnknown
+	case order != nil && order.Epoch > identityFile.Epoch:
+		return CallsOrder
+	case r.record.Phase == leases.PhaseFormed && r.record.FormedEpoch > identityFile.Epoch && r.record.ClusterID != uint64(identityFile.ClusterID):
+		return CallsLater
+	default:
+		return CallsNothing
+	}
+}
+
+// WatchOrders follows a running etcd, and stops it if it has no quorum and the record calls for that. ctx must end when etcd
+// does. stop must stop etcd.
+func (b *Bootstrapper) WatchOrders(ctx context.Context, stop func(ctx context.Context, reason string) error) error {
+	for misses := 0; loop.Sleep(ctx, watchInterval); {
+		if b.answers(ctx) {
+			misses = 0
+			continue
+		}
+		if misses++; misses < watchMisses {
+			continue
+		}
+		identityFile, known := b.Identity()
+		if !known {
+			continue
+		}
+		var r recordState
+		reading, cancel := context.WithTimeout(ctx, kubernetesTimeout)
+		r.record, r.version, r.err = b.store.Record(reading)
+		cancel()
+		d := runRules.Decide(RunFacts{Serves: rules.No, Calls: callsOf(r, identityFile)})
+		if d.Verdict != StopEtcd || ctx.Err() != nil {
+			continue
+		}
+		b.log.InfoContext(ctx, "etcd stopped for a recovery", "rule", d.Rule)
+		b.metrics.WithLabelValues(runTable, d.Rule).Inc()
+		if err := stop(ctx, d.Why); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// runTable is the name of the table in the metric of all decisions.
+const runTable = "bootstrap.runs"
+
+// answers says whether the own etcd answers a linearizable read.
+func (b *Bootstrapper) answers(ctx context.Context) bool {
+	ctx, cancel := context.WithTimeout(ctx, endpointTimeout)
+	defer cancel()
+	client, err := b.dial(ctx, b.local())
+	if err != nil {
+		return false
+	}
+	defer func() { _ = client.Close() }()
+	return membership.Linearizable(ctx, client) == nil
+}
