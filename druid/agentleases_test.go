@@ -109,7 +109,6 @@ func TestATokenOfAMemberForgesNoOther(t *testing.T) {
 		"adds a finalizer":                             {own, `{"metadata":{"finalizers":["example.com/hold"]}}`, false},
 		"writes an annotation of its own":              {own, `{"metadata":{"annotations":{"example.com/note":"x"}}}`, false},
 		"claims a recovery order for itself":           annotate(record, "recovery-attempt", `{"podUID":"`+uid+`"}`, true),
-		"hints at a recovery order":                    annotate(own, "recovery-order", "2-a/Prepare", false),
 		"orders a recovery":                            annotate(record, "phase", "Recovering", false),
 		"writes a recovery order":                      annotate(record, "recovery", "{}", false),
 		"claims a recovery order for another":          annotate(record, "recovery-attempt", `{"podUID":"other"}`, false),

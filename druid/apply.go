@@ -109,7 +109,6 @@ func (r *Reconciler) take(ctx context.Context, o *observation, step policy.Step)
 		policy.IssueCertificates:   r.issueCertificates,
 		policy.CreateAuthority:     r.createAuthority,
 		policy.RequestCertificate:  r.requestCertificate,
-		policy.HintRecovery:        r.hintRecovery,
 	}[step.Kind]
 	if act == nil {
 		return fmt.Errorf("step %s by rule %s: there is no such step", step.Kind, step.Rule)

@@ -164,17 +164,6 @@ func changeRecovery(record leases.Record, step policy.Step) (*leases.Record, err
 	return &changed, nil
 }
 
-// hintRecovery writes to the member's Lease for which order its agent must read the record.
-func (r *Reconciler) hintRecovery(ctx context.Context, o *observation, step policy.Step) error {
-	crash.Before("hint-recovery")
-	err := r.leaseStore(o).HintRecovery(ctx, step.Member, leases.Version(o.leases[step.Member].ResourceVersion), step.Object)
-	crash.After("hint-recovery")
-	if err != nil {
-		return fmt.Errorf("annotate Lease %s: %w", step.Member, err)
-	}
-	return nil
-}
-
 // relisted is a record with the names that a user removed. It is nil if the record belongs to another raft group now
 // or has the names.
 func relisted(record leases.Record, clusterID uint64, names []string) *leases.Record {

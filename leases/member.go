@@ -95,8 +95,6 @@ type Member struct {
 	Repairing Repairing
 	// Disk is what the volume holds while etcd does not run on it, nil if unknown.
 	Disk *Claim
-	// RecoveryHint names the recovery order for which the agent must read the record, empty for none.
-	RecoveryHint string
 }
 
 // Raft is a position in the raft log.
@@ -165,7 +163,6 @@ func DecodeMember(lease *coordinationv1.Lease) (Member, error) {
 		Removal:      ParseRemovalRequest(d.text(AnnotationRemoval)),
 		Repairing:    ParseRepairing(d.text(AnnotationRepairing)),
 		Disk:         ParseClaim(d.text(annotationDisk)),
-		RecoveryHint: d.text(annotationRecoveryOrder),
 
 		Defragmentation: ParseDefragmentation(d.text(annotationDefragmentation)),
 	}

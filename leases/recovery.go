@@ -1,7 +1,6 @@
 package leases
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"regexp"
@@ -15,9 +14,6 @@ const (
 	annotationReleased        = Prefix + "released"
 	annotationRecovered       = Prefix + "recovered"
 )
-
-// annotationRecoveryOrder on a member Lease is written by druid: Recovery.Hint. It only makes the agent read the record.
-const annotationRecoveryOrder = Prefix + "recovery-order"
 
 // Stage of an order.
 type Stage string
@@ -102,11 +98,8 @@ type Recovered struct {
 	Plan string `json:"plan,omitempty"`
 }
 
-// Name identifies the order in claims, attempts and hints.
+// Name identifies the order in claims and attempts.
 func (o Recovery) Name() string { return fmt.Sprintf("%d-%s", o.Epoch, o.Nonce) }
-
-// Hint is the value of the annotation on member Leases.
-func (o Recovery) Hint() string { return o.Name() + "/" + string(o.Stage) }
 
 var orderNames = regexp.MustCompile(`^[1-9][0-9]{0,9}-[a-z0-9]{1,32}$`)
 
@@ -233,13 +226,4 @@ func (r Record) Reformed(a RecoveryAttempt, done Recovered) (Record, error) {
 	done.Plan = o.Plan
 	r.Recovered = &done
 	return r, nil
-}
-
-// HintRecovery writes the hint to the Lease of the member called name, if the Lease still is at version. Otherwise it
-// changes nothing and returns ErrConflict. The empty hint removes it.
-func (s *Store) HintRecovery(ctx context.Context, name string, version Version, hint string) error {
-	annotations := annotationPatch{}
-	annotations.exactly(annotationRecoveryOrder, hint)
-	_, err := s.annotate(ctx, name, version, annotations)
-	return err
 }

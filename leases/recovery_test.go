@@ -24,7 +24,7 @@ func TestAnOrderFormsARaftGroupOnce(t *testing.T) {
 		return r
 	}
 	prepared := must(formedRecord().Prepare(survivorOrder))
-	if prepared.Order() == nil || prepared.Replacing != nil || prepared.ClusterID != 7 || prepared.Order().Hint() != "2-bb/Prepare" {
+	if prepared.Order() == nil || prepared.Replacing != nil || prepared.ClusterID != 7 || prepared.Order().Name() != "2-bb" {
 		t.Fatalf("prepared: %+v", prepared)
 	}
 	next := *prepared.Order()

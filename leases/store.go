@@ -110,7 +110,6 @@ func marksOf(lease *coordinationv1.Lease) Member {
 		VolumeUID:    lease.Annotations[AnnotationVolumeUID],
 		Removal:      ParseRemovalRequest(lease.Annotations[AnnotationRemoval]),
 		Disk:         ParseClaim(lease.Annotations[annotationDisk]),
-		RecoveryHint: lease.Annotations[annotationRecoveryOrder],
 	}
 }
 

@@ -140,6 +140,24 @@ func nameable(reason string) string {
 	return s
 }
 
+// The reasons of data that a recovery replaced: that from which the raft group was formed again, and that of members that
+// returned later.
+const (
+	ReasonSurvivor   = "survivor"
+	ReasonSuperseded = "superseded"
+)
+
+// keepReplaced is how long data that a recovery replaced is kept: an operator can find out only later what it lost.
+const keepReplaced = 7 * 24 * time.Hour
+
+// Prunable returns the directories that Prune can delete now: not what a recovery replaced a short time ago.
+func Prunable(asides []Quarantined, now time.Time) []Quarantined {
+	return slices.DeleteFunc(slices.Clone(asides), func(a Quarantined) bool {
+		replaced := a.Content.Reason == ReasonSurvivor || a.Content.Reason == ReasonSuperseded
+		return replaced && now.Sub(a.Content.Moved) < keepReplaced
+	})
+}
+
 // AllQuarantined lists the quarantined directories, the oldest first.
 func AllQuarantined(dir string) ([]Quarantined, error) {
 	entries, err := os.ReadDir(dir)

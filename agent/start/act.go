@@ -36,7 +36,7 @@ func (b *Bootstrapper) act(ctx context.Context, d Decision, o *observation) (*la
 	case ModeReplaceSelf:
 		return nil, b.replaceSelf(ctx, o)
 	case ModeRejoin:
-		return nil, b.quarantine(ctx, o, "removed")
+		return nil, b.quarantine(ctx, o, o.replacedBy("removed"))
 	case ModeRestore:
 		return b.restore(ctx, d, o)
 	case ModePrepare:
@@ -79,6 +79,14 @@ func (b *Bootstrapper) quarantine(ctx context.Context, o *observation, reason st
 	}
 	b.log.InfoContext(ctx, "data quarantined", "aside", name, "data", o.volume.report.String(), "reason", reason)
 	return nil
+}
+
+// replacedBy returns the reason for which intact data is quarantined: otherwise, or that a later raft group replaced it.
+func (o *observation) replacedBy(otherwise string) string {
+	if o.Epoch == Fenced && o.volume.identityFile.Formed {
+		return datadir.ReasonSuperseded
+	}
+	return otherwise
 }
 
 // resumeStagger is the delay between the members of a cluster that restarts completely: slightly more than etcd needs

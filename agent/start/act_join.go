@@ -223,7 +223,7 @@ func (b *Bootstrapper) replaceSelf(ctx context.Context, o *observation) error {
 	}
 	reason := o.Data.String()
 	if o.Data == Intact {
-		reason = "other-id"
+		reason = o.replacedBy("other-id")
 	}
 	if err := b.quarantine(ctx, o, reason); err != nil {
 		return err

@@ -73,6 +73,7 @@ type member struct {
 	mu      sync.Mutex
 	etcd    *exec.Cmd
 	said    []Published
+	claim   *leases.Claim
 	output  bytes.Buffer
 }
 
@@ -180,6 +181,11 @@ func (m *member) boot() *Bootstrapper {
 			defer m.mu.Unlock()
 			m.said = append(m.said, p)
 		},
+		Held: func(claim *leases.Claim) {
+			m.mu.Lock()
+			defer m.mu.Unlock()
+			m.claim = claim
+		},
 	})
 	if err != nil {
 		m.c.t.Fatal(err)
@@ -263,11 +269,17 @@ func (m *member) supervise(ctx context.Context, b *Bootstrapper, order launch.Or
 		err := b.FinishStart(running, func(context.Context, string) error { return etcd.Process.Signal(syscall.SIGTERM) })
 		fmt.Fprintln(m, "stable:", err)
 	}()
+	watched := make(chan struct{})
+	go func() {
+		defer close(watched)
+		_ = b.WatchOrders(running, func(context.Context, string) error { return etcd.Process.Signal(syscall.SIGTERM) })
+	}()
 	stop := context.AfterFunc(ctx, func() { _ = etcd.Process.Signal(syscall.SIGTERM) })
 	err := etcd.Wait()
 	stop()
 	ended()
 	<-stable
+	<-watched
 	fmt.Fprintf(m, "etcd ended: %v\n%s\n", err, tail(output.String(), 1200))
 	report := launch.Report{State: launch.StateIdle, Clean: err == nil, LastExit: &launch.Exit{RanFor: time.Since(began)}}
 	if err != nil {

@@ -170,6 +170,7 @@ func (s *finisher) pruned(ctx context.Context) (bool, error) {
 	if err != nil {
 		return false, err
 	}
+	asides = datadir.Prunable(asides, time.Now())
 	begun, err := datadir.PruneBegun(s.b.cfg.VolumePath)
 	if err != nil || len(asides) == 0 && !begun {
 		return err == nil, err

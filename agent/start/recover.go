@@ -100,13 +100,11 @@ func (b *Bootstrapper) build(ctx context.Context, o *observation, g *regroup, in
 			return built, done, err
 		}
 	}
-	make, parent := b.fromDisk, o.volume.identityFile.Lineage
+	source, parent := b.fromDisk, o.volume.identityFile.Lineage
 	if g.order.Mode == leases.RecoverBackup {
-		make, parent = b.fromBackup, g.order.Lineage
+		source, parent = b.fromBackup, g.order.Lineage
 	}
-	crash.Before("build-recovered")
-	result, err := make(ctx, o, g, inform)
-	crash.After("build-recovered")
+	result, err := source(ctx, o, g, inform)
 	if err != nil {
 		return built, done, err
 	}
@@ -128,10 +126,12 @@ func (b *Bootstrapper) build(ctx context.Context, o *observation, g *regroup, in
 // fromDisk builds the data from the database and the complete log of this volume. The order names what the volume holds, so
 // a damaged log was shown in the plan.
 func (b *Bootstrapper) fromDisk(ctx context.Context, o *observation, g *regroup, inform func(string)) (restore.Result, error) {
+	crash.Before("build-survivor")
 	result, err := survivor.Run(ctx, survivor.Config{
 		Volume: b.cfg.VolumePath, EtcdVersion: b.cfg.EtcdVersion, Name: b.cfg.Member, PeerURL: g.peerURL, Token: g.token, Seen: g.order.Known,
 		Damaged: o.claim.State == leases.DiskCorrupt, MinLeaseTTL: b.minLeaseTTL(), Progress: b.progress(ctx, inform),
 	})
+	crash.After("build-survivor")
 	if err == nil {
 		b.log.InfoContext(ctx, "data of the recovered cluster built", "entries", result.Applied, "last", result.Last, "revision", result.Revision,
 			"bumped", result.Bumped, "damage", result.Damage)
@@ -158,7 +158,7 @@ func (b *Bootstrapper) fromBackup(ctx context.Context, _ *observation, g *regrou
 	}
 	patient, cancel := store.Patient(ctx, store.MaxWait)
 	defer cancel()
-	source, listed, err := b.catalog(patient, reloadable.Backup.Store, reloadable.Backup.Prefix)
+	backups, listed, err := b.catalog(patient, reloadable.Backup.Store, reloadable.Backup.Prefix)
 	if err != nil {
 		return restore.Result{}, err
 	}
@@ -169,11 +169,14 @@ func (b *Bootstrapper) fromBackup(ctx context.Context, _ *observation, g *regrou
 	if plan.Reach < g.order.Revision {
 		return restore.Result{}, fmt.Errorf("recover: the backups of lineage %s reach revision %d, and the recovery order names %d", g.order.Lineage, plan.Reach, g.order.Revision)
 	}
-	return restore.Run(ctx, restore.Config{
-		Store: source, Plan: plan, DataDir: volume.RestoredPath(b.cfg.VolumePath), Name: b.cfg.Member, PeerURLs: []string{g.peerURL},
+	crash.Before("restore-recovered")
+	result, err := restore.Run(ctx, restore.Config{
+		Store: backups, Plan: plan, DataDir: volume.RestoredPath(b.cfg.VolumePath), Name: b.cfg.Member, PeerURLs: []string{g.peerURL},
 		InitialCluster: b.cfg.Member + "=" + g.peerURL, Token: g.token, EtcdVersion: b.cfg.EtcdVersion, Quota: b.cfg.Quota(), Auth: b.authData(),
 		Bump: restore.DefaultBump, ClearAlarms: true, Progress: b.progress(ctx, inform),
 	})
+	crash.After("restore-recovered")
+	return result, err
 }
 
 // reform records the raft group as Formed. This is the commit point: no etcd of the new raft group ran before, and the old
@@ -216,7 +219,7 @@ func (b *Bootstrapper) place(ctx context.Context, o *observation) error {
 	if err := b.recordParent(lineage, built); err != nil {
 		b.log.WarnContext(ctx, "lineage of the recovered cluster not written yet", "err", err)
 	}
-	if err := b.quarantine(ctx, o, "survivor"); err != nil {
+	if err := b.quarantine(ctx, o, datadir.ReasonSurvivor); err != nil {
 		return err
 	}
 	defer b.forgetVolume()

@@ -74,19 +74,6 @@ func (s Step) ChangeRecovery(record leases.Record, nonce string) (leases.Record,
 	return record, err == nil
 }
 
-// hintSteps write to the member Leases for which order the agents must read the record.
-func (e Evaluation) hintSteps(add func(Step)) {
-	want, rule := "", "order-ended"
-	if e.recovery.order != nil {
-		want, rule = e.recovery.order.Hint(), "order-hinted"
-	}
-	for _, m := range e.listed {
-		if m.Lease == LeaseOurs && m.Readable && m.Reports.RecoveryHint != want {
-			add(Step{Kind: HintRecovery, Rule: rule, Stage: StageMarks, Member: m.Name, Object: want})
-		}
-	}
-}
-
 // recoveryProblem is that of a lost quorum about which you must act.
 func recoveryProblem(r recovery) (Problem, bool) {
 	switch {

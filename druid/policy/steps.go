@@ -71,8 +71,6 @@ const (
 	PrepareRecovery Kind = "PrepareRecovery"
 	ExecuteRecovery Kind = "ExecuteRecovery"
 	ReleaseRecovery Kind = "ReleaseRecovery"
-	// HintRecovery writes to a member's Lease for which order its agent must read the record. Object is the hint.
-	HintRecovery Kind = "HintRecovery"
 )
 
 // Stage orders the steps. The steps of one stage are independent and run in parallel. druid creates what the kubelet
@@ -187,7 +185,6 @@ func Steps(e Evaluation) []Step {
 			leaving[m.Name] = memberSteps(m, memberFactsOf(m, e), add) || leaves.leaving(m) || e.pause.holds(m, pauseDrain)
 			growStep(m, e.Deleted || leaves.leaving(m), add)
 		}
-		e.hintSteps(add)
 		leaves.markSteps(o, add)
 		e.pause.step(leaving, add)
 		healSteps(o, e.listed, leaving, add)
@@ -220,7 +217,6 @@ func recoveringSteps(e Evaluation) []Step {
 	for _, m := range e.listed {
 		leaving[m.Name] = memberSteps(m, memberFactsOf(m, e), add)
 	}
-	e.hintSteps(add)
 	budgetStep(e, add)
 	for _, m := range e.Members {
 		labelStep(m, labelFactsOf(m, leaving[m.Name], e.Observed, e.listed), add)

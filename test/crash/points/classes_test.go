@@ -38,7 +38,7 @@ func watched(f *types.Func) bool {
 			(strings.HasSuffix(signature.Recv().Type().String(), "leases.Store") || types.IsInterface(signature.Recv().Type()))
 	case "agent/launch":
 		return f.Exported() && signature.Recv() != nil && strings.HasSuffix(signature.Recv().Type().String(), "launch.Conn")
-	case "backup/catalog", "backup/delta", "backup/restore", "backup/snapshot":
+	case "agent/survivor", "backup/catalog", "backup/delta", "backup/restore", "backup/snapshot":
 		return takes(signature, "context.Context")
 	case "membership":
 		return takes(signature, "*go.etcd.io/etcd/client/v3.Client") || takes(signature, module+"membership.Dial")
@@ -79,7 +79,7 @@ var classes = merge(map[class][]string{
 		// The volume. Quarantine, PlaceRestored and Prune have points within.
 		"agent/datadir.WriteIdentityFile", "agent/datadir.describe", "agent/datadir.makeDataDir", "agent/datadir/volume.WriteFile",
 		"agent/datadir/volume.WriteExit", "agent/datadir/volume.ClearExit",
-		"backup/restore.Run",
+		"backup/restore.Run", "agent/survivor.Run", "agent/datadir.WriteBuilt",
 		"os.Chmod", "os.Chown", "os.Create", "os.CreateTemp", "os.Link", "os.Mkdir", "os.MkdirAll", "os.MkdirTemp", "os.OpenFile",
 		"os.Remove", "os.RemoveAll", "os.Rename", "os.Symlink", "os.Truncate", "os.WriteFile",
 		"(*os.File).Chmod", "(*os.File).Truncate", "(*os.File).Write", "(*os.File).WriteAt", "(*os.File).WriteString",
@@ -96,7 +96,7 @@ var classes = merge(map[class][]string{
 		"membership.Linearizable", "membership.Observe", "membership.ReadAuthSwitch", "membership.ReadAuth", "membership.ComparePassword", "membership.ReadStatus", "membership.StatusOf", "membership.Alarms", "membership.CompactedAt", "membership.ReadContent", "membership.LengthenLog", "client/v3.New", "(*client/v3.Client).Close",
 		"(*client/v3.Client).ActiveConnection", "(client/v3.KV).Get", "(client/v3.Maintenance).HashKV", "(client/v3.Cluster).MemberList", "client/v3.NewMaintenanceFromMaintenanceClient", "client/v3.RetryMaintenanceClient", "client/v3.WithCountOnly", "client/v3.WithRev",
 		"(backup/store.Store).Get", "(backup/store.Store).List", "backup/catalog.Read", "backup/catalog.Survey", "backup/catalog.ReadBootstrap", "backup/restore.CheckFile", "backup/delta.AskAlongside",
-		"agent/datadir.AllQuarantined", "agent/datadir.ContentOf", "agent/datadir.Inspect", "agent/datadir.ReadHolding", "agent/datadir.ReadIdentityFile", "agent/datadir.ReadTail",
+		"agent/datadir.AllQuarantined", "agent/datadir.ContentOf", "agent/datadir.Inspect", "agent/datadir.ReadHolding", "agent/datadir.ReadBuilt", "agent/datadir.ReadIdentityFile", "agent/datadir.ReadTail",
 		"agent/datadir.Quarantine", "agent/datadir.Prune", "agent/datadir.PruneBegun",
 		"agent/datadir.PlaceRestored", "agent/datadir/volume.RestoredPath",
 		// A directory's sync only keeps what was done.
@@ -143,6 +143,7 @@ var carried = map[string]string{
 	"agent/certificates.deleteOthers":          "as place",
 	"(*agent/certificates.plane).begin":        "as place",
 	"agent/datadir.WriteIdentityFile":          "its callers have the points",
+	"agent/datadir.WriteBuilt":                 "its callers have the points",
 	"agent/datadir.describe":                   "its caller has the points",
 	"agent/datadir.makeDataDir":                "its caller has the points",
 }

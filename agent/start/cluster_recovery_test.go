@@ -1,0 +1,212 @@
+package start
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/etcd-druid/druid/agent/datadir"
+	"github.com/etcd-druid/druid/leases"
+)
+
+// changeRecord writes what change makes of the record, as druid does.
+func (c *cluster) changeRecord(what string, change func(leases.Record) (leases.Record, error)) {
+	c.t.Helper()
+	c.eventually(what, func() error {
+		record, version, err := c.store.Record(c.t.Context())
+		if err != nil {
+			return err
+		}
+		if record, err = change(record); err != nil {
+			return err
+		}
+		_, err = c.store.UpdateRecord(c.t.Context(), version, record)
+		return err
+	})
+}
+
+// orders writes the first stage of an order, and waits until all of names acknowledged it.
+func (c *cluster) orders(order leases.Recovery, names ...string) leases.Recovery {
+	c.t.Helper()
+	c.changeRecord("the order is written", func(r leases.Record) (leases.Record, error) { return r.Prepare(order) })
+	record, _ := c.record()
+	for _, name := range names {
+		c.eventually(name+" acknowledges the order", func() error {
+			if claim := c.members[name].holds(); claim == nil || claim.Order != record.Recovery.Name() {
+				return fmt.Errorf("it claims %+v", claim)
+			}
+			return nil
+		})
+	}
+	return *record.Recovery
+}
+
+// executes writes the second stage.
+func (c *cluster) executes(order leases.Recovery) {
+	c.t.Helper()
+	order.Claim = c.members[order.Chosen].holds().Digest()
+	c.changeRecord("the order is executed", func(r leases.Record) (leases.Record, error) { return r.Execute(order.Name(), order) })
+}
+
+// holds is what the volume holds as the agent reported it.
+func (m *member) holds() *leases.Claim {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.claim
+}
+
+// writes makes so many acknowledged writes, and returns the last revision.
+func (c *cluster) writes(name string, n int) (revision int64) {
+	c.t.Helper()
+	client := c.client(name)
+	defer func() { _ = client.Close() }()
+	for i := range n {
+		answer, err := client.Put(c.t.Context(), fmt.Sprintf("write-%04d", i), fmt.Sprint(i))
+		if err != nil {
+			c.t.Fatal(err)
+		}
+		revision = answer.Header.Revision
+	}
+	return revision
+}
+
+// has checks that all of n acknowledged writes are there.
+func (c *cluster) has(name string, n int) {
+	c.t.Helper()
+	for i := range n {
+		if got := c.get(name, fmt.Sprintf("write-%04d", i)); got != fmt.Sprint(i) {
+			c.t.Fatalf("write %d of %d is %q", i, n, got)
+		}
+	}
+}
+
+// crashed is a cluster whose members died at the same moment, after acknowledged writes.
+func crashed(t *testing.T, writes int) (c *cluster, revision int64) {
+	t.Helper()
+	c, _ = formed(t)
+	revision = c.writes("c-a", writes)
+	for _, m := range c.members {
+		m.kill()
+	}
+	for _, m := range c.members {
+		m.crash()
+	}
+	return c, revision
+}
+
+func orderOf(chosen string, known int64) leases.Recovery {
+	return leases.Recovery{Epoch: 2, Nonce: "0123", Mode: leases.RecoverSurvivor, Chosen: chosen, Known: known}
+}
+
+// Two of three volumes are wiped. The survivor forms the cluster again, and the others join it. No acknowledged write is
+// lost.
+func TestASurvivorFormsTheClusterAgain(t *testing.T) {
+	const writes = 300
+	c, revision := crashed(t, writes)
+	before, _ := c.record()
+	c.members["c-b"].wipe()
+	c.members["c-c"].wipe()
+	for _, m := range c.members {
+		m.start()
+	}
+	c.decides("c-a", "resume-majority")
+	c.executes(c.orders(orderOf("c-a", revision), "c-a", "c-b", "c-c"))
+	c.eventually("the cluster is formed again", func() error {
+		if record, _ := c.record(); record.Phase != leases.PhaseFormed || record.FormedEpoch != 2 {
+			return fmt.Errorf("the record is %+v", record)
+		}
+		return nil
+	})
+	c.voters("c-a", "c-b", "c-c")
+	for _, name := range []string{"c-a", "c-b", "c-c"} {
+		c.has(name, writes)
+	}
+	if after := c.writes("c-b", 1); after <= revision+1_000_000_000 {
+		t.Errorf("the revision after the recovery is %d, and was %d", after, revision)
+	}
+	record, _ := c.record()
+	if record.ClusterID == before.ClusterID || record.Recovered == nil || record.Recovered.Parent != before.Lineage || record.Recovered.Fork != revision {
+		t.Errorf("the record is %+v with %+v; the writes ended at revision %d of lineage %s", record, record.Recovered, revision, before.Lineage)
+	}
+	if rules := c.members["c-a"].deeds(); !inOrder(rules, "prepare-ordered", "form-ordered", "place-recovered", "resume-majority") {
+		t.Errorf("it decided by %v", rules)
+	}
+	asides, err := datadir.AllQuarantined(c.members["c-a"].cfg.VolumePath)
+	if err != nil || len(asides) != 1 || !strings.HasSuffix(asides[0].Name, "-survivor") {
+		t.Errorf("the old data is %+v, %v", asides, err)
+	}
+}
+
+// inOrder says whether rules has all of want in this order.
+func inOrder(rules []string, want ...string) bool {
+	for _, rule := range rules {
+		if len(want) > 0 && rule == want[0] {
+			want = want[1:]
+		}
+	}
+	return len(want) == 0
+}
+
+// A release puts the old raft group back: nothing of it was moved.
+func TestAReleasedOrderResumesTheOldRaftGroup(t *testing.T) {
+	const writes = 20
+	c, revision := crashed(t, writes)
+	before, _ := c.record()
+	c.members["c-a"].start()
+	c.decides("c-a", "resume-majority")
+	order := c.orders(orderOf("c-a", revision), "c-a")
+	// The record is gone: the volume alone says that etcd must not start.
+	record, _ := c.record()
+	if err := c.leases.Delete(t.Context(), leases.RecordName("c"), metav1.DeleteOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	c.decides("c-a", "prepared")
+	c.members["c-a"].crash()
+	c.members["c-a"].start()
+	c.decides("c-a", "prepared")
+	c.createRecord(record)
+	c.eventually("it acknowledges again", func() error {
+		if claim := c.members["c-a"].holds(); claim == nil || claim.Order != order.Name() {
+			return fmt.Errorf("it claims %+v", claim)
+		}
+		return nil
+	})
+	c.changeRecord("the order is released", func(r leases.Record) (leases.Record, error) { return r.Release(order.Name()) })
+	c.members["c-b"].start()
+	c.members["c-c"].start()
+	c.voters("c-a", "c-b", "c-c")
+	c.has("c-c", writes)
+	if after, _ := c.record(); after.ClusterID != before.ClusterID || after.FormedEpoch != 1 {
+		t.Errorf("the record is %+v, was %+v", after, before)
+	}
+	identityFile, err := datadir.ReadIdentityFile(c.members["c-a"].cfg.VolumePath)
+	if err != nil || identityFile.Prepared != 0 {
+		t.Errorf("%+v, %v: the order is still on the volume", identityFile, err)
+	}
+}
+
+// A member that was off comes back with its data after the cluster was formed again without it. Its etcd finds no quorum
+// and stops, its data is kept, and it joins.
+func TestALateMemberJoinsTheClusterThatWasFormedAgain(t *testing.T) {
+	const writes = 20
+	c, revision := crashed(t, writes)
+	for _, name := range []string{"c-a", "c-b"} {
+		c.members[name].start()
+	}
+	c.members["c-b"].crash()
+	c.members["c-b"].wipe()
+	c.members["c-b"].start()
+	c.executes(c.orders(orderOf("c-a", revision), "c-a", "c-b"))
+	c.voters("c-a", "c-b")
+	late := c.members["c-c"]
+	late.start()
+	c.voters("c-a", "c-b", "c-c")
+	c.has("c-c", writes)
+	asides, err := datadir.AllQuarantined(late.cfg.VolumePath)
+	if err != nil || !slices.ContainsFunc(asides, func(a datadir.Quarantined) bool { return strings.HasSuffix(a.Name, "-superseded") }) {
+		t.Errorf("the old data is %+v, %v", asides, err)
+	}
+}

@@ -1,0 +1,95 @@
+package crash_test
+
+import (
+	"errors"
+	"time"
+
+	"github.com/etcd-druid/druid/internal/loop"
+	"github.com/etcd-druid/druid/leases"
+)
+
+var orders = map[string]scenario{
+	"a recovery order": {members: 1, newborn: true, eve: func(c *cluster) *pod {
+		c.form()
+		return c.ordered(leases.RecoverSurvivor, executed)
+	}, aftermath: recovered(2)},
+	"a recovery order for a backup": {members: 1, newborn: true, eve: func(c *cluster) *pod {
+		c.form()
+		p := seed(c)
+		p.backUp(c.t.TempDir())
+		p.savesOn()
+		return c.ordered(leases.RecoverBackup, executed)
+	}, aftermath: recovered(2)},
+	"a recovery order that is released": {members: 1, newborn: true, eve: func(c *cluster) *pod {
+		c.form()
+		return c.ordered(leases.RecoverSurvivor, func(r leases.Record, _ leases.Claim) (leases.Record, error) { return r.Release(r.Recovery.Name()) })
+	}, aftermath: recovered(1)},
+}
+
+// executed is the record in which the prepared order is executed.
+func executed(r leases.Record, claim leases.Claim) (leases.Record, error) {
+	order := *r.Recovery
+	order.Claim, order.Lineage, order.Revision = claim.Digest(), r.Lineage, 1
+	return r.Execute(order.Name(), order)
+}
+
+// recovered checks that the cluster has its data, in the raft group of an epoch.
+func recovered(epoch uint32) func(*cluster, *pod) {
+	return func(c *cluster, _ *pod) {
+		c.eventually("the order is carried out", func() error {
+			record, _, err := c.store.Record(c.t.Context())
+			if err == nil && (record.Phase != leases.PhaseFormed || record.FormedEpoch != epoch || epoch == 1 && record.Released == 0) {
+				err = errors.New("the record is not formed")
+			}
+			return err
+		})
+		c.heals()
+		c.keeps("born", "yes")
+	}
+}
+
+// ordered is a cluster that lost its quorum, and whose record has an order. The test does what druid would do as soon as the
+// order is acknowledged.
+func (c *cluster) ordered(mode leases.RecoveryMode, next func(leases.Record, leases.Claim) (leases.Record, error)) *pod {
+	c.t.Helper()
+	p := seed(c)
+	p.powerOff()
+	c.eventually("order a recovery", func() error {
+		record, version, err := c.store.Record(c.t.Context())
+		if err != nil {
+			return err
+		}
+		record, err = record.Prepare(leases.Recovery{Epoch: 2, Nonce: "0123", Mode: mode, Chosen: p.name, Known: 1000})
+		if err != nil {
+			return err
+		}
+		_, err = c.store.UpdateRecord(c.t.Context(), version, record)
+		return err
+	})
+	done := make(chan struct{})
+	c.t.Cleanup(func() { <-done })
+	go func() {
+		defer close(done)
+		for loop.Sleep(c.t.Context(), 100*time.Millisecond) && !c.goesOn(p, next) {
+		}
+	}()
+	p.startLaunch()
+	return p
+}
+
+// goesOn writes the next stage once p acknowledged the first one. It returns true when that is done.
+func (c *cluster) goesOn(p *pod, next func(leases.Record, leases.Claim) (leases.Record, error)) bool {
+	record, version, err := c.store.Record(c.t.Context())
+	if err != nil || record.Order() == nil || record.Order().Stage != leases.StagePrepare {
+		return err == nil
+	}
+	lease, err := c.store.Member(c.t.Context(), p.name)
+	if err != nil || lease.Disk == nil || lease.Disk.Order != record.Recovery.Name() {
+		return false
+	}
+	if record, err = next(record, *lease.Disk); err != nil {
+		return false
+	}
+	_, err = c.store.UpdateRecord(c.t.Context(), version, record)
+	return err == nil
+}
