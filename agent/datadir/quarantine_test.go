@@ -47,9 +47,10 @@ func TestIdentityFileIsNeverHalfUnderstood(t *testing.T) {
 	tests := map[string]string{
 		"no JSON":         "{",
 		"empty":           "",
-		"a later version": `{"version":2,"cluster":"9d7c"}`,
-		"no cluster":      `{"version":1}`,
-		"a broken ID":     `{"version":1,"cluster":"9d7c","memberID":"12xy"}`,
+		"a later version": `{"version":3,"cluster":"9d7c"}`,
+		"a version that an older agent would read, with an order": `{"version":1,"cluster":"9d7c","prepared":2}`,
+		"no cluster":  `{"version":1}`,
+		"a broken ID": `{"version":1,"cluster":"9d7c","memberID":"12xy"}`,
 	}
 	for name, content := range tests {
 		t.Run(name, func(t *testing.T) {
@@ -62,6 +63,33 @@ func TestIdentityFileIsNeverHalfUnderstood(t *testing.T) {
 	}
 	if err := WriteIdentityFile(t.TempDir(), IdentityFile{}); err == nil {
 		t.Error("an identity file without a cluster was written")
+	}
+}
+
+// An older agent reads only version 1, so it refuses a volume that acknowledges an order.
+func TestAnOrderChangesTheVersionOfTheIdentityFile(t *testing.T) {
+	dir, want := t.TempDir(), testIdentityFile()
+	for version, prepared := range map[int]uint32{1: 0, 2: 7} {
+		want.Prepared = prepared
+		must(t, WriteIdentityFile(dir, want))
+		want.Version = version
+		if got, err := ReadIdentityFile(dir); err != nil || got != want {
+			t.Errorf("%+v, %v; want %+v", got, err, want)
+		}
+	}
+}
+
+// What a recovery replaced is kept for a week, and all else is not.
+func TestReplacedDataIsKeptForAWeek(t *testing.T) {
+	now := time.Unix(10_000_000, 0)
+	aside := func(reason string, age time.Duration) Quarantined {
+		return Quarantined{Name: reason, Content: Content{Reason: reason, Moved: now.Add(-age)}, Known: true}
+	}
+	const day = 24 * time.Hour
+	asides := []Quarantined{aside("stale", 0), aside(ReasonSurvivor, 6*day), aside(ReasonSuperseded, 6*day), aside(ReasonSuperseded, 8*day)}
+	got := Prunable(asides, now)
+	if len(got) != 2 || got[0].Name != "stale" || got[1].Name != ReasonSuperseded {
+		t.Errorf("%+v", got)
 	}
 }
 

@@ -100,7 +100,7 @@ func readIdentityFile(path string) (IdentityFile, error) {
 	if err := json.Unmarshal(raw, &s); err != nil {
 		return IdentityFile{}, fmt.Errorf("read identity file %s: %w: %w", path, ErrBadIdentityFile, err)
 	}
-	if s.Version < identityFileVersion || s.Version > preparedIdentityFileVersion || s.Cluster == "" {
+	if s.Version != versionOf(s) || s.Cluster == "" {
 		return IdentityFile{}, fmt.Errorf("read identity file %s: %w: version %d, cluster %q", path, ErrBadIdentityFile, s.Version, s.Cluster)
 	}
 	return s, nil
@@ -121,11 +121,16 @@ func WriteIdentityFile(dir string, s IdentityFile) error {
 	return volume.WriteFile(filepath.Join(dir, volume.IdentityFileName), raw)
 }
 
-func encodeIdentityFile(s IdentityFile) ([]byte, error) {
-	s.Version = identityFileVersion
+// versionOf is the version of a file with this content.
+func versionOf(s IdentityFile) int {
 	if s.Prepared > 0 {
-		s.Version = preparedIdentityFileVersion
+		return preparedIdentityFileVersion
 	}
+	return identityFileVersion
+}
+
+func encodeIdentityFile(s IdentityFile) ([]byte, error) {
+	s.Version = versionOf(s)
 	if s.Cluster == "" {
 		return nil, fmt.Errorf("write identity file of member %s: no cluster UID", s.Member)
 	}
