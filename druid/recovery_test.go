@@ -18,8 +18,10 @@ func (c *clocked) recovery() v1alpha1.RecoveryStatus {
 	return v1alpha1.RecoveryStatus{}
 }
 
-func TestStatusSaysWhatIsLeftAfterALossOfTheQuorum(t *testing.T) {
-	c, names, nodes := onNodes(t, true)
+// listsMembers is a cluster on local volumes whose record has the member list and whose Leases have a revision.
+func listsMembers(t *testing.T) (c *clocked, names, nodes []string) {
+	t.Helper()
+	c, names, nodes = onNodes(t, true)
 	c.stage.changeRecord(func(r *leases.Record) {
 		r.MemberList = &leases.MemberList{RaftTerm: 2, RaftIndex: 9}
 		for i, name := range names {
@@ -30,6 +32,11 @@ func TestStatusSaysWhatIsLeftAfterALossOfTheQuorum(t *testing.T) {
 		c.says(name, leases.Prefix+"revision", "7")
 	}
 	c.pass()
+	return c, names, nodes
+}
+
+func TestStatusSaysWhatIsLeftAfterALossOfTheQuorum(t *testing.T) {
+	c, names, nodes := listsMembers(t)
 	if got := c.recovery(); got.Phase != "" {
 		t.Fatalf("a cluster that serves has %+v", got)
 	}
@@ -70,4 +77,98 @@ func TestStatusSaysWhatIsLeftAfterALossOfTheQuorum(t *testing.T) {
 	if got := c.recovery(); got.Phase != "" {
 		t.Errorf("the quorum serves again, and the status is %+v", got)
 	}
+}
+
+// approve annotates the EtcdCluster, as the command in status.recovery does.
+func (c *clocked) approve(hash string) {
+	c.Helper()
+	c.patchCluster(`{"metadata":{"annotations":{"` + v1alpha1.RecoverAnnotation + `":"` + hash + `"}}}`)
+	c.pass()
+}
+
+// ordered is the order in the record, nil for none.
+func (c *clocked) ordered() (leases.Record, *leases.Recovery) {
+	c.Helper()
+	record, err := c.record("demo")
+	if err != nil {
+		c.Fatal(err)
+	}
+	return record, record.Order()
+}
+
+// Two nodes are declared lost. Only the approval of the present plan orders a recovery, once, and it is executed only after
+// the survivor acknowledged it.
+func TestAnApprovedRecoveryIsOrderedOnce(t *testing.T) {
+	c, names, nodes := listsMembers(t)
+	for i := range 2 {
+		c.away(names[i], nodes[i])
+		c.node(nodes[i], false, outOfService)
+	}
+	c.kubelet(names[2], false)
+	c.after(2 * time.Hour)
+	plan := c.recovery().Plan
+	if plan == nil || plan.Hash == "" || !strings.Contains(c.recovery().Approve, plan.Hash) {
+		t.Fatalf("%+v; want a plan and the command that approves it", c.recovery())
+	}
+	c.approve("0123456789ab")
+	if record, order := c.ordered(); order != nil || record.Phase != leases.PhaseFormed {
+		t.Fatalf("the approval of another plan orders %+v", order)
+	}
+	c.approve(plan.Hash)
+	_, order := c.ordered()
+	if order == nil || order.Stage != leases.StagePrepare || order.Chosen != names[2] || !order.Approved {
+		t.Fatalf("the order is %+v", order)
+	}
+	if phase := c.recovery().Phase; phase != v1alpha1.RecoveryPreparing {
+		t.Errorf("the status is %s", phase)
+	}
+	c.acknowledges(names[2], order)
+	c.pass()
+	executed, order := c.ordered()
+	if order == nil || order.Stage != leases.StageExecute || order.Claim == "" {
+		t.Fatalf("the order is %+v", order)
+	}
+	c.stage.changeRecord(func(r *leases.Record) {
+		a := leases.RecoveryAttempt{Order: order.Name(), Nonce: "cc", PodUID: "pod", ClusterID: "99"}
+		claimed, err := r.Claimed(a)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if *r, err = claimed.Reformed(a, leases.Recovered{Epoch: order.Epoch, Mode: order.Mode, Member: names[2], Fork: 7, Revision: 1_000_000_007}); err != nil {
+			t.Fatal(err)
+		}
+	})
+	c.pass()
+	got, status := c.recovery(), c.cluster().Status
+	if got.Phase != v1alpha1.RecoveryRecovered || got.Last == nil || got.Last.Epoch != int64(order.Epoch) || status.ClusterID != "99" || status.Epoch != int64(order.Epoch) {
+		t.Errorf("after the recovery: %+v, cluster %s of epoch %d", got, status.ClusterID, status.Epoch)
+	}
+	c.after(2 * time.Hour)
+	if record, order := c.ordered(); order != nil || record.FormedEpoch != executed.Recovery.Epoch {
+		t.Errorf("the approval is used again: %+v", order)
+	}
+}
+
+// acknowledges writes the claim of a survivor, as its agent does.
+func (c *clocked) acknowledges(name string, order *leases.Recovery) {
+	c.Helper()
+	record, _ := c.ordered()
+	member, err := c.store("demo").Member(c.Context(), name)
+	if err != nil {
+		c.Fatal(err)
+	}
+	var voters []string
+	for _, m := range record.MemberList.Members {
+		voters = append(voters, m.ID)
+	}
+	claim := leases.Claim{
+		Pod: member.PodUID, Volume: member.VolumeUID, State: leases.DiskIntact, Cluster: leases.FormatID(record.ClusterID), Member: voters[2],
+		Epoch: record.FormedEpoch, Lineage: record.Lineage, Prepared: order.Epoch, LastTerm: 2, Last: 9, Commit: 9, Applied: 9, Revision: 7,
+		Voters: strings.Join(voters, ","), Orders: true, Order: order.Name(),
+	}
+	text, err := claim.Encode()
+	if err != nil {
+		c.Fatal(err)
+	}
+	c.says(name, leases.Prefix+"disk", text)
 }

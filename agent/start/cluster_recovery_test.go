@@ -51,6 +51,17 @@ func (c *cluster) executes(order leases.Recovery) {
 	c.changeRecord("the order is executed", func(r leases.Record) (leases.Record, error) { return r.Execute(order.Name(), order) })
 }
 
+// formedAgain waits until the record names the raft group of the order.
+func (c *cluster) formedAgain() {
+	c.t.Helper()
+	c.eventually("the cluster is formed again", func() error {
+		if record, _ := c.record(); record.Phase != leases.PhaseFormed || record.FormedEpoch != 2 {
+			return fmt.Errorf("the record is %+v", record)
+		}
+		return nil
+	})
+}
+
 // holds is what the volume holds as the agent reported it.
 func (m *member) holds() *leases.Claim {
 	m.mu.Lock()
@@ -114,12 +125,7 @@ func TestASurvivorFormsTheClusterAgain(t *testing.T) {
 	}
 	c.decides("c-a", "resume-majority")
 	c.executes(c.orders(orderOf("c-a", revision), "c-a", "c-b", "c-c"))
-	c.eventually("the cluster is formed again", func() error {
-		if record, _ := c.record(); record.Phase != leases.PhaseFormed || record.FormedEpoch != 2 {
-			return fmt.Errorf("the record is %+v", record)
-		}
-		return nil
-	})
+	c.formedAgain()
 	c.voters("c-a", "c-b", "c-c")
 	for _, name := range []string{"c-a", "c-b", "c-c"} {
 		c.has(name, writes)
@@ -200,7 +206,11 @@ func TestALateMemberJoinsTheClusterThatWasFormedAgain(t *testing.T) {
 	c.members["c-b"].wipe()
 	c.members["c-b"].start()
 	c.executes(c.orders(orderOf("c-a", revision), "c-a", "c-b"))
-	c.voters("c-a", "c-b")
+	c.formedAgain()
+	c.eventually("the first member serves", func() error {
+		_, err := c.view("c-a")
+		return err
+	})
 	late := c.members["c-c"]
 	late.start()
 	c.voters("c-a", "c-b", "c-c")

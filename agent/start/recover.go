@@ -45,7 +45,7 @@ func (b *Bootstrapper) recover(ctx context.Context, d Decision, o *observation) 
 	inform := func(words string) {
 		b.decided(Published{Decision: Decision{Mode: d.Mode, Rule: d.Rule, Reason: words}, Data: o.dataText()})
 	}
-	built, done, err := b.build(ctx, o, g, inform)
+	done, err := b.build(ctx, o, g, inform)
 	b.forgetVolume()
 	if err != nil {
 		b.rebuilds++
@@ -54,11 +54,6 @@ func (b *Bootstrapper) recover(ctx context.Context, d Decision, o *observation) 
 		return err
 	}
 	b.rebuilds = 0
-	lineage, cancel := context.WithTimeout(ctx, lineageTimeout)
-	defer cancel()
-	if err := b.recordParent(lineage, built); err != nil {
-		b.log.WarnContext(ctx, "lineage of the recovered cluster not written yet", "err", err)
-	}
 	return b.reform(ctx, g, done)
 }
 
@@ -94,10 +89,10 @@ func (b *Bootstrapper) claimOrder(ctx context.Context, o *observation) (*regroup
 }
 
 // build makes the data of the raft group and its identity file, next to the data directory.
-func (b *Bootstrapper) build(ctx context.Context, o *observation, g *regroup, inform func(string)) (built datadir.IdentityFile, done leases.Recovered, err error) {
+func (b *Bootstrapper) build(ctx context.Context, o *observation, g *regroup, inform func(string)) (done leases.Recovered, err error) {
 	if left, err := datadir.PruneBegun(b.cfg.VolumePath); err != nil || left {
 		if err = errors.Join(err, datadir.Prune(b.cfg.VolumePath)); err != nil {
-			return built, done, err
+			return done, err
 		}
 	}
 	source, parent := b.fromDisk, o.volume.identityFile.Lineage
@@ -106,13 +101,13 @@ func (b *Bootstrapper) build(ctx context.Context, o *observation, g *regroup, in
 	}
 	result, err := source(ctx, o, g, inform)
 	if err != nil {
-		return built, done, err
+		return done, err
 	}
 	if result.ClusterID != g.clusterID || result.MemberID != g.memberID {
-		return built, done, fmt.Errorf("recover: the data belongs to member %x in cluster %x, but the claim names %x in %x",
+		return done, fmt.Errorf("recover: the data belongs to member %x in cluster %x, but the claim names %x in %x",
 			result.MemberID, result.ClusterID, g.memberID, g.clusterID)
 	}
-	built = IdentityFileOf(&b.cfg, g.record, o.own.member, g.clusterID, g.memberID)
+	built := IdentityFileOf(&b.cfg, g.record, o.own.member, g.clusterID, g.memberID)
 	built.Parent, built.Fork = parent, result.Revision
 	crash.Before("identity-file-built")
 	err = datadir.WriteBuilt(b.cfg.VolumePath, built)
@@ -120,7 +115,7 @@ func (b *Bootstrapper) build(ctx context.Context, o *observation, g *regroup, in
 	done = leases.Recovered{
 		Epoch: g.order.Epoch, Mode: g.order.Mode, Member: b.cfg.Member, Parent: parent, Fork: result.Revision, Revision: result.Bumped,
 	}
-	return built, done, err
+	return done, err
 }
 
 // fromDisk builds the data from the database and the complete log of this volume. The order names what the volume holds, so
@@ -211,13 +206,13 @@ func (b *Bootstrapper) reform(ctx context.Context, g *regroup, done leases.Recov
 }
 
 // place quarantines the old data and puts the built data in place. After a crash, the built data still is next to the data
-// directory, and place is repeated.
+// directory, and place is repeated. It writes the lineage to the backup store before etcd starts, so before clients write.
 func (b *Bootstrapper) place(ctx context.Context, o *observation) error {
 	built := o.volume.built
 	lineage, cancel := context.WithTimeout(ctx, lineageTimeout)
 	defer cancel()
 	if err := b.recordParent(lineage, built); err != nil {
-		b.log.WarnContext(ctx, "lineage of the recovered cluster not written yet", "err", err)
+		b.log.WarnContext(ctx, "lineage of the recovered cluster not written", "err", err)
 	}
 	if err := b.quarantine(ctx, o, datadir.ReasonSurvivor); err != nil {
 		return err
