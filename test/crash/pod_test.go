@@ -9,11 +9,14 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
+	"strings"
 	"sync"
 	"syscall"
 
 	"github.com/etcd-druid/druid/agent"
 	"github.com/etcd-druid/druid/agent/config"
+	"github.com/etcd-druid/druid/agent/datadir"
 	"github.com/etcd-druid/druid/agent/transport"
 	"github.com/etcd-druid/druid/internal/crash"
 	"github.com/etcd-druid/druid/test/alone"
@@ -149,9 +152,8 @@ func (p *pod) strays() (found []string) {
 	entries, err := os.ReadDir(p.config.VolumePath)
 	p.c.must(err)
 	for _, e := range entries {
-		switch e.Name() {
-		case "data", "druid.json", "druid.lock":
-		default:
+		kept := strings.HasSuffix(e.Name(), "-"+datadir.ReasonSurvivor) // for a week
+		if !kept && !slices.Contains([]string{"data", "druid.json", "druid.lock"}, e.Name()) {
 			found = append(found, e.Name())
 		}
 	}
