@@ -114,17 +114,7 @@ func (r *Reconciler) changeRecord(o *observation, record leases.Record, step pol
 	case step.Kind != policy.UpdateRecord:
 		return r.changeSlot(record, step)
 	case step.Record != nil:
-		if record.Phase != o.observed.Record.Phase {
-			return nil, nil
-		}
-		restored := *step.Record
-		restored.Members = slices.Compact(slices.Sorted(slices.Values(slices.Concat(restored.Members, record.Members))))
-		restored.Replacing, restored.PendingRemoval = record.Replacing, record.PendingRemoval
-		restored.MemberList, restored.Leaving, restored.Released = record.MemberList, record.Leaving, record.Released
-		if record.ClusterID != restored.ClusterID {
-			restored.MemberList = nil // it is about the raft group before
-		}
-		return &restored, nil
+		return restored(record, o.observed.Record.Phase, *step.Record), nil
 	case len(step.Names) > 0:
 		return relisted(record, o.observed.Record.ClusterID, step.Names), nil
 	case step.Seed != "":
@@ -148,6 +138,20 @@ func (r *Reconciler) changeRecord(o *observation, record leases.Record, step pol
 		}
 		return &record, r.grow(o, &record, missing)
 	}
+}
+
+// restored is the record as the plan made it again, with what only the record knows. It is nil if the phase changed since.
+func restored(record leases.Record, phase leases.Phase, made leases.Record) *leases.Record {
+	if record.Phase != phase {
+		return nil
+	}
+	made.Members = slices.Compact(slices.Sorted(slices.Values(slices.Concat(made.Members, record.Members))))
+	made.Replacing, made.PendingRemoval = record.Replacing, record.PendingRemoval
+	made.MemberList, made.Leaving, made.Released = record.MemberList, record.Leaving, record.Released
+	if record.ClusterID != made.ClusterID {
+		made.MemberList = nil // it is about the raft group before
+	}
+	return &made
 }
 
 // changeRecovery applies a step of a recovery to the record as it was just read. It returns nil if the record is not what

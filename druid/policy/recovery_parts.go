@@ -12,7 +12,7 @@ import (
 
 // groupQuorum says whether the old raft group serves: an agent renews its Lease only while its etcd is healthy in the
 // cluster, and a kubelet calls etcd ready only if it answers a read of a quorum.
-func groupQuorum(o Observed, listed []Member) rules.Answer {
+func groupQuorum(listed []Member) rules.Answer {
 	answer, ready := rules.Answer(rules.No), 0
 	for _, m := range listed {
 		switch {
@@ -65,9 +65,13 @@ func counts(m Member, o Observed) bool {
 	if c.State == leases.DiskForeign || c.State == leases.DiskNewer {
 		return false
 	}
-	if c.Cluster == "" {
-		return true
-	}
+	return c.Cluster == "" || onlyClaim(m, o)
+}
+
+// onlyClaim says whether the claim of a member is about the record's raft group, or a later one, and no other member claims
+// the same raft ID.
+func onlyClaim(m Member, o Observed) bool {
+	c := m.Reports.Disk
 	if c.Cluster != leases.FormatID(o.Record.ClusterID) && c.Epoch <= o.Record.FormedEpoch {
 		return false
 	}
@@ -123,20 +127,27 @@ func (r *recovery) partOf(id string, o Observed, listed []Member) part {
 		p.claim = m.Reports.Disk
 		p.acknowledged = r.order != nil && p.claim.Order == r.order.Name()
 	}
-	switch state := diskOf(m, p.claim); {
-	case volumeGone(m), state == leases.DiskEmpty, state == leases.DiskCorrupt, state == leases.DiskStale:
-		p.holds = holdsNothing
-	case p.claim != nil && state == leases.DiskIntact && p.claim.Member != id:
-		p.holds = holdsNothing // a raft ID starts once on a volume
-	case p.claim != nil && state == leases.DiskIntact && p.claim.Prepared > o.Record.Released:
-		p.holds = holdsFenced
-	case state == leases.DiskIntact:
-		p.holds = holdsHere
-	case p.gaveUp:
-		p.holds = holdsNothing
-	}
+	p.holds = holdingOf(p, o)
 	p.closed = p.acknowledged || volumeGone(m) || p.gaveUp
 	return p
+}
+
+// holdingOf is what is known of the data of a member's voter.
+func holdingOf(p part, o Observed) holding {
+	switch state := diskOf(p.member, p.claim); {
+	case volumeGone(p.member), state == leases.DiskEmpty, state == leases.DiskCorrupt, state == leases.DiskStale:
+		return holdsNothing
+	case p.claim != nil && state == leases.DiskIntact && p.claim.Member != p.id:
+		return holdsNothing // a raft ID starts once on a volume
+	case p.claim != nil && state == leases.DiskIntact && p.claim.Prepared > o.Record.Released:
+		return holdsFenced
+	case state == leases.DiskIntact:
+		return holdsHere
+	case p.gaveUp:
+		return holdsNothing
+	default:
+		return holdsUnknown
+	}
 }
 
 // diskOf is the state of a member's disk: by its claim, or else by what its agent reports while it waits to start etcd. An
@@ -186,6 +197,15 @@ func ackedBy(lists [][]string, parts []part) acks {
 		}
 	}
 	return acksEnough
+}
+
+// pendingAcks says whether a member that can still acknowledge the order did not: the one that it chose, or one that is here
+// with its data. Its data can be the best.
+func (r *recovery) pendingAcks() bool {
+	return r.order != nil && slices.ContainsFunc(r.parts, func(p part) bool {
+		chosen := p.known && p.member.Name == r.order.Chosen
+		return !p.closed && (p.holds == holdsHere || chosen && p.holds != holdsNothing)
+	})
 }
 
 // electorate returns the voters by which a return of the old raft group is judged: those of the best claim's list, else of

@@ -105,7 +105,6 @@ type recovery struct {
 	parts    []part
 	order    *leases.Recovery
 	epoch    uint32
-	waits    []string
 }
 
 // is reports whether the decision is one of these.
@@ -116,7 +115,7 @@ func recoveryOf(d Desired, o Observed, listed []Member) recovery {
 	r := recovery{order: o.Record.Order()}
 	r.facts = recoveryFacts{
 		applies: rules.YesNoOf(!d.Deleted && d.Replicas > 0 && o.RecordState&(RecordFormed|RecordRecovering) != 0 && o.Record.FormedEpoch > 0 && !o.Record.Leaving),
-		behind:  rules.No, quorum: groupQuorum(o, listed), standing: standingNone, acks: acksFew, chosen: rules.Yes, returns: returnsMay,
+		behind:  rules.No, quorum: groupQuorum(listed), standing: standingNone, acks: acksFew, chosen: rules.Yes, returns: returnsMay,
 		overdue: rules.YesNoOf(o.QuorumOverdue), obstacle: rules.No, approved: rules.No, automatic: rules.No, worse: rules.No,
 	}
 	if r.facts.applies == rules.Yes {
@@ -141,7 +140,9 @@ func (r *recovery) observe(d Desired, o Observed, listed []Member) {
 		return
 	}
 	lists := r.observeParts(o, listed)
-	r.facts.acks = ackedBy(lists, r.parts)
+	if r.facts.acks = ackedBy(lists, r.parts); r.pendingAcks() {
+		r.facts.acks = acksFew
+	}
 	r.facts.chosen = rules.YesNoOf(r.order == nil || r.chosenUsable())
 	r.facts.returns = r.returning(o)
 	r.makePlan(d, o)
@@ -158,32 +159,8 @@ func (r *recovery) observe(d Desired, o Observed, listed []Member) {
 
 // makePlan finds the best source and what it costs. Without a plan, obstacle says why.
 func (r *recovery) makePlan(d Desired, o Observed) {
-	disk, hasDisk := r.bestDisk(o, r.order != nil)
-	backup, hasBackup := source{}, false
-	if d.Backup {
-		backup, hasBackup = r.backupSource(o)
-	}
-	best := disk
-	switch {
-	case o.Record.Adopted():
-		r.obstacle = "the raft group has external members, of which druid knows nothing. Recover it by the members that you run yourself"
-		return
-	case len(r.parts) == 0:
-		r.obstacle = "no list of voters is known: no agent reports what its disk holds, and the cluster record has no member list"
-		return
-	case !hasDisk && !hasBackup:
-		r.obstacle = "no member reports data that can be recovered, and no backup of this raft group is known. " +
-			"Bring back a node or a volume of a member, or restore an older backup into a new EtcdCluster with spec.bootstrap.restore"
-		return
-	case !hasDisk || hasBackup && backup.lineage == disk.lineage && backup.revision > disk.revision:
-		best = backup
-	}
-	if old := r.withoutOrders(); old != "" {
-		r.obstacle = "the agent of member " + old + " does not know recovery orders. Wait until druid has updated the agents, or delete that Pod"
-		return
-	}
-	if c := best.claim; c != nil && best.mode == leases.RecoverSurvivor && c.Free > 0 && c.Free < c.Size {
-		r.obstacle = fmt.Sprintf("the volume of member %s has %d bytes free, and a copy of its database needs %d. Increase spec.storage.size", best.member.Name, c.Free, c.Size)
+	best, found := r.bestSource(d, o)
+	if r.obstacle = r.obstacleTo(best, found, o); r.obstacle != "" {
 		return
 	}
 	p := recoveryPlan{source: best}
@@ -201,6 +178,39 @@ func (r *recovery) makePlan(d Desired, o Observed) {
 	p.measure(r.parts, o)
 	p.needs = r.needsApproval(p, o)
 	p.hash = p.digest(o.Record.ClusterID, r.epoch, d.Recovery.Cluster)
+}
+
+// bestSource is the best disk, or the backup of its lineage if that has more. Under an order, only acknowledged disks count.
+func (r *recovery) bestSource(d Desired, o Observed) (source, bool) {
+	disk, hasDisk := r.bestDisk(o, r.order != nil)
+	if !d.Backup {
+		return disk, hasDisk
+	}
+	backup, hasBackup := r.backupSource(o)
+	if hasBackup && (!hasDisk || backup.lineage == disk.lineage && backup.revision > disk.revision) {
+		return backup, true
+	}
+	return disk, hasDisk
+}
+
+// obstacleTo says what prevents every recovery, or the one from the best source, empty for nothing.
+func (r *recovery) obstacleTo(best source, found bool, o Observed) string {
+	switch {
+	case o.Record.Adopted():
+		return "the raft group has external members, of which druid knows nothing. Recover it by the members that you run yourself"
+	case len(r.parts) == 0:
+		return "no list of voters is known: no agent reports what its disk holds, and the cluster record has no member list"
+	case !found:
+		return "no member reports data that can be recovered, and no backup of this raft group is known. " +
+			"Bring back a node or a volume of a member, or restore an older backup into a new EtcdCluster with spec.bootstrap.restore"
+	}
+	if old := r.withoutOrders(); old != "" {
+		return "the agent of member " + old + " does not know recovery orders. Wait until druid has updated the agents, or delete that Pod"
+	}
+	if c := best.claim; c != nil && best.mode == leases.RecoverSurvivor && c.Free > 0 && c.Free < c.Size {
+		return fmt.Sprintf("the volume of member %s has %d bytes free, and a copy of its database needs %d. Increase spec.storage.size", best.member.Name, c.Free, c.Size)
+	}
+	return ""
 }
 
 // withoutOrders is a member that runs an agent which does not know recovery orders, or "".

@@ -406,3 +406,23 @@ func TestNothingIsDeletedWhileAnOrderStands(t *testing.T) {
 		t.Errorf("%d labels are cleared, want 3", cleared)
 	}
 }
+
+// Two nodes are out of service, so their volumes need no acknowledgement. The survivor, which is here, still has to
+// acknowledge: before that, neither a backup nor nothing is the best source.
+func TestASurvivorThatIsHereIsAwaited(t *testing.T) {
+	x := newRescue(3)
+	for i := range 2 {
+		x.away(i)
+		x.member(i).Node = NodeOutOfService
+	}
+	x.d.Recovery.Approved = x.wants(t, "propose").plan.hash
+	x.apply(t, PrepareRecovery)
+	x.wants(t, "await-acknowledgements")
+	x.d.Backup = true
+	x.o.Full.Reports = leases.Backup{Revision: 100, Lineage: "00000001-aa", Taken: rescueStart, Size: 1}
+	x.wants(t, "await-acknowledgements")
+	x.claim(2, leases.DiskIntact)
+	if r := x.wants(t, "execute"); r.plan.source.mode != leases.RecoverSurvivor {
+		t.Errorf("it is executed from %+v", r.plan.source)
+	}
+}

@@ -161,11 +161,8 @@ func Steps(e Evaluation) []Step {
 	if step, ok := recordStep(e); ok {
 		return []Step{step}
 	}
-	if step, ok := e.recoveryStep(); ok {
-		return []Step{step}
-	}
-	if e.RecordState == RecordRecovering {
-		return recoveringSteps(e)
+	if steps, only := recoverySteps(e); only {
+		return steps
 	}
 	if step, ok := leaveStep(e); ok {
 		return []Step{step}
@@ -204,6 +201,17 @@ func Steps(e Evaluation) []Step {
 func staged() (stages *[StageGrow + 1][]Step, add func(Step)) {
 	stages = &[StageGrow + 1][]Step{}
 	return stages, func(s Step) { stages[s.Stage] = append(stages[s.Stage], s) }
+}
+
+// recoverySteps are all steps of a cluster while a recovery is decided or ordered. It returns false if there is none.
+func recoverySteps(e Evaluation) ([]Step, bool) {
+	if step, ok := e.recoveryStep(); ok {
+		return []Step{step}, true
+	}
+	if e.RecordState == RecordRecovering {
+		return recoveringSteps(e), true
+	}
+	return nil, false
 }
 
 // recoveringSteps keep the members able to carry out the order. druid repairs, removes, changes and deletes nothing else
