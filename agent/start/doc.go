@@ -27,5 +27,7 @@
 // next to the data directory until it is complete. Then the agent writes its identity file and renames it. So a
 // restore never overwrites data that an etcd used, and an incomplete restore is repeated under a new claim.
 //
-// The rows for a recovering cluster are reserved: nothing requests a recovery yet.
+// A recovery order has the agent stop an etcd without a quorum. The agent writes the order to the identity file before it
+// acknowledges it. The selected member builds the new raft group next to its old data, and moves nothing before the
+// cluster record is Formed. So a released order needs no repair of the volume.
 package start
