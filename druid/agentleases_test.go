@@ -1,6 +1,7 @@
 package druid
 
 import (
+	"errors"
 	"fmt"
 	"strings"
 	"testing"
@@ -50,7 +51,7 @@ type attempt struct {
 func TestATokenOfAMemberForgesNoOther(t *testing.T) {
 	s := newStage(t)
 	s.install("admission.yaml")
-	s.startDruid()
+	stop := s.startDruid()
 	names := s.whole(3)
 	own, other := names[0], names[1]
 	pods := map[string]*corev1.Pod{}
@@ -113,6 +114,7 @@ func TestATokenOfAMemberForgesNoOther(t *testing.T) {
 		"writes a recovery order":                      annotate(record, "recovery", "{}", false),
 		"claims a recovery order for another":          annotate(record, "recovery-attempt", `{"podUID":"other"}`, false),
 		"releases a recovery order":                    annotate(record, "released", "2", false),
+		"becomes the seed":                             annotate(record, "seed", own, false),
 	} {
 		t.Run(name, func(t *testing.T) {
 			err := try(agent, a)
@@ -127,6 +129,50 @@ func TestATokenOfAMemberForgesNoOther(t *testing.T) {
 		}
 	})
 	t.Run("a removal is answered in its own name", func(t *testing.T) { s.answersInItsOwnName(other, uid, agent, try) })
+	stop()
+	t.Run("the chosen member records the new raft group", func(t *testing.T) { s.recordsTheRecovery(own, uid, agent, s.asAgent(pods[other])) })
+}
+
+// recordsTheRecovery carries out a recovery order on the record, as the agents of the chosen member and of another one would.
+func (s *stage) recordsTheRecovery(chosen, uid string, agent, another client.Client) {
+	s.Helper()
+	lease := &coordinationv1.Lease{}
+	if err := s.fetch(leases.RecordName("demo"), lease); err != nil {
+		s.Fatal(err)
+	}
+	record, err := leases.DecodeRecord(lease)
+	order := leases.Recovery{Epoch: record.FormedEpoch + 1, Nonce: "n", Mode: leases.RecoverSurvivor, Chosen: chosen}
+	claimed := leases.RecoveryAttempt{Order: order.Name(), Nonce: "a", PodUID: uid, ClusterID: "abc"}
+	write := func(c client.Client, change func() (leases.Record, error)) error {
+		next, invalid := change()
+		if err := errors.Join(invalid, next.Encode(lease)); err != nil {
+			s.Fatal(err)
+		}
+		if err := c.Update(s.Context(), lease); err != nil {
+			return err
+		}
+		record = next
+		return nil
+	}
+	executed := order
+	executed.Claim = "claim"
+	formed := func() (leases.Record, error) {
+		return record.Reformed(claimed, leases.Recovered{Epoch: order.Epoch, Mode: order.Mode, Member: chosen})
+	}
+	err = errors.Join(err,
+		write(s.Client, func() (leases.Record, error) { return record.Prepare(order) }),
+		write(s.Client, func() (leases.Record, error) { return record.Execute(order.Name(), executed) }),
+		write(agent, func() (leases.Record, error) { return record.Claimed(claimed) }),
+	)
+	if err != nil {
+		s.Fatal(err)
+	}
+	if err := write(another, formed); !apierrors.IsForbidden(err) {
+		s.Errorf("the agent of a member that was not chosen records the new raft group: %v", err)
+	}
+	if err := write(agent, formed); err != nil {
+		s.Errorf("the agent of the chosen member cannot record the new raft group: %v", err)
+	}
 }
 
 // answersInItsOwnName tries the answers to a removal request on the Lease of another member.
