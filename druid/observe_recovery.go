@@ -20,7 +20,7 @@ const (
 
 // recoveryWishOf reads spec.recovery and the annotation that approves a plan.
 func recoveryWishOf(cluster *v1alpha1.EtcdCluster) policy.RecoveryWish {
-	w := policy.RecoveryWish{Approved: cluster.Annotations[v1alpha1.RecoverAnnotation], Cluster: string(cluster.UID), Name: cluster.Name}
+	w := policy.RecoveryWish{Approved: cluster.Annotations[v1alpha1.RecoverAnnotation], Cluster: string(cluster.UID), Namespace: cluster.Namespace, Name: cluster.Name}
 	w.MaxRevisions, w.MaxSeconds = policy.BoundsOf(nil)
 	if spec := cluster.Spec.Recovery; spec != nil {
 		w.Automatic = spec.Policy == v1alpha1.RecoveryAutomatic

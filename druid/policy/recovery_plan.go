@@ -29,8 +29,8 @@ type RecoveryWish struct {
 	MaxRevisions, MaxSeconds *int64
 	// Approved is the hash in the annotation, or empty.
 	Approved string
-	// Cluster is the UID of the EtcdCluster, and Name its name, for the hash and for the command that approves.
-	Cluster, Name string
+	// Cluster is the UID of the EtcdCluster, for the hash. Namespace and Name are in the command that approves.
+	Cluster, Namespace, Name string
 }
 
 // BoundsOf returns the bounds of spec.recovery.

@@ -138,7 +138,7 @@ func (r recovery) describe(s *v1alpha1.RecoveryStatus, w RecoveryWish) {
 		s.Phase, s.Message = v1alpha1.RecoveryExecuting, fmt.Sprintf("member %s forms the cluster again. Its agent reports the progress in status.members", r.order.Chosen)
 	case r.is(recoverPropose) && r.plan != nil:
 		s.Phase, s.Message = v1alpha1.RecoveryProposed, r.plan.words()
-		s.Approve = fmt.Sprintf("kubectl annotate etcdcluster %s --overwrite %s=%s", w.Name, v1alpha1.RecoverAnnotation, r.plan.hash)
+		s.Approve = fmt.Sprintf("kubectl annotate etcdcluster --namespace %s %s --overwrite %s=%s", w.Namespace, w.Name, v1alpha1.RecoverAnnotation, r.plan.hash)
 	case r.is(recoverRefuse):
 		s.Phase, s.Message = v1alpha1.RecoveryRefused, r.obstacle
 	case r.facts.standing == standingPrepare && r.verdict != recoverRelease:

@@ -53,7 +53,7 @@ var rescueStart = time.Date(2026, 11, 24, 12, 0, 0, 0, time.UTC)
 
 func newRescue(members int) *rescue {
 	x := &rescue{
-		d: Desired{Replicas: members, ClusterID: 7, Recovery: RecoveryWish{Cluster: "uid", Name: "demo"}},
+		d: Desired{Replicas: members, ClusterID: 7, Recovery: RecoveryWish{Cluster: "uid", Namespace: "ns", Name: "demo"}},
 		o: Observed{RecordState: RecordFormed, QuorumOverdue: true, Record: leases.Record{
 			ClusterID: 7, Phase: leases.PhaseFormed, Epoch: 1, FormedEpoch: 1, Nonce: "aa", Lineage: "00000001-aa", MaxLearners: 16, MemberList: &leases.MemberList{},
 		}},
@@ -144,7 +144,7 @@ func TestASurvivorIsRecoveredAfterAnApproval(t *testing.T) {
 		t.Fatal("a plan is carried out without an approval")
 	}
 	status := recoveryStatus(Evaluate(x.d, x.o), nil, metav1.NewTime(rescueStart))
-	if status.Phase != v1alpha1.RecoveryProposed || !strings.HasSuffix(status.Approve, "etcd.druid.dev/recover="+r.plan.hash) || status.Plan.Member != "demo-a" {
+	if status.Phase != v1alpha1.RecoveryProposed || status.Approve != "kubectl annotate etcdcluster --namespace ns demo --overwrite etcd.druid.dev/recover="+r.plan.hash || status.Plan.Member != "demo-a" {
 		t.Errorf("status %+v", status)
 	}
 	x.d.Recovery.Approved = "000000000000"
