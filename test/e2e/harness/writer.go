@@ -34,7 +34,8 @@ type Writer struct {
 	begun time.Time
 
 	mu      sync.Mutex
-	acked   map[string]int64 // key to revision
+	acked   map[string]int64     // key to revision
+	at      map[string]time.Time // key to when etcd acknowledged it
 	lastAck time.Time
 	from    time.Time     // what is counted in longest began then at the earliest
 	longest time.Duration // since the last call of Gap
@@ -69,7 +70,7 @@ func write(t testing.TB, etcd *clientv3.Client, lanes int, pace, timeout time.Du
 	now := time.Now()
 	w := &Writer{
 		pace: pace, timeout: timeout, etcd: etcd, group: &errgroup.Group{}, stop: stop,
-		begun: now, acked: map[string]int64{}, lastAck: now, from: now,
+		begun: now, acked: map[string]int64{}, at: map[string]time.Time{}, lastAck: now, from: now,
 	}
 	if err := w.machine.open(); err != nil {
 		stop()
@@ -114,7 +115,7 @@ func (w *Writer) put(ctx context.Context, key string) {
 	w.longest = max(w.longest, now.Sub(w.lastAck))
 	w.worst = max(w.worst, w.longest)
 	w.lastAck = now
-	w.acked[key] = response.Header.Revision
+	w.acked[key], w.at[key] = response.Header.Revision, now
 }
 
 // Acked is the number of writes that were acknowledged so far.

@@ -16,6 +16,7 @@ const (
 	ofVolumes  = "api/... druid manifests"
 	ofTLS      = "agent/access agent/certificates agent/transport druid druid/policy internal/pki internal/review manifests"
 	ofEnds     = "agent/duties druid leases manifests"
+	ofRecovery = "agent/start agent/survivor agent/datadir/... druid druid/policy leases"
 )
 
 // Table has a row for each story. Seconds of the core were measured on two cores next to others, with what the shorter intervals of the
@@ -30,6 +31,7 @@ var Table = []Story{
 	{"TestDruidAndAgentsAreUpgradedUnderAWriter", Core, Alone, 3, 65, ofPods + " " + ofDruid},
 	{"TestPodOnACutOffNodeAndItsSuccessorNeverShareAVolume", Core, Alone, 3, 150, ofNodes + " agent/datadir/..."},
 	{"TestClusterThatLostAllItsVolumesIsFormedAgainFromItsBackups", Core, Alongside, 3, 75, ofRestore},
+	{"TestQuorumIsRecoveredFromOneDiskOfThree", Core, Alongside, 3, 90, ofRecovery},
 	{"TestVersionChangesUnderLoadAfterABackupAndNothingIsLost", Core, Alongside, 5, 60, ofUpgrades},
 	{"TestClusterScalesThereAndBackUnderLoad", Core, Alongside, 9, 65, ofScale},
 	{"TestClusterRollsUnderLoadAndABadImageStopsIt", Core, Alongside, 5, 75, ofPods},
@@ -64,6 +66,8 @@ var Table = []Story{
 	{"TestSteadyClusterCostsDruidNoWriteAndAgentsFewRequests", InTurn, Alongside, 3, 150, "agent agent/duties druid leases"},
 	{"TestClientsAreServedWhileAllAgentsAreBroken", InTurn, Alongside, 3, 90, "agent agent/launch/... cmd/launch druid"},
 	{"TestMembersInMemoryHealFromEachOther", InTurn, Alongside, 5, 110, ofData + " druid manifests"},
+	{"TestQuorumIsRecoveredFromTheBackupsAndOnlyOnceByItself", InTurn, Alongside, 3, 240, ofRecovery + " " + ofRestore},
+	{"TestMembersThatAreAwayAreGivenUpOnlyByAnApprovalOfTheirPlan", InTurn, Alongside, 3, 270, ofRecovery},
 	{"TestTLSIsTurnedOnAndOffUnderAWriter", InTurn, Alongside, 3, 240, ofTLS + " agent/start"},
 	{"TestBadSecretsOfAUserHarmNoMember", InTurn, Alongside, 3, 90, ofTLS},
 	{"TestCertManagerRenewsUnderAWriter", InTurn, Alongside, 3, 260, ofTLS},
