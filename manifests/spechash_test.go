@@ -73,6 +73,9 @@ var specEdits = map[string]struct {
 	"backup.retention": {edit: func(c *v1alpha1.EtcdCluster) {
 		c.Spec.Backup = &v1alpha1.BackupSpec{Store: ambient(), Retention: v1alpha1.BackupRetention{Count: 3}}
 	}, same: true},
+	"recovery": {edit: func(c *v1alpha1.EtcdCluster) {
+		c.Spec.Recovery = &v1alpha1.RecoverySpec{Policy: v1alpha1.RecoveryAutomatic, AfterSeconds: 60}
+	}, same: true},
 	"backup.verify": {edit: func(c *v1alpha1.EtcdCluster) {
 		c.Spec.Backup = &v1alpha1.BackupSpec{Store: ambient(), Verify: v1alpha1.BackupVerification{Schedule: "@daily"}}
 	}, same: true},

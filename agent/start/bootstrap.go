@@ -97,6 +97,8 @@ type Bootstrapper struct {
 	mu       sync.Mutex
 	identity datadir.IdentityFile // of the data that etcd was last started on
 	known    bool
+	// later has an element if the leader's duties read of a later raft group, see WatchOrders.
+	later chan struct{}
 
 	// These fields are used by one goroutine at a time: that of launch or that of FinishStart.
 	last    Decision
@@ -145,6 +147,7 @@ func New(o Options) (*Bootstrapper, error) {
 		cfg: o.Config, store: o.Store, transport: o.Transport, certs: o.Certificates, log: o.Log,
 		decided: o.Decided, held: o.Held, host: o.Host, metrics: metrics, openStore: o.OpenStore,
 		lookup: net.DefaultResolver.LookupHost, addresses: o.Addresses, poll: pollInterval, unstarted: map[uint64]time.Time{},
+		later: make(chan struct{}, 1),
 	}
 	if b.host == nil {
 		b.host = func(member string) string { return PeerHost(o.Config, member) }

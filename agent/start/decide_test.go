@@ -189,16 +189,18 @@ func TestWhereTheRestOfTheBackupsLeads(t *testing.T) {
 	}
 }
 
-// A running etcd is stopped only for a record that calls for it, and never while it has a quorum.
+// A running etcd is stopped only for a record that calls for it. With a quorum, it is stopped only if a later raft group exists.
 func TestWhichRunningEtcdIsStopped(t *testing.T) {
 	cases := rulestest.Check(t, runRules, func(f RunFacts, d rules.Decision[RunVerdict]) string {
 		switch {
-		case d.Verdict == StopEtcd && f.Serves == rules.Yes:
+		case d.Verdict == StopEtcd && f.Serves == rules.Yes && f.Calls != CallsLater:
 			return "stops an etcd that serves"
 		case d.Verdict == StopEtcd && f.Calls&(CallsNothing|CallsUnknown) != 0:
 			return "stops an etcd for nothing"
-		case d.Verdict == KeepRunning && f.Serves == rules.No && f.Calls&(CallsOrder|CallsLater) != 0:
+		case d.Verdict == KeepRunning && f.Serves == rules.No && f.Calls == CallsOrder:
 			return "an order is never acknowledged"
+		case d.Verdict == KeepRunning && f.Calls == CallsLater:
+			return "two raft groups serve"
 		}
 		return ""
 	})

@@ -148,11 +148,13 @@ func externalsOf(identityFile datadir.IdentityFile) []string {
 
 // CompleteRecord fills the missing fields of a re-created record from the identity file of a running member. No member
 // joins while the record is incomplete. It never lowers an epoch. It reports whether there is anything to write.
+// An etcd whose raft group the record replaced is stopped.
 func (b *Bootstrapper) CompleteRecord(record leases.Record) (leases.Record, bool) {
 	identityFile, ok := b.Identity()
 	if !ok || !identityFile.Formed {
 		return record, false
 	}
+	b.compareGroup(record, identityFile)
 	return complete(record, identityFile)
 }
 

@@ -2,10 +2,12 @@ package start
 
 import (
 	"context"
+	"errors"
 	"time"
 
+	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
+
 	"github.com/etcd-druid/druid/agent/datadir"
-	"github.com/etcd-druid/druid/internal/loop"
 	"github.com/etcd-druid/druid/internal/rules"
 	"github.com/etcd-druid/druid/leases"
 	"github.com/etcd-druid/druid/membership"
@@ -50,12 +52,12 @@ const (
 
 // runRules decide about an etcd that runs. The first match wins.
 var runRules = rules.New(KeepRunning, []rules.Row[RunFacts, RunVerdict]{
+	{Name: "formed-again", When: RunFacts{Calls: CallsLater}, Verdict: StopEtcd,
+		Why: "the cluster was formed again without this member, also if its old raft group has a quorum"},
 	{Name: "serves", When: RunFacts{Serves: rules.Yes}, Verdict: KeepRunning,
 		Why: "a quorum serves, and no order ends it"},
 	{Name: "order-stops", When: RunFacts{Calls: CallsOrder}, Verdict: StopEtcd,
 		Why: "a recovery order stands, and etcd has no quorum"},
-	{Name: "formed-again", When: RunFacts{Calls: CallsLater}, Verdict: StopEtcd,
-		Why: "the cluster was formed again without this member"},
 	{Name: "waits-for-quorum", When: RunFacts{Calls: CallsNothing | CallsUnknown}, Verdict: KeepRunning,
 		Why: "the members can be a quorum again"},
 })
@@ -74,36 +76,78 @@ func callsOf(r recordState, identityFile datadir.IdentityFile) Calls {
 	}
 }
 
-// WatchOrders follows a running etcd, and stops it if it has no quorum and the record calls for that. ctx must end when etcd
-// does. stop must stop etcd.
+// WatchOrders follows a running etcd, and stops it if the record calls for that. It reads the record if etcd has no quorum, or
+// if the leader's duties read of a later raft group. ctx must end when etcd does. stop must stop etcd.
 func (b *Bootstrapper) WatchOrders(ctx context.Context, stop func(ctx context.Context, reason string) error) error {
-	for misses := 0; loop.Sleep(ctx, watchInterval); {
-		if b.answers(ctx) {
+	for misses := 0; ; {
+		look, again := b.nextLook(ctx)
+		if !again {
+			return nil
+		}
+		serves := rules.YesNoOf(b.answers(ctx))
+		if misses++; serves == rules.Yes {
 			misses = 0
+		}
+		if look == lookDue && misses < watchMisses {
 			continue
 		}
-		if misses++; misses < watchMisses {
-			continue
-		}
-		identityFile, known := b.Identity()
-		if !known {
-			continue
-		}
-		var r recordState
-		reading, cancel := context.WithTimeout(ctx, kubernetesTimeout)
-		r.record, r.version, r.err = b.store.Record(reading)
-		cancel()
-		d := runRules.Decide(RunFacts{Serves: rules.No, Calls: callsOf(r, identityFile)})
-		if d.Verdict != StopEtcd || ctx.Err() != nil {
-			continue
-		}
-		b.log.InfoContext(ctx, "etcd stopped for a recovery", "rule", d.Rule)
-		b.metrics.WithLabelValues(runTable, d.Rule).Inc()
-		if err := stop(ctx, d.Why); err != nil {
+		if err := b.obey(ctx, serves, stop); err != nil {
 			return err
 		}
 	}
-	return nil
+}
+
+// looks are the reasons to look at the own etcd.
+type looks uint8
+
+const (
+	lookDue   looks = iota // the interval is over
+	lookLater              // the leader's duties read of a later raft group
+)
+
+// nextLook waits until a look is due. It returns false if ctx ended.
+func (b *Bootstrapper) nextLook(ctx context.Context) (looks, bool) {
+	timer := time.NewTimer(watchInterval)
+	defer timer.Stop()
+	select {
+	case <-ctx.Done():
+		return lookDue, false
+	case <-b.later:
+		return lookLater, true
+	case <-timer.C:
+		return lookDue, true
+	}
+}
+
+// obey reads the record, and stops etcd if the record calls for that.
+func (b *Bootstrapper) obey(ctx context.Context, serves rules.YesNo, stop func(ctx context.Context, reason string) error) error {
+	identityFile, known := b.Identity()
+	if !known {
+		return nil
+	}
+	var r recordState
+	reading, cancel := context.WithTimeout(ctx, kubernetesTimeout)
+	r.record, r.version, r.err = b.store.Record(reading)
+	cancel()
+	d := runRules.Decide(RunFacts{Serves: serves, Calls: callsOf(r, identityFile)})
+	if d.Verdict != StopEtcd || ctx.Err() != nil {
+		return nil
+	}
+	b.log.InfoContext(ctx, "etcd stopped for a recovery", "rule", d.Rule)
+	b.metrics.WithLabelValues(runTable, d.Rule).Inc()
+	return stop(ctx, d.Why)
+}
+
+// compareGroup compares a record that the leader's duties read with the data on which etcd runs. An etcd with a quorum of an
+// earlier raft group does not read the record itself.
+func (b *Bootstrapper) compareGroup(record leases.Record, identityFile datadir.IdentityFile) {
+	if callsOf(recordState{record: record}, identityFile) != CallsLater {
+		return
+	}
+	select {
+	case b.later <- struct{}{}:
+	default: // one look is enough
+	}
 }
 
 // runTable is the name of the table in the metric of all decisions.
@@ -118,5 +162,7 @@ func (b *Bootstrapper) answers(ctx context.Context) bool {
 		return false
 	}
 	defer func() { _ = client.Close() }()
-	return membership.Linearizable(ctx, client) == nil
+	err = membership.Linearizable(ctx, client)
+	// etcd checks the permission after a quorum confirmed the read.
+	return err == nil || errors.Is(err, rpctypes.ErrPermissionDenied) || errors.Is(err, rpctypes.ErrUserEmpty)
 }

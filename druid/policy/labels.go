@@ -84,7 +84,7 @@ func labelFactsOf(m Member, leaving bool, o Observed, listed []Member) labelFact
 	}
 	if m.Lease == LeaseOurs && m.Readable && m.Liveness&(leases.Live|leases.Stale) != 0 {
 		f.says = reportsOther
-		if m.votes() {
+		if m.votes() && m.ofGroup(o) {
 			f.says = reportsVoter
 		}
 	}

@@ -12,11 +12,11 @@ import (
 
 // groupQuorum says whether the old raft group serves: an agent renews its Lease only while its etcd is healthy in the
 // cluster, and a kubelet calls etcd ready only if it answers a read of a quorum.
-func groupQuorum(listed []Member) rules.Answer {
+func groupQuorum(o Observed, listed []Member) rules.Answer {
 	answer, ready := rules.Answer(rules.No), 0
 	for _, m := range listed {
 		switch {
-		case m.Lease == LeaseOurs && m.Readable && m.Liveness == leases.Live && m.Reports.ID != 0 && m.Reports.Role != leases.RoleLearner:
+		case m.Lease == LeaseOurs && m.Readable && m.Liveness == leases.Live && m.Reports.ID != 0 && m.Reports.Role != leases.RoleLearner && m.ofGroup(o):
 			return rules.Yes
 		case m.Liveness == leases.Unknown && m.Lease == LeaseOurs:
 			answer = rules.Unknown
@@ -32,6 +32,12 @@ func groupQuorum(listed []Member) rules.Answer {
 		return rules.Unknown
 	}
 	return answer
+}
+
+// ofGroup says whether the Lease reports a member of the record's raft group, or of a later one. A member of an earlier group
+// can still serve: it was away when the cluster was formed again.
+func (m Member) ofGroup(o Observed) bool {
+	return m.Reports.ClusterID == 0 || o.Record.ClusterID == 0 || m.Reports.ClusterID == o.Record.ClusterID || m.Reports.Epoch > o.Record.FormedEpoch
 }
 
 // nextEpoch is higher than every epoch that druid knows of: also than those that agents wrote to their volumes.
@@ -91,7 +97,8 @@ func volumeGone(m Member) bool {
 	return m.Node == NodeOutOfService && m.Volume == VolumeLocal && m.Claim&(ClaimPresent|ClaimUnwanted) != 0
 }
 
-// observeParts finds the voters of the published list and of the claims, and returns these lists of IDs.
+// observeParts finds the voters of the published list, of the Leases and of the claims, and returns these lists of IDs. The
+// published list and a lagging disk can be older than the last change of the members, and then the Leases have more.
 func (r *recovery) observeParts(o Observed, listed []Member) (lists [][]string) {
 	var published []string
 	if o.Record.MemberList != nil {
@@ -101,6 +108,9 @@ func (r *recovery) observeParts(o Observed, listed []Member) (lists [][]string) 
 			}
 		}
 		lists = append(lists, published)
+	}
+	if reported := reportedVoters(o, listed); len(reported) > 0 {
+		lists = append(lists, reported)
 	}
 	for _, m := range listed {
 		if counts(m, o) && len(m.Reports.Disk.VoterIDs()) > 0 && (r.order == nil || m.Reports.Disk.Order == r.order.Name()) {
@@ -112,6 +122,16 @@ func (r *recovery) observeParts(o Observed, listed []Member) (lists [][]string) 
 		r.parts = append(r.parts, r.partOf(id, o, listed))
 	}
 	return lists
+}
+
+// reportedVoters are the IDs of the members that reported a vote in the record's raft group.
+func reportedVoters(o Observed, listed []Member) (ids []string) {
+	for _, m := range listed {
+		if m.reportsVoter() && m.Reports.ID != 0 && m.Reports.ClusterID == o.Record.ClusterID {
+			ids = append(ids, leases.FormatID(m.Reports.ID))
+		}
+	}
+	return ids
 }
 
 func (r *recovery) partOf(id string, o Observed, listed []Member) part {

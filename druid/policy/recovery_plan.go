@@ -115,7 +115,7 @@ func recoveryOf(d Desired, o Observed, listed []Member) recovery {
 	r := recovery{order: o.Record.Order()}
 	r.facts = recoveryFacts{
 		applies: rules.YesNoOf(!d.Deleted && d.Replicas > 0 && o.RecordState&(RecordFormed|RecordRecovering) != 0 && o.Record.FormedEpoch > 0 && !o.Record.Leaving),
-		behind:  rules.No, quorum: groupQuorum(listed), standing: standingNone, acks: acksFew, chosen: rules.Yes, returns: returnsMay,
+		behind:  rules.No, quorum: groupQuorum(o, listed), standing: standingNone, acks: acksFew, chosen: rules.Yes, returns: returnsMay,
 		overdue: rules.YesNoOf(o.QuorumOverdue), obstacle: rules.No, approved: rules.No, automatic: rules.No, worse: rules.No,
 	}
 	if r.facts.applies == rules.Yes {

@@ -14,7 +14,7 @@ import (
 
 // QuorumLost reports whether no voter serves, as far as druid knows, so that the time until a recovery runs.
 func QuorumLost(d Desired, o Observed) bool {
-	return !d.Deleted && d.Replicas > 0 && o.RecordState&(RecordFormed|RecordRecovering) != 0 && groupQuorum(o.listed()) == rules.No
+	return !d.Deleted && d.Replicas > 0 && o.RecordState&(RecordFormed|RecordRecovering) != 0 && groupQuorum(o, o.listed()) == rules.No
 }
 
 // recoveryStep writes the order of a recovery to the record, or removes it.

@@ -426,3 +426,63 @@ func TestASurvivorThatIsHereIsAwaited(t *testing.T) {
 		t.Errorf("it is executed from %+v", r.plan.source)
 	}
 }
+
+// The disk that acknowledged is from before the last change of the members, and so is the published list. The Leases name voters
+// that can be a quorum without it.
+func TestVotersThatOnlyTheirLeasesNameCount(t *testing.T) {
+	x := newRescue(5)
+	x.o.Record.MemberList.Members = x.o.Record.MemberList.Members[:2]
+	for _, i := range []int{2, 3, 4} {
+		x.away(i)
+	}
+	claims := func() {
+		x.claim(0, leases.DiskIntact)
+		x.claim(1, leases.DiskEmpty)
+	}
+	claims()
+	x.d.Recovery.Approved = x.wants(t, "propose").plan.hash
+	x.apply(t, PrepareRecovery)
+	claims()
+	x.wants(t, "await-acknowledgements")
+	x.member(4).Claim, x.member(4).Pod = ClaimAbsent, PodAbsent // two of five voters are left that nothing fences
+	x.wants(t, "execute")
+}
+
+// A member of the raft group before still renews its Lease: it was away when the cluster was formed again. It gets no clients,
+// and it is no quorum.
+func TestAMemberOfAnEarlierRaftGroupDoesNotServe(t *testing.T) {
+	x := newRescue(3)
+	x.o.Record.ClusterID, x.o.Record.Epoch, x.o.Record.FormedEpoch, x.o.Record.Released = 8, 2, 2, 0
+	x.d.ClusterID, x.d.Epoch = 8, 2
+	for i := range 3 {
+		m := x.member(i)
+		m.Liveness, m.EtcdReady = leases.Live, true
+		if i == 0 {
+			m.Reports.ClusterID, m.Reports.Epoch = 8, 2
+		}
+		served := servingRows.Decide(labelFactsOf(*m, false, x.o, x.o.listed())).Verdict == labelSet
+		if served != (i == 0) {
+			t.Errorf("member %d gets clients: %t", i, served)
+		}
+	}
+	if got := groupQuorum(x.o, x.o.listed()); got != rules.Yes {
+		t.Errorf("the member of the new raft group is no quorum: %v", got)
+	}
+	x.member(1).EtcdReady, x.member(2).EtcdReady = false, false
+	if got := groupQuorum(x.o, x.o.listed()[1:]); got != rules.No {
+		t.Errorf("members of the raft group before are a quorum: %v", got)
+	}
+}
+
+// An order does not prevent the deletion of the cluster.
+func TestADeletedClusterIsNotRecovered(t *testing.T) {
+	x := newRescue(3)
+	x.claim(1, leases.DiskEmpty)
+	x.claim(2, leases.DiskEmpty)
+	x.d.Recovery.Automatic = true
+	x.apply(t, PrepareRecovery)
+	x.d.Deleted = true
+	if steps, only := recoverySteps(Evaluate(x.d, x.o)); only {
+		t.Errorf("only the steps of a recovery are left: %+v", steps)
+	}
+}

@@ -203,8 +203,12 @@ func staged() (stages *[StageGrow + 1][]Step, add func(Step)) {
 	return stages, func(s Step) { stages[s.Stage] = append(stages[s.Stage], s) }
 }
 
-// recoverySteps are all steps of a cluster while a recovery is decided or ordered. It returns false if there is none.
+// recoverySteps are all steps of a cluster while a recovery is decided or ordered. It returns false if there is none. A
+// cluster that is deleted needs no raft group.
 func recoverySteps(e Evaluation) ([]Step, bool) {
+	if e.Deleted {
+		return nil, false
+	}
 	if step, ok := e.recoveryStep(); ok {
 		return []Step{step}, true
 	}
