@@ -141,13 +141,15 @@ type RecoveryPlan struct {
 type LastRecovery struct {
 	// epoch of the raft group.
 	Epoch int64 `json:"epoch"`
-	// source is Survivor or Backup, and member formed the raft group.
+	// source is Survivor or Backup.
 	Source RecoverySource `json:"source"`
+	// member that formed the raft group.
 	// +optional
 	Member string `json:"member,omitempty"`
-	// parent is the backup lineage from which the data came, and fork the last revision from it.
+	// parent is the backup lineage from which the data came.
 	// +optional
 	Parent string `json:"parent,omitempty"`
+	// fork is the last revision of the parent that the new raft group has.
 	// +optional
 	Fork int64 `json:"fork,omitempty"`
 	// revision with which the new raft group started.

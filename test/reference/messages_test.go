@@ -16,8 +16,9 @@ import (
 var elsewhere = map[string]string{
 	"reportedNothing": "the key of a fact",
 	"observeRecovery": "the key of a fact",
-	"waits":           "status.recovery, on the page about a lost quorum",
-	"standing":        "status.recovery, on the page about a lost quorum",
+	"recoveryStatus":  "status.recovery, on the page about a lost quorum",
+	"describe":        "status.recovery, on the page about a lost quorum",
+	"unacknowledged":  "status.recovery, on the page about a lost quorum",
 }
 
 // unread are packages of the agent whose texts are not in the status of an object.
