@@ -124,6 +124,8 @@ func druidAlerts() []Rule {
 func clusterAlerts() []Rule {
 	const (
 		lost        = `condition="Ready",status="False",reason="QuorumLost"`
+		unrecovered = `condition="Degraded",status="True",reason=~"RecoveryProposed|RecoveryRefused"`
+		recovering  = `condition="Progressing",status="True",reason="Recovering"`
 		forming     = `condition="Ready",status="False",reason="Forming"`
 		unknown     = `condition="Ready",status="Unknown"`
 		degraded    = `condition="Degraded",status="True"`
@@ -137,6 +139,10 @@ func clusterAlerts() []Rule {
 	return []Rule{
 		conditionAlert("EtcdClusterQuorumLost", critical, lost, 60,
 			"An etcd cluster has no quorum.", "Writes are refused"),
+		conditionAlert("EtcdClusterRecoveryNeedsAction", critical, unrecovered, 60,
+			"An etcd cluster has no quorum, and its recovery waits for you.", "status.recovery has the plan and the command that approves it, or says what to do first"),
+		conditionAlert("EtcdClusterRecoverySlow", critical, recovering, 600,
+			"The recovery of an etcd cluster has not completed within 10 minutes.", "The message of status.recovery names what druid waits for"),
 		conditionAlert("EtcdClusterNotFormed", warning, forming, 900,
 			"An etcd cluster has not formed within 15 minutes.", "Its first member is not ready"),
 		conditionAlert("EtcdClusterUnknown", warning, unknown, 600,
