@@ -54,7 +54,10 @@ func (b *Bootstrapper) recover(ctx context.Context, d Decision, o *observation) 
 		return err
 	}
 	b.rebuilds = 0
-	return b.reform(ctx, g, done)
+	if err = b.reform(ctx, g, done); err != nil {
+		inform(err.Error())
+	}
+	return err
 }
 
 // claimOrder writes the attempt to the record. It returns nil after a conflicting write: the agent must then observe again.
