@@ -9,6 +9,9 @@ import (
 	"testing"
 	"time"
 
+	corev1 "k8s.io/api/core/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
 	"github.com/etcd-druid/druid/api/v1alpha1"
 	"github.com/etcd-druid/druid/leases"
 	"github.com/etcd-druid/druid/test/e2e/harness"
@@ -98,6 +101,28 @@ func TestQuorumIsRecoveredFromTheBackupsAndOnlyOnceByItself(t *testing.T) {
 		awaitRecovered(t, c, w, approved, view)
 		lostAtMost(t, c, w, approved, *proposed.Plan)
 	})
+	w.Stop(t, c.Etcd(t))
+}
+
+// All Pods of a cluster in memory are lost at once, and with them its data. druid recovers it from its backups by itself.
+func TestMembersInMemoryAreRecoveredFromTheBackups(t *testing.T) {
+	stories.Begin(t)
+	s3, namespace := withABucket(t)
+	const bound = 60
+	c := rig.ApplyIn(t, namespace, inMemory, backedUp(s3.Store(bucket)), recovers(v1alpha1.RecoverySpec{
+		Policy: v1alpha1.RecoveryAutomatic, MaxDataLoss: &v1alpha1.MaxDataLoss{Seconds: new(int64(bound))},
+	}))
+	view := c.Agree(t, 3, formWithin)
+	w := harness.Write(t, c.EtcdService(t))
+	awaitBackups(t, c)
+	w.AwaitWrites(t, 100, scaleWithin)
+	w.MayLose()
+	lost := time.Now()
+	for _, member := range c.MemberNames(t) {
+		c.Delete(t, &corev1.Pod{}, member, client.GracePeriodSeconds(0))
+	}
+	awaitRecovered(t, c, w, lost, view)
+	lostAtMost(t, c, w, lost, v1alpha1.RecoveryPlan{LostSeconds: new(int64(bound))})
 	w.Stop(t, c.Etcd(t))
 }
 

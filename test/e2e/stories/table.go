@@ -65,6 +65,7 @@ var Table = []Story{
 	{"TestClientsAreServedWhileAllAgentsAreBroken", InTurn, Alongside, 3, 90, "agent agent/launch/... cmd/launch druid"},
 	{"TestMembersInMemoryHealFromEachOther", InTurn, Alongside, 5, 110, ofData + " druid manifests"},
 	{"TestQuorumIsRecoveredFromTheBackupsAndOnlyOnceByItself", InTurn, Alongside, 3, 240, ofRecovery + " " + ofRestore},
+	{"TestMembersInMemoryAreRecoveredFromTheBackups", InTurn, Alongside, 3, 150, ofRecovery + " " + ofRestore},
 	{"TestMembersThatAreAwayAreGivenUpOnlyByAnApprovalOfTheirPlan", InTurn, Alongside, 3, 270, ofRecovery},
 	{"TestTLSIsTurnedOnAndOffUnderAWriter", InTurn, Alongside, 3, 240, ofTLS + " agent/start"},
 	{"TestBadSecretsOfAUserHarmNoMember", InTurn, Alongside, 3, 90, ofTLS},
