@@ -1,10 +1,12 @@
 package start
 
 import (
+	"context"
 	"fmt"
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
@@ -108,7 +110,7 @@ func crashed(t *testing.T, writes int) (c *cluster, revision int64) {
 	return c, revision
 }
 
-func orderOf(chosen string, known int64) leases.Recovery {
+func survivorOrder(chosen string, known int64) leases.Recovery {
 	return leases.Recovery{Epoch: 2, Nonce: "0123", Mode: leases.RecoverSurvivor, Chosen: chosen, Known: known}
 }
 
@@ -124,7 +126,7 @@ func TestASurvivorFormsTheClusterAgain(t *testing.T) {
 		m.start()
 	}
 	c.decides("c-a", "resume-majority")
-	c.executes(c.orders(orderOf("c-a", revision), "c-a", "c-b", "c-c"))
+	c.executes(c.orders(survivorOrder("c-a", revision), "c-a", "c-b", "c-c"))
 	c.formedAgain()
 	c.voters("c-a", "c-b", "c-c")
 	for _, name := range []string{"c-a", "c-b", "c-c"} {
@@ -163,7 +165,7 @@ func TestAReleasedOrderResumesTheOldRaftGroup(t *testing.T) {
 	before, _ := c.record()
 	c.members["c-a"].start()
 	c.decides("c-a", "resume-majority")
-	order := c.orders(orderOf("c-a", revision), "c-a")
+	order := c.orders(survivorOrder("c-a", revision), "c-a")
 	// The record is gone: the volume alone says that etcd must not start.
 	record, _ := c.record()
 	if err := c.leases.Delete(t.Context(), leases.RecordName("c"), metav1.DeleteOptions{}); err != nil {
@@ -205,7 +207,7 @@ func TestALateMemberJoinsTheClusterThatWasFormedAgain(t *testing.T) {
 	c.members["c-b"].crash()
 	c.members["c-b"].wipe()
 	c.members["c-b"].start()
-	c.executes(c.orders(orderOf("c-a", revision), "c-a", "c-b"))
+	c.executes(c.orders(survivorOrder("c-a", revision), "c-a", "c-b"))
 	c.formedAgain()
 	c.eventually("the first member serves", func() error {
 		_, err := c.view("c-a")
@@ -218,5 +220,96 @@ func TestALateMemberJoinsTheClusterThatWasFormedAgain(t *testing.T) {
 	asides, err := datadir.AllQuarantined(late.cfg.VolumePath)
 	if err != nil || !slices.ContainsFunc(asides, func(a datadir.Quarantined) bool { return strings.HasSuffix(a.Name, "-superseded") }) {
 		t.Errorf("the old data is %+v, %v", asides, err)
+	}
+}
+
+// The survivor keeps the users and roles of etcd, and the agents log in with their certificates as before.
+func TestASurvivorKeepsTLSAndAuthentication(t *testing.T) {
+	t.Parallel()
+	const writes = 40
+	c := newCluster(t, "3.7.3", "c-a", "c-b", "c-c")
+	c.withTLS()
+	for _, m := range c.members {
+		m.start()
+	}
+	c.voters("c-a", "c-b", "c-c")
+	c.enableAuth("c-a")
+	revision := c.writes("c-a", writes)
+	for _, m := range c.members {
+		m.kill()
+	}
+	for _, m := range c.members {
+		m.crash()
+	}
+	c.members["c-b"].wipe()
+	c.members["c-c"].wipe()
+	for _, m := range c.members {
+		m.start()
+	}
+	c.executes(c.orders(survivorOrder("c-a", revision), "c-a", "c-b", "c-c"))
+	c.formedAgain()
+	c.voters("c-a", "c-b", "c-c")
+	c.has("c-b", writes)
+	client := c.client("c-c")
+	defer func() { _ = client.Close() }()
+	if status, err := client.AuthStatus(t.Context()); err != nil || !status.Enabled {
+		t.Errorf("authentication is %+v, %v", status, err)
+	}
+	c.outsidersStayOut()
+}
+
+// leads says whether the member called name is the leader of a quorum.
+func (c *cluster) leads(name string) bool {
+	client := c.client(name)
+	defer func() { _ = client.Close() }()
+	ctx, cancel := context.WithTimeout(c.t.Context(), time.Second)
+	defer cancel()
+	status, err := client.Status(ctx, c.endpoint(name))
+	return err == nil && status.Leader == status.Header.MemberId
+}
+
+// A majority that serves learns from the record that the cluster was formed again without it: it was cut off, and given up.
+// The leader's agent stops its etcd, and then the others, which have no quorum, stop theirs. All data is kept.
+func TestAMajorityThatWasReplacedStops(t *testing.T) {
+	c, _ := formed(t)
+	order := leases.Recovery{Epoch: 2, Nonce: "0123", Mode: leases.RecoverSurvivor, Chosen: "c-x", Claim: "claim"}
+	attempt := leases.RecoveryAttempt{Order: order.Name(), Nonce: "4567", PodUID: "other", ClusterID: "abc"}
+	c.changeRecord("the cluster is formed again elsewhere", func(r leases.Record) (leases.Record, error) {
+		for _, change := range []func() (leases.Record, error){
+			func() (leases.Record, error) { return r.Prepare(order) },
+			func() (leases.Record, error) { return r.Execute(order.Name(), order) },
+			func() (leases.Record, error) { return r.Claimed(attempt) },
+			func() (leases.Record, error) {
+				return r.Reformed(attempt, leases.Recovered{Epoch: 2, Mode: order.Mode, Member: order.Chosen})
+			},
+		} {
+			next, err := change()
+			if err != nil {
+				return r, err
+			}
+			r = next
+		}
+		return r, nil
+	})
+	record, _ := c.record()
+	stopped := map[string]bool{}
+	c.eventually("the agent of each leader in turn stops it", func() error {
+		for name, m := range c.members {
+			if c.leads(name) {
+				m.b.CompleteRecord(record) // as the duties of the leader do with each record that they read
+			}
+			if rules := m.rules(); rules[len(rules)-1] == "await-quorum" {
+				stopped[name] = true
+			}
+		}
+		if len(stopped) < len(c.members) {
+			return fmt.Errorf("stopped are %v", stopped)
+		}
+		return nil
+	})
+	for name, m := range c.members {
+		if report, err := datadir.Inspect(t.Context(), m.cfg.VolumePath, datadir.Options{EtcdVersion: m.cfg.EtcdVersion}); err != nil || report.State != datadir.Intact {
+			t.Errorf("the data of %s is %v, %v", name, report, err)
+		}
 	}
 }

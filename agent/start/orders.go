@@ -17,24 +17,31 @@ import (
 
 // observeOrder finds the part of this member in a recovery order.
 func (b *Bootstrapper) observeOrder(ctx context.Context, report launch.Report, o *observation) {
-	order := o.record.record.Order()
-	switch {
-	case o.record.err != nil:
-		return
-	case order == nil:
+	if o.record.err == nil && o.record.record.Order() == nil {
 		b.acknowledged = ""
-		if placeable(b.cfg, o.volume, o.own, o.record.record) {
-			o.Order = OrderPlace
-		}
-		return
-	case !concerns(*order, o.volume, o.own):
-		return
-	case b.acknowledged != order.Name():
-		o.Order = OrderPrepare
-		return
 	}
-	o.claim = b.describe(ctx, report, o)
-	o.Order = partIn(*order, b.cfg.Member, o.claim)
+	o.Order = orderOf(b.cfg, o.volume, o.own, o.record, b.acknowledged, func() *leases.Claim {
+		o.claim = b.describe(ctx, report, o)
+		return o.claim
+	})
+}
+
+// orderOf is the part of the member in the recovery order of the record. acknowledged is the name of the order that this
+// process acknowledged. claim describes the volume, and returns nil if that is not known.
+func orderOf(cfg config.Config, v volumeState, own ownLease, r recordState, acknowledged string, claim func() *leases.Claim) Order {
+	order := r.record.Order()
+	switch {
+	case r.err != nil:
+		return NoOrder
+	case order == nil && placeable(cfg, v, own, r.record):
+		return OrderPlace
+	case order == nil, !concerns(*order, v, own):
+		return NoOrder
+	case acknowledged != order.Name():
+		return OrderPrepare
+	default:
+		return partIn(*order, cfg.Member, claim())
+	}
 }
 
 // concerns says whether an order is later than everything that this member knows. A record that was rolled back can name an

@@ -9,6 +9,7 @@ import (
 
 	"github.com/etcd-druid/druid/agent/config"
 	"github.com/etcd-druid/druid/agent/datadir"
+	"github.com/etcd-druid/druid/internal/rules"
 	"github.com/etcd-druid/druid/leases"
 	"github.com/etcd-druid/druid/membership"
 )
@@ -20,6 +21,8 @@ import (
 type Sight struct {
 	Report       datadir.Report
 	IdentityFile datadir.IdentityFile
+	// Built is the identity of data that was built next to the data directory, empty if there is none.
+	Built datadir.IdentityFile
 	// IdentityFileErr is ErrNoIdentityFile, ErrBadIdentityFile or the error of the disk; VolumeErr is the error of the
 	// inspection.
 	IdentityFileErr, VolumeErr error
@@ -33,11 +36,29 @@ type Sight struct {
 // Facts returns the facts of a sight. Facts that only etcd, the Service or other member Leases can provide stay
 // unknown.
 func (s *Sight) Facts(cfg *config.Config) Facts {
-	facts, _ := classify(*cfg,
-		volumeState{report: s.Report, identityFile: s.IdentityFile, identityFileErr: s.IdentityFileErr, err: s.VolumeErr},
-		ownLease{member: s.Own, err: s.OwnErr},
-		recordState{record: s.Record, err: s.RecordErr})
+	facts, _ := classify(*cfg, s.volume(), ownLease{member: s.Own, err: s.OwnErr}, recordState{record: s.Record, err: s.RecordErr})
 	return facts
+}
+
+func (s *Sight) volume() volumeState {
+	return volumeState{report: s.Report, identityFile: s.IdentityFile, built: s.Built, identityFileErr: s.IdentityFileErr, err: s.VolumeErr}
+}
+
+// Claim returns what the volume holds, and whether that is known. The claim acknowledges an order only if it names one.
+func (s *Sight) Claim(cfg *config.Config, h datadir.Holding) (leases.Claim, bool) {
+	return claimOf(*cfg, s.volume(), s.Facts(cfg).Data, h, false, s.Own)
+}
+
+// OrderOf returns the part of the member in the recovery order of the record. acknowledged is the name of the order that its
+// agent acknowledged since it started, and claim what the volume holds.
+func (s *Sight) OrderOf(cfg *config.Config, acknowledged string, claim *leases.Claim) Order {
+	return orderOf(*cfg, s.volume(), ownLease{member: s.Own, err: s.OwnErr}, recordState{record: s.Record, err: s.RecordErr}, acknowledged,
+		func() *leases.Claim { return claim })
+}
+
+// Stops says whether the agent stops an etcd that runs on the data, for what the sight has of the record.
+func (s *Sight) Stops(serves rules.YesNo) bool {
+	return runRules.Decide(RunFacts{Serves: serves, Calls: callsOf(recordState{record: s.Record, err: s.RecordErr}, s.IdentityFile)}).Verdict == StopEtcd
 }
 
 // classify converts the input to facts. For each fact that can block a start, it returns an explanation.
