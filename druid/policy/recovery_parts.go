@@ -161,7 +161,7 @@ func holdingOf(p part, o Observed) holding {
 		return holdsNothing // a raft ID starts once on a volume
 	case p.claim != nil && state == leases.DiskIntact && p.claim.Prepared > o.Record.Released:
 		return holdsFenced
-	case state == leases.DiskIntact:
+	case state == leases.DiskIntact && p.member.Pod == PodLive && !p.member.NodeLost:
 		return holdsHere
 	case p.gaveUp:
 		return holdsNothing
@@ -246,20 +246,22 @@ func (r *recovery) electorate(o Observed) []part {
 
 // returning says whether the members that hold their data are a quorum.
 func (r *recovery) returning(o Observed) returns {
-	voters, lost, fenced := r.electorate(o), 0, 0
+	voters, lost, fenced, here := r.electorate(o), 0, 0, 0
 	for _, p := range voters {
 		switch p.holds {
 		case holdsNothing:
 			lost++
 		case holdsFenced:
 			fenced++
+		case holdsHere:
+			here++
 		default:
 		}
 	}
 	switch n := len(voters); {
 	case n == 0:
 		return returnsMay
-	case fenced >= quorum(n):
+	case fenced >= quorum(n), r.order == nil && fenced > 0 && fenced+here >= quorum(n): // the record can have lost the order
 		return returnsFenced
 	case n-lost >= quorum(n):
 		return returnsMay

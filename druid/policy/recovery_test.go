@@ -377,6 +377,15 @@ func TestMembersPreparedByALostOrderAreReleased(t *testing.T) {
 	if x.o.Record.Released != 4 || x.o.Record.Phase != leases.PhaseFormed {
 		t.Errorf("record %+v", x.o.Record)
 	}
+	x = newRescue(3)
+	x.claim(0, leases.DiskIntact).Prepared = 4
+	x.claim(2, leases.DiskEmpty)
+	x.wants(t, "majority-returned") // the other one runs, and has no quorum without it
+	x.claim(1, leases.DiskIntact)
+	x.away(1)
+	if r := x.wants(t, "give-up"); !slices.Equal(r.plan.giveUp, []string{"demo-b"}) {
+		t.Errorf("the plan gives up %v", r.plan.giveUp) // what it claimed before its node was off says nothing about now
+	}
 }
 
 // While an order stands, druid takes no step that could lose a disk.
