@@ -140,6 +140,10 @@ func TestAnApprovedRecoveryIsOrderedOnce(t *testing.T) {
 	})
 	c.kubelet(names[2], true)
 	c.renew(names, 2)
+	report := leases.MemberPatch{Member: leases.Member{ID: 0x77, Role: leases.RoleLeader, ClusterID: 0x99, Epoch: order.Epoch, Lineage: leases.LineageOf(order.Epoch, "cc")}}
+	if _, err := c.stage.store("demo").PatchMember(t.Context(), names[2], report); err != nil {
+		t.Fatal(err)
+	}
 	c.pass()
 	got, status := c.recovery(), c.cluster().Status
 	if got.Phase != v1alpha1.RecoveryRecovered || got.Last == nil || got.Last.Epoch != int64(order.Epoch) || status.ClusterID != "99" || status.Epoch != int64(order.Epoch) {
