@@ -24,6 +24,7 @@ import (
 const (
 	snapshotsPath = "/v1/snapshots"
 	stepDownPath  = "/v1/step-down"
+	defragPath    = "/v1/defragment"
 )
 
 const (
@@ -32,6 +33,8 @@ const (
 	snapshotTimeout = time.Hour
 	// stepDownTimeout bounds a transfer of leadership, which takes an election timeout.
 	stepDownTimeout = 15 * time.Second
+	// defragTimeout bounds a defragmentation on demand: one of 8 GiB may take nine minutes, and another one can be in progress.
+	defragTimeout = 20 * time.Minute
 	// maxForwarded is far above any response to an action, in bytes.
 	maxForwarded = 64 << 10
 )
@@ -81,15 +84,14 @@ func (a *Agent) newAccess() (*access.Access, error) {
 func (a *Agent) actions() *http.ServeMux {
 	c := a.options.Config
 	mux := http.NewServeMux()
+	ofCluster := review.Needs{Verb: "patch", Group: "etcd.druid.dev", Resource: "etcdclusters", Namespace: c.Namespace, Name: c.Cluster}
 	for _, one := range []action{
 		{
 			path: snapshotsPath, timeout: snapshotTimeout, run: a.snapshot,
 			needs: review.Needs{Verb: "create", Group: "etcd.druid.dev", Resource: "etcdsnapshots", Namespace: c.Namespace},
 		},
-		{
-			path: stepDownPath, timeout: stepDownTimeout, run: a.stepDown,
-			needs: review.Needs{Verb: "patch", Group: "etcd.druid.dev", Resource: "etcdclusters", Namespace: c.Namespace, Name: c.Cluster},
-		},
+		{path: stepDownPath, timeout: stepDownTimeout, run: a.stepDown, needs: ofCluster},
+		{path: defragPath, timeout: defragTimeout, run: a.defragment, needs: ofCluster},
 	} {
 		mux.HandleFunc("POST "+one.path, a.access.Guard(one.needs, a.act(one)))
 	}
@@ -114,9 +116,9 @@ func (a *Agent) act(one action) http.HandlerFunc {
 		switch {
 		case err == nil:
 			a.answer(w, r, http.StatusOK, result)
-		case errors.Is(err, errRequest), errors.Is(err, backups.ErrKind):
+		case errors.Is(err, errRequest), errors.Is(err, backups.ErrKind), errors.Is(err, duties.ErrNoVoter):
 			a.answer(w, r, http.StatusBadRequest, refusal{Error: err.Error()})
-		case errors.Is(err, duties.ErrNoSuccessor):
+		case errors.Is(err, duties.ErrNoSuccessor), errors.Is(err, duties.ErrRefused):
 			a.answer(w, r, http.StatusConflict, refusal{Error: err.Error()})
 		case errors.Is(err, backups.ErrIdle), errors.Is(err, errNotLeading):
 			a.elsewhere(ctx, w, r, one, body, err)
@@ -150,6 +152,31 @@ func (a *Agent) stepDown(ctx context.Context, _ []byte) (any, error) {
 	return struct {
 		MemberID string `json:"memberID"`
 	}{leases.FormatID(to)}, nil
+}
+
+// defragment defragments one member. Only the leader's agent does so, one member at a time.
+func (a *Agent) defragment(ctx context.Context, body []byte) (any, error) {
+	var request struct {
+		Member string `json:"member"`
+	}
+	if err := json.Unmarshal(body, &request); err != nil || request.Member == "" {
+		return nil, fmt.Errorf("%w: want {\"member\":\"<name of the member>\"}", errRequest)
+	}
+	state, _ := a.observer.State()
+	if !state.Reachable || state.Status.Leader != state.Status.MemberID {
+		return nil, errNotLeading
+	}
+	done, err := a.duties.DefragmentNow(ctx, request.Member)
+	if err != nil {
+		return nil, err
+	}
+	return struct {
+		Member       string  `json:"member"`
+		Result       string  `json:"result"`
+		Seconds      float64 `json:"seconds"`
+		DBSizeBefore int64   `json:"dbSizeBefore"`
+		DBSize       int64   `json:"dbSize,omitempty"`
+	}{done.Member, done.Result(), done.Took.Seconds(), done.Before.Size, done.After.Size}, nil
 }
 
 // elsewhere forwards the request to the agent of the leader, or names the leader in its response. If this member leads,

@@ -197,3 +197,30 @@ func TestTheAgentsAPITakesCertificatesOfTheClusterAlone(t *testing.T) {
 		})
 	}
 }
+
+// Only the agent of the leader defragments, and only a member that the caller names.
+func TestADefragmentationNamesItsMember(t *testing.T) {
+	for name, c := range map[string]struct {
+		body string
+		want int
+	}{
+		"no body":      {"", http.StatusBadRequest},
+		"no member":    {`{"member":""}`, http.StatusBadRequest},
+		"another type": {`{"member":1}`, http.StatusBadRequest},
+		"a member, to an agent that cannot reach its etcd": {`{"member":"demo-aaaaa"}`, http.StatusConflict},
+	} {
+		t.Run(name, func(t *testing.T) {
+			a := &Agent{log: slog.New(slog.DiscardHandler), observer: &observer{}}
+			server := httptest.NewServer(a.act(action{path: defragPath, timeout: time.Minute, run: a.defragment}))
+			defer server.Close()
+			response, err := server.Client().Post(server.URL, "application/json", strings.NewReader(c.body))
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer response.Body.Close()
+			if response.StatusCode != c.want {
+				t.Errorf("answered %s, want %d", response.Status, c.want)
+			}
+		})
+	}
+}

@@ -74,11 +74,14 @@ type databases struct {
 	sizedAt    time.Time
 	lastDefrag string
 	recovering recovering
+	// waiting is a request of a user that the next look answers, or nil.
+	waiting *defragRequest
 }
 
 // Run measures the databases once per interval and takes at most one step. If the agent dies or loses leadership, the
 // next leader's agent measures again and continues.
 func (r *databases) Run(ctx context.Context, self Cluster, view membership.View) (again bool, err error) {
+	r.serve(ctx, self, view)
 	return false, r.measured(ctx, self, view)
 }
 
@@ -104,7 +107,8 @@ func (r *databases) defragment(ctx context.Context, self Cluster, view membershi
 		Authoritative: rules.Unknown, Leads: rules.Unknown, Stable: rules.Unknown, Healthy: rules.Unknown, Room: rules.Unknown, Moved: rules.Unknown,
 	}}
 	if policy.Enabled == rules.Yes && policy.Window == rules.Yes {
-		r.measure(ctx, &w, policy.Thresholds)
+		w.thresholds = policy.Thresholds
+		r.measure(ctx, &w, r.due(policy.Thresholds))
 	}
 	d := membership.DecideDefrag(w.facts)
 	if d.Verdict == membership.Defrag || d.Verdict == membership.DefragMove {
@@ -117,7 +121,8 @@ func (r *databases) defragment(ctx context.Context, self Cluster, view membershi
 	r.reportDefrag(ctx, w, d)
 	switch d.Verdict {
 	case membership.Defrag:
-		return r.defragOne(ctx, w)
+		_, err := r.defragOne(ctx, w)
+		return err
 	case membership.DefragMove:
 		return r.moveFor(ctx, w, d.Rule)
 	case membership.DefragKeep, membership.DefragWait:
@@ -155,18 +160,18 @@ func (r *round) remember(id uint64, a membership.DefragAttempt) {
 }
 
 // defragOne defragments the selected member if the agent's own member still leads.
-func (r *databases) defragOne(ctx context.Context, w sizes) (err error) {
+func (r *databases) defragOne(ctx context.Context, w sizes) (done Defragmented, err error) {
 	client, err := r.Dial(ctx, w.member.ClientURLs...)
 	if err != nil {
-		return err
+		return done, err
 	}
 	defer func() { err = errors.Join(err, client.Close()) }()
 	status, err := r.localStatus(ctx)
 	if err != nil {
-		return err
+		return done, err
 	}
 	if !leads(status, w.view) {
-		return fmt.Errorf("defragment %s: %w", w.member.Name, errLeadershipMoved)
+		return done, fmt.Errorf("defragment %s: %w", w.member.Name, errLeadershipMoved)
 	}
 	r.Log.InfoContext(ctx, "defragmentation started", "member", w.member.Name, "memberID", leases.FormatID(w.member.ID),
 		"dbSize", w.space.Size, "dbSizeInUse", w.space.InUse)
@@ -185,7 +190,7 @@ func defragTimeout(s membership.Space) time.Duration {
 }
 
 // defragged remembers and reports the result.
-func (r *databases) defragged(ctx context.Context, w sizes, took time.Duration, failed error) error {
+func (r *databases) defragged(ctx context.Context, w sizes, took time.Duration, failed error) (Defragmented, error) {
 	done := Defragmented{Member: w.member.Name, Took: took, Before: w.space, Err: failed}
 	last, left := membership.DefragAttempt{After: w.space}, failed != nil && ctx.Err() != nil
 	switch {
@@ -208,14 +213,14 @@ func (r *databases) defragged(ctx context.Context, w sizes, took time.Duration, 
 	if left {
 		// We do not lead any more; etcd goes on, and the next leader's agent measures.
 		r.Log.InfoContext(ctx, "leadership lost during defragmentation, etcd continues", "member", w.member.Name, "memberID", leases.FormatID(w.member.ID), "took", took)
-		return nil
+		return done, nil
 	}
 	if failed != nil {
-		return fmt.Errorf("defragment member %s, stalled for %s: %w", w.member.Name, took.Round(time.Millisecond), failed)
+		return done, fmt.Errorf("defragment member %s, stalled for %s: %w", w.member.Name, took.Round(time.Millisecond), failed)
 	}
 	r.Log.InfoContext(ctx, "member defragmented", "member", w.member.Name, "memberID", leases.FormatID(w.member.ID),
 		"took", took, "dbSizeBefore", done.Before.Size, "dbSize", done.After.Size, "dbSizeInUse", done.After.InUse)
-	return nil
+	return done, nil
 }
 
 // Results of a defragmentation, as metrics and Leases report them.

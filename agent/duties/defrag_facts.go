@@ -25,13 +25,8 @@ type sizes struct {
 
 // measure asks every voter for its sizes and its health. It uses the last read of Kubernetes and assumes that the
 // volume has room, so that it makes no Kubernetes call while nothing is due.
-func (r *databases) measure(ctx context.Context, w *sizes, thresholds membership.Thresholds) {
+func (r *databases) measure(ctx context.Context, w *sizes, due func(membership.Member, membership.Space) bool) {
 	spaces, health := r.space(ctx, w.view)
-	due := func(m membership.Member, s membership.Space) bool {
-		last, tried := r.defrag.attempts[m.ID]
-		return thresholds.Fragmented(s) && (!tried || last.Again(s, time.Since(last.at)))
-	}
-	w.thresholds = thresholds
 	w.member, w.facts.Turn = membership.MostFragmented(w.view, w.self.MemberID, spaces, due)
 	w.space = spaces[w.member.ID]
 	w.facts.Alone = rules.AnswerOf(len(w.view.Voters()) < 2)
@@ -40,6 +35,14 @@ func (r *databases) measure(ctx context.Context, w *sizes, thresholds membership
 	w.facts.Moved = rules.AnswerOf(!r.defrag.movedAt.IsZero() && time.Since(r.defrag.movedAt) < movePause)
 	w.facts.Room = rules.Yes
 	r.desiredNow(w, r.authoritative(w.self))
+}
+
+// due says which databases are fragmented, and were not defragmented lately or without effect.
+func (r *databases) due(thresholds membership.Thresholds) func(membership.Member, membership.Space) bool {
+	return func(m membership.Member, s membership.Space) bool {
+		last, tried := r.defrag.attempts[m.ID]
+		return thresholds.Fragmented(s) && (!tried || last.Again(s, time.Since(last.at)))
+	}
 }
 
 // desiredNow takes the desired members from the record that was read last.

@@ -39,6 +39,8 @@ type drainCluster struct {
 	defrag       func(time.Time) DefragPolicy
 	defragmented func(Defragmented)
 	alarmed      func(membership.NospaceDecision)
+	// newest are the duties of the agent that was started last.
+	newest *Duties
 }
 
 func podUID(name string) string { return "pod-" + name }
@@ -362,6 +364,7 @@ func (d *drainCluster) agentBehind(gate Gate, name, uid string, f *fault) (died 
 		Log: slog.New(slog.DiscardHandler),
 	})
 	duties.poll, duties.handBack, duties.nospaceAgain = 100*time.Millisecond, 2*time.Second, time.Second
+	d.newest = duties
 	ctx, cancel := context.WithCancel(d.t.Context())
 	if f != nil {
 		f.crash = cancel

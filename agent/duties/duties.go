@@ -86,6 +86,8 @@ type Duties struct {
 	poll, recordAge, handBack, comparePause, nospaceAgain, authEvery, authSettle time.Duration
 
 	defrag defragMemory
+	// requested passes a request of a user to the duties.
+	requested chan *defragRequest
 }
 
 // New returns the duties with the default intervals.
@@ -96,7 +98,7 @@ func New(o Options) *Duties {
 	return &Duties{
 		Options: o, poll: pollInterval, recordAge: recordInterval, handBack: handBackAfter, comparePause: comparePause,
 		nospaceAgain: membership.NospaceAgain, authEvery: authInterval, authSettle: authSettle,
-		defrag: defragMemory{attempts: map[uint64]attempt{}},
+		defrag: defragMemory{attempts: map[uint64]attempt{}}, requested: make(chan *defragRequest),
 	}
 }
 
@@ -152,6 +154,7 @@ func (d *Duties) perform(ctx context.Context, versions <-chan leases.Version) er
 	defer r.databases.reportAlarm(membership.NospaceDecision{})
 	for {
 		again, err := r.look(ctx)
+		r.databases.drop(err)
 		r.note(ctx, err)
 		if again && err == nil {
 			continue
@@ -171,6 +174,8 @@ func (r *round) rest(ctx context.Context, versions <-chan leases.Version) bool {
 		case <-ctx.Done():
 			return false
 		case <-timer.C:
+			return true
+		case r.databases.waiting = <-r.requested:
 			return true
 		case version := <-versions:
 			if version != r.version { // not our own write

@@ -99,7 +99,8 @@ func (r *databases) applyNospace(ctx context.Context, c alarmState, d membership
 	case membership.NospaceCompact:
 		return true, r.compactHistory(ctx, c.target)
 	case membership.NospaceDefrag:
-		return true, r.defragOne(ctx, c.sizes)
+		_, err := r.defragOne(ctx, c.sizes)
+		return true, err
 	case membership.NospaceMove:
 		return true, r.moveFor(ctx, c.sizes, d.Rule)
 	case membership.NospaceDisarm:
