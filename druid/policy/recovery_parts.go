@@ -232,7 +232,7 @@ func (r *recovery) pendingAcks() bool {
 // the published one.
 func (r *recovery) electorate(o Observed) []part {
 	ids := map[string]bool{}
-	if best, ok := r.bestDisk(o, false); ok && best.claim != nil && len(best.claim.VoterIDs()) > 0 {
+	if best, ok := r.bestDisk(o, func(part) bool { return true }); ok && best.claim != nil && len(best.claim.VoterIDs()) > 0 {
 		for _, id := range best.claim.VoterIDs() {
 			ids[id] = true
 		}
@@ -240,6 +240,9 @@ func (r *recovery) electorate(o Observed) []part {
 		for _, e := range o.Record.MemberList.Members {
 			ids[e.ID] = !e.Learner
 		}
+	}
+	if len(ids) == 0 { // only the Leases name the voters
+		return r.parts
 	}
 	return slices.DeleteFunc(slices.Clone(r.parts), func(p part) bool { return !ids[p.id] })
 }
@@ -283,10 +286,10 @@ func (r *recovery) chosenUsable() bool {
 	return true
 }
 
-// bestDisk returns the best source among the disks. Under an order, only acknowledged claims count.
-func (r *recovery) bestDisk(o Observed, acknowledged bool) (best source, found bool) {
+// bestDisk returns the best source among the disks that may be used.
+func (r *recovery) bestDisk(o Observed, may func(part) bool) (best source, found bool) {
 	for _, p := range r.parts {
-		if acknowledged && !p.acknowledged || !p.known {
+		if !p.known || !may(p) {
 			continue
 		}
 		s, usable := diskSource(p, o)

@@ -182,7 +182,8 @@ func (r *recovery) makePlan(d Desired, o Observed) {
 
 // bestSource is the best disk, or the backup of its lineage if that has more. Under an order, only acknowledged disks count.
 func (r *recovery) bestSource(d Desired, o Observed) (source, bool) {
-	disk, hasDisk := r.bestDisk(o, r.order != nil)
+	// A member that is away cannot form a raft group. Under an order, only acknowledged claims count.
+	disk, hasDisk := r.bestDisk(o, func(p part) bool { return p.holds != holdsUnknown && (r.order == nil || p.acknowledged) })
 	if !d.Backup {
 		return disk, hasDisk
 	}

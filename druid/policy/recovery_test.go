@@ -383,7 +383,8 @@ func TestMembersPreparedByALostOrderAreReleased(t *testing.T) {
 	x.wants(t, "majority-returned") // the other one runs, and has no quorum without it
 	x.claim(1, leases.DiskIntact)
 	x.away(1)
-	if r := x.wants(t, "give-up"); !slices.Equal(r.plan.giveUp, []string{"demo-b"}) {
+	x.member(1).Reports.Disk.Last = 60
+	if r := x.wants(t, "give-up"); !slices.Equal(r.plan.giveUp, []string{"demo-b"}) || r.plan.source.member.Name != "demo-a" {
 		t.Errorf("the plan gives up %v", r.plan.giveUp) // what it claimed before its node was off says nothing about now
 	}
 }
