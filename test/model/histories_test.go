@@ -1,0 +1,167 @@
+package model
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/etcd-druid/druid/leases"
+)
+
+// lose takes away the data of members.
+func (w *lostWorld) lose(ks ...int) {
+	for _, k := range ks {
+		w.members[k].run = false
+		w.wipe(k)
+	}
+}
+
+// off stops the node of a member.
+func (w *lostWorld) off(k int) {
+	m := &w.members[k]
+	m.on, m.run, m.acknowledged, m.step = false, false, "", lostLook
+}
+
+// until lets the agents of these members, the user and the first druid act in turn, until there is nothing more to wait for.
+func (w *lostWorld) until(done func() bool, ks ...int) bool {
+	for range 40 {
+		for _, k := range ks {
+			for _, do := range []func(int) bool{w.agent, w.agent, w.renew} {
+				if do(k); done() {
+					return true
+				}
+			}
+		}
+		w.approve()
+		for range 3 {
+			if w.plan(0); done() {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+func (w *lostWorld) stage(stage leases.Stage) func() bool {
+	return func() bool { return w.record.Order() != nil && w.record.Order().Stage == stage }
+}
+
+func (w *lostWorld) acknowledged(ks ...int) bool {
+	for _, k := range ks {
+		if disk := w.members[k].lease.Disk; disk == nil || w.record.Order() == nil || disk.Order != w.record.Order().Name() {
+			return false
+		}
+	}
+	return true
+}
+
+func never() bool { return false }
+
+// lostHistories are what a mutation needs to do harm. Each begins with three members that serve.
+var lostHistories = map[string]struct {
+	mutant lostMutation
+	live   func(w *lostWorld) (reached bool)
+}{
+	// The survivor restarts without the record after the new raft group was formed, and the member that was given up is back.
+	"an acknowledgement before the fence": {mutUnfenced, func(w *lostWorld) bool {
+		w.lose(1)
+		w.off(2)
+		reached := w.until(func() bool { return w.newest == 1 }, 0, 1)
+		for _, k := range []int{0, 2} {
+			m := &w.members[k]
+			m.on, m.api, m.acknowledged, m.step = true, false, "", lostLook
+			w.agent(k)
+			w.agent(k)
+		}
+		w.commit(0)
+		return reached
+	}},
+	// Two volumes that were not mounted are there again, and their members serve, cut off.
+	"an order without acknowledgements": {mutUnheard, func(w *lostWorld) bool {
+		before := w.members
+		w.lose(1, 2)
+		reached := w.until(w.stage(leases.StagePrepare), 0, 1, 2)
+		for k := 1; k < 3; k++ {
+			m := &w.members[k]
+			m.there, m.group, m.index, m.identity, m.api = true, before[k].group, before[k].index, before[k].identity, false
+		}
+		w.members[0].net = false
+		w.until(never, 0, 1, 2)
+		return reached && w.commit(0)
+	}},
+	// A majority that is cut off from the API server serves.
+	"absence taken for a loss": {mutAwayIsLost, func(w *lostWorld) bool {
+		w.members[1].api, w.members[2].api, w.members[0].net = false, false, false
+		w.until(never, 0, 1, 2)
+		return w.commit(0)
+	}},
+	// One druid sees a majority that acknowledged. Before it writes, that majority is lost, and the other druid goes on.
+	"a release after the raft group was formed": {mutLateRelease, func(w *lostWorld) bool {
+		w.lose(2)
+		w.off(1)
+		reached := w.until(w.stage(leases.StagePrepare), 0, 1, 2)
+		w.members[1].on = true
+		for _, k := range []int{2, 1, 0} {
+			for range 4 {
+				w.agent(k)
+				w.agent(k)
+				w.renew(k)
+			}
+		}
+		reached = reached && w.acknowledged(0, 1, 2) && w.plan(1) && w.plan(1)
+		w.wipe(1)
+		reached = w.until(func() bool { return w.newest == 1 }, 1, 2, 0) && reached
+		w.plan(1)
+		return reached
+	}},
+	// The agent that carries out an order is suspended. The record is lost, and another order is carried out.
+	"an order that fires twice": {mutFiresTwice, func(w *lostWorld) bool {
+		w.off(1)
+		w.lose(2)
+		reached := w.until(func() bool { return w.members[0].step == lostForm }, 0, 2)
+		w.there, w.version, w.members[0].api, w.members[1].on = false, w.version+1, false, true
+		reached = w.until(func() bool { return w.newest > 0 }, 1, 2) && reached
+		w.members[0].api = true
+		w.agent(0)
+		return reached
+	}},
+	// The disk of the member that was chosen is lost before it acts.
+	"a disk that is not the one that was chosen": {mutClaimIsStale, func(w *lostWorld) bool {
+		w.lose(1, 2)
+		reached := w.until(w.stage(leases.StageExecute), 0, 1, 2)
+		w.wipe(0)
+		for range 10 {
+			w.agent(0)
+		}
+		return reached
+	}},
+	// The user declared two members destroyed that are only cut off. They serve until they read the record.
+	"a raft group that serves after it was replaced": {mutLateServes, func(w *lostWorld) bool {
+		w.excused, w.members[0].net = true, false
+		for k := 1; k < 3; k++ {
+			w.members[k].api, w.members[k].gone = false, true
+		}
+		reached := w.until(func() bool { return w.newest == 1 }, 0)
+		for range 3 {
+			for k := 1; k < 3; k++ {
+				w.members[k].api = true
+				w.agent(k)
+			}
+		}
+		w.excused = false
+		w.commit(0)
+		return reached
+	}},
+}
+
+func TestEveryMutationOfARecoveryIsFound(t *testing.T) {
+	for name, history := range lostHistories {
+		w := newLostWorld(0)
+		if !history.live(w) || w.bad != "" {
+			t.Errorf("%s: without the mutation, violation %q, or the history does not come about:\n%s", name, w.bad, strings.Join(w.story, "\n"))
+		}
+		w = newLostWorld(history.mutant)
+		if history.live(w); w.bad == "" {
+			t.Errorf("%s: not found:\n%s", name, strings.Join(w.story, "\n"))
+		}
+	}
+}

@@ -1,0 +1,152 @@
+package model
+
+import (
+	"math/rand/v2"
+	"strings"
+	"testing"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/etcd-druid/druid/agent/datadir"
+	"github.com/etcd-druid/druid/api/v1alpha1"
+	"github.com/etcd-druid/druid/druid/policy"
+)
+
+// approve is a user who approves the plan that the status shows. The user gives up one member at most, which can come back.
+func (w *lostWorld) approve() bool {
+	e := policy.Evaluate(w.desired(), w.observe())
+	r := policy.Status(e, v1alpha1.EtcdClusterStatus{}, nil, 1, metav1.Time{}).Recovery
+	if r == nil || r.Plan == nil || r.Approve == "" || w.approved == r.Plan.Hash {
+		return false
+	}
+	if len(r.Plan.GiveUp) > 1 {
+		return false // a quorum that is only away
+	}
+	w.approved = r.Plan.Hash
+	w.say("user: approves %s from %s", r.Plan.Hash, r.Plan.Member)
+	return true
+}
+
+// lostActions are all actions of the world, with their weights.
+var lostActions = []struct {
+	name   string
+	weight int
+	do     func(w *lostWorld, k int) bool
+}{
+	{"agent", 240, (*lostWorld).agent},
+	{"renew", 100, (*lostWorld).renew},
+	{"druid", 120, func(w *lostWorld, k int) bool { return w.plan(k % 2) }},
+	{"approve", 30, func(w *lostWorld, _ int) bool { return w.approve() }},
+	{"write", 30, func(w *lostWorld, k int) bool { return w.commit(k%len(w.groups)) || w.commit(w.newest) }},
+	{"replicate", 20, (*lostWorld).replicate},
+	{"etcd ends", 2, func(w *lostWorld, k int) bool { was := w.members[k].run; w.members[k].run = false; return was }},
+	{"agent ends", 2, func(w *lostWorld, k int) bool {
+		m := &w.members[k]
+		m.acknowledged, m.step = "", lostLook
+		return true
+	}},
+	{"wipe", 1, (*lostWorld).wipe},
+	{"node", 2, func(w *lostWorld, k int) bool {
+		m := &w.members[k]
+		if m.gone {
+			return false
+		}
+		m.on, m.run, m.acknowledged, m.step = !m.on, false, "", lostLook
+		return true
+	}},
+	{"out of service", 1, func(w *lostWorld, k int) bool {
+		m := &w.members[k]
+		if m.on || m.gone {
+			return false
+		}
+		m.gone = true
+		return true
+	}},
+	{"API", 2, func(w *lostWorld, k int) bool { w.members[k].api = !w.members[k].api; return true }},
+	{"peers", 2, func(w *lostWorld, k int) bool { w.members[k].net = !w.members[k].net; return true }},
+	{"record copied", 1, func(w *lostWorld, _ int) bool {
+		old := w.record
+		w.old = &old
+		return w.there
+	}},
+	{"record lost", 1, func(w *lostWorld, k int) bool {
+		if !w.there {
+			return false
+		}
+		w.version++
+		if w.there = k > 0 && w.old != nil; w.there {
+			w.record = *w.old
+		}
+		return true
+	}},
+}
+
+// wipe takes away the data of a member whose etcd does not run.
+func (w *lostWorld) wipe(k int) bool {
+	m := &w.members[k]
+	if m.run || !m.there {
+		return false
+	}
+	m.there, m.identity, m.built, m.acknowledged, m.step = false, datadir.IdentityFile{}, datadir.IdentityFile{}, "", lostLook
+	return true
+}
+
+// lostWalk takes random steps.
+func lostWalk(seed uint64, mutant lostMutation, steps int, faults string) *lostWorld {
+	r := rand.New(rand.NewPCG(seed, 2))
+	w := newLostWorld(mutant)
+	for _, k := range r.Perm(3)[:r.IntN(3)] {
+		if w.members[k].run = false; r.IntN(3) > 0 {
+			w.wipe(k)
+			w.say("fault: the data of %s is lost", names[k])
+		}
+	}
+	weights := 0
+	for _, a := range lostActions {
+		weights += a.weight
+	}
+	for n := 0; n < steps && w.bad == ""; n++ {
+		at := r.IntN(weights)
+		for _, a := range lostActions {
+			if at -= a.weight; at >= 0 {
+				continue
+			}
+			k := r.IntN(3)
+			if strings.Contains(faults, a.name) || !lostFaults[a.name] {
+				if a.do(w, k) && lostFaults[a.name] {
+					w.say("fault: %s of %s", a.name, names[k])
+				}
+			}
+			break
+		}
+	}
+	return w
+}
+
+var lostFaults = map[string]bool{
+	"etcd ends": true, "agent ends": true, "wipe": true, "node": true, "out of service": true, "API": true, "peers": true, "record copied": true, "record lost": true,
+}
+
+const allLost = "etcd ends, agent ends, wipe, node, out of service, API, peers, record copied, record lost"
+
+const (
+	lostSteps = 250
+	lostWalks = 200
+)
+
+func TestRecoveriesKeepOneRaftGroup(t *testing.T) {
+	formed := 0
+	for seed := range uint64(lostWalks) {
+		w := lostWalk(seed, 0, lostSteps, allLost)
+		if w.bad != "" {
+			t.Fatalf("seed %d: %s\n%s", seed, w.bad, strings.Join(w.story, "\n"))
+		}
+		if w.newest > 0 {
+			formed++
+		}
+	}
+	if formed < lostWalks/20 {
+		t.Errorf("only %d of %d walks form a raft group again", formed, lostWalks)
+	}
+	t.Logf("%d of %d walks form a raft group again", formed, lostWalks)
+}
