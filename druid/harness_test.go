@@ -177,6 +177,7 @@ func (s *stage) startDruid(change ...func(*Options)) (stop func()) {
 	}
 	config.Impersonate.Groups = []string{"system:serviceaccounts", "system:authenticated"}
 	config.Wrap(s.calls.RoundTrip)
+	config.Wrap(used.Record)
 	ctx, cancel := context.WithCancel(s.Context())
 	level := slog.LevelWarn
 	if testing.Verbose() {

@@ -37,6 +37,7 @@ func (s *stage) clockedQuiet(change ...func(*Reconciler)) *clocked {
 	deeds := &calls{}
 	as.config = rest.CopyConfig(s.config)
 	as.config.Wrap(deeds.RoundTrip)
+	as.config.Wrap(used.Record)
 	as.config.Impersonate.UserName = druidUser
 	as.config.Impersonate.Groups = []string{"system:serviceaccounts", "system:authenticated"}
 	var err error

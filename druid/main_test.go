@@ -9,5 +9,9 @@ import (
 
 func TestMain(m *testing.M) {
 	env.ManyAtOnce(6)
-	os.Exit(env.Main(m))
+	code := env.Main(m)
+	if code == 0 && env.Complete() {
+		code = checkRights()
+	}
+	os.Exit(code)
 }
