@@ -110,8 +110,8 @@ func crashed(t *testing.T, writes int) (c *cluster, revision int64) {
 	return c, revision
 }
 
-func survivorOrder(chosen string, known int64) leases.Recovery {
-	return leases.Recovery{Epoch: 2, Nonce: "0123", Mode: leases.RecoverSurvivor, Chosen: chosen, Known: known}
+func survivorOrder(known int64) leases.Recovery {
+	return leases.Recovery{Epoch: 2, Nonce: "0123", Mode: leases.RecoverSurvivor, Chosen: "c-a", Known: known}
 }
 
 // Two of three volumes are wiped. The survivor forms the cluster again, and the others join it. No acknowledged write is
@@ -126,7 +126,7 @@ func TestASurvivorFormsTheClusterAgain(t *testing.T) {
 		m.start()
 	}
 	c.decides("c-a", "resume-majority")
-	c.executes(c.orders(survivorOrder("c-a", revision), "c-a", "c-b", "c-c"))
+	c.executes(c.orders(survivorOrder(revision), "c-a", "c-b", "c-c"))
 	c.formedAgain()
 	c.voters("c-a", "c-b", "c-c")
 	for _, name := range []string{"c-a", "c-b", "c-c"} {
@@ -165,7 +165,7 @@ func TestAReleasedOrderResumesTheOldRaftGroup(t *testing.T) {
 	before, _ := c.record()
 	c.members["c-a"].start()
 	c.decides("c-a", "resume-majority")
-	order := c.orders(survivorOrder("c-a", revision), "c-a")
+	order := c.orders(survivorOrder(revision), "c-a")
 	// The record is gone: the volume alone says that etcd must not start.
 	record, _ := c.record()
 	if err := c.leases.Delete(t.Context(), leases.RecordName("c"), metav1.DeleteOptions{}); err != nil {
@@ -207,7 +207,7 @@ func TestALateMemberJoinsTheClusterThatWasFormedAgain(t *testing.T) {
 	c.members["c-b"].crash()
 	c.members["c-b"].wipe()
 	c.members["c-b"].start()
-	c.executes(c.orders(survivorOrder("c-a", revision), "c-a", "c-b"))
+	c.executes(c.orders(survivorOrder(revision), "c-a", "c-b"))
 	c.formedAgain()
 	c.eventually("the first member serves", func() error {
 		_, err := c.view("c-a")
@@ -246,7 +246,7 @@ func TestASurvivorKeepsTLSAndAuthentication(t *testing.T) {
 	for _, m := range c.members {
 		m.start()
 	}
-	c.executes(c.orders(survivorOrder("c-a", revision), "c-a", "c-b", "c-c"))
+	c.executes(c.orders(survivorOrder(revision), "c-a", "c-b", "c-c"))
 	c.formedAgain()
 	c.voters("c-a", "c-b", "c-c")
 	c.has("c-b", writes)

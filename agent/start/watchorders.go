@@ -130,12 +130,12 @@ func (b *Bootstrapper) obey(ctx context.Context, serves rules.YesNo, stop func(c
 	r.record, r.version, r.err = b.store.Record(reading)
 	cancel()
 	d := runRules.Decide(RunFacts{Serves: serves, Calls: callsOf(r, identityFile)})
-	if d.Verdict != StopEtcd || ctx.Err() != nil {
-		return nil
+	if d.Verdict == StopEtcd && ctx.Err() == nil {
+		b.log.InfoContext(ctx, "etcd stopped for a recovery", "rule", d.Rule)
+		b.metrics.WithLabelValues(runTable, d.Rule).Inc()
+		return stop(ctx, d.Why)
 	}
-	b.log.InfoContext(ctx, "etcd stopped for a recovery", "rule", d.Rule)
-	b.metrics.WithLabelValues(runTable, d.Rule).Inc()
-	return stop(ctx, d.Why)
+	return nil
 }
 
 // compareGroup compares a record that the leader's duties read with the data on which etcd runs. An etcd with a quorum of an

@@ -139,21 +139,32 @@ func (r *recovery) observe(d Desired, o Observed, listed []Member) {
 	if r.facts.quorum == rules.Yes {
 		return
 	}
+	r.observeVoters(o, listed)
+	r.makePlan(d, o)
+	r.comparePlan(d.Recovery)
+}
+
+// observeVoters fills in what is known of the voters of the old raft group.
+func (r *recovery) observeVoters(o Observed, listed []Member) {
 	lists := r.observeParts(o, listed)
 	if r.facts.acks = ackedBy(lists, r.parts); r.pendingAcks() {
 		r.facts.acks = acksFew
 	}
 	r.facts.chosen = rules.YesNoOf(r.order == nil || r.chosenUsable())
 	r.facts.returns = r.returning(o)
-	r.makePlan(d, o)
+}
+
+// comparePlan compares the plan with what is approved and with the order.
+func (r *recovery) comparePlan(w RecoveryWish) {
 	if r.plan == nil {
 		r.facts.obstacle = rules.Yes
 		return
 	}
-	r.facts.approved = rules.YesNoOf(d.Recovery.Approved != "" && d.Recovery.Approved == r.plan.hash)
-	within := d.Recovery.Automatic && len(r.plan.needs) == 0
+	r.facts.approved = rules.YesNoOf(w.Approved != "" && w.Approved == r.plan.hash)
+	within := w.Automatic && len(r.plan.needs) == 0
 	// Before the agents acknowledge, revisions are estimates from Leases. The bounds are checked again with their claims.
-	r.facts.automatic = rules.YesNoOf(within && (r.order == nil && r.plan.source.claim == nil && r.plan.source.mode == leases.RecoverSurvivor || r.plan.within(d.Recovery)))
+	estimated := r.order == nil && r.plan.source.claim == nil && r.plan.source.mode == leases.RecoverSurvivor
+	r.facts.automatic = rules.YesNoOf(within && (estimated || r.plan.within(w)))
 	r.facts.worse = rules.YesNoOf(r.order != nil && r.worse())
 }
 

@@ -52,7 +52,7 @@ func TestQuorumIsRecoveredFromOneDiskOfThree(t *testing.T) {
 	if plan.Source != v1alpha1.RecoveryFromSurvivor || plan.Member != survivor || len(plan.GiveUp) > 0 || plan.LostRevisions == nil || plan.LostSeconds == nil {
 		t.Errorf("the plan is %+v, want one from the disk of %s with its loss", plan, survivor)
 	}
-	approved := approve(t, c, proposed)
+	approved := approve(t, proposed)
 	after := awaitRecovered(t, c, w, approved, view)
 	if last := recoveryOf(t, c).Last; last == nil || last.Member != survivor || last.Source != plan.Source {
 		t.Errorf("status.recovery.last is %+v, want %s of %s", last, plan.Source, survivor)
@@ -98,7 +98,7 @@ func TestQuorumIsRecoveredFromTheBackupsAndOnlyOnceByItself(t *testing.T) {
 		if !strings.Contains(proposed.Message, "ten minutes") {
 			t.Errorf("the message is %q, want one that says why an approval is needed", proposed.Message)
 		}
-		approved := approve(t, c, proposed)
+		approved := approve(t, proposed)
 		awaitRecovered(t, c, w, approved, view)
 		lostAtMost(t, c, w, approved, *proposed.Plan)
 	})
@@ -153,7 +153,7 @@ func TestMembersThatAreAwayAreGivenUpOnlyByAnApprovalOfTheirPlan(t *testing.T) {
 	t.Run("a hash that is no plan's does nothing", func(t *testing.T) {
 		forged := first
 		forged.Approve = strings.ReplaceAll(first.Approve, first.Plan.Hash, strings.Repeat("0", len(first.Plan.Hash)))
-		approve(t, c, forged)
+		approve(t, forged)
 		orderedNothing(t, c, view)
 	})
 	for _, h := range holds {
@@ -161,7 +161,7 @@ func TestMembersThatAreAwayAreGivenUpOnlyByAnApprovalOfTheirPlan(t *testing.T) {
 	}
 	view = c.Agree(t, 3, healWithin)
 	t.Run("an approval while a quorum serves does nothing", func(t *testing.T) {
-		approve(t, c, first)
+		approve(t, first)
 		orderedNothing(t, c, view)
 		w.Stop(t, c.Etcd(t))
 	})
@@ -172,7 +172,7 @@ func TestMembersThatAreAwayAreGivenUpOnlyByAnApprovalOfTheirPlan(t *testing.T) {
 	lost, holds = time.Now(), leave()
 	second := awaitPlan(t, c, lost)
 	t.Run("the approval of an earlier loss does nothing", func(t *testing.T) { orderedNothing(t, c, view) })
-	approved := approve(t, c, second)
+	approved := approve(t, second)
 	t.Logf("%s from the approval until the survivor served", w.AwaitWrites(t, 1, scaleWithin).Round(time.Second))
 	for _, h := range holds {
 		h.Release(t)
@@ -238,7 +238,7 @@ func awaitPlan(t *testing.T, c *harness.Cluster, lost time.Time) (status v1alpha
 }
 
 // approve runs the command that the status prints.
-func approve(t *testing.T, c *harness.Cluster, proposed v1alpha1.RecoveryStatus) (at time.Time) {
+func approve(t *testing.T, proposed v1alpha1.RecoveryStatus) (at time.Time) {
 	t.Helper()
 	words := strings.Fields(proposed.Approve)
 	at = time.Now()
