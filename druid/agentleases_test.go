@@ -114,7 +114,7 @@ func TestATokenOfAMemberForgesNoOther(t *testing.T) {
 		"writes a recovery order":                      annotate(record, "recovery", "{}", false),
 		"claims a recovery order for another":          annotate(record, "recovery-attempt", `{"podUID":"other"}`, false),
 		"releases a recovery order":                    annotate(record, "released", "2", false),
-		"becomes the seed":                             annotate(record, "seed", "stranger", false),
+		"becomes the seed":                             annotate(record, "seed", "other", false),
 	} {
 		t.Run(name, func(t *testing.T) {
 			err := try(agent, a)

@@ -1,0 +1,171 @@
+package model
+
+import (
+	"fmt"
+	"slices"
+
+	"github.com/etcd-druid/druid/agent/config"
+	"github.com/etcd-druid/druid/agent/datadir"
+	"github.com/etcd-druid/druid/agent/start"
+	"github.com/etcd-druid/druid/internal/rules"
+	"github.com/etcd-druid/druid/leases"
+)
+
+// renew publishes what a member is, or what its volume holds.
+func (w *lostWorld) renew(k int) bool {
+	m := &w.members[k]
+	if !m.on || !m.api {
+		return false
+	}
+	was := m.lease
+	if m.run {
+		g := &w.groups[m.group]
+		m.lease.ID, m.lease.Role, m.lease.ClusterID, m.lease.Epoch, m.lease.Lineage = uint64(m.identity.MemberID), leases.RoleMember, g.cluster, m.identity.Epoch, m.identity.Lineage
+		m.lease.Revision, m.lease.Raft = int64(m.index), leases.Raft{Term: 1, LastTerm: 1, LastIndex: uint64(m.index), Committed: uint64(m.index)}
+		m.lease.Disk, m.lease.Reason = nil, ""
+		return !sameLease(was, m.lease)
+	}
+	if claim := w.claim(k); claim != nil {
+		m.lease.Disk, m.lease.Reason = claim, "waits"
+	}
+	return !sameLease(was, m.lease)
+}
+
+func sameLease(a, b leases.Member) bool {
+	return fmt.Sprintf("%+v %+v", a, a.Disk) == fmt.Sprintf("%+v %+v", b, b.Disk)
+}
+
+func (w *lostWorld) config(k int) config.Config {
+	p := proc{k: k, pod: k}
+	return p.config()
+}
+
+// claim is what the agent of a member finds on its volume.
+func (w *lostWorld) claim(k int) *leases.Claim {
+	m := &w.members[k]
+	sight := w.sightOf(k)
+	cfg := w.config(k)
+	voters := []uint64{}
+	for id := range w.groups[m.group].voters {
+		voters = append(voters, id)
+	}
+	slices.Sort(voters)
+	claim, known := sight.Claim(&cfg, datadir.Holding{Revision: int64(m.index), Voters: voters})
+	if !known {
+		return nil
+	}
+	if claim.State != leases.DiskForeign {
+		claim.Order = m.acknowledged
+	}
+	return &claim
+}
+
+func (w *lostWorld) sightOf(k int) start.Sight {
+	m := &w.members[k]
+	s := start.Sight{IdentityFile: m.identity, Built: m.built, Own: m.lease, Record: w.record, Report: datadir.Report{State: datadir.Empty}}
+	if !m.there {
+		s.IdentityFile, s.IdentityFileErr = datadir.IdentityFile{}, datadir.ErrNoIdentityFile
+	} else {
+		s.Report = datadir.Report{State: datadir.Intact, ClusterID: w.groups[m.group].cluster, MemberID: uint64(m.identity.MemberID), Term: 1, Last: datadir.Position{Term: 1, Index: uint64(m.index)}}
+	}
+	switch {
+	case !m.api:
+		s.Record, s.RecordErr, s.Own, s.OwnErr = leases.Record{}, errUnreached, leases.Member{}, errUnreached
+	case !w.there:
+		s.Record, s.RecordErr = leases.Record{}, leases.ErrAbsent
+	}
+	return s
+}
+
+// agent is the next step of a member's agent.
+func (w *lostWorld) agent(k int) bool {
+	m := &w.members[k]
+	if !m.on {
+		return false
+	}
+	if m.run {
+		return w.watch(k)
+	}
+	step := m.step
+	m.step = lostLook
+	switch step {
+	case lostAct:
+		return w.agentActs(k)
+	case lostBuild:
+		w.build(k)
+	case lostForm:
+		w.form(k)
+	default:
+		m.sight, m.version, m.step = w.sightOf(k), w.version, lostAct
+		if m.sight.RecordErr == nil && m.sight.Record.Order() == nil {
+			m.acknowledged = ""
+		}
+	}
+	return true
+}
+
+// watch stops an etcd for which the record has no use.
+func (w *lostWorld) watch(k int) bool {
+	m := &w.members[k]
+	_, serves := w.quorum(m.group)
+	serves = serves && m.net
+	sight := w.sightOf(k)
+	if serves && w.mutant&mutLateServes != 0 || !sight.Stops(rules.YesNoOf(serves)) {
+		return false
+	}
+	m.run = false
+	w.say("%s stops its etcd", names[k])
+	return true
+}
+
+// agentActs decides on what was read before, and acts.
+func (w *lostWorld) agentActs(k int) bool {
+	m := &w.members[k]
+	cfg := w.config(k)
+	f := m.sight.Facts(&cfg)
+	serving := -1
+	for g := range w.groups {
+		cluster := m.sight.Record.ClusterID
+		if m.sight.RecordErr != nil {
+			cluster = uint64(m.identity.ClusterID)
+		}
+		if _, ok := w.quorum(g); ok && m.net && w.groups[g].cluster == cluster {
+			serving, f.Peers, f.Needs, f.Listed, f.Own = g, start.Answering, start.Met, start.Unlisted, start.OtherID
+			if owner, listed := w.groups[g].voters[uint64(m.identity.MemberID)]; listed && owner == k && m.there {
+				f.Listed, f.Own = start.Voter, start.OwnID
+			}
+		}
+	}
+	claim := w.claim(k)
+	if w.mutant&mutClaimIsStale != 0 && claim != nil && m.sight.Record.Recovery != nil && m.sight.Record.Recovery.Chosen == names[k] {
+		f.Order = m.sight.OrderOf(&cfg, m.acknowledged, claim)
+		if f.Order == start.OrderWait && m.sight.Record.Recovery.Stage == leases.StageExecute {
+			f.Order = start.OrderForm
+		}
+	} else {
+		f.Order = m.sight.OrderOf(&cfg, m.acknowledged, claim)
+	}
+	d := start.Decide(f)
+	switch d.Mode {
+	case start.ModeResume:
+		m.run, m.identity.Prepared = true, 0
+	case start.ModePrepare:
+		if order := m.sight.Record.Order(); m.there && w.mutant&mutUnfenced == 0 {
+			m.identity.Prepared = max(m.identity.Prepared, order.Epoch)
+		}
+		m.acknowledged = m.sight.Record.Order().Name()
+	case start.ModeRecover:
+		return w.claimOrder(k)
+	case start.ModePlace:
+		m.group, m.index, m.identity, m.there = m.buildOf, len(w.groups[m.buildOf].writes), m.built, true
+		m.built = datadir.IdentityFile{}
+	case start.ModeRejoin, start.ModeJoin, start.ModeReplaceSelf:
+		if serving >= 0 {
+			w.rejoin(k, serving)
+		}
+	default:
+		return false
+	}
+	w.say("%s: %s by %s", names[k], d.Mode, d.Rule)
+	return true
+}

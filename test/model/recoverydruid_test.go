@@ -1,0 +1,123 @@
+package model
+
+import (
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/etcd-druid/druid/druid/policy"
+	"github.com/etcd-druid/druid/internal/rules"
+	"github.com/etcd-druid/druid/leases"
+)
+
+// observe is what a druid sees now.
+func (w *lostWorld) observe() policy.Observed {
+	o := policy.Observed{RecordState: policy.RecordAbsent, LeaderLease: policy.LeaseOurs, Budget: policy.ObjectForeign, SeedStuck: rules.No}
+	if w.there {
+		o.Record = w.record
+		o.RecordState = map[leases.Phase]policy.RecordState{leases.PhaseFormed: policy.RecordFormed, leases.PhaseRecovering: policy.RecordRecovering}[w.record.Phase]
+	}
+	for k := range w.members {
+		m := &w.members[k]
+		pm := policy.Member{
+			Name: names[k], Listed: true, Lease: policy.LeaseOurs, Readable: true, Reports: m.lease, Liveness: leases.Stale, Renewed: time.Unix(1, 0),
+			Claim: policy.ClaimPresent, ClaimUID: uids[k], Pod: policy.PodLive, PodUID: uids[k], Agent: policy.AgentCurrent, Volume: policy.VolumeLocal,
+		}
+		if m.run && m.on && m.api && m.net {
+			if _, ok := w.quorum(m.group); ok {
+				pm.Liveness, pm.EtcdReady = leases.Live, true
+			}
+		}
+		if !m.on || !m.api {
+			pm.NodeLost, pm.Node = true, policy.NodeAway
+		}
+		if m.gone {
+			pm.Node = policy.NodeOutOfService
+		}
+		if w.mutant&mutAwayIsLost != 0 && pm.NodeLost {
+			pm.Claim, pm.Pod = policy.ClaimAbsent, policy.PodAbsent
+		}
+		if claim := pm.Reports.Disk; w.mutant&mutUnheard != 0 && o.Record.Order() != nil {
+			heard := leases.Claim{Pod: uids[k], Volume: m.lease.VolumeUID, State: leases.DiskEmpty, Orders: true}
+			if heard.Order = o.Record.Order().Name(); claim == nil && names[k] != o.Record.Order().Chosen || claim != nil && claim.State == leases.DiskEmpty {
+				pm.Reports.Disk = &heard
+			}
+		}
+		o.Members = append(o.Members, pm)
+	}
+	d := w.desired()
+	o.QuorumOverdue = policy.QuorumLost(d, o)
+	return o
+}
+
+func (w *lostWorld) desired() policy.Desired {
+	none := int64(0)
+	d := policy.Desired{Replicas: 3, ClusterID: w.groups[0].cluster, Epoch: 1}
+	d.Recovery = policy.RecoveryWish{MaxRevisions: &none, Approved: w.approved, Cluster: clusterUID, Namespace: "n", Name: "c"}
+	d.ClusterID, d.Epoch = w.groups[w.newest].cluster, w.groups[w.newest].epoch
+	for k := range w.members {
+		d.Known = append(d.Known, names[k])
+	}
+	return d
+}
+
+// plan is the next step of a druid: it looks, confirms its step by a live read, and writes.
+func (w *lostWorld) plan(di int) bool {
+	d := &w.druids[di]
+	if d.step == nil {
+		d.seen = w.observe()
+		for _, step := range policy.Steps(policy.Evaluate(w.desired(), d.seen)) {
+			if ordersRecord(step.Kind) {
+				d.step = &step
+				d.version = 0
+				return true
+			}
+		}
+		return false
+	}
+	if d.version == 0 {
+		again := policy.Steps(policy.Evaluate(w.desired(), w.observe()))
+		at := slices.IndexFunc(again, d.step.Same)
+		if at < 0 {
+			d.step = nil
+			return true
+		}
+		d.step, d.live, d.version = &again[at], w.observe(), w.version+1
+		return true
+	}
+	step, version := *d.step, d.version-1
+	d.step = nil
+	if w.mutant&mutLateRelease != 0 && step.Kind == policy.ReleaseRecovery {
+		version = w.version
+	} else if version != w.version {
+		return true
+	}
+	return w.order(step, d.live, version)
+}
+
+func ordersRecord(kind policy.Kind) bool {
+	return slices.Contains([]policy.Kind{policy.PrepareRecovery, policy.ExecuteRecovery, policy.ReleaseRecovery, policy.CreateRecord, policy.UpdateRecord}, kind)
+}
+
+func (w *lostWorld) order(step policy.Step, seen policy.Observed, version int) bool {
+	switch {
+	case step.Kind == policy.CreateRecord && !w.there:
+		w.there, w.record = true, *step.Record
+		w.version++
+	case step.Kind == policy.UpdateRecord && step.Record != nil && w.there:
+		restored := *step.Record
+		restored.Released = w.record.Released
+		w.record = restored
+		w.version++
+	case step.Kind == policy.CreateRecord, step.Kind == policy.UpdateRecord:
+		return false
+	default:
+		w.nonces++
+		changed, ok := step.ChangeRecovery(seen.Record, fmt.Sprintf("o%d", w.nonces))
+		if !ok || !w.update(version, changed, nil) {
+			return false
+		}
+	}
+	w.say("druid: %s by %s", step.Kind, step.Rule)
+	return true
+}

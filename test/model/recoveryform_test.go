@@ -1,0 +1,128 @@
+package model
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/etcd-druid/druid/agent/datadir"
+	"github.com/etcd-druid/druid/agent/start"
+	"github.com/etcd-druid/druid/leases"
+	"github.com/etcd-druid/druid/membership"
+)
+
+func (w *lostWorld) claimOrder(k int) bool {
+	m := &w.members[k]
+	if !m.api {
+		return false
+	}
+	w.nonces++
+	order := m.sight.Record.Order()
+	record := m.sight.Record
+	record.Epoch, record.Nonce = order.Epoch, fmt.Sprintf("n%d", w.nonces)
+	_, cluster, _ := membership.ExpectedIDs(names[k], peerURLs[k][0], record.Token("n", "c", clusterUID))
+	m.attempt = leases.RecoveryAttempt{Order: order.Name(), Nonce: record.Nonce, PodUID: uids[k], ClusterID: leases.FormatID(cluster)}
+	claimed, err := m.sight.Record.Claimed(m.attempt)
+	if !w.update(m.version, claimed, err) {
+		return false
+	}
+	m.step = lostBuild
+	return true
+}
+
+// build makes the data of the new raft group from the volume.
+func (w *lostWorld) build(k int) {
+	m := &w.members[k]
+	cluster, _ := leases.ParseID(m.attempt.ClusterID)
+	record := m.sight.Record
+	record.Phase, record.Epoch, record.Nonce, record.ClusterID = leases.PhaseFormed, m.sight.Record.Order().Epoch, m.attempt.Nonce, cluster
+	record.Lineage = leases.LineageOf(record.Epoch, record.Nonce)
+	id := uint64(1000 + w.nonces)
+	var writes []int
+	if m.there {
+		writes = slices.Clone(w.groups[m.group].writes[:m.index])
+	}
+	w.groups = append(w.groups, lostGroup{cluster: cluster, epoch: record.Epoch, voters: map[uint64]int{id: k}, writes: writes})
+	cfg := w.config(k)
+	m.built, m.buildOf, m.step = start.IdentityFileOf(&cfg, record, m.lease, cluster, id), len(w.groups)-1, lostForm
+}
+
+// form is the commit point.
+func (w *lostWorld) form(k int) {
+	m := &w.members[k]
+	if !m.api {
+		m.step = lostForm
+		return
+	}
+	record, version := w.record, w.version
+	if w.mutant&mutFiresTwice != 0 { // what it read when it claimed
+		record = m.sight.Record
+		record, _ = record.Claimed(m.attempt)
+	}
+	formed, err := record.Reformed(m.attempt, leases.Recovered{Epoch: m.built.Epoch, Mode: leases.RecoverSurvivor, Member: names[k]})
+	if err != nil || !w.there {
+		return
+	}
+	order := *record.Order()
+	if !w.excused {
+		w.checkFormed(k, order)
+	}
+	w.newest = m.buildOf
+	if !w.update(version, formed, nil) {
+		w.violate("the model cannot record %+v", formed)
+	}
+	w.say("%s forms epoch %d", names[k], m.built.Epoch)
+}
+
+// checkFormed compares the new raft group with what the others hold: no acknowledged disk has more, and no quorum of the old
+// raft group can serve.
+func (w *lostWorld) checkFormed(k int, order leases.Recovery) {
+	m := &w.members[k]
+	if w.groups[w.newest].epoch >= m.built.Epoch {
+		w.violate("epoch %d is formed after epoch %d", m.built.Epoch, w.groups[w.newest].epoch)
+	}
+	for j := range w.members {
+		if o := &w.members[j]; o.there && o.group == m.group && o.index > len(w.groups[m.buildOf].writes) && o.lease.Disk != nil && o.lease.Disk.Order == order.Name() {
+			w.violate("%s is chosen, and the disk of %s has more", names[k], names[j])
+		}
+	}
+	if has := int64(len(w.groups[m.buildOf].writes)); !order.Unmeasured && has < order.Known-order.Revisions {
+		w.violate("%s has %d writes, and the order permits the loss of %d of %d", names[k], has, order.Revisions, order.Known)
+	}
+	// What is away can come back, and must not be a quorum then.
+	open := 0
+	for id, j := range w.groups[w.newest].voters {
+		if o := &w.members[j]; !o.gone && o.there && o.group == w.newest && uint64(o.identity.MemberID) == id && o.identity.Prepared < order.Epoch {
+			open++
+		}
+	}
+	if open >= membership.Quorum(len(w.groups[w.newest].voters)) {
+		w.violate("epoch %d is formed while %d voters of the raft group before are not fenced", m.built.Epoch, open)
+	}
+}
+
+// rejoin takes a member into the raft group g: its data is kept aside, and it votes under a new ID.
+func (w *lostWorld) rejoin(k, g int) {
+	m := &w.members[k]
+	w.nonces++
+	id := uint64(1000 + w.nonces)
+	voters := map[uint64]int{id: k}
+	for old, j := range w.groups[g].voters {
+		if j != k {
+			voters[old] = j
+		}
+	}
+	w.groups[g].voters = voters
+	cfg := w.config(k)
+	m.identity = start.IdentityFileOf(&cfg, m.sight.Record, m.lease, w.groups[g].cluster, id)
+	m.there, m.group, m.index, m.run, m.built = true, g, len(w.groups[g].writes), true, datadir.IdentityFile{}
+	if w.there && w.record.ClusterID == w.groups[g].cluster {
+		list := leases.MemberList{}
+		for id, j := range voters {
+			list.Members = append(list.Members, leases.ListedMember{ID: leases.FormatID(id), Name: names[j], PeerURL: peerURLs[j][0]})
+		}
+		slices.SortFunc(list.Members, func(a, b leases.ListedMember) int { return strings.Compare(a.ID, b.ID) })
+		w.record.MemberList = &list
+		w.version++
+	}
+}

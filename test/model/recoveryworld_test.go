@@ -1,0 +1,182 @@
+package model
+
+import (
+	"fmt"
+	"slices"
+
+	"github.com/etcd-druid/druid/agent/datadir"
+	"github.com/etcd-druid/druid/agent/start"
+	"github.com/etcd-druid/druid/druid/policy"
+	"github.com/etcd-druid/druid/leases"
+	"github.com/etcd-druid/druid/membership"
+)
+
+// The recovery from a lost quorum has a world of its own: a cluster of three that was formed, and whose members lose their data,
+// their peers and the API server. Joins are one step here, because the other world takes them apart.
+
+// lostMutation is a guard of a recovery that a mutation takes away.
+type lostMutation uint8
+
+const (
+	mutUnfenced     lostMutation = 1 << iota // an agent acknowledges an order before the volume says so
+	mutUnheard                               // druid takes all claims for acknowledgements
+	mutAwayIsLost                            // druid takes a member that is away for lost
+	mutLateRelease                           // druid writes a release over a record that changed
+	mutFiresTwice                            // the chosen agent records its raft group whatever the record says now
+	mutLateServes                            // a raft group that was replaced serves on
+	mutClaimIsStale                          // the chosen agent does not compare its claim with the order's
+)
+
+// lostGroup is a raft group. writes has the numbers of the acknowledged writes in its log.
+type lostGroup struct {
+	cluster uint64
+	epoch   uint32
+	voters  map[uint64]int // the member of each raft ID
+	writes  []int
+}
+
+// lostMember is a member: its node, its volume, its agent and its Lease.
+type lostMember struct {
+	on, api, net, run bool
+	gone              bool // its node was declared out of service
+	there             bool // there is data
+	group, index      int
+	identity          datadir.IdentityFile
+	built             datadir.IdentityFile
+	buildOf           int // the raft group of what was built
+	volume            int
+	acknowledged      string
+	step              lostStep
+	sight             start.Sight
+	version           int
+	attempt           leases.RecoveryAttempt
+	lease             leases.Member
+}
+
+type lostStep uint8
+
+const (
+	lostLook  lostStep = iota
+	lostAct            // it decided
+	lostBuild          // it claimed an order
+	lostForm           // it built the data
+)
+
+type lostDruid struct {
+	seen, live policy.Observed
+	version    int
+	step       *policy.Step
+}
+
+type lostWorld struct {
+	record        leases.Record
+	there         bool
+	version       int
+	old           *leases.Record
+	members       [3]lostMember
+	groups        []lostGroup
+	druids        [2]lostDruid
+	approved      string
+	nonces, wrote int
+	newest        int  // the raft group that was formed last
+	excused       bool // the user gave up a member that is not lost, or a backup is not in this world
+	mutant        lostMutation
+	bad           string
+	story         []string
+}
+
+func (w *lostWorld) say(format string, args ...any) {
+	w.story = append(w.story, fmt.Sprintf(format, args...))
+}
+
+func (w *lostWorld) violate(format string, args ...any) {
+	if w.bad == "" {
+		w.bad = fmt.Sprintf(format, args...)
+	}
+}
+
+func newLostWorld(mutant lostMutation) *lostWorld {
+	w := &lostWorld{there: true, mutant: mutant, record: leases.Record{
+		Phase: leases.PhaseFormed, Epoch: 1, FormedEpoch: 1, Nonce: "first", Lineage: leases.LineageOf(1, "first"), MaxLearners: leases.MaxLearners,
+		Members: slices.Clone(names[:3]), Seed: names[0],
+	}}
+	token := w.record.Token("n", "c", clusterUID)
+	_, cluster, _ := membership.ExpectedIDs(names[0], peerURLs[0][0], token)
+	w.record.ClusterID = cluster
+	w.groups = []lostGroup{{cluster: cluster, epoch: 1, voters: map[uint64]int{}}}
+	list := leases.MemberList{}
+	for k := range w.members {
+		id := uint64(100 + k)
+		w.groups[0].voters[id] = k
+		list.Members = append(list.Members, leases.ListedMember{ID: leases.FormatID(id), Name: names[k], PeerURL: peerURLs[k][0]})
+		m := &w.members[k]
+		m.on, m.api, m.net, m.run, m.there, m.volume = true, true, true, true, true, k
+		m.lease.PodUID, m.lease.VolumeUID, m.lease.LeaseUID = uids[k], uids[k], uids[k]
+		cfg := w.config(k)
+		m.identity = start.IdentityFileOf(&cfg, w.record, m.lease, cluster, id)
+	}
+	w.record.MemberList = &list
+	for range 3 {
+		w.commit(0)
+	}
+	for k := range w.members {
+		w.replicate(k)
+		w.renew(k)
+	}
+	return w
+}
+
+// quorum returns the running, connected voters of a raft group, and whether they are a quorum.
+func (w *lostWorld) quorum(g int) (up []int, ok bool) {
+	for id, k := range w.groups[g].voters {
+		if m := &w.members[k]; m.on && m.net && m.run && m.there && m.group == g && uint64(m.identity.MemberID) == id {
+			up = append(up, k)
+		}
+	}
+	slices.Sort(up)
+	return up, len(up) >= membership.Quorum(len(w.groups[g].voters))
+}
+
+// commit acknowledges one write by a quorum, and by no one else.
+func (w *lostWorld) commit(g int) bool {
+	up, ok := w.quorum(g)
+	if !ok {
+		return false
+	}
+	group := &w.groups[g]
+	slices.SortStableFunc(up, func(a, b int) int { return w.members[b].index - w.members[a].index })
+	if w.members[up[0]].index < len(group.writes) && !w.excused {
+		w.violate("acknowledged writes are lost: the log of every voter of epoch %d ends at %d, and %d were acknowledged", group.epoch, w.members[up[0]].index, len(group.writes))
+	}
+	if g != w.newest && !w.excused {
+		w.violate("two raft groups: epoch %d acknowledges a write after epoch %d was formed", group.epoch, w.groups[w.newest].epoch)
+	}
+	w.wrote++
+	group.writes = append(slices.Clip(group.writes[:min(len(group.writes), w.members[up[0]].index)]), w.wrote)
+	for _, k := range up[:membership.Quorum(len(group.voters))] {
+		w.members[k].index = len(group.writes)
+	}
+	return true
+}
+
+func (w *lostWorld) replicate(k int) bool {
+	m := &w.members[k]
+	if _, ok := w.quorum(m.group); !ok || !m.run || !m.net || m.index == len(w.groups[m.group].writes) {
+		return false
+	}
+	m.index = len(w.groups[m.group].writes)
+	return true
+}
+
+// update is a compare-and-set of the record.
+func (w *lostWorld) update(version int, record leases.Record, err error) bool {
+	if err != nil || !w.there || version != w.version {
+		return false
+	}
+	w.record = record
+	w.version++
+	if record.Phase == leases.PhaseFormed && record.ClusterID != w.groups[w.newest].cluster && record.FormedEpoch <= w.groups[w.newest].epoch {
+		w.violate("the record goes back to epoch %d after epoch %d was formed", record.FormedEpoch, w.groups[w.newest].epoch)
+	}
+	return true
+}
