@@ -14,6 +14,9 @@ import (
 // Pauses before a claim that could not be written is written again. Nothing waits for it but a recovery.
 const claimPause, maxClaimPause = time.Second, 30 * time.Second
 
+// claimInterval is the time between two comparisons with the Lease while etcd does not run: a user can have deleted or edited it.
+const claimInterval = 15 * time.Second
+
 // diskClaim keeps what the member Lease says about the disk equal to what the agent knows. Nothing is known before the
 // first decision about a start. While etcd runs, the Lease says nothing, because etcd changes the disk.
 type diskClaim struct {
@@ -59,16 +62,29 @@ func sameClaim(a, b *leases.Claim) bool {
 	return one == other
 }
 
-// Run writes every change until ctx ends.
+// Run writes every change until ctx ends, and a claim again that the Lease has lost.
 func (d *diskClaim) Run(ctx context.Context) error {
+	again := time.NewTicker(claimInterval)
+	defer again.Stop()
 	for {
 		select {
 		case <-ctx.Done():
 			return nil
+		case <-again.C:
+			if d.waits() {
+				d.writeUntilDone(ctx)
+			}
 		case <-d.wake:
 			d.writeUntilDone(ctx)
 		}
 	}
+}
+
+// waits says whether etcd does not run, so that the Lease is to have a claim.
+func (d *diskClaim) waits() bool {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return d.claim != nil
 }
 
 // writeUntilDone retries until the Lease says what is known, or ctx ends. It logs each error once.

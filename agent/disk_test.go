@@ -5,6 +5,7 @@ import (
 	"testing"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/etcd-druid/druid/leases"
 )
@@ -25,11 +26,15 @@ func TestADiskIsDescribedWhileEtcdDoesNotRun(t *testing.T) {
 			return err
 		}
 	}
-	p.eventually("the Lease says that the disk is empty", disk(func(c *leases.Claim) bool {
+	empty := disk(func(c *leases.Claim) bool {
 		return c != nil && c.State == leases.DiskEmpty && c.Pod == "pod-uid" && c.Volume == "volume-uid" && c.Free > 0
-	}))
+	})
+	p.eventually("the Lease says that the disk is empty", empty)
+	_, err := api.Patch(t.Context(), member, types.MergePatchType, []byte(`{"metadata":{"annotations":{"etcd.druid.dev/disk":null}}}`), metav1.PatchOptions{})
+	p.must(err)
+	p.eventually("the agent writes again what a user deleted", empty)
 	record.ResourceVersion = ""
-	_, err := api.Create(t.Context(), record, metav1.CreateOptions{})
+	_, err = api.Create(t.Context(), record, metav1.CreateOptions{})
 	p.must(err)
 	p.formed()
 	p.eventually("the Lease says nothing about the disk", disk(func(c *leases.Claim) bool { return c == nil }))
