@@ -109,6 +109,13 @@ func (a *Agent) resolvePending(ctx context.Context) error {
 // complete. FinishStart writes to the volume, whose lock launch holds. After launch has ended, the lock can belong to a
 // later Pod.
 func (a *Agent) follow(ctx context.Context, pid int) (done bool, err error) {
+	ended, err := a.whileRuns(ctx, pid, a.bootstrapper.FinishStart)
+	return err == nil && !ended, err
+}
+
+// whileRuns calls run with a context that ends when launch does not run etcd as pid any more, and a function that stops that etcd.
+// It reports whether etcd ended first. An error of run is then of no interest.
+func (a *Agent) whileRuns(ctx context.Context, pid int, run func(context.Context, func(context.Context, string) error) error) (ended bool, err error) {
 	running, end := context.WithCancel(ctx)
 	var group errgroup.Group
 	group.Go(func() error {
@@ -117,13 +124,11 @@ func (a *Agent) follow(ctx context.Context, pid int) (done bool, err error) {
 		return nil
 	})
 	defer func() { end(); _ = group.Wait() }() // it ends with running
-	err = a.bootstrapper.FinishStart(running, func(ctx context.Context, reason string) error {
-		return a.launch.Stop(ctx, stopGrace, reason)
-	})
+	err = run(running, func(ctx context.Context, reason string) error { return a.launch.Stop(ctx, stopGrace, reason) })
 	if running.Err() != nil {
-		return false, nil
+		return true, nil
 	}
-	return err == nil, err
+	return false, err
 }
 
 // watchOrders stops an etcd without a quorum if the cluster record calls for that. It follows each etcd that launch runs.
@@ -133,18 +138,7 @@ func (a *Agent) watchOrders(ctx context.Context) error {
 		if !ok {
 			return nil
 		}
-		running, end := context.WithCancel(ctx)
-		var group errgroup.Group
-		group.Go(func() error {
-			defer end()
-			a.await(running, func(s launch.Status) bool { return !s.Running() || s.Report.PID != status.Report.PID })
-			return nil
-		})
-		err := a.bootstrapper.WatchOrders(running, func(ctx context.Context, reason string) error { return a.launch.Stop(ctx, stopGrace, reason) })
-		ended := running.Err() != nil
-		end()
-		_ = group.Wait() // it ends with running
-		if err != nil && !ended {
+		if _, err := a.whileRuns(ctx, status.Report.PID, a.bootstrapper.WatchOrders); err != nil {
 			a.log.WarnContext(ctx, "etcd without a quorum not stopped, retrying", "err", err)
 			loop.Sleep(ctx, finishRetry)
 		}
