@@ -82,7 +82,11 @@ type clientsLeaving struct {
 	served bool
 	// since is the first look. left is the first look without the label after the Lease reported no voter.
 	since, left time.Time
+	rule        loop.Change[string]
 }
+
+// clientsTable is the name of the table in the metric of all decisions.
+const clientsTable = "bootstrap.clients"
 
 // errClients: clients may still be sent to this Pod. The next observation checks again.
 var errClients = errors.New("this member joins when no clients are sent to its Pod")
@@ -93,14 +97,14 @@ func (b *Bootstrapper) awaitClients(ctx context.Context, o *observation) error {
 	now := time.Now()
 	f := b.clients.facts(now, o.own.member, b.servingLabel(ctx))
 	decision := clientRules.Decide(f)
+	if b.clients.rule.To(decision.Rule) {
+		b.metrics.WithLabelValues(clientsTable, decision.Rule).Inc()
+		b.log.InfoContext(ctx, "client wait decided", "rule", decision.Rule, "waited", now.Sub(b.clients.since))
+	}
 	switch decision.Verdict {
 	case clientsReport:
 		return b.reportLearner(ctx, o.own.member)
 	case clientsJoin:
-		if b.clients.served {
-			b.log.InfoContext(ctx, "client wait ended", "rule", decision.Rule, "took", now.Sub(b.clients.since))
-		}
-		b.clients = clientsLeaving{}
 		return nil
 	default:
 		if !loop.Sleep(ctx, clientsPoll) {

@@ -20,8 +20,8 @@ import (
 	"github.com/etcd-druid/druid/membership"
 )
 
-// lineageTimeout bounds the write of the lineage to the backup store during a recovery. The cluster record has the parent
-// and the fork too, so a recovery does not depend on the store.
+// lineageTimeout bounds the write of the lineage to the backup store during a recovery, which does not depend on the store. The
+// identity file has the parent and the fork too, so that this member writes them with its first backup.
 const lineageTimeout = 30 * time.Second
 
 // regroup is a claimed recovery order.
@@ -143,7 +143,7 @@ func (b *Bootstrapper) minLeaseTTL() int64 {
 }
 
 // errNoBackups says that the configuration has no backup store.
-var errNoBackups = errors.New("the configuration file does not name a backup store")
+var errNoBackups = errors.New("the configuration file does not name a backup store; set spec.backup")
 
 // fromBackup builds the data from the newest revision in the lineage that the order names.
 func (b *Bootstrapper) fromBackup(ctx context.Context, _ *observation, g *regroup, inform func(string)) (restore.Result, error) {
