@@ -56,7 +56,7 @@ func (c *Cluster) tlsSettings() (*tls.Config, error) {
 // settings are those of a client that uses TLS.
 func (n *connection) settings() (*tls.Config, error) {
 	c := n.cluster
-	if err := n.read(context.Background()); err != nil {
+	if err := n.read(context.Background()); err != nil && n.certificate() == nil {
 		return nil, err
 	}
 	return &tls.Config{
@@ -93,9 +93,13 @@ func (n *connection) certificate() *tls.Certificate {
 	return n.last
 }
 
-// read waits for the Secret up to a second.
+// read waits for the Secret up to a second, or longer if nothing was read before.
 func (n *connection) read(ctx context.Context) error {
-	ctx, cancel := context.WithTimeout(ctx, time.Second)
+	wait := time.Second
+	if n.certificate() == nil {
+		wait = 30 * time.Second
+	}
+	ctx, cancel := context.WithTimeout(ctx, wait)
 	defer cancel()
 	certificate, pool, err := n.cluster.Connection(ctx, manifests.ConnectionName(n.cluster.Name))
 	if err != nil {
