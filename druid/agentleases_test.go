@@ -162,7 +162,7 @@ func (s *stage) recordsTheRecovery(chosen, uid string, agent, another client.Cli
 	}
 	err = errors.Join(err,
 		write(s.Client, func() (leases.Record, error) { return record.Prepare(order) }),
-		write(s.Client, func() (leases.Record, error) { return record.Execute(order.Name(), executed) }),
+		write(s.Client, func() (leases.Record, error) { return record.Execute(executed) }),
 		write(agent, func() (leases.Record, error) { return record.Claimed(claimed) }),
 	)
 	if err != nil {

@@ -114,7 +114,10 @@ func (r *Reconciler) changeRecord(o *observation, record leases.Record, step pol
 	case step.Kind != policy.UpdateRecord:
 		return r.changeSlot(record, step)
 	case step.Record != nil:
-		return restored(record, o.observed.Record.Phase, *step.Record), nil
+		if made, ok := step.RestoreRecord(record, o.observed.Record.Phase); ok {
+			return &made, nil
+		}
+		return nil, nil
 	case len(step.Names) > 0:
 		return relisted(record, o.observed.Record.ClusterID, step.Names), nil
 	case step.Seed != "":
@@ -138,20 +141,6 @@ func (r *Reconciler) changeRecord(o *observation, record leases.Record, step pol
 		}
 		return &record, r.grow(o, &record, missing)
 	}
-}
-
-// restored is the record as the plan made it again, with what only the record knows. It is nil if the phase changed since.
-func restored(record leases.Record, phase leases.Phase, made leases.Record) *leases.Record {
-	if record.Phase != phase {
-		return nil
-	}
-	made.Members = slices.Compact(slices.Sorted(slices.Values(slices.Concat(made.Members, record.Members))))
-	made.Replacing, made.PendingRemoval = record.Replacing, record.PendingRemoval
-	made.MemberList, made.Leaving, made.Released = record.MemberList, record.Leaving, record.Released
-	if record.ClusterID != made.ClusterID {
-		made.MemberList = nil // it is about the raft group before
-	}
-	return &made
 }
 
 // changeRecovery applies a step of a recovery to the record as it was just read. It returns nil if the record is not what

@@ -3,6 +3,8 @@ package druid
 import (
 	"time"
 
+	"k8s.io/utils/ptr"
+
 	"github.com/etcd-druid/druid/api/v1alpha1"
 	"github.com/etcd-druid/druid/druid/policy"
 	"github.com/etcd-druid/druid/leases"
@@ -21,11 +23,9 @@ const (
 // recoveryWishOf reads spec.recovery and the annotation that approves a plan.
 func recoveryWishOf(cluster *v1alpha1.EtcdCluster) policy.RecoveryWish {
 	w := policy.RecoveryWish{Approved: cluster.Annotations[v1alpha1.RecoverAnnotation], Cluster: string(cluster.UID), Namespace: cluster.Namespace, Name: cluster.Name}
-	w.MaxRevisions, w.MaxSeconds = policy.BoundsOf(nil)
-	if spec := cluster.Spec.Recovery; spec != nil {
-		w.Automatic = spec.Policy == v1alpha1.RecoveryAutomatic
-		w.MaxRevisions, w.MaxSeconds = policy.BoundsOf(spec.MaxDataLoss)
-	}
+	spec := ptr.Deref(cluster.Spec.Recovery, v1alpha1.RecoverySpec{})
+	w.Automatic = spec.Policy == v1alpha1.RecoveryAutomatic
+	w.MaxRevisions, w.MaxSeconds = policy.BoundsOf(spec.MaxDataLoss)
 	return w
 }
 

@@ -75,10 +75,6 @@ type Claim struct {
 	// Size of the database and Free space of the volume, in bytes.
 	Size int64 `json:"size,omitempty"`
 	Free int64 `json:"free,omitempty"`
-	// SavedLineage and SavedRevision are the newest lineage in the backup store and its newest revision, from a listing
-	// under the order. They are empty if the store was not listed.
-	SavedLineage  string `json:"savedLineage,omitempty"`
-	SavedRevision int64  `json:"savedRevision,omitempty"`
 	// Orders says that the agent carries out recovery orders.
 	Orders bool `json:"orders,omitempty"`
 	// Order is Recovery.Name of the order that the claim acknowledges, or empty.
@@ -94,9 +90,9 @@ func (c Claim) VoterIDs() []string {
 }
 
 // Digest identifies what an order relies on: the volume and the data. It ignores what can change without another
-// inspection: the Pod, sizes and the backup store.
+// inspection: the Pod and sizes.
 func (c Claim) Digest() string {
-	c.Pod, c.Size, c.Free, c.SavedLineage, c.SavedRevision = "", 0, 0, "", 0
+	c.Pod, c.Size, c.Free = "", 0, 0
 	raw, _ := json.Marshal(c) //nolint:errchkjson // strings, numbers and a bool only
 	sum := sha256.Sum256(raw)
 	return hex.EncodeToString(sum[:8])
@@ -136,7 +132,7 @@ func (c Claim) check() error {
 		return fmt.Errorf("%w: a claim without a Pod", ErrUnreadable)
 	case !slices.Contains(diskStates, c.State):
 		return fmt.Errorf("%w: state %q of a disk", ErrUnreadable, c.State)
-	case min(c.Revision, c.Size, c.Free, c.SavedRevision) < 0:
+	case min(c.Revision, c.Size, c.Free) < 0:
 		return fmt.Errorf("%w: a negative number in a claim", ErrUnreadable)
 	case c.State == DiskEmpty && (c.Cluster != "" || c.Member != "" || c.Last != 0):
 		return fmt.Errorf("%w: an empty disk with data", ErrUnreadable)

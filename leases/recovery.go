@@ -88,8 +88,8 @@ type Recovered struct {
 	Mode  RecoveryMode `json:"mode"`
 	// Member that formed the raft group.
 	Member string `json:"member"`
-	// Parent is the lineage from which the data came, and Fork the last revision from it. The leader's agent writes them
-	// into lineage.json, unless that was done before.
+	// Parent is the lineage from which the data came, and Fork the last revision from it. The agent of the member writes them
+	// into lineage.json from its identity file.
 	Parent string `json:"parent,omitempty"`
 	Fork   int64  `json:"fork"`
 	// Revision with which the new raft group started.
@@ -160,14 +160,14 @@ func (r Record) Prepare(o Recovery) (Record, error) {
 	return r, nil
 }
 
-// Execute returns the record in which the order called name is executed by the member chosen, whose acknowledged claim
-// has the digest. Only a prepared order can be executed.
-func (r Record) Execute(name string, next Recovery) (Record, error) {
+// Execute returns the record in which the prepared order is executed: the chosen member forms a raft group from what its acknowledged
+// claim says. Only a prepared order can be executed.
+func (r Record) Execute(next Recovery) (Record, error) {
 	o := r.Order()
-	if o == nil || o.Name() != name || o.Stage != StagePrepare || next.Epoch < o.Epoch {
-		return r, fmt.Errorf("%w: Execute of order %s", ErrOrder, name)
+	if o == nil || o.Name() != next.Name() || o.Stage != StagePrepare {
+		return r, fmt.Errorf("%w: Execute of order %s", ErrOrder, next.Name())
 	}
-	next.Stage, next.Nonce = StageExecute, o.Nonce
+	next.Stage = StageExecute
 	if err := next.check(); err != nil {
 		return r, err
 	}

@@ -29,7 +29,9 @@ func TestAnOrderFormsARaftGroupOnce(t *testing.T) {
 	}
 	next := *prepared.Order()
 	next.Claim = "digest"
-	executed := must(prepared.Execute("2-bb", next))
+	other := next
+	other.Nonce = "cc"
+	executed := must(prepared.Execute(next))
 	a := RecoveryAttempt{Order: "2-bb", Nonce: "cc", PodUID: "pod", ClusterID: "9"}
 	claimed := must(executed.Claimed(a))
 	formed := must(claimed.Reformed(a, Recovered{Epoch: 2, Mode: RecoverSurvivor, Member: "demo-b", Revision: 9}))
@@ -42,9 +44,9 @@ func TestAnOrderFormsARaftGroupOnce(t *testing.T) {
 	_, refused["Formed of a superseded attempt"] = must(executed.Claimed(RecoveryAttempt{Order: "2-bb", Nonce: "dd", PodUID: "pod", ClusterID: "a"})).Reformed(a, Recovered{Epoch: 2})
 	_, refused["the same epoch again"] = formed.Prepare(survivorOrder)
 	_, refused["the same epoch while it stands"] = prepared.Prepare(survivorOrder)
-	_, refused["Execute without a claim"] = prepared.Execute("2-bb", survivorOrder)
-	_, refused["Execute of another order"] = prepared.Execute("2-cc", next)
-	_, refused["Execute twice"] = executed.Execute("2-bb", next)
+	_, refused["Execute without a claim"] = prepared.Execute(survivorOrder)
+	_, refused["Execute of another order"] = prepared.Execute(other)
+	_, refused["Execute twice"] = executed.Execute(next)
 	_, refused["an attempt of a prepared order"] = prepared.Claimed(a)
 	_, refused["release of another order"] = prepared.Release("2-cc")
 	_, refused["release after Formed"] = formed.Release("2-bb")

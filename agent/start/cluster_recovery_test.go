@@ -50,7 +50,7 @@ func (c *cluster) orders(order leases.Recovery, names ...string) leases.Recovery
 func (c *cluster) executes(order leases.Recovery) {
 	c.t.Helper()
 	order.Claim = c.members[order.Chosen].holds().Digest()
-	c.changeRecord("the order is executed", func(r leases.Record) (leases.Record, error) { return r.Execute(order.Name(), order) })
+	c.changeRecord("the order is executed", func(r leases.Record) (leases.Record, error) { return r.Execute(order) })
 }
 
 // formedAgain waits until the record names the raft group of the order.
@@ -277,7 +277,7 @@ func TestAMajorityThatWasReplacedStops(t *testing.T) {
 	c.changeRecord("the cluster is formed again elsewhere", func(r leases.Record) (leases.Record, error) {
 		for _, change := range []func() (leases.Record, error){
 			func() (leases.Record, error) { return r.Prepare(order) },
-			func() (leases.Record, error) { return r.Execute(order.Name(), order) },
+			func() (leases.Record, error) { return r.Execute(order) },
 			func() (leases.Record, error) { return r.Claimed(attempt) },
 			func() (leases.Record, error) {
 				return r.Reformed(attempt, leases.Recovered{Epoch: 2, Mode: order.Mode, Member: order.Chosen})

@@ -53,11 +53,11 @@ var startRules = rules.New(ModeRefuse, []rules.Row[Facts, Mode]{
 
 	{Name: "resume", When: Facts{Data: Intact, Listed: isListed, Own: OwnID, Epoch: EpochUnknown | Current | Prepared}, Verdict: ModeResume,
 		Why: "a quorum lists this member with the ID of its data"},
-	{Name: "place-recovered", When: Facts{Listed: NoQuorum, Record: Formed, Lease: Fresh, Order: OrderPlace}, Verdict: ModePlace,
+	{Name: "place-recovered", When: Facts{Listed: NoQuorum, Record: Formed, Lease: Fresh | Leaving, Order: OrderPlace}, Verdict: ModePlace,
 		Why: "the cluster record names the raft group that this member formed, and its old data is kept"},
 	{Name: "prepare-ordered", When: Facts{Listed: NoQuorum, Record: Recovering, Lease: Fresh | Leaving, Order: OrderPrepare}, Verdict: ModePrepare,
 		Why: "the volume acknowledges the recovery order before etcd can start on it again"},
-	{Name: "form-ordered", When: Facts{Listed: NoQuorum, Record: Recovering, Lease: Fresh, Order: OrderForm}, Verdict: ModeRecover,
+	{Name: "form-ordered", When: Facts{Listed: NoQuorum, Record: Recovering, Lease: Fresh | Leaving, Order: OrderForm}, Verdict: ModeRecover,
 		Why: "the recovery order selects this member and what its volume acknowledged"},
 	{Name: "order-acknowledged", When: Facts{Record: Recovering, Order: OrderWait | OrderForm}, Verdict: ModeWait,
 		Why: "this member acknowledged the recovery order; druid selects the member that forms the cluster again, and that member forms it"},

@@ -18,9 +18,11 @@ func broken(f Facts, d Decision) string {
 	continues := f.Data == Intact && f.Epoch&(Fenced|Prepared) == 0
 	bootstraps := d.Mode == ModeNew || d.Mode == ModeRestore || d.Mode == ModeRecover
 	changes := bootstraps || d.Mode == ModeJoin || d.Mode == ModeReplaceSelf || d.Mode == ModeRejoin
+	// A requested removal ends when the quorum is lost: an order has no slot for it.
+	leaves := f.Lease == Leaving && (d.Mode == ModeRecover || d.Mode == ModePlace)
 	switch {
 	// Above the table.
-	case changes && (f.Lease != Fresh || f.Record&(RecordUnread|RecordAbsent) != 0):
+	case changes && (f.Lease != Fresh && !leaves || f.Record&(RecordUnread|RecordAbsent) != 0):
 		return "R1: acts without a fresh record and a Lease that is ours"
 	case d.Mode == ModeResume && f.Lease == Superseded:
 		return "R1: two Pods of one name run"
@@ -50,7 +52,7 @@ func broken(f Facts, d Decision) string {
 	case d.Mode == ModeRecover && (f.Order != OrderForm || f.Record != Recovering),
 		d.Mode == ModePrepare && (f.Order != OrderPrepare || f.Record != Recovering):
 		return "a recovery that no one ordered"
-	case d.Mode == ModePlace && (f.Order != OrderPlace || f.Record != Formed || f.Lease != Fresh):
+	case d.Mode == ModePlace && (f.Order != OrderPlace || f.Record != Formed || f.Lease&(Fresh|Leaving) == 0):
 		return "uses data that the record does not name"
 	case (d.Mode == ModeRecover || d.Mode == ModePrepare || d.Mode == ModePlace) && f.Listed != NoQuorum:
 		return "recovers a cluster that serves"

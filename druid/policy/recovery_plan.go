@@ -41,44 +41,6 @@ func BoundsOf(spec *v1alpha1.MaxDataLoss) (revisions, seconds *int64) {
 	return spec.Revisions, spec.Seconds
 }
 
-// holding is what is known of the data of one voter.
-type holding uint8
-
-const (
-	holdsUnknown holding = iota // away: it holds what it held, as far as is known
-	holdsHere                   // its etcd runs without a leader, or its claim says intact and does not acknowledge the order
-	holdsFenced                 // its claim says intact, and acknowledges an order
-	holdsNothing                // lost: positive evidence says that its data is gone or unusable
-)
-
-// part is one voter of the old raft group.
-type part struct {
-	id string
-	// member is empty for a voter that no member of the cluster is.
-	member Member
-	known  bool
-	holds  holding
-	// acknowledged says that its claim acknowledges the order in effect. closed says that it can never serve with the old
-	// data without another approval: it acknowledged, or its volume is gone.
-	acknowledged, closed bool
-	gaveUp               bool
-	claim                *leases.Claim
-}
-
-// source is a disk or a backup from which a raft group can be formed.
-type source struct {
-	mode   leases.RecoveryMode
-	member Member
-	claim  *leases.Claim // nil for a backup, and for a member whose etcd runs
-	// class of the data: intact, then stale, then only the database.
-	class          int
-	epoch          uint32
-	lastTerm, last uint64
-	revision       int64
-	at             time.Time
-	lineage        string
-}
-
 // recoveryPlan is the best way to form a raft group again, and what it costs.
 type recoveryPlan struct {
 	source source
@@ -102,7 +64,7 @@ type recovery struct {
 	plan    *recoveryPlan
 	// obstacle says why no recovery is possible, and what to do.
 	obstacle string
-	parts    []part
+	voters   []oldVoter
 	order    *leases.Recovery
 	epoch    uint32
 }
@@ -146,8 +108,8 @@ func (r *recovery) observe(d Desired, o Observed, listed []Member) {
 
 // observeVoters fills in what is known of the voters of the old raft group.
 func (r *recovery) observeVoters(o Observed, listed []Member) {
-	lists := r.observeParts(o, listed)
-	if r.facts.acks = ackedBy(lists, r.parts); r.pendingAcks() {
+	lists := r.observeVoterLists(o, listed)
+	if r.facts.acks = ackedBy(lists, r.voters); r.pendingAcks() {
 		r.facts.acks = acksFew
 	}
 	r.facts.chosen = rules.YesNoOf(r.order == nil || r.chosenUsable())
@@ -178,84 +140,21 @@ func (r *recovery) makePlan(d Desired, o Observed) {
 	if r.order != nil {
 		p.giveUp = r.order.GiveUp
 	} else if r.facts.returns == returnsMay {
-		names, enough := r.toGiveUp(o)
+		names, enough := r.membersToGiveUp(o)
 		if !enough {
-			r.obstacle = "the members that may still hold their data are a quorum: bring them back. " + r.away()
+			r.obstacle = "the members that may still hold their data are a quorum. " + r.away()
 			return
 		}
 		p.giveUp = names
 	}
 	r.plan = &p
-	p.measure(r.parts, o)
+	p.measure(r.voters, o)
 	p.needs = r.needsApproval(p, o)
 	p.hash = p.digest(o.Record.ClusterID, r.epoch, d.Recovery.Cluster)
 }
 
-// bestSource is the best disk, or the backup of its lineage if that has more. Under an order, only acknowledged disks count.
-func (r *recovery) bestSource(d Desired, o Observed) (source, bool) {
-	// A member that is away cannot form a raft group. Under an order, only acknowledged claims count.
-	disk, hasDisk := r.bestDisk(o, func(p part) bool { return p.holds != holdsUnknown && (r.order == nil || p.acknowledged) })
-	if !d.Backup {
-		return disk, hasDisk
-	}
-	backup, hasBackup := r.backupSource(o)
-	if hasBackup && (!hasDisk || backup.lineage == disk.lineage && backup.revision > disk.revision) {
-		return backup, true
-	}
-	return disk, hasDisk
-}
-
-// obstacleTo says what prevents every recovery, or the one from the best source, empty for nothing.
-func (r *recovery) obstacleTo(best source, found bool, o Observed) string {
-	switch {
-	case o.Record.Adopted():
-		return "the raft group has external members, of which druid knows nothing. Recover it by the members that you run yourself"
-	case len(r.parts) == 0:
-		return "no list of voters is known: no agent reports what its disk holds, and the cluster record has no member list"
-	case !found:
-		return "no member reports data that can be recovered, and no backup of this raft group is known. " +
-			"Bring back a node or a volume of a member, or restore an older backup into a new EtcdCluster with spec.bootstrap.restore"
-	}
-	if old := r.withoutOrders(); old != "" {
-		return "the agent of member " + old + " does not know recovery orders. Wait until druid has updated the agents, or delete that Pod"
-	}
-	if c := best.claim; c != nil && best.mode == leases.RecoverSurvivor && c.Free > 0 && c.Free < c.Size {
-		return fmt.Sprintf("the volume of member %s has %d bytes free, and a copy of its database needs %d. Increase spec.storage.size", best.member.Name, c.Free, c.Size)
-	}
-	return ""
-}
-
-// withoutOrders is a member that runs an agent which does not know recovery orders, or "".
-func (r *recovery) withoutOrders() string {
-	for _, p := range r.parts {
-		if p.known && p.member.Pod == PodLive && !p.member.NodeLost && (p.claim == nil || !p.claim.Orders) && p.member.Agent != AgentCurrent {
-			return p.member.Name
-		}
-	}
-	return ""
-}
-
-// away names the voters that are neither lost nor here.
-func (r *recovery) away() string {
-	var names []string
-	for _, p := range r.parts {
-		if p.holds != holdsUnknown {
-			continue
-		}
-		if p.known {
-			names = append(names, p.member.Name)
-		} else {
-			names = append(names, "with ID "+p.id)
-		}
-	}
-	if len(names) == 0 {
-		return "No member is away: kubectl logs POD -c etcd shows why etcd finds no leader"
-	}
-	return "Away: " + strings.Join(names, ", ")
-}
-
 // toGiveUp returns the fewest members that are away without which the others cannot be a quorum.
-func (r *recovery) toGiveUp(o Observed) (names []string, enough bool) {
+func (r *recovery) membersToGiveUp(o Observed) (names []string, enough bool) {
 	voters := r.electorate(o)
 	left := len(voters)
 	for _, p := range voters {
@@ -277,7 +176,7 @@ func (r *recovery) toGiveUp(o Observed) (names []string, enough bool) {
 }
 
 // measure computes the loss. Times come from different machines, so that they are only an estimate.
-func (p *recoveryPlan) measure(parts []part, o Observed) {
+func (p *recoveryPlan) measure(voters []oldVoter, o Observed) {
 	var newest time.Time
 	p.highest = max(o.Full.Reports.Revision, o.Delta.Reports.Revision)
 	for _, m := range o.Members {
@@ -289,13 +188,13 @@ func (p *recoveryPlan) measure(parts []part, o Observed) {
 			newest = m.Renewed
 		}
 	}
-	for _, part := range parts {
-		if c := part.claim; c != nil {
-			p.highest = max(p.highest, c.Revision+int64(c.Tail), c.SavedRevision)
+	for _, v := range voters {
+		if c := v.claim; c != nil {
+			p.highest = max(p.highest, c.Revision+int64(c.Tail))
 		}
 	}
 	p.revisions = max(0, p.highest-p.source.revision)
-	p.measured = p.highest > 0 && !newest.IsZero() && !p.source.at.IsZero() && p.source.class == 0
+	p.measured = p.highest > 0 && !newest.IsZero() && !p.source.at.IsZero() && p.source.class == dataIntact
 	if p.measured {
 		p.seconds = int64((max(0, newest.Sub(p.source.at)) + renewalInterval + time.Second - 1) / time.Second)
 	}
@@ -308,19 +207,19 @@ func (r *recovery) needsApproval(p recoveryPlan, o Observed) (needs []string) {
 		add("it gives up %s, and your approval asserts that their data is destroyed", strings.Join(p.giveUp, ", "))
 	}
 	switch p.source.class {
-	case 1:
+	case dataStale:
 		add("the disk of member %s is older than what the member reported before", p.source.member.Name)
-	case 2:
+	case dataDatabase:
 		add("the log of member %s is damaged, and only its database is used", p.source.member.Name)
 	}
-	for _, part := range r.parts {
-		m := part.member
+	for _, v := range r.voters {
+		m := v.member
 		ahead := m.Reports.Revision > p.source.revision
-		if p.source.mode == leases.RecoverSurvivor {
-			ahead = m.Reports.Raft.LastTerm > p.source.lastTerm || m.Reports.Raft.LastTerm == p.source.lastTerm && m.Reports.Raft.LastIndex > p.source.last
+		if p.source.mode == leases.RecoverSurvivor && p.source.claim != nil {
+			ahead = ahead || m.Reports.Raft.Committed > p.source.last // the log of the source ends before
 		}
-		if part.known && part.holds == holdsUnknown && ahead && !slices.Contains(p.giveUp, m.Name) {
-			add("member %s is away and holds more", m.Name)
+		if v.known && v.holds == holdsUnknown && ahead && !slices.Contains(p.giveUp, m.Name) {
+			add("member %s is away and holds more: bring it back first if you can", m.Name)
 		}
 	}
 	if !p.measured {
@@ -357,31 +256,3 @@ func (p *recoveryPlan) digest(cluster uint64, epoch uint32, uid string) string {
 	sum := sha256.Sum256([]byte(words))
 	return hex.EncodeToString(sum[:6])
 }
-
-// ordered is the order that carries out the plan.
-func (r *recovery) ordered(o Observed, nonce string, w RecoveryWish) leases.Recovery {
-	p := r.plan
-	order := leases.Recovery{
-		Epoch: nextEpoch(o), Nonce: nonce, Mode: p.source.mode, Chosen: p.source.member.Name, GiveUp: p.giveUp, Known: p.highest, Plan: p.hash,
-		Revisions: p.revisions, Seconds: p.seconds, Unmeasured: !p.measured, Approved: r.facts.approved == rules.Yes,
-	}
-	if p.source.mode == leases.RecoverBackup {
-		order.Lineage, order.Revision = p.source.lineage, p.source.revision
-	}
-	if r.order != nil { // it inherits what was approved
-		order.Epoch = max(order.Epoch, r.order.Epoch+1)
-		order.Revisions, order.Seconds, order.Unmeasured, order.Approved = r.order.Revisions, r.order.Seconds, r.order.Unmeasured, r.order.Approved
-	} else if r.facts.approved == rules.No && w.Automatic {
-		order.Revisions, order.Seconds = unbounded, unbounded
-		if w.MaxRevisions != nil {
-			order.Revisions = *w.MaxRevisions
-		}
-		if w.MaxSeconds != nil {
-			order.Seconds = *w.MaxSeconds
-		}
-	}
-	return order
-}
-
-// unbounded is the bound of a loss that spec.recovery.maxDataLoss does not limit.
-const unbounded = 1<<53 - 1

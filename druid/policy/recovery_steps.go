@@ -22,17 +22,13 @@ func (e Evaluation) recoveryStep() (Step, bool) {
 	r := e.recovery
 	step := Step{Rule: r.rule, Stage: StageRecord, Irreversible: true}
 	switch {
-	case r.is(recoverPrepare) && r.plan != nil:
-		order := r.ordered(e.Observed, "", e.Desired.Recovery)
+	case r.is(recoverPrepare):
+		order := r.ordered(e.Observed, e.Desired.Recovery)
 		step.Kind, step.Member, step.Object, step.Recovery = PrepareRecovery, order.Chosen, r.plan.hash, &order
-	case r.is(recoverExecute) && r.plan != nil && r.plan.source.claim != nil:
+	case r.is(recoverExecute) && r.plan.source.claim != nil:
 		order := *r.order
-		order.Mode, order.Chosen, order.Claim = r.plan.source.mode, r.plan.source.member.Name, r.plan.source.claim.Digest()
-		order.Known, order.Plan = max(order.Known, r.plan.highest), r.plan.hash
-		order.Lineage, order.Revision = "", 0
-		if order.Mode == leases.RecoverBackup {
-			order.Lineage, order.Revision = r.plan.source.lineage, r.plan.source.revision
-		}
+		order.Claim, order.Known, order.Plan = r.plan.source.claim.Digest(), max(order.Known, r.plan.highest), r.plan.hash
+		r.plan.source.fill(&order)
 		step.Kind, step.Member, step.Object, step.Recovery = ExecuteRecovery, order.Chosen, r.order.Name()+" "+order.Claim, &order
 	case r.is(recoverRelease):
 		step.Kind, step.Epoch = ReleaseRecovery, e.highestPrepared()
@@ -64,8 +60,7 @@ func (s Step) ChangeRecovery(record leases.Record, nonce string) (leases.Record,
 		order.Nonce = nonce
 		record, err = record.Prepare(order)
 	case s.Kind == ExecuteRecovery:
-		name, _, _ := strings.Cut(s.Object, " ")
-		record, err = record.Execute(name, *s.Recovery)
+		record, err = record.Execute(*s.Recovery)
 	case s.Object != "":
 		record, err = record.Release(s.Object)
 	default:
@@ -74,10 +69,26 @@ func (s Step) ChangeRecovery(record leases.Record, nonce string) (leases.Record,
 	return record, err == nil
 }
 
+// RestoreRecord returns the record as the plan made it again, with what only the record knows. It returns false if the phase changed
+// since the plan saw it.
+func (s Step) RestoreRecord(record leases.Record, seen leases.Phase) (leases.Record, bool) {
+	if record.Phase != seen {
+		return record, false
+	}
+	made := *s.Record
+	made.Members = slices.Compact(slices.Sorted(slices.Values(slices.Concat(made.Members, record.Members))))
+	made.Replacing, made.PendingRemoval = record.Replacing, record.PendingRemoval
+	made.MemberList, made.Leaving, made.Released = record.MemberList, record.Leaving, record.Released
+	if record.ClusterID != made.ClusterID {
+		made.MemberList = nil // it is about the raft group before
+	}
+	return made, true
+}
+
 // recoveryProblem is that of a lost quorum about which you must act.
 func recoveryProblem(r recovery) (Problem, bool) {
 	switch {
-	case r.is(recoverPropose) && r.plan != nil:
+	case r.is(recoverPropose):
 		return Problem{Reason: v1alpha1.ReasonRecoveryProposed, Message: "the quorum is lost, and the plan in status.recovery needs your approval: " + r.plan.words()}, true
 	case r.is(recoverRefuse):
 		return Problem{Reason: v1alpha1.ReasonRecoveryRefused, Message: "the quorum is lost, and druid cannot recover it: " + r.obstacle}, true
@@ -93,20 +104,13 @@ func (p *recoveryPlan) words() string {
 	}
 	loss := "the loss is unknown"
 	if p.measured {
-		loss = fmt.Sprintf("at most %s and %s of writes are lost", plural(p.revisions, "revision"), plural(p.seconds, "second"))
+		loss = fmt.Sprintf("at most %s and %s of writes are lost", counted(p.revisions, "revision"), counted(p.seconds, "second"))
 	}
 	words := from + "; " + loss
 	if len(p.needs) > 0 {
 		words += "; " + strings.Join(p.needs, "; ")
 	}
 	return words
-}
-
-func plural(n int64, word string) string {
-	if n == 1 {
-		return "1 " + word
-	}
-	return fmt.Sprintf("%d %ss", n, word)
 }
 
 // recoveryStatus is status.recovery. It is absent as long as no quorum was lost.
@@ -134,24 +138,22 @@ func recoveryStatus(e Evaluation, before *v1alpha1.RecoveryStatus, now metav1.Ti
 func (r recovery) describe(s *v1alpha1.RecoveryStatus, w RecoveryWish) {
 	lost := r.facts.applies == rules.Yes && r.facts.quorum == rules.No
 	switch {
-	case r.facts.standing == standingExecute && r.verdict != recoverRelease:
-		s.Phase, s.Message = v1alpha1.RecoveryExecuting, fmt.Sprintf("member %s forms the cluster again. Its agent reports the progress in status.members", r.order.Chosen)
-	case r.is(recoverPropose) && r.plan != nil:
-		s.Phase, s.Message = v1alpha1.RecoveryProposed, r.plan.words()
-		s.Approve = fmt.Sprintf("kubectl annotate etcdcluster --namespace %s %s --overwrite %s=%s", w.Namespace, w.Name, v1alpha1.RecoverAnnotation, r.plan.hash)
 	case r.is(recoverRefuse):
 		s.Phase, s.Message = v1alpha1.RecoveryRefused, r.obstacle
+	case r.facts.standing == standingExecute && r.verdict != recoverRelease:
+		s.Phase, s.Message = v1alpha1.RecoveryExecuting, fmt.Sprintf("member %s forms the cluster again. Its agent reports the progress in status.members", r.order.Chosen)
+	case r.is(recoverPropose):
+		s.Phase, s.Message = v1alpha1.RecoveryProposed, r.plan.words()
+		s.Approve = fmt.Sprintf("kubectl annotate etcdcluster --namespace %s %s --overwrite %s=%s", w.Namespace, w.Name, v1alpha1.RecoverAnnotation, r.plan.hash)
 	case r.facts.standing == standingPrepare && r.verdict != recoverRelease:
 		s.Phase, s.Message = v1alpha1.RecoveryPreparing, "the members stop etcd and report what they hold. "+r.unacknowledged()
-	case !lost:
+	case !lost || r.verdict != recoverWait:
 		return
-	case r.rule == "majority-may-return":
-		s.Phase, s.Message = v1alpha1.RecoveryWaiting, r.obstacle
-	case r.rule == "not-yet":
+	case r.facts.overdue == rules.No:
 		s.Phase, s.Message = v1alpha1.RecoveryWaiting, "the quorum is lost. druid plans a recovery when it stays lost for spec.recovery.afterSeconds"
 		return
 	default:
-		return
+		s.Phase, s.Message = v1alpha1.RecoveryWaiting, r.obstacle
 	}
 	s.Message = AsSentences(s.Message)
 	if r.plan != nil {
@@ -162,7 +164,7 @@ func (r recovery) describe(s *v1alpha1.RecoveryStatus, w RecoveryWish) {
 // unacknowledged names the members for whose acknowledgement druid waits.
 func (r recovery) unacknowledged() string {
 	var names []string
-	for _, p := range r.parts {
+	for _, p := range r.voters {
 		if !p.closed && p.known {
 			names = append(names, p.member.Name)
 		}
@@ -197,3 +199,29 @@ func recoveryMessage(p messageContext) string {
 		return "the members stop etcd and report what they hold, before one of them forms the cluster again"
 	}
 }
+
+// ordered is the order that carries out the plan.
+func (r *recovery) ordered(o Observed, w RecoveryWish) leases.Recovery {
+	p := r.plan
+	order := leases.Recovery{
+		Epoch: nextEpoch(o), GiveUp: p.giveUp, Known: p.highest, Plan: p.hash,
+		Revisions: p.revisions, Seconds: p.seconds, Unmeasured: !p.measured, Approved: r.facts.approved == rules.Yes,
+	}
+	p.source.fill(&order)
+	if r.order != nil { // it inherits what was approved
+		order.Epoch = max(order.Epoch, r.order.Epoch+1)
+		order.Revisions, order.Seconds, order.Unmeasured, order.Approved = r.order.Revisions, r.order.Seconds, r.order.Unmeasured, r.order.Approved
+	} else if r.facts.approved == rules.No && w.Automatic {
+		order.Revisions, order.Seconds = unbounded, unbounded
+		if w.MaxRevisions != nil {
+			order.Revisions = *w.MaxRevisions
+		}
+		if w.MaxSeconds != nil {
+			order.Seconds = *w.MaxSeconds
+		}
+	}
+	return order
+}
+
+// unbounded is the bound of a loss that spec.recovery.maxDataLoss does not limit.
+const unbounded = 1<<53 - 1

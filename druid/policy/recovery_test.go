@@ -1,7 +1,6 @@
 package policy
 
 import (
-	"fmt"
 	"slices"
 	"strings"
 	"testing"
@@ -36,99 +35,11 @@ func TestARecoveryNeedsALostQuorumAnApprovalAndFences(t *testing.T) {
 			return "releases an order that an agent executes"
 		case d.Verdict == recoverPrepare && f.standing == standingPrepare:
 			return "orders again what is prepared"
+		case d.Verdict&(recoverPropose|recoverPrepare|recoverExecute) != 0 && (f.obstacle == rules.Yes || f.applies == rules.No || f.quorum == rules.Yes):
+			return "needs a plan, and there is none"
 		}
 		return ""
 	})
-}
-
-const testHour = time.Hour
-
-// rescue builds a cluster of three members that lost its quorum.
-type rescue struct {
-	d Desired
-	o Observed
-}
-
-var rescueStart = time.Date(2026, 11, 24, 12, 0, 0, 0, time.UTC)
-
-func newRescue(members int) *rescue {
-	x := &rescue{
-		d: Desired{Replicas: members, ClusterID: 7, Recovery: RecoveryWish{Cluster: "uid", Namespace: "ns", Name: "demo"}},
-		o: Observed{RecordState: RecordFormed, QuorumOverdue: true, Record: leases.Record{
-			ClusterID: 7, Phase: leases.PhaseFormed, Epoch: 1, FormedEpoch: 1, Nonce: "aa", Lineage: "00000001-aa", MaxLearners: 16, MemberList: &leases.MemberList{},
-		}},
-	}
-	x.d.Recovery.MaxRevisions, x.d.Recovery.MaxSeconds = BoundsOf(nil)
-	for i := range members {
-		name := fmt.Sprintf("demo-%c", 'a'+i)
-		x.o.Record.Members = append(x.o.Record.Members, name)
-		x.o.Record.MemberList.Members = append(x.o.Record.MemberList.Members, leases.ListedMember{ID: leases.FormatID(uint64(10 + i)), Name: name})
-		x.o.Members = append(x.o.Members, Member{
-			Name: name, Listed: true, Lease: LeaseOurs, Readable: true, Liveness: leases.Stale, Pod: PodLive, PodUID: "pod-" + name,
-			Claim: ClaimPresent, ClaimUID: "vol-" + name, Agent: AgentCurrent, Renewed: rescueStart,
-			Reports: leases.Member{
-				ID: uint64(10 + i), Role: leases.RoleMember, ClusterID: 7, Epoch: 1, Lineage: "00000001-aa", PodUID: "pod-" + name, VolumeUID: "vol-" + name,
-				Revision: 100, Raft: leases.Raft{Term: 2, Committed: 50, LastTerm: 2, LastIndex: 50},
-			},
-		})
-	}
-	return x
-}
-
-func (x *rescue) member(i int) *Member { return &x.o.Members[i] }
-
-// claim makes the agent of member i report a state of its disk, and acknowledge the order if there is one.
-func (x *rescue) claim(i int, state leases.DiskState) *leases.Claim {
-	m := x.member(i)
-	c := &leases.Claim{Pod: m.PodUID, Volume: m.ClaimUID, State: state, Orders: true}
-	if state != leases.DiskEmpty {
-		c.Cluster, c.Member, c.Epoch, c.Lineage = "7", leases.FormatID(m.Reports.ID), 1, "00000001-aa"
-		c.LastTerm, c.Last, c.Commit, c.Applied, c.Revision, c.Voters = 2, 50, 50, 50, 100, x.voters()
-	}
-	if o := x.o.Record.Order(); o != nil {
-		c.Order, c.Prepared = o.Name(), o.Epoch
-	}
-	m.Reports.Disk = c
-	return c
-}
-
-func (x *rescue) voters() string {
-	var ids []string
-	for _, m := range x.o.Record.MemberList.Members {
-		ids = append(ids, m.ID)
-	}
-	return strings.Join(ids, ",")
-}
-
-func (x *rescue) away(i int) {
-	m := x.member(i)
-	m.NodeLost, m.Node, m.Volume = true, NodeAway, VolumeLocal
-}
-
-func (x *rescue) decide() recovery { return recoveryOf(x.d, x.o, x.o.listed()) }
-
-// apply carries out the step that follows, and reports whether there was one.
-func (x *rescue) apply(t *testing.T, kind Kind) {
-	t.Helper()
-	step, ok := Evaluate(x.d, x.o).recoveryStep()
-	if !ok || step.Kind != kind {
-		t.Fatalf("the step is %+v by rule %s, want %s", step, x.decide().rule, kind)
-	}
-	record, ok := step.ChangeRecovery(x.o.Record, "0123")
-	if !ok {
-		t.Fatalf("%+v does not apply to %+v", step, x.o.Record)
-	}
-	x.o.Record = record
-	x.o.RecordState = map[leases.Phase]RecordState{leases.PhaseFormed: RecordFormed, leases.PhaseRecovering: RecordRecovering}[record.Phase]
-}
-
-func (x *rescue) wants(t *testing.T, rule string) recovery {
-	t.Helper()
-	r := x.decide()
-	if r.rule != rule {
-		t.Fatalf("rule %s, want %s: facts %+v, obstacle %q, plan %+v", r.rule, rule, r.facts, r.obstacle, r.plan)
-	}
-	return r
 }
 
 // Two of three volumes are wiped: a plan is shown, approved, prepared and executed.
@@ -213,7 +124,7 @@ func TestAnAutomaticRecoveryKeepsItsBounds(t *testing.T) {
 	}{
 		"within the bounds":          {func(*rescue) {}, "execute"},
 		"a loss of one revision":     {func(x *rescue) { x.member(1).Reports.Revision = 101 }, "changed"},
-		"a survivor that was silent": {func(x *rescue) { x.member(0).Renewed = rescueStart.Add(-testHour) }, "changed"},
+		"a survivor that was silent": {func(x *rescue) { x.member(0).Renewed = rescueStart.Add(-time.Hour) }, "changed"},
 		"no bound of revisions":      {func(x *rescue) { x.member(1).Reports.Revision = 101; x.d.Recovery.MaxRevisions = nil }, "execute"},
 		"a survivor that is stale":   {func(x *rescue) { x.member(0).Reports.Disk.State = leases.DiskStale }, "changed"},
 		"a recovery ten minutes ago": {func(x *rescue) { x.o.RecoveredRecently = true }, "changed"},
@@ -276,6 +187,64 @@ func TestABackupIsTheSourceWhereItHoldsMore(t *testing.T) {
 	if o := x.o.Record.Order(); o.Epoch != 3 || o.Chosen != "demo-b" || o.Stage != leases.StagePrepare || o.Seconds != 45 {
 		t.Errorf("order %+v", o)
 	}
+	// The others change too while it is executed: nothing is left that could restore the backup.
+	x.claim(1, leases.DiskEmpty)
+	x.wants(t, "execute")
+	x.apply(t, ExecuteRecovery)
+	for _, i := range []int{1, 2} {
+		x.member(i).Claim, x.member(i).Pod = ClaimAbsent, PodAbsent
+	}
+	x.wants(t, "chosen-lost-refused")
+	if s := recoveryStatus(Evaluate(x.d, x.o), nil, metav1.NewTime(rescueStart)); s.Phase != v1alpha1.RecoveryRefused || !strings.Contains(s.Message, "Bring back a node") {
+		t.Errorf("status %+v", s)
+	}
+}
+
+// A backup is restored by a member that is here, whatever one that is away reported before.
+func TestABackupIsRestoredByAMemberThatIsHere(t *testing.T) {
+	x := newRescue(3)
+	x.d.Backup, x.o.SavedUntil = true, rescueStart
+	x.o.Full.Reports = leases.Backup{Revision: 90, Lineage: "00000001-aa"}
+	for i := range 3 {
+		x.claim(i, leases.DiskEmpty)
+	}
+	x.claim(0, leases.DiskIntact).Lineage = "00000001-aa"
+	x.away(0)
+	if p := x.wants(t, "propose").plan; p.source.mode != leases.RecoverBackup || p.source.member.Name != "demo-b" {
+		t.Errorf("plan %+v", p)
+	}
+}
+
+// A member that is away committed more than the best log that is here has: druid does not decide alone.
+func TestAMemberThatIsAwayAndHoldsMoreNeedsAnApproval(t *testing.T) {
+	x := newRescue(5)
+	for _, i := range []int{1, 2, 3} {
+		x.claim(i, leases.DiskEmpty)
+	}
+	x.claim(0, leases.DiskIntact)
+	x.away(4)
+	x.d.Recovery.Automatic, x.d.Recovery.MaxRevisions = true, nil
+	x.wants(t, "prepare")
+	x.member(4).Reports.Raft = leases.Raft{Term: 2, Committed: 51} // as agents report it
+	r := x.wants(t, "propose")
+	if !strings.Contains(r.plan.words(), "demo-e is away and holds more") {
+		t.Errorf("the plan says %s", r.plan.words())
+	}
+}
+
+// The raft group that was formed again is lost before another member voted. The disks of the earlier one are named.
+func TestTheDataOfAnEarlierRaftGroupIsNamed(t *testing.T) {
+	x := newRescue(3)
+	x.claim(1, leases.DiskIntact)
+	x.claim(2, leases.DiskIntact)
+	x.o.Record.ClusterID, x.o.Record.Epoch, x.o.Record.FormedEpoch, x.o.Record.MemberList = 8, 2, 2, nil
+	x.member(0).Claim, x.member(0).Pod = ClaimAbsent, PodAbsent
+	for i := range 3 {
+		x.member(i).Reports.ID = 0
+	}
+	if r := x.decide(); !strings.Contains(r.obstacle, "The volumes of demo-b, demo-c have the data of an earlier raft group: do not delete them") {
+		t.Errorf("by rule %s, the obstacle is %q", r.rule, r.obstacle)
+	}
 }
 
 // A hash is of no use for another cluster, epoch, source or loss.
@@ -301,198 +270,5 @@ func TestTheHashOfAPlanCoversWhatYouApprove(t *testing.T) {
 		if base(change) == first {
 			t.Errorf("the hash does not cover: %s", name)
 		}
-	}
-}
-
-// No combination of what three members report leads to Execute while a quorum of the published list could still serve.
-func TestNoOrderIsExecutedWhileAQuorumIsNotFenced(t *testing.T) {
-	kinds := []string{"running", "away", "gone", "intact", "empty", "corrupt", "stale", "failing", "intact-old", "empty-old"}
-	executed := 0
-	for n := range len(kinds) * len(kinds) * len(kinds) {
-		x := newRescue(3)
-		x.d.Backup, x.o.Full.Reports, x.o.SavedUntil = true, leases.Backup{Revision: 100, Lineage: "00000001-aa"}, rescueStart
-		order, err := x.o.Record.Prepare(leases.Recovery{Epoch: 2, Nonce: "ab", Mode: leases.RecoverSurvivor, Chosen: "demo-a", Unmeasured: true, Approved: true})
-		if err != nil {
-			t.Fatal(err)
-		}
-		x.o.Record, x.o.RecordState = order, RecordRecovering
-		open, intact, words := 0, 0, []string{}
-		for i := range 3 {
-			kind := kinds[n/pow(len(kinds), i)%len(kinds)]
-			words = append(words, kind)
-			state, old := strings.CutSuffix(kind, "-old")
-			switch state {
-			case "running":
-				open++
-			case "away":
-				x.away(i)
-				open++
-			case "gone":
-				x.member(i).Claim, x.member(i).Pod = ClaimAbsent, PodAbsent
-			default:
-				c := x.claim(i, leases.DiskState(state))
-				if old {
-					c.Order, c.Prepared = "", 0
-					open++
-				} else if state == "intact" {
-					intact++
-				}
-			}
-		}
-		r := x.decide()
-		if r.is(recoverExecute) {
-			executed++
-			if open >= 2 || intact >= 2 {
-				t.Errorf("%v: executes although %d voters are not fenced and %d are intact", words, open, intact)
-			}
-			if step, ok := Evaluate(x.d, x.o).recoveryStep(); !ok || step.Recovery.Claim == "" {
-				t.Errorf("%v: executes without an acknowledged claim: %+v", words, step)
-			}
-		}
-		if r.is(recoverRelease) && intact < 2 {
-			t.Errorf("%v: releases although only %d are intact", words, intact)
-		}
-	}
-	if executed < 100 {
-		t.Errorf("only %d combinations are executed", executed)
-	}
-}
-
-func pow(base, exponent int) int {
-	n := 1
-	for range exponent {
-		n *= base
-	}
-	return n
-}
-
-// Members that acknowledged an order which the record lost wait for a release, and get it where they are a quorum.
-func TestMembersPreparedByALostOrderAreReleased(t *testing.T) {
-	x := newRescue(3)
-	for i := range 2 {
-		x.claim(i, leases.DiskIntact).Prepared = 4
-	}
-	x.wants(t, "majority-returned")
-	x.apply(t, ReleaseRecovery)
-	if x.o.Record.Released != 4 || x.o.Record.Phase != leases.PhaseFormed {
-		t.Errorf("record %+v", x.o.Record)
-	}
-	x = newRescue(3)
-	x.claim(0, leases.DiskIntact).Prepared = 4
-	x.claim(2, leases.DiskEmpty)
-	x.wants(t, "majority-returned") // the other one runs, and has no quorum without it
-	x.claim(1, leases.DiskIntact)
-	x.away(1)
-	x.member(1).Reports.Disk.Last = 60
-	if r := x.wants(t, "give-up"); !slices.Equal(r.plan.giveUp, []string{"demo-b"}) || r.plan.source.member.Name != "demo-a" {
-		t.Errorf("the plan gives up %v", r.plan.giveUp) // what it claimed before its node was off says nothing about now
-	}
-}
-
-// While an order stands, druid takes no step that could lose a disk.
-func TestNothingIsDeletedWhileAnOrderStands(t *testing.T) {
-	x := newRescue(3)
-	x.d.Replicas = 5
-	x.claim(1, leases.DiskEmpty)
-	x.claim(2, leases.DiskEmpty)
-	x.d.Recovery.Automatic = true
-	x.apply(t, PrepareRecovery)
-	for i := range 3 {
-		x.member(i).Stuck, x.member(i).Serving = true, true
-	}
-	cleared := 0
-	for _, s := range Steps(Evaluate(x.d, x.o)) {
-		switch s.Kind {
-		case LabelPod:
-			if s.Serving != nil && !*s.Serving {
-				cleared++
-			}
-		case DeletePod, DeleteClaim, UpdateRecord, OpenSlot, StrikeName, RequestRemoval, DeleteLease:
-			t.Errorf("step %+v", s)
-		default:
-		}
-	}
-	if cleared != 3 {
-		t.Errorf("%d labels are cleared, want 3", cleared)
-	}
-}
-
-// Two nodes are out of service, so their volumes need no acknowledgement. The survivor, which is here, still has to
-// acknowledge: before that, neither a backup nor nothing is the best source.
-func TestASurvivorThatIsHereIsAwaited(t *testing.T) {
-	x := newRescue(3)
-	for i := range 2 {
-		x.away(i)
-		x.member(i).Node = NodeOutOfService
-	}
-	x.d.Recovery.Approved = x.wants(t, "propose").plan.hash
-	x.apply(t, PrepareRecovery)
-	x.wants(t, "await-acknowledgements")
-	x.d.Backup = true
-	x.o.Full.Reports = leases.Backup{Revision: 100, Lineage: "00000001-aa", Taken: rescueStart, Size: 1}
-	x.wants(t, "await-acknowledgements")
-	x.claim(2, leases.DiskIntact)
-	if r := x.wants(t, "execute"); r.plan.source.mode != leases.RecoverSurvivor {
-		t.Errorf("it is executed from %+v", r.plan.source)
-	}
-}
-
-// The disk that acknowledged is from before the last change of the members, and so is the published list. The Leases name voters
-// that can be a quorum without it.
-func TestVotersThatOnlyTheirLeasesNameCount(t *testing.T) {
-	x := newRescue(5)
-	x.o.Record.MemberList.Members = x.o.Record.MemberList.Members[:2]
-	for _, i := range []int{2, 3, 4} {
-		x.away(i)
-	}
-	claims := func() {
-		x.claim(0, leases.DiskIntact)
-		x.claim(1, leases.DiskEmpty)
-	}
-	claims()
-	x.d.Recovery.Approved = x.wants(t, "propose").plan.hash
-	x.apply(t, PrepareRecovery)
-	claims()
-	x.wants(t, "await-acknowledgements")
-	x.member(4).Claim, x.member(4).Pod = ClaimAbsent, PodAbsent // two of five voters are left that nothing fences
-	x.wants(t, "execute")
-}
-
-// A member of the raft group before still renews its Lease: it was away when the cluster was formed again. It gets no clients,
-// and it is no quorum.
-func TestAMemberOfAnEarlierRaftGroupDoesNotServe(t *testing.T) {
-	x := newRescue(3)
-	x.o.Record.ClusterID, x.o.Record.Epoch, x.o.Record.FormedEpoch, x.o.Record.Released = 8, 2, 2, 0
-	x.d.ClusterID, x.d.Epoch = 8, 2
-	for i := range 3 {
-		m := x.member(i)
-		m.Liveness, m.EtcdReady = leases.Live, true
-		if i == 0 {
-			m.Reports.ClusterID, m.Reports.Epoch = 8, 2
-		}
-		served := servingRows.Decide(labelFactsOf(*m, false, x.o, x.o.listed())).Verdict == labelSet
-		if served != (i == 0) {
-			t.Errorf("member %d gets clients: %t", i, served)
-		}
-	}
-	if got := groupQuorum(x.o, x.o.listed()); got != rules.Yes {
-		t.Errorf("the member of the new raft group is no quorum: %v", got)
-	}
-	x.member(1).EtcdReady, x.member(2).EtcdReady = false, false
-	if got := groupQuorum(x.o, x.o.listed()[1:]); got != rules.No {
-		t.Errorf("members of the raft group before are a quorum: %v", got)
-	}
-}
-
-// An order does not prevent the deletion of the cluster.
-func TestADeletedClusterIsNotRecovered(t *testing.T) {
-	x := newRescue(3)
-	x.claim(1, leases.DiskEmpty)
-	x.claim(2, leases.DiskEmpty)
-	x.d.Recovery.Automatic = true
-	x.apply(t, PrepareRecovery)
-	x.d.Deleted = true
-	if steps, only := recoverySteps(Evaluate(x.d, x.o)); only {
-		t.Errorf("only the steps of a recovery are left: %+v", steps)
 	}
 }

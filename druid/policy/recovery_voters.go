@@ -1,14 +1,36 @@
 package policy
 
 import (
-	"cmp"
-	"fmt"
 	"slices"
 	"strings"
 
 	"github.com/etcd-druid/druid/internal/rules"
 	"github.com/etcd-druid/druid/leases"
 )
+
+// holding is what is known of the data of one voter.
+type holding uint8
+
+const (
+	holdsUnknown holding = iota // away: it holds what it held, as far as is known
+	holdsHere                   // its etcd runs without a leader, or its claim says intact and does not acknowledge the order
+	holdsFenced                 // its claim says intact, and acknowledges an order
+	holdsNothing                // lost: positive evidence says that its data is gone or unusable
+)
+
+// oldVoter is one voter of the old raft group.
+type oldVoter struct {
+	id string
+	// member is empty for a voter that no member of the cluster is.
+	member Member
+	known  bool
+	holds  holding
+	// acknowledged says that its claim acknowledges the order in effect. closed says that it can never serve with the old
+	// data without another approval: it acknowledged, or its volume is gone.
+	acknowledged, closed bool
+	gaveUp               bool
+	claim                *leases.Claim
+}
 
 // groupQuorum says whether the old raft group serves: an agent renews its Lease only while its etcd is healthy in the
 // cluster, and a kubelet calls etcd ready only if it answers a read of a quorum.
@@ -46,24 +68,15 @@ func nextEpoch(o Observed) uint32 {
 	for _, m := range o.Members {
 		highest = max(highest, m.Reports.Epoch)
 		if c := m.Reports.Disk; c != nil {
-			highest = max(highest, c.Epoch, c.Prepared, epochOf(c.SavedLineage))
+			highest = max(highest, c.Epoch, c.Prepared)
 		}
 	}
 	return highest + 1
 }
 
-// epochOf is the epoch in the name of a lineage, 0 if there is none.
-func epochOf(lineage string) uint32 {
-	var epoch uint32
-	if _, err := fmt.Sscanf(lineage, "%08x-", &epoch); err != nil {
-		return 0
-	}
-	return epoch
-}
-
 // counts says whether the claim of a member is about its present Pod and volume and about the record's raft group, or an
 // empty volume.
-func counts(m Member, o Observed) bool {
+func claimApplies(m Member, o Observed) bool {
 	c := m.Reports.Disk
 	if m.Lease != LeaseOurs || !m.Readable || c == nil || c.Pod != m.Reports.PodUID || c.Volume != m.Reports.VolumeUID {
 		return false
@@ -71,12 +84,12 @@ func counts(m Member, o Observed) bool {
 	if c.State == leases.DiskForeign || c.State == leases.DiskNewer {
 		return false
 	}
-	return c.Cluster == "" || onlyClaim(m, o)
+	return c.Cluster == "" || uniqueClaim(m, o)
 }
 
 // onlyClaim says whether the claim of a member is about the record's raft group, or a later one, and no other member claims
 // the same raft ID.
-func onlyClaim(m Member, o Observed) bool {
+func uniqueClaim(m Member, o Observed) bool {
 	c := m.Reports.Disk
 	if c.Cluster != leases.FormatID(o.Record.ClusterID) && c.Epoch <= o.Record.FormedEpoch {
 		return false
@@ -99,7 +112,7 @@ func volumeGone(m Member) bool {
 
 // observeParts finds the voters of the published list, of the Leases and of the claims, and returns these lists of IDs. The
 // published list and a lagging disk can be older than the last change of the members, and then the Leases have more.
-func (r *recovery) observeParts(o Observed, listed []Member) (lists [][]string) {
+func (r *recovery) observeVoterLists(o Observed, listed []Member) (lists [][]string) {
 	var published []string
 	if o.Record.MemberList != nil {
 		for _, e := range o.Record.MemberList.Members {
@@ -113,13 +126,13 @@ func (r *recovery) observeParts(o Observed, listed []Member) (lists [][]string) 
 		lists = append(lists, reported)
 	}
 	for _, m := range listed {
-		if counts(m, o) && len(m.Reports.Disk.VoterIDs()) > 0 && (r.order == nil || m.Reports.Disk.Order == r.order.Name()) {
+		if claimApplies(m, o) && len(m.Reports.Disk.VoterIDs()) > 0 && (r.order == nil || m.Reports.Disk.Order == r.order.Name()) {
 			lists = append(lists, m.Reports.Disk.VoterIDs())
 		}
 	}
 	ids := slices.Compact(slices.Sorted(slices.Values(slices.Concat(lists...))))
 	for _, id := range ids {
-		r.parts = append(r.parts, r.partOf(id, o, listed))
+		r.voters = append(r.voters, r.oldVoterOf(id, o, listed))
 	}
 	return lists
 }
@@ -134,8 +147,8 @@ func reportedVoters(o Observed, listed []Member) (ids []string) {
 	return ids
 }
 
-func (r *recovery) partOf(id string, o Observed, listed []Member) part {
-	p := part{id: id}
+func (r *recovery) oldVoterOf(id string, o Observed, listed []Member) oldVoter {
+	p := oldVoter{id: id}
 	i := slices.IndexFunc(listed, func(m Member) bool { return hasID(m, id, o) })
 	if i < 0 {
 		return p
@@ -143,7 +156,7 @@ func (r *recovery) partOf(id string, o Observed, listed []Member) part {
 	p.member, p.known = listed[i], true
 	m := p.member
 	p.gaveUp = r.order != nil && slices.Contains(r.order.GiveUp, m.Name)
-	if counts(m, o) {
+	if claimApplies(m, o) {
 		p.claim = m.Reports.Disk
 		p.acknowledged = r.order != nil && p.claim.Order == r.order.Name()
 	}
@@ -153,7 +166,7 @@ func (r *recovery) partOf(id string, o Observed, listed []Member) part {
 }
 
 // holdingOf is what is known of the data of a member's voter.
-func holdingOf(p part, o Observed) holding {
+func holdingOf(p oldVoter, o Observed) holding {
 	switch state := diskOf(p.member, p.claim); {
 	case volumeGone(p.member), state == leases.DiskEmpty, state == leases.DiskCorrupt, state == leases.DiskStale:
 		return holdsNothing
@@ -201,14 +214,14 @@ func hasID(m Member, id string, o Observed) bool {
 }
 
 // ackedBy says whether the voters that could still serve are fewer than a quorum of each list.
-func ackedBy(lists [][]string, parts []part) acks {
+func ackedBy(lists [][]string, voters []oldVoter) acks {
 	if len(lists) == 0 {
 		return acksFew
 	}
 	for _, list := range lists {
 		open := 0
 		for _, id := range list {
-			if i := slices.IndexFunc(parts, func(p part) bool { return p.id == id }); i < 0 || !parts[i].closed {
+			if i := slices.IndexFunc(voters, func(p oldVoter) bool { return p.id == id }); i < 0 || !voters[i].closed {
 				open++
 			}
 		}
@@ -222,7 +235,7 @@ func ackedBy(lists [][]string, parts []part) acks {
 // pendingAcks says whether a member that can still acknowledge the order did not: the one that it chose, or one that is here
 // with its data. Its data can be the best.
 func (r *recovery) pendingAcks() bool {
-	return r.order != nil && slices.ContainsFunc(r.parts, func(p part) bool {
+	return r.order != nil && slices.ContainsFunc(r.voters, func(p oldVoter) bool {
 		chosen := p.known && p.member.Name == r.order.Chosen
 		return !p.closed && (p.holds == holdsHere || chosen && p.holds != holdsNothing)
 	})
@@ -230,9 +243,9 @@ func (r *recovery) pendingAcks() bool {
 
 // electorate returns the voters by which a return of the old raft group is judged: those of the best claim's list, else of
 // the published one.
-func (r *recovery) electorate(o Observed) []part {
+func (r *recovery) electorate(o Observed) []oldVoter {
 	ids := map[string]bool{}
-	if best, ok := r.bestDisk(o, func(part) bool { return true }); ok && best.claim != nil && len(best.claim.VoterIDs()) > 0 {
+	if best, ok := r.bestDisk(o, func(oldVoter) bool { return true }); ok && best.claim != nil && len(best.claim.VoterIDs()) > 0 {
 		for _, id := range best.claim.VoterIDs() {
 			ids[id] = true
 		}
@@ -242,9 +255,9 @@ func (r *recovery) electorate(o Observed) []part {
 		}
 	}
 	if len(ids) == 0 { // only the Leases name the voters
-		return r.parts
+		return r.voters
 	}
-	return slices.DeleteFunc(slices.Clone(r.parts), func(p part) bool { return !ids[p.id] })
+	return slices.DeleteFunc(slices.Clone(r.voters), func(p oldVoter) bool { return !ids[p.id] })
 }
 
 // returning says whether the members that hold their data are a quorum.
@@ -278,77 +291,10 @@ func (r *recovery) chosenUsable() bool {
 	if r.order.Stage != leases.StageExecute {
 		return true
 	}
-	for _, p := range r.parts {
+	for _, p := range r.voters {
 		if p.member.Name == r.order.Chosen && (volumeGone(p.member) || p.acknowledged && p.claim.Digest() != r.order.Claim) {
 			return false
 		}
 	}
 	return true
-}
-
-// bestDisk returns the best source among the disks that may be used.
-func (r *recovery) bestDisk(o Observed, may func(part) bool) (best source, found bool) {
-	for _, p := range r.parts {
-		if !p.known || !may(p) {
-			continue
-		}
-		s, usable := diskSource(p, o)
-		if usable && (!found || s.better(best)) {
-			best, found = s, true
-		}
-	}
-	return best, found
-}
-
-func diskSource(p part, o Observed) (source, bool) {
-	m := p.member
-	s := source{mode: leases.RecoverSurvivor, member: m, claim: p.claim, at: m.Renewed, epoch: m.Reports.Epoch, lastTerm: m.Reports.Raft.LastTerm,
-		last: m.Reports.Raft.LastIndex, revision: m.Reports.Revision, lineage: m.Reports.Lineage}
-	c := p.claim
-	if c == nil {
-		return s, p.holds == holdsHere && m.Readable && m.Reports.ClusterID == o.Record.ClusterID && m.Reports.Revision > 0
-	}
-	s.epoch, s.lastTerm, s.last, s.revision, s.lineage = c.Epoch, c.LastTerm, c.Last, c.Revision+int64(c.Tail), c.Lineage
-	switch {
-	case c.Cluster == "" || volumeGone(m):
-		return s, false
-	case c.State == leases.DiskIntact:
-		s.class = 0
-	case c.State == leases.DiskStale:
-		s.class = 1
-	case c.State == leases.DiskCorrupt && c.WholeDB:
-		s.class, s.revision = 2, c.Revision
-	default:
-		return s, false
-	}
-	return s, true
-}
-
-// better orders sources: by epoch, then by the state of the data, then by the end of the log.
-func (s source) better(other source) bool {
-	return cmp.Or(cmp.Compare(s.epoch, other.epoch), cmp.Compare(other.class, s.class), cmp.Compare(s.lastTerm, other.lastTerm),
-		cmp.Compare(s.last, other.last), cmp.Compare(s.revision, other.revision), strings.Compare(other.member.Name, s.member.Name)) > 0
-}
-
-// backupSource is the newest backup, and the member that would restore it.
-func (r *recovery) backupSource(o Observed) (source, bool) {
-	s := source{mode: leases.RecoverBackup}
-	for _, report := range []leases.Backup{o.Full.Reports, o.Delta.Reports} {
-		if report.EverSaved() && report.Lineage == o.Record.Lineage && report.Revision >= s.revision {
-			s.revision, s.lineage = report.Revision, report.Lineage
-		}
-	}
-	if s.revision == 0 {
-		return s, false
-	}
-	s.at = o.SavedUntil
-	for _, p := range r.parts {
-		if p.claim == nil || !p.claim.Orders || volumeGone(p.member) || p.claim.State == leases.DiskNewer || p.claim.State == leases.DiskFailing {
-			continue
-		}
-		if s.member.Name == "" && (r.order == nil || p.acknowledged) {
-			s.member, s.claim = p.member, p.claim
-		}
-	}
-	return s, s.member.Name != ""
 }

@@ -222,7 +222,7 @@ func restartProblem(m Member, f restartFacts) (Problem, bool) {
 	return p, true
 }
 
-func counted(n int, word string) string {
+func counted[N ~int | ~int64](n N, word string) string {
 	if n == 1 {
 		return "1 " + word
 	}

@@ -228,6 +228,7 @@ func recoveringSteps(e Evaluation) []Step {
 	leaving := map[string]bool{}
 	for _, m := range e.listed {
 		leaving[m.Name] = memberSteps(m, memberFactsOf(m, e), add)
+		growStep(m, false, add) // the copy of a database needs room
 	}
 	budgetStep(e, add)
 	for _, m := range e.Members {

@@ -366,13 +366,10 @@ func (w *world) writeRecord(d *druid, step policy.Step) {
 		}
 		record.Replacing = nil
 	case step.Record != nil:
-		if record.Phase != d.observed.Record.Phase {
+		restored, ok := step.RestoreRecord(record, d.observed.Record.Phase)
+		if !ok {
 			return
 		}
-		restored := *step.Record
-		restored.Members = slices.Compact(slices.Sorted(slices.Values(slices.Concat(restored.Members, record.Members))))
-		restored.Replacing, restored.PendingRemoval = record.Replacing, record.PendingRemoval
-		restored.MemberList = record.MemberList
 		record = restored
 	case step.Seed != "":
 		if record.Phase != leases.PhaseForming || record.Executor != "" || record.Seed != d.observed.Record.Seed {

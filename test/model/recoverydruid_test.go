@@ -105,8 +105,10 @@ func (w *lostWorld) order(step policy.Step, seen policy.Observed, version int) b
 		w.there, w.record = true, *step.Record
 		w.version++
 	case step.Kind == policy.UpdateRecord && step.Record != nil && w.there:
-		restored := *step.Record
-		restored.Released = w.record.Released
+		restored, ok := step.RestoreRecord(w.record, seen.Record.Phase)
+		if !ok {
+			return false
+		}
 		w.record = restored
 		w.version++
 	case step.Kind == policy.CreateRecord, step.Kind == policy.UpdateRecord:

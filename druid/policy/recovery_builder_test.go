@@ -1,0 +1,98 @@
+package policy
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/etcd-druid/druid/leases"
+)
+
+// rescue builds a cluster of three members that lost its quorum.
+type rescue struct {
+	d Desired
+	o Observed
+}
+
+var rescueStart = time.Date(2026, 11, 24, 12, 0, 0, 0, time.UTC)
+
+func newRescue(members int) *rescue {
+	x := &rescue{
+		d: Desired{Replicas: members, ClusterID: 7, Recovery: RecoveryWish{Cluster: "uid", Namespace: "ns", Name: "demo"}},
+		o: Observed{RecordState: RecordFormed, QuorumOverdue: true, Record: leases.Record{
+			ClusterID: 7, Phase: leases.PhaseFormed, Epoch: 1, FormedEpoch: 1, Nonce: "aa", Lineage: "00000001-aa", MaxLearners: 16, MemberList: &leases.MemberList{},
+		}},
+	}
+	x.d.Recovery.MaxRevisions, x.d.Recovery.MaxSeconds = BoundsOf(nil)
+	for i := range members {
+		name := fmt.Sprintf("demo-%c", 'a'+i)
+		x.o.Record.Members = append(x.o.Record.Members, name)
+		x.o.Record.MemberList.Members = append(x.o.Record.MemberList.Members, leases.ListedMember{ID: leases.FormatID(uint64(10 + i)), Name: name})
+		x.o.Members = append(x.o.Members, Member{
+			Name: name, Listed: true, Lease: LeaseOurs, Readable: true, Liveness: leases.Stale, Pod: PodLive, PodUID: "pod-" + name,
+			Claim: ClaimPresent, ClaimUID: "vol-" + name, Agent: AgentCurrent, Renewed: rescueStart,
+			Reports: leases.Member{
+				ID: uint64(10 + i), Role: leases.RoleMember, ClusterID: 7, Epoch: 1, Lineage: "00000001-aa", PodUID: "pod-" + name, VolumeUID: "vol-" + name,
+				Revision: 100, Raft: leases.Raft{Term: 2, Committed: 50, LastTerm: 2, LastIndex: 50},
+			},
+		})
+	}
+	return x
+}
+
+func (x *rescue) member(i int) *Member { return &x.o.Members[i] }
+
+// claim makes the agent of member i report a state of its disk, and acknowledge the order if there is one.
+func (x *rescue) claim(i int, state leases.DiskState) *leases.Claim {
+	m := x.member(i)
+	c := &leases.Claim{Pod: m.PodUID, Volume: m.ClaimUID, State: state, Orders: true}
+	if state != leases.DiskEmpty {
+		c.Cluster, c.Member, c.Epoch, c.Lineage = "7", leases.FormatID(m.Reports.ID), 1, "00000001-aa"
+		c.LastTerm, c.Last, c.Commit, c.Applied, c.Revision, c.Voters = 2, 50, 50, 50, 100, x.voters()
+	}
+	if o := x.o.Record.Order(); o != nil {
+		c.Order, c.Prepared = o.Name(), o.Epoch
+	}
+	m.Reports.Disk = c
+	return c
+}
+
+func (x *rescue) voters() string {
+	var ids []string
+	for _, m := range x.o.Record.MemberList.Members {
+		ids = append(ids, m.ID)
+	}
+	return strings.Join(ids, ",")
+}
+
+func (x *rescue) away(i int) {
+	m := x.member(i)
+	m.NodeLost, m.Node, m.Volume = true, NodeAway, VolumeLocal
+}
+
+func (x *rescue) decide() recovery { return recoveryOf(x.d, x.o, x.o.listed()) }
+
+// apply carries out the step that follows, and reports whether there was one.
+func (x *rescue) apply(t *testing.T, kind Kind) {
+	t.Helper()
+	step, ok := Evaluate(x.d, x.o).recoveryStep()
+	if !ok || step.Kind != kind {
+		t.Fatalf("the step is %+v by rule %s, want %s", step, x.decide().rule, kind)
+	}
+	record, ok := step.ChangeRecovery(x.o.Record, "0123")
+	if !ok {
+		t.Fatalf("%+v does not apply to %+v", step, x.o.Record)
+	}
+	x.o.Record = record
+	x.o.RecordState = map[leases.Phase]RecordState{leases.PhaseFormed: RecordFormed, leases.PhaseRecovering: RecordRecovering}[record.Phase]
+}
+
+func (x *rescue) wants(t *testing.T, rule string) recovery {
+	t.Helper()
+	r := x.decide()
+	if r.rule != rule {
+		t.Fatalf("rule %s, want %s: facts %+v, obstacle %q, plan %+v", r.rule, rule, r.facts, r.obstacle, r.plan)
+	}
+	return r
+}

@@ -1,0 +1,79 @@
+package policy
+
+import (
+	"fmt"
+	"strings"
+
+	"github.com/etcd-druid/druid/leases"
+)
+
+// obstacleTo says what prevents every recovery, or the one from the best source, empty for nothing.
+func (r *recovery) obstacleTo(best source, found bool, o Observed) string {
+	switch {
+	case hasExternals(o.Record):
+		return "the raft group has external members, of which druid knows nothing. Recover it with the members that you run yourself"
+	case len(r.voters) == 0:
+		return "no list of voters is known: no agent reports what its disk holds, and the cluster record has no member list. " +
+			"Bring back a member with its data" + earlierData(o)
+	case !found:
+		return "no member reports data that can be recovered, and no member is here that can restore a backup of this raft group. " +
+			"Bring back a node or a volume of a member, or restore an older backup into a new EtcdCluster with spec.bootstrap.restore" + earlierData(o)
+	}
+	if old := r.withoutOrders(); old != "" {
+		return "the agent of member " + old + " does not know recovery orders. Wait until druid has updated the agents, or delete that Pod"
+	}
+	if c := best.claim; c != nil && best.mode == leases.RecoverSurvivor && c.Free > 0 && c.Free < c.Size {
+		return fmt.Sprintf("the volume of member %s has %d bytes free, and a copy of its database needs %d. Increase spec.storage.size", best.member.Name, c.Free, c.Size)
+	}
+	return ""
+}
+
+// hasExternals says whether members that druid does not run can be voters: the raft group was joined, and they did not leave yet.
+func hasExternals(record leases.Record) bool {
+	others, listed := record.Others()
+	return record.Adopted() && (!listed || len(others) > 0)
+}
+
+// earlierData names the members whose volumes have intact data of an earlier raft group than the record's. That group was replaced, and
+// what was written since is not in it, so druid does not use it by itself.
+func earlierData(o Observed) string {
+	var names []string
+	for _, m := range o.Members {
+		if c := m.Reports.Disk; m.Lease == LeaseOurs && m.Readable && c != nil && c.State == leases.DiskIntact && c.Epoch < o.Record.FormedEpoch {
+			names = append(names, m.Name)
+		}
+	}
+	if len(names) == 0 {
+		return ""
+	}
+	return ". The volumes of " + strings.Join(names, ", ") + " have the data of an earlier raft group: do not delete them before you have copied what you need"
+}
+
+// withoutOrders is a member that runs an agent which does not know recovery orders, or "".
+func (r *recovery) withoutOrders() string {
+	for _, p := range r.voters {
+		if p.known && p.member.Pod == PodLive && !p.member.NodeLost && (p.claim == nil || !p.claim.Orders) && p.member.Agent != AgentCurrent {
+			return p.member.Name
+		}
+	}
+	return ""
+}
+
+// away names the voters that are neither lost nor here.
+func (r *recovery) away() string {
+	var names []string
+	for _, p := range r.voters {
+		if p.holds != holdsUnknown {
+			continue
+		}
+		if p.known {
+			names = append(names, p.member.Name)
+		} else {
+			names = append(names, "with ID "+p.id)
+		}
+	}
+	if len(names) == 0 {
+		return "No member is away: kubectl logs POD -c etcd shows why etcd finds no leader"
+	}
+	return "Bring those back that are away: " + strings.Join(names, ", ")
+}

@@ -1,0 +1,120 @@
+package policy
+
+import (
+	"cmp"
+	"strings"
+	"time"
+
+	"github.com/etcd-druid/druid/leases"
+)
+
+// dataClass orders the data of a source. The better one comes first.
+type dataClass int
+
+const (
+	dataIntact   dataClass = iota
+	dataStale              // older than what the member reported before
+	dataDatabase           // the log is damaged, and only the database is used
+)
+
+// source is a disk or a backup from which a raft group can be formed.
+type source struct {
+	mode           leases.RecoveryMode
+	member         Member
+	claim          *leases.Claim // nil for a backup, and for a member whose etcd runs
+	class          dataClass
+	epoch          uint32
+	lastTerm, last uint64
+	revision       int64
+	at             time.Time
+	lineage        string
+}
+
+// bestSource is the best disk, or the backup of its lineage if that has more. A member that is away cannot form a raft group. Under an
+// order, only acknowledged disks count.
+func (r *recovery) bestSource(d Desired, o Observed) (source, bool) {
+	disk, hasDisk := r.bestDisk(o, func(p oldVoter) bool { return p.holds != holdsUnknown && (r.order == nil || p.acknowledged) })
+	if !d.Backup {
+		return disk, hasDisk
+	}
+	backup, hasBackup := r.backupSource(o)
+	if hasBackup && (!hasDisk || backup.lineage == disk.lineage && backup.revision > disk.revision) {
+		return backup, true
+	}
+	return disk, hasDisk
+}
+
+// bestDisk returns the best source among the disks that may be used.
+func (r *recovery) bestDisk(o Observed, may func(oldVoter) bool) (best source, found bool) {
+	for _, p := range r.voters {
+		if !p.known || !may(p) {
+			continue
+		}
+		s, usable := diskSource(p, o)
+		if usable && (!found || s.better(best)) {
+			best, found = s, true
+		}
+	}
+	return best, found
+}
+
+func diskSource(p oldVoter, o Observed) (source, bool) {
+	m := p.member
+	s := source{mode: leases.RecoverSurvivor, member: m, claim: p.claim, at: m.Renewed, epoch: m.Reports.Epoch, lastTerm: m.Reports.Raft.LastTerm,
+		last: m.Reports.Raft.LastIndex, revision: m.Reports.Revision, lineage: m.Reports.Lineage}
+	c := p.claim
+	if c == nil {
+		return s, p.holds == holdsHere && m.Readable && m.Reports.ClusterID == o.Record.ClusterID && m.Reports.Revision > 0
+	}
+	s.epoch, s.lastTerm, s.last, s.revision, s.lineage = c.Epoch, c.LastTerm, c.Last, c.Revision+int64(c.Tail), c.Lineage
+	switch {
+	case c.Cluster == "" || volumeGone(m):
+		return s, false
+	case c.State == leases.DiskIntact:
+		s.class = dataIntact
+	case c.State == leases.DiskStale:
+		s.class = dataStale
+	case c.State == leases.DiskCorrupt && c.WholeDB:
+		s.class, s.revision = dataDatabase, c.Revision
+	default:
+		return s, false
+	}
+	return s, true
+}
+
+// better orders sources: by epoch, then by the state of the data, then by the end of the log.
+func (s source) better(other source) bool {
+	return cmp.Or(cmp.Compare(s.epoch, other.epoch), cmp.Compare(other.class, s.class), cmp.Compare(s.lastTerm, other.lastTerm),
+		cmp.Compare(s.last, other.last), cmp.Compare(s.revision, other.revision), strings.Compare(other.member.Name, s.member.Name)) > 0
+}
+
+// backupSource is the newest backup, and the member that would restore it.
+func (r *recovery) backupSource(o Observed) (source, bool) {
+	s := source{mode: leases.RecoverBackup}
+	for _, report := range []leases.Backup{o.Full.Reports, o.Delta.Reports} {
+		if report.EverSaved() && report.Lineage == o.Record.Lineage && report.Revision >= s.revision {
+			s.revision, s.lineage = report.Revision, report.Lineage
+		}
+	}
+	if s.revision == 0 {
+		return s, false
+	}
+	s.at = o.SavedUntil
+	for _, p := range r.voters {
+		if p.claim == nil || !p.claim.Orders || p.holds == holdsUnknown || p.gaveUp || volumeGone(p.member) || p.claim.State == leases.DiskNewer || p.claim.State == leases.DiskFailing {
+			continue
+		}
+		if s.member.Name == "" && (r.order == nil || p.acknowledged) {
+			s.member, s.claim = p.member, p.claim
+		}
+	}
+	return s, s.member.Name != ""
+}
+
+// fill writes to the order from where the raft group is formed.
+func (s source) fill(order *leases.Recovery) {
+	order.Mode, order.Chosen, order.Lineage, order.Revision = s.mode, s.member.Name, "", 0
+	if s.mode == leases.RecoverBackup {
+		order.Lineage, order.Revision = s.lineage, s.revision
+	}
+}
