@@ -54,7 +54,7 @@ func TestEveryChangeStandsBetweenTwoPoints(t *testing.T) {
 		}
 		inCode, listed := slices.Sorted(maps.Keys(f.sites)), slices.Sorted(slices.Values(crash.Calls(program)))
 		if !slices.Equal(inCode, listed) {
-			t.Errorf("the %s's points in the code are not those of internal/crash/calls.go:\n%v\n%v", program, inCode, listed)
+			t.Errorf("the %s's points in the code are not those of internal/crash/crash.go:\n%v\n%v", program, inCode, listed)
 		}
 		fmt.Fprintf(&doc, "\n## %s\n\n%s", program, f.render())
 	}
