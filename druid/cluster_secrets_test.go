@@ -43,6 +43,11 @@ func TestAnEtcdClusterUsesOnlyWhatItsUserMayUse(t *testing.T) {
 		c.Spec.TLS = &v1alpha1.TLSSpec{Client: &v1alpha1.ClientTLS{SecretRef: named("client")}, Peer: &v1alpha1.PeerTLS{SecretRef: named("peer")}}
 		c.Spec.Auth = &v1alpha1.AuthSpec{Enabled: true, PasswordsSecretRef: &v1alpha1.SecretRef{Name: "passwords"}}
 	}
+	restored := func(c *v1alpha1.EtcdCluster) {
+		c.Spec.Bootstrap = &v1alpha1.BootstrapSpec{Restore: &v1alpha1.RestoreSpec{From: &v1alpha1.RestoreSource{
+			Store: &v1alpha1.BackupStore{Directory: &v1alpha1.DirectoryStore{ClaimName: "archive"}}, Namespace: "a", Name: "b",
+		}}}
+	}
 	all := []string{
 		"to-credentials", "to-ca", "to-sse", "to-keys", "from-credentials", "from-ca", "from-sse", "from-keys", "passwords",
 		"client", "client-client", "peer", "peer-client",
@@ -61,6 +66,10 @@ func TestAnEtcdClusterUsesOnlyWhatItsUserMayUse(t *testing.T) {
 		"a claim that the user may update": {[]rbacv1.PolicyRule{edit, rule("", "persistentvolumeclaims", []string{"update"}, "archive")}, func(c *v1alpha1.EtcdCluster) {
 			c.Spec.Backup = &v1alpha1.BackupSpec{Store: v1alpha1.BackupStore{Directory: &v1alpha1.DirectoryStore{ClaimName: "archive"}}}
 		}, ""},
+		"a claim to restore from": {[]rbacv1.PolicyRule{edit}, restored, "only if you may update PersistentVolumeClaim archive"},
+		"a claim to restore from that the user may update": {
+			[]rbacv1.PolicyRule{edit, rule("", "persistentvolumeclaims", []string{"update"}, "archive")}, restored, "",
+		},
 	}
 	for i, lacks := range all {
 		may := append(append([]string{}, all[:i]...), all[i+1:]...)
@@ -70,6 +79,12 @@ func TestAnEtcdClusterUsesOnlyWhatItsUserMayUse(t *testing.T) {
 			says  string
 		}{[]rbacv1.PolicyRule{edit, get(may...)}, everything, "only if you may get Secret "}
 	}
+	// Before the policy is in effect, everything is allowed.
+	nothing := s.userWith("nothing", "nothing-"+s.namespace, edit)
+	refused := s.newCluster("other", 3)
+	everything(refused)
+	s.answers("the policy is in effect", "only if you may get Secret ", func() error { return nothing.Create(t.Context(), refused.DeepCopy(), client.DryRunAll) })
+
 	n := 0
 	for name, c := range cases {
 		n++
@@ -89,6 +104,9 @@ func TestAnEtcdClusterUsesOnlyWhatItsUserMayUse(t *testing.T) {
 		"more members":       {func(c *v1alpha1.EtcdCluster) { c.Spec.Replicas = 5 }, ""},
 		"a Secret of its":    {func(c *v1alpha1.EtcdCluster) { c.Spec.Backup.Encryption = keys("to-keys") }, ""},
 		"a Secret of others": {func(c *v1alpha1.EtcdCluster) { c.Spec.Backup.Encryption = keys("from-keys") }, "only if you may get Secret from-keys;"},
+		"a claim of others": {func(c *v1alpha1.EtcdCluster) {
+			c.Spec.Backup.Store = v1alpha1.BackupStore{Directory: &v1alpha1.DirectoryStore{ClaimName: "archive"}}
+		}, "only if you may update PersistentVolumeClaim archive"},
 		"a Secret of a name that it moves": {func(c *v1alpha1.EtcdCluster) {
 			c.Spec.Backup.Encryption = keys("to-credentials")
 		}, ""},

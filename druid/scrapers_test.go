@@ -114,11 +114,13 @@ func TestMetricsAreReadWithAPermittedTokenOnly(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if response, err := plain.Do(request); err == nil {
-		defer response.Body.Close()
-		if response.StatusCode != http.StatusBadRequest {
-			t.Errorf("plain HTTP is answered with %s", response.Status)
-		}
+	response, err := plain.Do(request)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer response.Body.Close()
+	if response.StatusCode != http.StatusBadRequest {
+		t.Errorf("plain HTTP is answered with %s, want 400", response.Status)
 	}
 }
 

@@ -298,7 +298,7 @@ func TestAMajorityThatWasReplacedStops(t *testing.T) {
 			if c.leads(name) {
 				m.b.CompleteRecord(record) // as the duties of the leader do with each record that they read
 			}
-			if rules := m.rules(); rules[len(rules)-1] == "await-quorum" {
+			if rules := m.rules(); len(rules) > 0 && rules[len(rules)-1] == "await-quorum" {
 				stopped[name] = true
 			}
 		}

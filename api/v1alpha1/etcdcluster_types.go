@@ -354,7 +354,7 @@ type EtcdClusterStatus struct {
 	// +optional
 	Epoch int64 `json:"epoch,omitempty"`
 
-	// recovery is the state of a recovery from lost quorum. It is absent before the first loss.
+	// recovery is the state of a recovery from lost quorum. It is absent while no quorum is lost and no recovery took place.
 	// +optional
 	Recovery *RecoveryStatus `json:"recovery,omitempty"`
 

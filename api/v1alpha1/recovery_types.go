@@ -23,7 +23,7 @@ type RecoverySpec struct {
 	AfterSeconds int32 `json:"afterSeconds,omitempty"`
 
 	// maxDataLoss is the loss up to which druid recovers without your approval. It has no effect with policy Manual. If not
-	// set, the bounds are 0 revisions and 30 seconds.
+	// set, the bounds are 0 revisions and 30 seconds. If one bound is set, the other is unlimited.
 	// +optional
 	MaxDataLoss *MaxDataLoss `json:"maxDataLoss,omitempty"`
 }
@@ -74,7 +74,7 @@ const (
 	RecoveryRecovered RecoveryPhase = "Recovered"
 )
 
-// RecoveryStatus is the state of a recovery from a lost quorum. It is absent before the first loss.
+// RecoveryStatus is the state of a recovery from a lost quorum. It is absent while no quorum is lost and no recovery took place.
 type RecoveryStatus struct {
 	// phase of the recovery.
 	// +optional
@@ -112,7 +112,8 @@ const (
 
 // RecoveryPlan is one way to form a raft group again.
 type RecoveryPlan struct {
-	// hash identifies the plan. It covers the cluster ID, the epoch, the source, the members that are given up and the loss.
+	// hash identifies the plan. It covers the UID of the EtcdCluster, the cluster ID, the epoch, the source, the members that
+	// are given up, and the loss.
 	Hash string `json:"hash"`
 	// source is Survivor or Backup.
 	Source RecoverySource `json:"source"`

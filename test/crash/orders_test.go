@@ -2,6 +2,7 @@ package crash_test
 
 import (
 	"errors"
+	"fmt"
 	"time"
 
 	"github.com/etcd-druid/druid/internal/loop"
@@ -29,8 +30,8 @@ var orders = map[string]scenario{
 // executed is the record in which the prepared order is executed.
 func executed(r leases.Record, claim leases.Claim) (leases.Record, error) {
 	order := *r.Recovery
-	order.Claim, order.Lineage, order.Revision = claim.Digest(), r.Lineage, 1
-	return r.Execute(order.Name(), order)
+	order.Claim, order.Lineage, order.Revision = "", r.Lineage, 1
+	return r.Execute(order)
 }
 
 // recovered checks that the cluster has its data, in the raft group of an epoch.
@@ -66,30 +67,41 @@ func (c *cluster) ordered(mode leases.RecoveryMode, next func(leases.Record, lea
 		_, err = c.store.UpdateRecord(c.t.Context(), version, record)
 		return err
 	})
-	done := make(chan struct{})
-	c.t.Cleanup(func() { <-done })
-	go func() {
-		defer close(done)
-		for loop.Sleep(c.t.Context(), 100*time.Millisecond) && !c.goesOn(p, next) {
+	done := make(chan error, 1)
+	c.t.Cleanup(func() {
+		if err := <-done; err != nil && c.t.Failed() {
+			c.t.Logf("the order does not go on: %v", err)
 		}
+	})
+	go func() {
+		last := errors.New("no attempt")
+		for last != nil && loop.Sleep(c.t.Context(), 100*time.Millisecond) {
+			if err := c.goesOn(p, next); err == nil || c.t.Context().Err() == nil {
+				last = err
+			}
+		}
+		done <- last
 	}()
 	p.startLaunch()
 	return p
 }
 
-// goesOn writes the next stage once p acknowledged the first one. It returns true when that is done.
-func (c *cluster) goesOn(p *pod, next func(leases.Record, leases.Claim) (leases.Record, error)) bool {
+// goesOn writes the next stage once p acknowledged the first one. It returns nil when that is done.
+func (c *cluster) goesOn(p *pod, next func(leases.Record, leases.Claim) (leases.Record, error)) error {
 	record, version, err := c.store.Record(c.t.Context())
 	if err != nil || record.Order() == nil || record.Order().Stage != leases.StagePrepare {
-		return err == nil
+		return err
 	}
 	lease, err := c.store.Member(c.t.Context(), p.name)
-	if err != nil || lease.Disk == nil || lease.Disk.Order != record.Recovery.Name() {
-		return false
+	if err != nil {
+		return err
+	}
+	if lease.Disk == nil || lease.Disk.Order != record.Recovery.Name() {
+		return fmt.Errorf("%s claims %+v, want one that acknowledges order %s", p.name, lease.Disk, record.Recovery.Name())
 	}
 	if record, err = next(record, *lease.Disk); err != nil {
-		return false
+		return err
 	}
 	_, err = c.store.UpdateRecord(c.t.Context(), version, record)
-	return err == nil
+	return err
 }

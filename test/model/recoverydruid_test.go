@@ -119,6 +119,7 @@ func (w *lostWorld) order(step policy.Step, seen policy.Observed, version int) b
 		if !ok || !w.update(version, changed, nil) {
 			return false
 		}
+		w.ordered[step.Kind]++
 	}
 	w.say("druid: %s by %s", step.Kind, step.Rule)
 	return true

@@ -46,7 +46,7 @@ var lostActions = []struct {
 		return true
 	}},
 	{"wipe", 1, (*lostWorld).wipe},
-	{"node", 2, func(w *lostWorld, k int) bool {
+	{"node", 8, func(w *lostWorld, k int) bool {
 		m := &w.members[k]
 		if m.gone {
 			return false
@@ -92,9 +92,9 @@ func (w *lostWorld) wipe(k int) bool {
 }
 
 // lostWalk takes random steps.
-func lostWalk(seed uint64, mutant lostMutation, steps int, faults string) *lostWorld {
+func lostWalk(seed uint64) *lostWorld {
 	r := rand.New(rand.NewPCG(seed, 2))
-	w := newLostWorld(mutant)
+	w := newLostWorld(0)
 	for _, k := range r.Perm(3)[:r.IntN(3)] {
 		if w.members[k].run = false; r.IntN(3) > 0 {
 			w.wipe(k)
@@ -105,17 +105,15 @@ func lostWalk(seed uint64, mutant lostMutation, steps int, faults string) *lostW
 	for _, a := range lostActions {
 		weights += a.weight
 	}
-	for n := 0; n < steps && w.bad == ""; n++ {
+	for n := 0; n < lostSteps && w.bad == ""; n++ {
 		at := r.IntN(weights)
 		for _, a := range lostActions {
 			if at -= a.weight; at >= 0 {
 				continue
 			}
 			k := r.IntN(3)
-			if strings.Contains(faults, a.name) || !lostFaults[a.name] {
-				if a.do(w, k) && lostFaults[a.name] {
-					w.say("fault: %s of %s", a.name, names[k])
-				}
+			if a.do(w, k) && lostFaults[a.name] {
+				w.say("fault: %s of %s", a.name, names[k])
 			}
 			break
 		}
@@ -127,26 +125,33 @@ var lostFaults = map[string]bool{
 	"etcd ends": true, "agent ends": true, "wipe": true, "node": true, "out of service": true, "API": true, "peers": true, "record copied": true, "record lost": true,
 }
 
-const allLost = "etcd ends, agent ends, wipe, node, out of service, API, peers, record copied, record lost"
-
 const (
+	// lostWalks are so many that each kind of step occurs.
 	lostSteps = 250
-	lostWalks = 200
+	lostWalks = 400
 )
 
 func TestRecoveriesKeepOneRaftGroup(t *testing.T) {
-	formed := 0
+	formed, ordered := 0, map[policy.Kind]int{}
 	for seed := range uint64(lostWalks) {
-		w := lostWalk(seed, 0, lostSteps, allLost)
+		w := lostWalk(seed)
 		if w.bad != "" {
 			t.Fatalf("seed %d: %s\n%s", seed, w.bad, strings.Join(w.story, "\n"))
 		}
 		if w.newest > 0 {
 			formed++
 		}
+		for kind, n := range w.ordered {
+			ordered[kind] += n
+		}
 	}
 	if formed < lostWalks/20 {
 		t.Errorf("only %d of %d walks form a raft group again", formed, lostWalks)
 	}
-	t.Logf("%d of %d walks form a raft group again", formed, lostWalks)
+	for _, kind := range []policy.Kind{policy.PrepareRecovery, policy.ExecuteRecovery, policy.ReleaseRecovery} {
+		if ordered[kind] == 0 {
+			t.Errorf("no walk has a step %s", kind)
+		}
+	}
+	t.Logf("%d of %d walks form a raft group again; the steps are %v", formed, lostWalks, ordered)
 }

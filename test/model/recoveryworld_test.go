@@ -78,8 +78,9 @@ type lostWorld struct {
 	druids        [2]lostDruid
 	approved      string
 	nonces, wrote int
-	newest        int  // the raft group that was formed last
-	excused       bool // the user gave up a member that is not lost, or a backup is not in this world
+	ordered       map[policy.Kind]int // the steps of druid that changed the order in the record
+	newest        int                 // the raft group that was formed last
+	excused       bool                // the user gave up a member that is not lost, or a backup is not in this world
 	mutant        lostMutation
 	bad           string
 	story         []string
@@ -96,7 +97,7 @@ func (w *lostWorld) violate(format string, args ...any) {
 }
 
 func newLostWorld(mutant lostMutation) *lostWorld {
-	w := &lostWorld{there: true, mutant: mutant, record: leases.Record{
+	w := &lostWorld{there: true, mutant: mutant, ordered: map[policy.Kind]int{}, record: leases.Record{
 		Phase: leases.PhaseFormed, Epoch: 1, FormedEpoch: 1, Nonce: "first", Lineage: leases.LineageOf(1, "first"), MaxLearners: leases.MaxLearners,
 		Members: slices.Clone(names[:3]), Seed: names[0],
 	}}

@@ -193,7 +193,7 @@ func (r *Rig) podsInto(ctx context.Context, all secrets, written texts, namespac
 				errs = append(errs, err)
 			}
 		}
-		errs = append(errs, processesInto(all, written, pod.Name, string(pod.UID)))
+		errs = append(errs, processesInto(all, written, &pod))
 		if namespace == DruidNamespace && pod.Status.PodIP != "" {
 			page, err := fetchPage(ctx, func(ctx context.Context, address string) (net.Conn, error) { return r.Dial(ctx, "tcp", address) },
 				net.JoinHostPort(pod.Status.PodIP, strconv.Itoa(druidMetricsPort)), "/metrics")
@@ -225,26 +225,31 @@ const tokenOf = "the signature of the token of "
 // tokenFile is where a container has the token of its ServiceAccount.
 const tokenFile = "var/run/secrets/kubernetes.io/serviceaccount/token"
 
-// processesInto adds the arguments and the environment of the processes of a Pod, and the token that they read.
-func processesInto(all secrets, written texts, pod, uid string) error {
+// processesInto adds the arguments and the environment of the processes of a Pod, and the token that they read. A Pod that runs has some.
+func processesInto(all secrets, written texts, pod *corev1.Pod) error {
 	directories, err := filepath.Glob("/proc/[0-9]*")
 	if err != nil {
 		return err
 	}
+	read := 0
 	for _, dir := range directories {
 		group, err := os.ReadFile(filepath.Join(dir, "cgroup"))
-		if err != nil || !strings.Contains(string(group), uid) {
+		if err != nil || !strings.Contains(string(group), string(pod.UID)) {
 			continue // ended while we looked, or of another Pod
 		}
 		for _, file := range []string{"cmdline", "environ"} {
 			if text, err := os.ReadFile(filepath.Join(dir, file)); err == nil {
-				written[fmt.Sprintf("%s of process %s of %s", file, filepath.Base(dir), pod)] = string(text)
+				written[fmt.Sprintf("%s of process %s of %s", file, filepath.Base(dir), pod.Name)] = string(text)
+				read++
 			}
 		}
 		if token, err := os.ReadFile(filepath.Join(dir, "root", tokenFile)); err == nil {
 			parts := strings.Split(strings.TrimSpace(string(token)), ".")
-			all[tokenOf+pod] = parts[len(parts)-1]
+			all[tokenOf+pod.Name] = parts[len(parts)-1]
 		}
+	}
+	if read == 0 && pod.Status.Phase == corev1.PodRunning && pod.DeletionTimestamp == nil {
+		return fmt.Errorf("no process of Pod %s was read", pod.Name)
 	}
 	return nil
 }

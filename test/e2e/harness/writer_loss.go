@@ -10,8 +10,9 @@ import (
 
 // Loss is what etcd does not have any more of the writes that it acknowledged.
 type Loss struct {
-	// Writes are how many are lost. Known are those of them whose revision was reported before the loss.
-	Writes, Known int
+	// Writes are how many are lost. Known are those of them whose revision was reported before the loss. Kept are those that
+	// etcd still has.
+	Writes, Known, Kept int
 	// Age is the time from when the first of them was acknowledged to the last acknowledged write before the loss.
 	Age time.Duration
 }
@@ -24,7 +25,8 @@ func (w *Writer) MayLose() {
 }
 
 // Lost counts the writes that etcd acknowledged before the time of the recovery and that it does not have. Those up to the revision
-// known were reported. From now on they do not count as acknowledged, so that Stop demands all others.
+// known were reported. From now on they do not count as acknowledged, so that Stop demands all others. It is unsafe if all of
+// them are lost: that is an empty cluster.
 func (w *Writer) Lost(t testing.TB, etcd *clientv3.Client, before time.Time, known int64) (loss Loss) {
 	t.Helper()
 	var found map[string]int64
@@ -44,6 +46,7 @@ func (w *Writer) Lost(t testing.TB, etcd *clientv3.Client, before time.Time, kno
 			last = at
 		}
 		if found[key] == revision {
+			loss.Kept++
 			continue
 		}
 		loss.Writes++
@@ -57,6 +60,9 @@ func (w *Writer) Lost(t testing.TB, etcd *clientv3.Client, before time.Time, kno
 	}
 	if loss.Writes > 0 {
 		loss.Age = last.Sub(first)
+	}
+	if loss.Kept == 0 {
+		Unsafe(t, "none of %d writes is left that etcd acknowledged before the recovery", loss.Writes)
 	}
 	return loss
 }
