@@ -121,10 +121,7 @@ func (r *Reconciler) changeRecord(o *observation, record leases.Record, step pol
 	case len(step.Names) > 0:
 		return relisted(record, o.observed.Record.ClusterID, step.Names), nil
 	case step.Seed != "":
-		if record.Phase != leases.PhaseForming || record.Executor != "" || record.Seed != o.observed.Record.Seed {
-			return nil, nil
-		}
-		return &record, seedWith(&record, step.Seed)
+		return reseeded(record, o.observed.Record.Seed, step.Seed)
 	case step.Leave:
 		return leaving(record), nil
 	case step.Release != nil:
@@ -141,6 +138,15 @@ func (r *Reconciler) changeRecord(o *observation, record leases.Record, step pol
 		}
 		return &record, r.grow(o, &record, missing)
 	}
+}
+
+// reseeded is a record of a cluster that forms with another seed. It is nil if an agent forms it, or if the seed is not the one of
+// the plan.
+func reseeded(record leases.Record, planned, seed string) (*leases.Record, error) {
+	if record.Phase != leases.PhaseForming || record.Executor != "" || record.Seed != planned {
+		return nil, nil
+	}
+	return &record, seedWith(&record, seed)
 }
 
 // changeRecovery applies a step of a recovery to the record as it was just read. It returns nil if the record is not what

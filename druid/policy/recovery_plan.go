@@ -207,6 +207,7 @@ func (r *recovery) needsApproval(p recoveryPlan, o Observed) (needs []string) {
 		add("it gives up %s, and your approval asserts that their data is destroyed", strings.Join(p.giveUp, ", "))
 	}
 	switch p.source.class {
+	case dataIntact:
 	case dataStale:
 		add("the disk of member %s is older than what the member reported before", p.source.member.Name)
 	case dataDatabase:

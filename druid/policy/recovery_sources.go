@@ -101,14 +101,20 @@ func (r *recovery) backupSource(o Observed) (source, bool) {
 	}
 	s.at = o.SavedUntil
 	for _, p := range r.voters {
-		if p.claim == nil || !p.claim.Orders || p.holds == holdsUnknown || p.gaveUp || volumeGone(p.member) || p.claim.State == leases.DiskNewer || p.claim.State == leases.DiskFailing {
-			continue
-		}
-		if s.member.Name == "" && (r.order == nil || p.acknowledged) {
+		if p.canRestore() && (r.order == nil || p.acknowledged) {
 			s.member, s.claim = p.member, p.claim
+			return s, true
 		}
 	}
-	return s, s.member.Name != ""
+	return s, false
+}
+
+// canRestore says whether the voter is here with a volume on which it can restore a backup.
+func (p oldVoter) canRestore() bool {
+	if p.claim == nil || !p.claim.Orders || p.holds == holdsUnknown || p.gaveUp || volumeGone(p.member) {
+		return false
+	}
+	return p.claim.State != leases.DiskNewer && p.claim.State != leases.DiskFailing
 }
 
 // fill writes to the order from where the raft group is formed.
