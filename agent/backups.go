@@ -34,7 +34,7 @@ func (a *Agent) history() (backups.Identity, bool) {
 	lineage, err := catalog.ParseLineage(identityFile.Lineage)
 	return backups.Identity{
 		Lineage: lineage, ClusterID: uint64(identityFile.ClusterID), MemberID: uint64(identityFile.MemberID), ClusterUID: identityFile.Cluster,
-		Parent: catalog.Lineage(identityFile.Parent), Fork: identityFile.Fork,
+		Parent: catalog.Lineage(identityFile.Parent), Fork: identityFile.Fork, Forked: identityFile.Forked,
 	}, known && identityFile.Formed && err == nil
 }
 

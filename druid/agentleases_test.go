@@ -158,7 +158,7 @@ func (s *stage) recordsTheRecovery(chosen, uid string, agent, another client.Cli
 	executed := order
 	executed.Claim = "claim"
 	formed := func() (leases.Record, error) {
-		return record.Reformed(claimed, leases.Recovered{Epoch: order.Epoch, Mode: order.Mode, Member: chosen})
+		return record.Reformed(claimed, leases.Recovered{Epoch: order.Epoch, Mode: order.Mode, Member: chosen}, leases.Fork{Parent: "00000001-aa", Revision: 7})
 	}
 	err = errors.Join(err,
 		write(s.Client, func() (leases.Record, error) { return record.Prepare(order) }),

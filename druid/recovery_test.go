@@ -135,7 +135,8 @@ func TestAnApprovedRecoveryIsOrderedOnce(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if *r, err = claimed.Reformed(a, leases.Recovered{Epoch: order.Epoch, Mode: order.Mode, Member: names[2], Fork: 7, Revision: 1_000_000_007}); err != nil {
+		if *r, err = claimed.Reformed(a, leases.Recovered{Epoch: order.Epoch, Mode: order.Mode, Member: names[2], Revision: 1_000_000_007},
+			leases.Fork{Parent: "00000001-aa", Revision: 7}); err != nil {
 			t.Fatal(err)
 		}
 	})

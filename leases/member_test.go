@@ -57,7 +57,8 @@ func fullRecord() Record {
 		},
 		Attempt:   &RecoveryAttempt{Order: "3-0011223344556677", Nonce: "8899aabbccddeeff", PodUID: "pod-uid", ClusterID: "cdf818194e3a8c33"},
 		Released:  1,
-		Recovered: &Recovered{Epoch: 2, Mode: RecoverBackup, Member: "demo-abcde", Parent: "00000001-k3v9", Fork: 1200, Revision: 1000001200, Plan: "77aa"},
+		Fork:      &Fork{Parent: "00000001-k3v9", Revision: 1200, At: time.Date(2026, 2, 3, 4, 5, 6, 0, time.UTC)},
+		Recovered: &Recovered{Epoch: 2, Mode: RecoverBackup, Member: "demo-abcde", Revision: 1000001200, Plan: "77aa"},
 		MemberList: &MemberList{RaftTerm: 3, RaftIndex: 42, Members: []ListedMember{
 			{ID: "8e9e05c52164694d", Name: "demo-abcde", PeerURL: "http://demo-abcde.demo-peer:2380"},
 			{ID: "1", PeerURL: "http://demo-fghij.demo-peer:2380", Learner: true},

@@ -36,7 +36,7 @@ type patchSpec struct {
 // recordAnnotations are the keys that belong to a record.
 var recordAnnotations = []string{
 	annotationPhase, annotationSeed, annotationEpoch, annotationFormedEpoch, annotationNonce, annotationExecutor,
-	annotationLineage, annotationMaxLearners, annotationMembers, annotationReplacing, annotationPendingRemoval,
+	annotationLineage, annotationFork, annotationMaxLearners, annotationMembers, annotationReplacing, annotationPendingRemoval,
 	annotationRecovery, annotationRecoveryAttempt, annotationReleased, annotationRecovered, annotationMemberList,
 	annotationExternals, annotationLeaving,
 }

@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"time"
 
 	coordinationv1 "k8s.io/api/coordination/v1"
 )
@@ -43,6 +44,7 @@ const (
 	annotationNonce          = Prefix + "nonce"
 	annotationExecutor       = Prefix + "executor"
 	annotationLineage        = Prefix + "lineage"
+	annotationFork           = Prefix + "fork"
 	annotationMaxLearners    = Prefix + "max-learners"
 	annotationMembers        = Prefix + "members"
 	annotationReplacing      = Prefix + "replacing"
@@ -70,6 +72,9 @@ type Record struct {
 	Executor string
 	// Lineage is the name of the history of the backups: <epoch:08x>-<nonce> of the last bootstrap.
 	Lineage string
+	// Fork says from where the data of the raft group came, nil if the group began without data. A member that joins copies it
+	// into its identity file, so that the agent of each later leader writes the same lineage to the backup store.
+	Fork *Fork
 	// MaxLearners is set by the member that claims the bootstrap and never changes for this raft group. It is 0 if
 	// unknown.
 	MaxLearners int
@@ -104,6 +109,15 @@ type Record struct {
 	// Auth is what the leader's agent last reported about authentication in etcd. It is read with the record, but not
 	// written with it.
 	Auth AuthReport
+}
+
+// Fork is where the history of a raft group left that of another one.
+type Fork struct {
+	// Parent is the backup lineage from which the data came, and Revision the last one from it.
+	Parent   string `json:"parent"`
+	Revision int64  `json:"revision"`
+	// At is when the data was built, by the clock of the agent that built it.
+	At time.Time `json:"at"`
 }
 
 // Replacing is the intent of a member to remove the member ID of its own name and to join again.
@@ -196,7 +210,7 @@ func (r Record) Encode(lease *coordinationv1.Lease) error {
 	set(annotationReleased, formatKnown(uint64(r.Released)))
 	set(annotationExternals, strings.Join(r.Externals, ","))
 	set(annotationLeaving, map[bool]string{true: flagSet}[r.Leaving])
-	if err := setJSON(lease, annotationReplacing, r.Replacing); err != nil {
+	if err := errors.Join(setJSON(lease, annotationFork, r.Fork), setJSON(lease, annotationReplacing, r.Replacing)); err != nil {
 		return err
 	}
 	if err := setJSON(lease, annotationPendingRemoval, r.PendingRemoval); err != nil {
@@ -238,6 +252,7 @@ func DecodeRecord(lease *coordinationv1.Lease) (Record, error) {
 		Leaving:     d.flag(annotationLeaving),
 		Auth:        parseAuth(lease.Annotations[annotationAuth]),
 	}
+	d.object(annotationFork, &r.Fork)
 	d.object(annotationReplacing, &r.Replacing)
 	d.object(annotationPendingRemoval, &r.PendingRemoval)
 	d.object(annotationMemberList, &r.MemberList)

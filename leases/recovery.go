@@ -88,10 +88,6 @@ type Recovered struct {
 	Mode  RecoveryMode `json:"mode"`
 	// Member that formed the raft group.
 	Member string `json:"member"`
-	// Parent is the lineage from which the data came, and Fork the last revision from it. The agent of the member writes them
-	// into lineage.json from its identity file.
-	Parent string `json:"parent,omitempty"`
-	Fork   int64  `json:"fork"`
 	// Revision with which the new raft group started.
 	Revision int64 `json:"revision"`
 	// Plan is the hash of the plan that was carried out.
@@ -211,7 +207,7 @@ func (r Record) Claimed(a RecoveryAttempt) (Record, error) {
 // Reformed returns the record after the attempt formed the new raft group. This is the commit point of a recovery: etcd
 // of the new raft group starts only after this record was written. The limit of learners stays, because a member can
 // still run the etcd version that set it.
-func (r Record) Reformed(a RecoveryAttempt, done Recovered) (Record, error) {
+func (r Record) Reformed(a RecoveryAttempt, done Recovered, fork Fork) (Record, error) {
 	o, current := r.Order(), r.Attempted()
 	if current == nil || *current != a || done.Epoch != o.Epoch {
 		return r, fmt.Errorf("%w: attempt %+v formed epoch %d", ErrOrder, a, done.Epoch)
@@ -222,6 +218,7 @@ func (r Record) Reformed(a RecoveryAttempt, done Recovered) (Record, error) {
 	}
 	r.Phase, r.ClusterID, r.Epoch, r.FormedEpoch = PhaseFormed, id, o.Epoch, o.Epoch
 	r.Seed, r.Nonce, r.Executor, r.Lineage = o.Chosen, a.Nonce, a.PodUID, LineageOf(o.Epoch, a.Nonce)
+	r.Fork = &fork
 	r.Replacing, r.PendingRemoval, r.MemberList, r.Recovery, r.Attempt = nil, nil, nil, nil, nil
 	done.Plan = o.Plan
 	r.Recovered = &done

@@ -2,7 +2,10 @@ package leases
 
 import (
 	"errors"
+	"slices"
 	"testing"
+
+	coordinationv1 "k8s.io/api/coordination/v1"
 )
 
 func formedRecord() Record {
@@ -34,14 +37,14 @@ func TestAnOrderFormsARaftGroupOnce(t *testing.T) {
 	executed := must(prepared.Execute(next))
 	a := RecoveryAttempt{Order: "2-bb", Nonce: "cc", PodUID: "pod", ClusterID: "9"}
 	claimed := must(executed.Claimed(a))
-	formed := must(claimed.Reformed(a, Recovered{Epoch: 2, Mode: RecoverSurvivor, Member: "demo-b", Revision: 9}))
+	formed := must(claimed.Reformed(a, Recovered{Epoch: 2, Mode: RecoverSurvivor, Member: "demo-b", Revision: 9}, Fork{Parent: "00000001-aa", Revision: 7}))
 	if formed.Phase != PhaseFormed || formed.ClusterID != 9 || formed.FormedEpoch != 2 || formed.MaxLearners != MaxLearners35 ||
-		formed.Lineage != LineageOf(2, "cc") || formed.MemberList != nil || formed.Order() != nil || formed.Recovered.Plan != "77" {
+		formed.Lineage != LineageOf(2, "cc") || formed.MemberList != nil || formed.Order() != nil || formed.Recovered.Plan != "77" || formed.Fork == nil || formed.Fork.Revision != 7 {
 		t.Errorf("formed: %+v", formed)
 	}
 	refused := map[string]error{}
-	_, refused["a second Formed"] = formed.Reformed(a, Recovered{Epoch: 2})
-	_, refused["Formed of a superseded attempt"] = must(executed.Claimed(RecoveryAttempt{Order: "2-bb", Nonce: "dd", PodUID: "pod", ClusterID: "a"})).Reformed(a, Recovered{Epoch: 2})
+	_, refused["a second Formed"] = formed.Reformed(a, Recovered{Epoch: 2}, Fork{Parent: "00000001-aa", Revision: 7})
+	_, refused["Formed of a superseded attempt"] = must(executed.Claimed(RecoveryAttempt{Order: "2-bb", Nonce: "dd", PodUID: "pod", ClusterID: "a"})).Reformed(a, Recovered{Epoch: 2}, Fork{Parent: "00000001-aa", Revision: 7})
 	_, refused["the same epoch again"] = formed.Prepare(survivorOrder)
 	_, refused["the same epoch while it stands"] = prepared.Prepare(survivorOrder)
 	_, refused["Execute without a claim"] = prepared.Execute(survivorOrder)
@@ -77,6 +80,19 @@ func TestAReleasedOrderNeverFires(t *testing.T) {
 	later.Epoch = 3
 	if _, err := released.Prepare(later); err != nil {
 		t.Error(err)
+	}
+}
+
+// A patch removes what it does not name, so a field without its key in the list would never be written.
+func TestAPatchWritesEachFieldOfARecord(t *testing.T) {
+	var lease coordinationv1.Lease
+	if err := fullRecord().Encode(&lease); err != nil {
+		t.Fatal(err)
+	}
+	for key := range lease.Annotations {
+		if !slices.Contains(recordAnnotations, key) {
+			t.Errorf("annotation %s is not written", key)
+		}
 	}
 }
 

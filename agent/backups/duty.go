@@ -56,6 +56,8 @@ type Identity struct {
 	// cluster was formed empty or if only another member knows them.
 	Parent catalog.Lineage
 	Fork   int64
+	// Forked is when that was, by the clock of the agent that built the data. It is zero if that is not known.
+	Forked time.Time
 }
 
 // Options configures a Duty.

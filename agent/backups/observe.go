@@ -166,8 +166,8 @@ func undeleted(why error) error {
 }
 
 // bear writes the record of the lineage's bootstrap if it is missing. The agent that restored a cluster has written
-// its parent before, unless backups or this store were configured later; then the identity file names the parent, if
-// this member did the restore. A record of another cluster and everything else in its place stay unchanged. A record
+// its parent before, unless this store did not respond or was configured later. Then the identity file of each member
+// names the parent. A record of another cluster and everything else in its place stay unchanged. A record
 // that cannot be read can belong to this cluster, so saving continues and nothing is deleted.
 func (s *session) bear(ctx context.Context) error {
 	doubt, err := recordBootstrap(ctx, s.store, s.config.Prefix, s.self)
@@ -184,14 +184,17 @@ func recordBootstrap(ctx context.Context, in store.Store, prefix string, self Id
 	formation, err := catalog.ReadBootstrap(ctx, in, prefix, self.Lineage)
 	switch {
 	case errors.Is(err, store.ErrAbsent):
-		reason := "bootstrap"
+		reason, created := "bootstrap", time.Now().UTC()
 		if self.Parent != "" {
 			reason = "restore"
+		}
+		if !self.Forked.IsZero() { // the store or its configuration may have come later
+			created = self.Forked
 		}
 		defer crash.Around("record-lineage")()
 		return nil, catalog.WriteBootstrap(ctx, in, prefix, catalog.Formation{
 			Lineage: self.Lineage, Parent: self.Parent, Fork: self.Fork, Reason: reason,
-			ClusterID: id, ClusterUID: self.ClusterUID, Created: time.Now().UTC(),
+			ClusterID: id, ClusterUID: self.ClusterUID, Created: created,
 		})
 	case errors.Is(err, catalog.ErrBootstrap), catalog.Refused(err):
 		return fmt.Errorf("the owner of this lineage cannot be determined: %w", err), nil

@@ -229,7 +229,7 @@ func TestABootstrapThatIsRecordedLateNamesItsParent(t *testing.T) {
 	g := newGroup(t, 1)
 	c := directory(t.TempDir())
 	self := g.self(0)
-	self.Parent, self.Fork = "00000001-dead", 7
+	self.Parent, self.Fork, self.Forked = "00000001-dead", 7, time.Now().Add(-time.Hour).UTC().Truncate(time.Second)
 	s, err := g.newAgent(0, nil, "default").begin(t.Context(), *c, self)
 	if err != nil {
 		t.Fatal(err)
@@ -237,7 +237,7 @@ func TestABootstrapThatIsRecordedLateNamesItsParent(t *testing.T) {
 	if err := look(t, s); err != nil {
 		t.Fatal(err)
 	}
-	if b := history(t, opened(t, c)).Formation; b == nil || b.Parent != self.Parent || b.Fork != self.Fork || b.Reason != "restore" {
+	if b := history(t, opened(t, c)).Formation; b == nil || b.Parent != self.Parent || b.Fork != self.Fork || b.Reason != "restore" || !b.Created.Equal(self.Forked) {
 		t.Errorf("recorded is %+v", b)
 	}
 }

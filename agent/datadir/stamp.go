@@ -8,6 +8,7 @@ import (
 	"os"
 	"path/filepath"
 	"strconv"
+	"time"
 
 	"github.com/etcd-druid/druid/agent/datadir/volume"
 	"github.com/etcd-druid/druid/internal/crash"
@@ -39,10 +40,11 @@ type IdentityFile struct {
 	VolumeUID string `json:"volumeUID"`
 	// MaxLearners is the constant limit of the raft group. A member can resume with it without reading it elsewhere.
 	MaxLearners int `json:"maxLearners"`
-	// Parent is the lineage from which the data was restored, and Fork is the last revision from it. Both are absent
-	// in a group that began empty, and in members that joined.
-	Parent string `json:"parent,omitempty"`
-	Fork   int64  `json:"fork,omitempty"`
+	// Parent is the lineage from which the data of the raft group came, Fork is the last revision from it, and Forked is when
+	// the data was built. All are absent in a group that began empty. A member that joins copies them from the cluster record.
+	Parent string    `json:"parent,omitempty"`
+	Fork   int64     `json:"fork,omitempty"`
+	Forked time.Time `json:"forked,omitzero"`
 	// File is the key of the `etcdctl snapshot save` file from which the data was restored. Such a file has no
 	// lineage. It is absent if Parent is set.
 	File string `json:"file,omitempty"`

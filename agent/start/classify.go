@@ -282,8 +282,12 @@ func classifyPlan(err error) Backup {
 	}
 }
 
-// forkOf returns the bootstrap record of a restored group. created is from the local clock.
-func forkOf(identityFile datadir.IdentityFile, etcdVersion string, created time.Time) catalog.Formation {
+// formationOf returns the bootstrap record of a restored group. now is the local clock.
+func formationOf(identityFile datadir.IdentityFile, etcdVersion string, now time.Time) catalog.Formation {
+	created := identityFile.Forked
+	if created.IsZero() {
+		created = now
+	}
 	return catalog.Formation{
 		Lineage: catalog.Lineage(identityFile.Lineage), Parent: catalog.Lineage(identityFile.Parent), Fork: identityFile.Fork, Reason: "restore", File: identityFile.File,
 		ClusterID: leases.FormatID(uint64(identityFile.ClusterID)), ClusterUID: identityFile.Cluster,

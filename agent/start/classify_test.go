@@ -321,7 +321,11 @@ func TestALineageReportsWhereItForked(t *testing.T) {
 		Lineage: "00000005-a", Parent: oldLineage, Fork: 7, Reason: "restore", ClusterID: "c", ClusterUID: "uid",
 		EtcdVersion: "3.6.16", Created: at,
 	}
-	if got := forkOf(identityFile, "3.6.16", at); got != want {
+	if got := formationOf(identityFile, "3.6.16", at); got != want {
 		t.Errorf("got %+v, want %+v", got, want)
+	}
+	identityFile.Forked, want.Created = at.Add(-time.Hour), at.Add(-time.Hour)
+	if got := formationOf(identityFile, "3.6.16", at); got != want {
+		t.Errorf("with the time of the fork: got %+v, want %+v", got, want)
 	}
 }

@@ -11,6 +11,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/etcd-druid/druid/agent/datadir"
+	"github.com/etcd-druid/druid/backup/store"
 	"github.com/etcd-druid/druid/leases"
 )
 
@@ -136,8 +137,8 @@ func TestASurvivorFormsTheClusterAgain(t *testing.T) {
 		t.Errorf("the revision after the recovery is %d, and was %d", after, revision)
 	}
 	record, _ := c.record()
-	if record.ClusterID == before.ClusterID || record.Recovered == nil || record.Recovered.Parent != before.Lineage || record.Recovered.Fork != revision {
-		t.Errorf("the record is %+v with %+v; the writes ended at revision %d of lineage %s", record, record.Recovered, revision, before.Lineage)
+	if record.ClusterID == before.ClusterID || record.Recovered == nil || record.Fork == nil || record.Fork.Parent != before.Lineage || record.Fork.Revision != revision {
+		t.Errorf("the record is %+v with %+v; the writes ended at revision %d of lineage %s", record, record.Fork, revision, before.Lineage)
 	}
 	if rules := c.members["c-a"].deeds(); !inOrder(rules, "prepare-ordered", "form-ordered", "place-recovered", "resume-majority") {
 		t.Errorf("it decided by %v", rules)
@@ -145,6 +146,47 @@ func TestASurvivorFormsTheClusterAgain(t *testing.T) {
 	asides, err := datadir.AllQuarantined(c.members["c-a"].cfg.VolumePath)
 	if err != nil || len(asides) != 1 || !strings.HasSuffix(asides[0].Name, "-survivor") {
 		t.Errorf("the old data is %+v, %v", asides, err)
+	}
+}
+
+// The backup store does not respond while the cluster is formed again, and the record is lost after that. Each member that
+// joins knows from where the data came, so that the agent of each leader can write the lineage.
+func TestAMemberThatJoinsLaterKnowsTheParentOfTheLineage(t *testing.T) {
+	c, revision := crashed(t, 20)
+	before, _ := c.record()
+	for name, m := range c.members {
+		m.savedAt(t.TempDir())
+		m.openStore = func(context.Context, store.Config) (store.Store, error) { return nil, errBroken }
+		if name != "c-a" {
+			m.wipe()
+		}
+	}
+	c.members["c-a"].start()
+	c.members["c-b"].start()
+	c.executes(c.orders(survivorOrder(revision), "c-a", "c-b"))
+	c.formedAgain()
+	c.eventually("the second member joins", func() error {
+		if identityFile, _ := c.members["c-b"].b.Identity(); identityFile.Epoch != 2 {
+			return fmt.Errorf("its data is %+v", identityFile)
+		}
+		return nil
+	})
+	c.changeRecord("the record loses the parent", func(r leases.Record) (leases.Record, error) {
+		r.Fork, r.MaxLearners = nil, 0 // as druid makes it again from the Leases
+		return r, nil
+	})
+	c.changeRecord("an agent completes the record", func(r leases.Record) (leases.Record, error) {
+		completed, _ := c.members["c-b"].b.CompleteRecord(r)
+		return completed, nil
+	})
+	c.members["c-c"].start()
+	c.voters("c-a", "c-b", "c-c")
+	record, _ := c.record()
+	for name, m := range c.members {
+		identityFile, err := datadir.ReadIdentityFile(m.cfg.VolumePath)
+		if got := forkIn(identityFile); err != nil || got == nil || *got != *record.Fork || got.Parent != before.Lineage || got.Revision != revision || got.At.IsZero() {
+			t.Errorf("%s knows the fork %+v, %v; the record has %+v", name, got, err, record.Fork)
+		}
 	}
 }
 
@@ -280,7 +322,7 @@ func TestAMajorityThatWasReplacedStops(t *testing.T) {
 			func() (leases.Record, error) { return r.Execute(order) },
 			func() (leases.Record, error) { return r.Claimed(attempt) },
 			func() (leases.Record, error) {
-				return r.Reformed(attempt, leases.Recovered{Epoch: 2, Mode: order.Mode, Member: order.Chosen})
+				return r.Reformed(attempt, leases.Recovered{Epoch: 2, Mode: order.Mode, Member: order.Chosen}, leases.Fork{Parent: "00000001-aa", Revision: 7})
 			},
 		} {
 			next, err := change()

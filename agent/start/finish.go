@@ -238,7 +238,7 @@ func (b *Bootstrapper) recordParent(ctx context.Context, identityFile datadir.Id
 	if err != nil {
 		return err
 	}
-	formation := forkOf(identityFile, b.cfg.EtcdVersion, time.Now().UTC())
+	formation := formationOf(identityFile, b.cfg.EtcdVersion, time.Now().UTC())
 	crash.Before("write-lineage")
 	err = catalog.WriteBootstrap(ctx, store, reloadable.Backup.Prefix, formation)
 	crash.After("write-lineage")

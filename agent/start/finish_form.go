@@ -166,12 +166,13 @@ func complete(record leases.Record, identityFile datadir.IdentityFile) (leases.R
 		return record, false
 	}
 	if isComplete(record) && record.Epoch == identityFile.Epoch && record.FormedEpoch == identityFile.Epoch &&
-		(record.Adopted() || identityFile.Externals == "") {
+		(record.Adopted() || identityFile.Externals == "") && (record.Fork != nil || identityFile.Parent == "") {
 		return record, false
 	}
 	record.Epoch, record.FormedEpoch = identityFile.Epoch, identityFile.Epoch
 	record.Nonce, record.Lineage = nonceOf(identityFile), identityFile.Lineage
 	record.MaxLearners = identityFile.MaxLearners
+	record.Fork = forkIn(identityFile)
 	if externals := externalsOf(identityFile); len(externals) > 0 {
 		record.Externals = externals
 	}

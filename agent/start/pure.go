@@ -168,7 +168,7 @@ func Claim(record leases.Record, nonce, executor string, limit int) leases.Recor
 
 // IdentityFileOf returns the identity of the data that etcd is about to write. own is the member Lease.
 func IdentityFileOf(cfg *config.Config, record leases.Record, own leases.Member, clusterID, memberID uint64) datadir.IdentityFile {
-	return datadir.IdentityFile{
+	return withFork(datadir.IdentityFile{
 		Cluster: cfg.ClusterUID, Member: cfg.Member,
 		ClusterID: datadir.ID(clusterID), MemberID: datadir.ID(memberID),
 		Epoch: record.Epoch, Lineage: record.Lineage,
@@ -179,7 +179,23 @@ func IdentityFileOf(cfg *config.Config, record leases.Record, own leases.Member,
 		Externals:   strings.Join(record.Externals, ","),
 		Formed:      record.Phase == leases.PhaseFormed,
 		PeerScheme:  schemeOf(cfg.PeersSecure()),
+	}, record.Fork)
+}
+
+// withFork returns the identity with where the data of the raft group came from, nil for nowhere.
+func withFork(identityFile datadir.IdentityFile, fork *leases.Fork) datadir.IdentityFile {
+	if fork != nil {
+		identityFile.Parent, identityFile.Fork, identityFile.Forked = fork.Parent, fork.Revision, fork.At
 	}
+	return identityFile
+}
+
+// forkIn returns what withFork wrote.
+func forkIn(identityFile datadir.IdentityFile) *leases.Fork {
+	if identityFile.Parent == "" {
+		return nil
+	}
+	return &leases.Fork{Parent: identityFile.Parent, Revision: identityFile.Fork, At: identityFile.Forked}
 }
 
 // Formation is what the record says about the attempt that the data belongs to.
@@ -208,6 +224,7 @@ func FormedBy(record leases.Record, identityFile datadir.IdentityFile, executor 
 	record.MaxLearners = identityFile.MaxLearners
 	record.Executor = executor
 	record.Externals = externalsOf(identityFile)
+	record.Fork = forkIn(identityFile)
 	return record
 }
 

@@ -21,7 +21,8 @@ import (
 )
 
 // lineageTimeout bounds the write of the lineage to the backup store during a recovery, which does not depend on the store. The
-// identity file has the parent and the fork too, so that this member writes them with its first backup.
+// cluster record and the identity files have the parent and the fork too. So the agent of each later leader writes them before
+// its first backup.
 const lineageTimeout = 30 * time.Second
 
 // regroup is a claimed recovery order.
@@ -45,7 +46,7 @@ func (b *Bootstrapper) recover(ctx context.Context, d Decision, o *observation) 
 	inform := func(words string) {
 		b.decided(Published{Decision: Decision{Mode: d.Mode, Rule: d.Rule, Reason: words}, Data: o.dataText()})
 	}
-	done, err := b.build(ctx, o, g, inform)
+	done, fork, err := b.build(ctx, o, g, inform)
 	b.forgetVolume()
 	if err != nil {
 		b.rebuilds++
@@ -54,7 +55,7 @@ func (b *Bootstrapper) recover(ctx context.Context, d Decision, o *observation) 
 		return err
 	}
 	b.rebuilds = 0
-	if err = b.reform(ctx, g, done); err != nil {
+	if err = b.reform(ctx, g, done, fork); err != nil {
 		inform(err.Error())
 	}
 	return err
@@ -92,10 +93,10 @@ func (b *Bootstrapper) claimOrder(ctx context.Context, o *observation) (*regroup
 }
 
 // build makes the data of the raft group and its identity file, next to the data directory.
-func (b *Bootstrapper) build(ctx context.Context, o *observation, g *regroup, inform func(string)) (done leases.Recovered, err error) {
+func (b *Bootstrapper) build(ctx context.Context, o *observation, g *regroup, inform func(string)) (done leases.Recovered, fork leases.Fork, err error) {
 	if left, err := datadir.PruneBegun(b.cfg.VolumePath); err != nil || left {
 		if err = errors.Join(err, datadir.Prune(b.cfg.VolumePath)); err != nil {
-			return done, err
+			return done, fork, err
 		}
 	}
 	source, parent := b.fromDisk, o.volume.identityFile.Lineage
@@ -104,21 +105,19 @@ func (b *Bootstrapper) build(ctx context.Context, o *observation, g *regroup, in
 	}
 	result, err := source(ctx, o, g, inform)
 	if err != nil {
-		return done, err
+		return done, fork, err
 	}
 	if result.ClusterID != g.clusterID || result.MemberID != g.memberID {
-		return done, fmt.Errorf("recover: the data belongs to member %x in cluster %x, but the claim names %x in %x",
+		return done, fork, fmt.Errorf("recover: the data belongs to member %x in cluster %x, but the claim names %x in %x",
 			result.MemberID, result.ClusterID, g.memberID, g.clusterID)
 	}
+	fork = leases.Fork{Parent: parent, Revision: result.Revision, At: time.Now().UTC()}
+	g.record.Fork = &fork
 	built := IdentityFileOf(&b.cfg, g.record, o.own.member, g.clusterID, g.memberID)
-	built.Parent, built.Fork = parent, result.Revision
 	crash.Before("identity-file-built")
 	err = datadir.WriteBuilt(b.cfg.VolumePath, built)
 	crash.After("identity-file-built")
-	done = leases.Recovered{
-		Epoch: g.order.Epoch, Mode: g.order.Mode, Member: b.cfg.Member, Parent: parent, Fork: result.Revision, Revision: result.Bumped,
-	}
-	return done, err
+	return leases.Recovered{Epoch: g.order.Epoch, Mode: g.order.Mode, Member: b.cfg.Member, Revision: result.Bumped}, fork, err
 }
 
 // fromDisk builds the data from the database and the complete log of this volume. The order names what the volume holds, so
@@ -179,13 +178,13 @@ func (b *Bootstrapper) fromBackup(ctx context.Context, _ *observation, g *regrou
 
 // reform records the raft group as Formed. This is the commit point: no etcd of the new raft group ran before, and the old
 // one never continues after.
-func (b *Bootstrapper) reform(ctx context.Context, g *regroup, done leases.Recovered) error {
+func (b *Bootstrapper) reform(ctx context.Context, g *regroup, done leases.Recovered, fork leases.Fork) error {
 	for ctx.Err() == nil {
 		r := b.readRecord(ctx)
 		if r.err != nil {
 			return fmt.Errorf("record the recovered cluster as Formed: %w", r.err)
 		}
-		formed, err := r.record.Reformed(g.attempt, done)
+		formed, err := r.record.Reformed(g.attempt, done, fork)
 		if errors.Is(err, leases.ErrOrder) {
 			b.log.InfoContext(ctx, "recovery order replaced or released before the cluster was formed", "order", g.order.Name())
 			return nil

@@ -21,6 +21,7 @@ import (
 	"github.com/etcd-druid/druid/backup/store"
 	"github.com/etcd-druid/druid/internal/crash"
 	"github.com/etcd-druid/druid/internal/loop"
+	"github.com/etcd-druid/druid/leases"
 )
 
 // restore claims an attempt like form, writes its data next to the data directory, writes the identity file and
@@ -48,7 +49,7 @@ func (b *Bootstrapper) restore(ctx context.Context, d Decision, o *observation) 
 	b.restores = restores{}
 	identityFile := b.identityFile(o, a.record, a.clusterID, a.memberID)
 	if identityFile.File = o.bootstraps.file.Key; identityFile.File == "" {
-		identityFile.Parent, identityFile.Fork = string(o.bootstraps.plan.Full.Lineage), result.Revision
+		identityFile = withFork(identityFile, &leases.Fork{Parent: string(o.bootstraps.plan.Full.Lineage), Revision: result.Revision, At: time.Now().UTC()})
 	}
 	crash.Before("identity-file-restored")
 	err = datadir.WriteIdentityFile(b.cfg.VolumePath, identityFile)

@@ -183,7 +183,7 @@ func TestABumpedRestoreReportsWatchersToStartAgain(t *testing.T) {
 			}
 			m.Stop(t)
 			// A restored cluster can be backed up like any other.
-			again := &source{tb: t, m: g.start(minor, member.Options{}), store: s.store}
+			again := &source{tb: t, m: g.start(minor, member.Options{}), store: s.store, lineage: lineage}
 			if full := again.full(); full.Revision != got.Bumped+1 {
 				t.Errorf("a full of what was restored ends at %d, want %d", full.Revision, got.Bumped+1)
 			}

@@ -56,6 +56,7 @@ type source struct {
 	granted, dying []clientv3.LeaseID
 	// clusterID that deltas are made for, where it is not the source's own.
 	clusterID uint64
+	lineage   catalog.Lineage
 }
 
 func directory(tb testing.TB) *dir.Store {
@@ -71,10 +72,16 @@ func newSource(tb testing.TB, minor string, seed uint64, args ...string) *source
 	tb.Helper()
 	s := &source{
 		tb: tb, m: member.Start(tb, minor, member.Options{Token: "source", Args: append(args, "--max-request-bytes=4194304")}), store: directory(tb),
-		random: rand.New(rand.NewPCG(seed, 1)), leases: map[int64]delta.Lease{},
+		random: rand.New(rand.NewPCG(seed, 1)), leases: map[int64]delta.Lease{}, lineage: lineage,
 	}
-	ctx, cancel := context.WithCancel(tb.Context())
-	watch := s.m.Client.Watch(clientv3.WithRequireLeader(ctx), "", clientv3.WithPrefix(), clientv3.WithRev(2), clientv3.WithFragment())
+	s.follow(2)
+	return s
+}
+
+// follow records all changes from a revision on.
+func (s *source) follow(from int64) {
+	ctx, cancel := context.WithCancel(s.tb.Context())
+	watch := s.m.Client.Watch(clientv3.WithRequireLeader(ctx), "", clientv3.WithPrefix(), clientv3.WithRev(from), clientv3.WithFragment())
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
@@ -82,8 +89,7 @@ func newSource(tb testing.TB, minor string, seed uint64, args ...string) *source
 			s.record(response)
 		}
 	}()
-	tb.Cleanup(func() { cancel(); <-done })
-	return s
+	s.tb.Cleanup(func() { cancel(); <-done })
 }
 
 // record turns events into the records of the etcd database.
@@ -158,8 +164,8 @@ func (s *source) get(key string, o ...clientv3.OpOption) *clientv3.GetResponse {
 func (s *source) full() snapshot.Result {
 	s.tb.Helper()
 	got, err := snapshot.Take(s.tb.Context(), snapshot.Config{
-		Client: s.m.Client, Store: s.store, Lineage: string(lineage),
-		Key: func(revision int64, at time.Time) string { return catalog.FullKey(prefix, lineage, revision, at) },
+		Client: s.m.Client, Store: s.store, Lineage: string(s.lineage),
+		Key: func(revision int64, at time.Time) string { return catalog.FullKey(prefix, s.lineage, revision, at) },
 	})
 	if err != nil {
 		s.tb.Fatal(err)
@@ -201,7 +207,7 @@ func (s *source) deltaOf(records []delta.Record, before delta.Digest) catalog.De
 		s.tb.Fatal(err)
 	}
 	w, err := delta.NewWriter(delta.Header{
-		Lineage: string(lineage), ClusterID: cmp.Or(s.clusterID, status.Header.ClusterId), MemberID: status.Header.MemberId, Before: before,
+		Lineage: string(s.lineage), ClusterID: cmp.Or(s.clusterID, status.Header.ClusterId), MemberID: status.Header.MemberId, Before: before,
 	})
 	if err != nil {
 		s.tb.Fatal(err)
@@ -220,11 +226,11 @@ func (s *source) deltaOf(records []delta.Record, before delta.Digest) catalog.De
 		s.tb.Fatal(err)
 	}
 	from, to := records[0].Revision, last.Revision
-	o, err := s.store.Put(s.tb.Context(), catalog.DeltaKey(prefix, lineage, from, to, last.At), finished.Reader(), store.PutOptions{IfAbsent: true})
+	o, err := s.store.Put(s.tb.Context(), catalog.DeltaKey(prefix, s.lineage, from, to, last.At), finished.Reader(), store.PutOptions{IfAbsent: true})
 	if err != nil {
 		s.tb.Fatal(err)
 	}
-	return catalog.Delta{Lineage: lineage, Key: o.Key, From: from, To: to, At: last.At, Size: o.Size}
+	return catalog.Delta{Lineage: s.lineage, Key: o.Key, From: from, To: to, At: last.At, Size: o.Size}
 }
 
 // deltas cuts the revisions from to to into delta backups, some of which overlap.

@@ -79,6 +79,9 @@ func (s Step) RestoreRecord(record leases.Record, seen leases.Phase) (leases.Rec
 	made.Members = slices.Compact(slices.Sorted(slices.Values(slices.Concat(made.Members, record.Members))))
 	made.Replacing, made.PendingRemoval = record.Replacing, record.PendingRemoval
 	made.MemberList, made.Leaving, made.Released = record.MemberList, record.Leaving, record.Released
+	if record.Lineage == made.Lineage {
+		made.Fork = record.Fork
+	}
 	if record.ClusterID != made.ClusterID {
 		made.MemberList = nil // it is about the raft group before
 	}
@@ -121,7 +124,10 @@ func recoveryStatus(e Evaluation, before *v1alpha1.RecoveryStatus, now metav1.Ti
 	}
 	if done := e.Record.Recovered; done != nil && e.RecordState == RecordFormed && (s.Last == nil || s.Last.Epoch < int64(done.Epoch)) {
 		s.Last = &v1alpha1.LastRecovery{
-			Epoch: int64(done.Epoch), Source: v1alpha1.RecoverySource(done.Mode), Member: done.Member, Parent: done.Parent, Fork: done.Fork, Revision: done.Revision, At: now,
+			Epoch: int64(done.Epoch), Source: v1alpha1.RecoverySource(done.Mode), Member: done.Member, Revision: done.Revision, At: now,
+		}
+		if fork := e.Record.Fork; fork != nil {
+			s.Last.Parent, s.Last.Fork = fork.Parent, fork.Revision
 		}
 	}
 	e.recovery.describe(&s, e.Desired.Recovery)

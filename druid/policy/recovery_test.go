@@ -79,7 +79,7 @@ func TestASurvivorIsRecoveredAfterAnApproval(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	formed, err := claimed.Reformed(a, leases.Recovered{Epoch: 2, Mode: leases.RecoverSurvivor, Member: "demo-a", Revision: 1000})
+	formed, err := claimed.Reformed(a, leases.Recovered{Epoch: 2, Mode: leases.RecoverSurvivor, Member: "demo-a", Revision: 1000}, leases.Fork{Parent: "00000001-aa", Revision: 7})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -59,7 +59,7 @@ func (w *lostWorld) form(k int) {
 		record = m.sight.Record
 		record, _ = record.Claimed(m.attempt)
 	}
-	formed, err := record.Reformed(m.attempt, leases.Recovered{Epoch: m.built.Epoch, Mode: leases.RecoverSurvivor, Member: names[k]})
+	formed, err := record.Reformed(m.attempt, leases.Recovered{Epoch: m.built.Epoch, Mode: leases.RecoverSurvivor, Member: names[k]}, leases.Fork{Parent: "00000001-aa", Revision: 7})
 	if err != nil || !w.there {
 		return
 	}
