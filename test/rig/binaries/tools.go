@@ -44,6 +44,7 @@ var tools = []tool{
 	{"etcd-3.5", "etcd35", etcdModule + "server/v3", 25 * time.Second},
 	{"etcdctl-3.5", "etcd35", etcdModule + "etcdctl/v3", 5 * time.Second},
 	{"etcdutl-3.5", "etcd35", etcdModule + "etcdutl/v3", 5 * time.Second},
+	{"robustness", "robustness", ".", 15 * time.Second},
 	{"versitygw", "versitygw", "github.com/versity/versitygw/cmd/versitygw", 80 * time.Second},
 	{"pause", "pause", ".", 5 * time.Second},
 	{"certmanager", "certmanager", ".", 120 * time.Second},

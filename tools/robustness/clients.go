@@ -1,0 +1,93 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"os"
+	"sync"
+	"time"
+
+	"go.etcd.io/etcd/tests/v3/robustness/client"
+	"go.etcd.io/etcd/tests/v3/robustness/identity"
+	"go.etcd.io/etcd/tests/v3/robustness/model"
+	"go.etcd.io/etcd/tests/v3/robustness/report"
+	"go.etcd.io/etcd/tests/v3/robustness/traffic"
+	"go.uber.org/zap"
+	"golang.org/x/time/rate"
+)
+
+// act reads, writes, watches and compacts until done, and then writes once more: the validation requires that the last operation succeeds.
+func act(ctx context.Context, tf traffic.Traffic, clients *client.ClientSet, endpoints []string, done <-chan struct{}) error {
+	if err := traffic.CheckEmptyDatabaseAtStart(ctx, zap.NewNop(), endpoints, clients); err != nil {
+		return fmt.Errorf("the traffic needs an etcd that never had a key: %w", err)
+	}
+	limiter := rate.NewLimiter(operationsPerSecond, operationsPerSecond)
+	keys, storage := traffic.NewKeyStore(10, "key"), traffic.NewKubernetesStorage()
+	writes := traffic.KeyValue{MaxNonUniqueRequestConcurrency: 3, MemberClientCount: len(endpoints), ClusterClientCount: 2}
+	watches := traffic.Watch{MemberClientCount: len(endpoints), ClusterClientCount: 2, RevisionOffsetRange: traffic.Range{Min: -100, Max: 100}}
+	var wg sync.WaitGroup
+	err := traffic.SimulateKeyValueTraffic(ctx, &wg, &writes, endpoints, clients, tf, traffic.RunTrafficLoopParam{
+		QPSLimiter: limiter, IDs: clients.IdentityProvider(), LeaseIDStorage: identity.NewLeaseIDStorage(),
+		NonUniqueRequestConcurrencyLimiter: traffic.NewConcurrencyLimiter(writes.MaxNonUniqueRequestConcurrency),
+		KeyStore:                           keys, Storage: storage, Finish: done,
+	})
+	if err != nil {
+		return err
+	}
+	err = traffic.SimulateWatchTraffic(ctx, &wg, &watches, endpoints, clients, tf, traffic.RunWatchLoopParam{
+		Config: watches, QPSLimiter: limiter, KeyStore: keys, Storage: storage, Finish: done, Logger: zap.NewNop(),
+	})
+	if err != nil {
+		return err
+	}
+	err = traffic.SimulateCompactionTraffic(ctx, &wg, &traffic.Compaction{Period: compactionPeriod}, endpoints, clients, tf,
+		traffic.RunCompactLoopParam{Period: compactionPeriod, Finish: done})
+	if err != nil {
+		return err
+	}
+	wg.Wait()
+	return writeLast(ctx, clients, endpoints)
+}
+
+func writeLast(ctx context.Context, clients *client.ClientSet, endpoints []string) error {
+	c, err := clients.NewClient(endpoints)
+	if err != nil {
+		return err
+	}
+	for {
+		attempt, end := context.WithTimeout(ctx, 5*time.Second)
+		_, err = c.Put(attempt, "tombstone", "true")
+		end()
+		if err == nil || ctx.Err() != nil {
+			break
+		}
+	}
+	if err != nil {
+		return fmt.Errorf("the last write failed: %w", err)
+	}
+	return nil
+}
+
+// summary is what a record contains.
+type summary struct {
+	Clients, Succeeded, Failed, Watches, Events int
+	Revision                                    int64
+}
+
+// summarize prints what the record contains.
+func summarize(reports []report.ClientReport) error {
+	s := summary{Clients: len(reports), Revision: report.OperationsMaxRevision(reports)}
+	for _, r := range reports {
+		for _, op := range r.KeyValue {
+			if op.Output.(model.MaybeEtcdResponse).Error == "" {
+				s.Succeeded++
+			} else {
+				s.Failed++
+			}
+		}
+		s.Watches += len(r.Watch)
+		s.Events += r.WatchEventCount()
+	}
+	return json.NewEncoder(os.Stdout).Encode(s)
+}

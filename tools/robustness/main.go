@@ -1,0 +1,53 @@
+// Command robustness records what clients of an etcd cluster do and see, and validates the record. Traffic, model and validation are those
+// of etcd's own robustness tests (go.etcd.io/etcd/tests/v3/robustness).
+//
+//	robustness record -endpoints HOST:PORT,... -out DIR   until its standard input ends
+//	robustness validate DIR                               with the data directories of members at DIR/server-NAME
+package main
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"os"
+	"strings"
+)
+
+func main() {
+	if err := run(context.Background(), os.Args[1:]); err != nil {
+		fmt.Fprintln(os.Stderr, "robustness:", err)
+		os.Exit(1)
+	}
+}
+
+func run(ctx context.Context, args []string) error {
+	if len(args) == 0 {
+		return errors.New("no command: choose record or validate")
+	}
+	flags := flag.NewFlagSet(args[0], flag.ContinueOnError)
+	endpoints := flags.String("endpoints", "", "addresses without TLS, one for each member")
+	out := flags.String("out", "", "directory for the record")
+	kind := flags.String("traffic", "etcd", "what the clients do: etcd or kubernetes")
+	if err := flags.Parse(args[1:]); err != nil {
+		return err
+	}
+	switch {
+	case args[0] == "record" && *endpoints != "" && *out != "":
+		return record(ctx, strings.Split(*endpoints, ","), *kind, *out, ended(os.Stdin))
+	case args[0] == "validate" && flags.NArg() == 1:
+		return check(flags.Arg(0))
+	}
+	return fmt.Errorf("command %q: want record with -endpoints and -out, or validate with a directory", args[0])
+}
+
+// ended is closed when the input ends.
+func ended(input io.Reader) <-chan struct{} {
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		_, _ = io.Copy(io.Discard, input)
+	}()
+	return done
+}

@@ -1,0 +1,48 @@
+package main
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"time"
+
+	"github.com/anishathalye/porcupine"
+	"go.etcd.io/etcd/tests/v3/robustness/report"
+	"go.etcd.io/etcd/tests/v3/robustness/validate"
+	"go.uber.org/zap"
+)
+
+// searchFor is how long the validator searches for an order of the operations that explains all answers.
+const searchFor = 5 * time.Minute
+
+// check validates the record in the directory against the logs of the members there: the operations are linearizable, the watches delivered
+// each change once and in order, and reads of old revisions agree with the log. It prints the results. If one of these is not
+// true, it writes a page with the operations to history.html.
+func check(dir string) error {
+	lg := zap.NewNop()
+	detail, err := report.LoadTrafficDetail(dir)
+	if err != nil {
+		return fmt.Errorf("read the record in %s: %w", dir, err)
+	}
+	reports, err := report.LoadClientReports(dir)
+	if err != nil {
+		return fmt.Errorf("read the record in %s: %w", dir, err)
+	}
+	persisted, err := requestsOf(lg, dir)
+	if err != nil {
+		return fmt.Errorf("read the logs of the members in %s: %w", dir, err)
+	}
+	if len(persisted) == 0 {
+		return fmt.Errorf("the logs of the members in %s contain no request: without them, watches cannot be validated", dir)
+	}
+	result := validate.ValidateAndReturnVisualize(lg, validate.Config{ExpectRevisionUnique: detail.ExpectUniqueRevision}, reports, persisted, searchFor)
+	if err := result.Error(); err != nil {
+		drawn := porcupine.VisualizePath(result.Linearization.Model, result.Linearization.Info, filepath.Join(dir, "history.html"))
+		return errors.Join(fmt.Errorf("the record in %s is not valid; history.html there shows it: %w", dir, err), drawn)
+	}
+	return json.NewEncoder(os.Stdout).Encode(map[string]any{
+		"persisted": len(persisted), "linearization": result.Linearization.Status, "watch": result.Watch.Status, "serializable": result.Serializable.Status,
+	})
+}
