@@ -124,6 +124,7 @@ test-all: ## Run everything, nothing from a cache: all stories, with the agents'
 	$(call step,packages,$(MAKE) packages COUNT=1)
 	$(call step,model,$(MAKE) model STEPS=2000000)
 	$(call step,stories,$(MAKE) e2e STORIES=all AGENTS=production)
+	$(call step,chaos,$(MAKE) chaos ROUNDS=3)
 	$(call step,quickstart,$(MAKE) verify-quickstart)
 
 HOURS := 1
@@ -133,6 +134,12 @@ SEED := $(shell date +%s)
 .PHONY: soak
 soak: setup ## Perform random stories for HOURS=1 with fresh seeds from SEED=, beside LOAD=0 processes that use a CPU each.
 	@go test $(E2E) -count=1 -v -timeout 0 -args -stories soak -soak.hours $(HOURS) -soak.load $(LOAD) -soak.seed $(SEED)
+
+ROUNDS := 1
+
+.PHONY: chaos
+chaos: setup ## Let faults overlap in ROUNDS=1 clusters, and validate what clients did and saw. Each round lasts two to four minutes. Again: SEED=
+	@go test $(E2E) -count=1 -v -timeout 0 -run '^TestFaultsThatOverlapBreakNoPromise$$' -args -chaos.rounds $(ROUNDS) -chaos.seed $(SEED)
 
 .PHONY: prepared step-packages step-lint step-model step-e2e step-quickstart
 prepared:

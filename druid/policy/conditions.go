@@ -50,7 +50,6 @@ type conditionFacts struct {
 	rolling     rolling     `fact:"outdated Pods"`
 	resting     resting     `fact:"pause"`
 	problem     rules.YesNo
-	cutOff      rules.YesNo `fact:"clients cut off"`
 }
 
 const usableRecord = RecordForming | RecordFormed | RecordRecovering
@@ -66,7 +65,6 @@ func conditionFactsOf(p messageContext) conditionFacts {
 		rolling:     p.rolling(),
 		resting:     p.resting(),
 		problem:     rules.YesNoOf(len(p.found) > 0),
-		cutOff:      rules.YesNoOf(p.CutOff),
 	}
 }
 

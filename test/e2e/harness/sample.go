@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 	"time"
 
 	"go.etcd.io/etcd/api/v3/etcdserverpb"
@@ -113,9 +114,14 @@ func (l look) announces(since time.Time) (well, known bool) {
 		return false, false
 	case errors.Is(l.err, context.DeadlineExceeded), status.Code(l.err) == codes.DeadlineExceeded:
 		return false, false
+	case l.err != nil && strings.Contains(l.err.Error(), lateHandshake):
+		return false, false
 	}
 	return l.err == nil, true
 }
+
+// lateHandshake is in the error of gRPC when somebody accepted the connection and the TLS handshake ran out of time.
+const lateHandshake = "authentication handshake failed: context deadline exceeded"
 
 // refused says whether no one listens where the member should be.
 func (l look) refused() bool { return status.Code(l.err) == codes.Unavailable }

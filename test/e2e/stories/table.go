@@ -67,7 +67,6 @@ var Table = []Story{
 	{"TestQuorumIsRecoveredFromTheBackupsAndOnlyOnceByItself", InTurn, Alongside, 3, 240, ofRecovery + " " + ofRestore},
 	{"TestMembersInMemoryAreRecoveredFromTheBackups", InTurn, Alongside, 3, 150, ofRecovery + " " + ofRestore},
 	{"TestMembersThatAreAwayAreGivenUpOnlyByAnApprovalOfTheirPlan", InTurn, Alongside, 3, 270, ofRecovery},
-	{"TestClientsAreCutOffUntilTheyAreAdmittedAgain", InTurn, Alongside, 3, 130, ofRecovery},
 	{"TestTLSIsTurnedOnAndOffUnderAWriter", InTurn, Alongside, 3, 240, ofTLS + " agent/start"},
 	{"TestBadSecretsOfAUserHarmNoMember", InTurn, Alongside, 3, 90, ofTLS},
 	{"TestCertManagerRenewsUnderAWriter", InTurn, Alongside, 3, 260, ofTLS},
@@ -95,6 +94,7 @@ var Table = []Story{
 	{"TestProblemsOfABootstrapAreReportedAndCanBeRepaired", InTurn, Alongside, 7, 40, "druid manifests leases"},
 	{"TestVolumeOfAClassThatDoesNotGrowIsReportedAndNothingElseHappens", InTurn, Alongside, 3, 30, ofVolumes},
 
+	{"TestFaultsThatOverlapBreakNoPromise", Soak, Alone, 7, 140, ofNodes + " " + ofData + " " + ofPods + " " + ofDruid},
 	{"TestDruidEndsAtAPointAndAnotherFinishesTheChangeOfScale", Soak, Alone, 7, 100, ofDruid},
 	{"TestVolumesThatGrowAtAMountGetOnePodAfterAnotherTheLeaderLast", Soak, Alongside, 5, 200, ofVolumes},
 }

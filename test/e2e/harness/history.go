@@ -1,0 +1,152 @@
+package harness
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/etcd-druid/druid/test/rig/binaries"
+)
+
+// History is a record of all that clients of a cluster do and see, made and validated by etcd's own robustness tests (tools/robustness).
+// etcd's model needs an etcd that never had a key, and no requests of anybody else but of this record.
+type History struct {
+	cluster *Cluster
+	program string
+	dir     string
+	record  *exec.Cmd
+	stop    io.Closer
+	ended   chan struct{}
+	err     error
+	printed bytes.Buffer
+	logs    int
+}
+
+// History starts clients of each member and of all members. kind is etcd or kubernetes.
+func (c *Cluster) History(t testing.TB, kind string) *History {
+	t.Helper()
+	repo, err := binaries.RepoDir()
+	if err != nil {
+		t.Fatal(err)
+	}
+	cache, err := binaries.CacheDir()
+	if err != nil {
+		t.Fatal(err)
+	}
+	built, err := binaries.Builder{Repo: repo, Cache: cache, Progress: t.Logf}.Build(t.Context(), "robustness")
+	if err != nil {
+		t.Fatal(err)
+	}
+	h := &History{cluster: c, program: built["robustness"], ended: make(chan struct{}), dir: filepath.Join(t.TempDir(), "history")}
+	h.record = exec.CommandContext(context.WithoutCancel(t.Context()), h.program, "record",
+		"-traffic", kind, "-out", h.dir, "-endpoints", strings.Join(c.Slots(t), ","))
+	h.record.Stdout, h.record.Stderr = &h.printed, &h.printed
+	if h.stop, err = h.record.StdinPipe(); err == nil {
+		err = h.record.Start()
+	}
+	if err != nil {
+		t.Fatalf("record the history of %s: %v", c, err)
+	}
+	go func() {
+		defer close(h.ended)
+		h.err = h.record.Wait()
+	}()
+	t.Cleanup(func() {
+		_ = h.record.Process.Kill()
+		<-h.ended
+	})
+	return h
+}
+
+// Running returns an error if the clients ended.
+func (h *History) Running() error {
+	select {
+	case <-h.ended:
+		return fmt.Errorf("the clients of %s ended (%w): %s", h.cluster, h.err, h.printed.String())
+	default:
+		return nil
+	}
+}
+
+// Keep keeps the log of a member, as it is and what etcd still appends to it, also if the volume loses it later. The validation reads it.
+// Keep the logs of all members before the first fault, and of those that joined before the last one.
+func (h *History) Keep(t testing.TB, members ...string) {
+	t.Helper()
+	for _, member := range members {
+		from := h.cluster.VolumeOf(t, member).Dir
+		segments, err := filepath.Glob(filepath.Join(from, "data/member/wal/*.wal"))
+		if err != nil || len(segments) == 0 {
+			t.Fatalf("volume %s of %s has no log: %v", from, member, err)
+		}
+		to := filepath.Join(h.kept(), fmt.Sprintf("%02d-%s", h.logs, member))
+		h.logs++
+		if err := os.MkdirAll(to, 0o700); err != nil {
+			t.Fatal(err)
+		}
+		for _, segment := range segments {
+			if err := os.Link(segment, filepath.Join(to, filepath.Base(segment))); err != nil {
+				t.Fatalf("keep the log of %s: %v", member, err)
+			}
+		}
+	}
+}
+
+func (h *History) kept() string { return h.dir + "-logs" }
+
+// Stop ends the record and returns what it contains.
+func (h *History) Stop(t testing.TB) string {
+	t.Helper()
+	_ = h.stop.Close()
+	if <-h.ended; h.err != nil {
+		t.Fatalf("record the history of %s: %v: %s", h.cluster, h.err, h.printed.String())
+	}
+	return strings.TrimSpace(h.printed.String())
+}
+
+// Validate fails the test if the record contradicts the promises of etcd: linearizable operations, watches that miss nothing and repeat
+// nothing, and reads of earlier revisions that agree with the log. It then keeps the record for inspection.
+func (h *History) Validate(t testing.TB) string {
+	t.Helper()
+	logs, err := filepath.Glob(filepath.Join(h.kept(), "*"))
+	if err != nil || len(logs) == 0 {
+		t.Fatalf("no log of a member was kept: %v", err)
+	}
+	for _, log := range logs {
+		// A copy: the validator repairs the end of a log in place, and the file may be one that etcd uses.
+		to := filepath.Join(h.dir, "server-"+filepath.Base(log), "member", "wal")
+		if err := os.CopyFS(to, os.DirFS(log)); err != nil {
+			t.Fatalf("copy the log %s: %v", log, err)
+		}
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Minute)
+	defer cancel()
+	printed, err := exec.CommandContext(ctx, h.program, "validate", h.dir).CombinedOutput()
+	if err != nil {
+		Unsafe(t, "the history of %s is not valid (kept in %s): %v: %s", h.cluster, h.save(t), err, printed)
+	}
+	return strings.TrimSpace(string(printed))
+}
+
+// save keeps the record after the test.
+func (h *History) save(t testing.TB) string {
+	t.Helper()
+	to := ""
+	cache, err := binaries.CacheDir()
+	if err == nil {
+		to, err = os.MkdirTemp(filepath.Join(cache, "tests"), "history-")
+	}
+	if err == nil {
+		err = os.CopyFS(filepath.Join(to, "record"), os.DirFS(h.dir))
+	}
+	if err != nil {
+		t.Errorf("keep the history: %v", err)
+	}
+	return to
+}
