@@ -94,6 +94,7 @@ func New(o Options) (*Agent, error) {
 	a.certificates = certificates.New(c, a.host(c.Member), o.Log)
 	a.certificates.Checked = a.certified
 	a.transport = transport.Transport{Client: a.certificates.Client(), Peer: a.certificates.Peer(), Plaintext: c.ClientPlaintext}
+	a.transport.External = start.External(c, a.certificates)
 	a.facts = newFacts(o.Version, leases.Snapshots{Entries: snapshotCount(o.Config), PodUID: c.PodUID})
 	a.disk = newDiskClaim(store, c.Member, c.PodUID, o.Log)
 	a.bootstrapper, err = start.New(start.Options{

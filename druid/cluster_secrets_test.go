@@ -43,6 +43,11 @@ func TestAnEtcdClusterUsesOnlyWhatItsUserMayUse(t *testing.T) {
 		c.Spec.TLS = &v1alpha1.TLSSpec{Client: &v1alpha1.ClientTLS{SecretRef: named("client")}, Peer: &v1alpha1.PeerTLS{SecretRef: named("peer")}}
 		c.Spec.Auth = &v1alpha1.AuthSpec{Enabled: true, PasswordsSecretRef: &v1alpha1.SecretRef{Name: "passwords"}}
 	}
+	joins := func(c *v1alpha1.EtcdCluster) {
+		c.Spec.Bootstrap = &v1alpha1.BootstrapSpec{Join: &v1alpha1.JoinSpec{
+			Endpoints: []v1alpha1.JoinEndpoint{"https://a:2379"}, TLS: &v1alpha1.JoinTLS{SecretRef: v1alpha1.SecretRef{Name: "source"}},
+		}}
+	}
 	restored := func(c *v1alpha1.EtcdCluster) {
 		c.Spec.Bootstrap = &v1alpha1.BootstrapSpec{Restore: &v1alpha1.RestoreSpec{From: &v1alpha1.RestoreSource{
 			Store: &v1alpha1.BackupStore{Directory: &v1alpha1.DirectoryStore{ClaimName: "archive"}}, Namespace: "a", Name: "b",
@@ -60,6 +65,8 @@ func TestAnEtcdClusterUsesOnlyWhatItsUserMayUse(t *testing.T) {
 		"no Secret":                 {[]rbacv1.PolicyRule{edit}, func(*v1alpha1.EtcdCluster) {}, ""},
 		"all Secrets":               {[]rbacv1.PolicyRule{edit, get(all...)}, everything, ""},
 		"every Secret of the group": {[]rbacv1.PolicyRule{edit, get()}, everything, ""},
+		"a Secret to join with":     {[]rbacv1.PolicyRule{edit, get(all...)}, joins, "only if you may get Secret source;"},
+		"a Secret to join with that the user may get": {[]rbacv1.PolicyRule{edit, get("source")}, joins, ""},
 		"a claim": {[]rbacv1.PolicyRule{edit}, func(c *v1alpha1.EtcdCluster) {
 			c.Spec.Backup = &v1alpha1.BackupSpec{Store: v1alpha1.BackupStore{Directory: &v1alpha1.DirectoryStore{ClaimName: "archive"}}}
 		}, "only if you may update PersistentVolumeClaim archive"},

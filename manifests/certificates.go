@@ -235,8 +235,8 @@ var certificatesLimit = resource.MustParse("4Mi")
 // certificateVolumes returns the volumes for certificates: one for the Secrets, and one in memory for those that are in
 // effect. All Secrets are optional, so that a Secret that is deleted prevents no Pod from starting: the agent reports it.
 func certificateVolumes(cluster *v1alpha1.EtcdCluster) []corev1.Volume {
-	sources := mountedTLS(cluster)
-	if len(sources) == 0 {
+	sources, join := mountedTLS(cluster), joinSecret(cluster)
+	if len(sources) == 0 && join == "" {
 		return nil
 	}
 	mode, limit := int32(0o440), certificatesLimit.DeepCopy()
@@ -263,20 +263,33 @@ func certificateVolumes(cluster *v1alpha1.EtcdCluster) []corev1.Volume {
 			add(s.ref.Name, server...)
 		}
 	}
+	if join != "" {
+		var items []corev1.KeyToPath
+		for _, key := range []string{KeyAuthorities, corev1.TLSCertKey, corev1.TLSPrivateKeyKey} {
+			items = append(items, corev1.KeyToPath{Key: key, Path: config.JoinSubdir + "/" + key})
+		}
+		add(join, items...)
+	}
+	secrets := corev1.Volume{Name: volumeSecrets, VolumeSource: corev1.VolumeSource{Projected: projected}}
+	if len(sources) == 0 {
+		return []corev1.Volume{secrets}
+	}
 	return []corev1.Volume{
-		{Name: volumeSecrets, VolumeSource: corev1.VolumeSource{Projected: projected}},
+		secrets,
 		{Name: volumeTLS, VolumeSource: corev1.VolumeSource{EmptyDir: &corev1.EmptyDirVolumeSource{Medium: corev1.StorageMediumMemory, SizeLimit: &limit}}},
 	}
 }
 
 // certificateMounts returns the mounts of the agent's container. That of etcd has only the certificates in effect.
 func certificateMounts(cluster *v1alpha1.EtcdCluster) []corev1.VolumeMount {
-	if len(mountedTLS(cluster)) == 0 {
+	secrets := corev1.VolumeMount{Name: volumeSecrets, MountPath: config.TLSSource, ReadOnly: true}
+	switch {
+	case len(mountedTLS(cluster)) > 0:
+		return []corev1.VolumeMount{secrets, {Name: volumeTLS, MountPath: config.TLSDir}}
+	case joinSecret(cluster) != "":
+		return []corev1.VolumeMount{secrets}
+	default:
 		return nil
-	}
-	return []corev1.VolumeMount{
-		{Name: volumeSecrets, MountPath: config.TLSSource, ReadOnly: true},
-		{Name: volumeTLS, MountPath: config.TLSDir},
 	}
 }
 

@@ -4,6 +4,8 @@ import (
 	"net"
 	"slices"
 	"testing"
+
+	corev1 "k8s.io/api/core/v1"
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -106,6 +108,55 @@ func TestSecretsAreMountedInTheAgentAlone(t *testing.T) {
 			}
 		}
 	}
+}
+
+// The agent gets the Secret for the cluster to join, alone or next to the others. etcd and the Pod of an EtcdSnapshot do not.
+func TestTheAgentGetsTheSecretForTheClusterToJoin(t *testing.T) {
+	for name, base := range map[string]func() *v1alpha1.EtcdCluster{"without TLS of its own": plain, "with TLS": secured} {
+		t.Run(name, func(t *testing.T) {
+			cluster := base()
+			cluster.Spec.Bootstrap = &v1alpha1.BootstrapSpec{Join: &v1alpha1.JoinSpec{
+				Endpoints: []v1alpha1.JoinEndpoint{"https://a:2379"}, TLS: &v1alpha1.JoinTLS{SecretRef: v1alpha1.SecretRef{Name: "source"}},
+			}}
+			pod, err := Pod(cluster, member, options())
+			if err != nil {
+				t.Fatal(err)
+			}
+			for _, c := range slices.Concat(pod.Spec.InitContainers, pod.Spec.Containers) {
+				mounts := slices.ContainsFunc(c.VolumeMounts, func(m corev1.VolumeMount) bool { return m.Name == volumeSecrets })
+				if mounts != (c.Name == ContainerAgent) {
+					t.Errorf("container %s mounts the Secrets: %t", c.Name, mounts)
+				}
+				if c.Name == ContainerAgent && !slices.Contains(c.Command, "--join-tls=/run/druid/secrets/join") {
+					t.Errorf("the agent is started with %v", c.Command)
+				}
+			}
+			if got := secretFiles(pod.Spec.Volumes, "source"); !slices.Equal(got, []string{"join/ca.crt", "join/tls.crt", "join/tls.key"}) {
+				t.Errorf("the agent reads %v", got)
+			}
+			if dial := dialAttached(cluster); dial != nil && len(secretFiles([]corev1.Volume{dial.volume}, "source")) > 0 {
+				t.Error("the Pod of an EtcdSnapshot mounts the Secret")
+			}
+		})
+	}
+}
+
+// secretFiles returns the files that the volumes have of a Secret, which must be optional.
+func secretFiles(volumes []corev1.Volume, name string) (files []string) {
+	for _, volume := range volumes {
+		if volume.Projected == nil {
+			continue
+		}
+		for _, source := range volume.Projected.Sources {
+			if source.Secret == nil || source.Secret.Name != name || source.Secret.Optional == nil || !*source.Secret.Optional {
+				continue
+			}
+			for _, item := range source.Secret.Items {
+				files = append(files, item.Path)
+			}
+		}
+	}
+	return files
 }
 
 func TestEndpointsHaveTheSchemeOfTheClientPort(t *testing.T) {

@@ -134,6 +134,14 @@ func join(cluster *v1alpha1.EtcdCluster) string {
 	return ""
 }
 
+// joinSecret returns the name of the Secret for the client port of the cluster to join, or nothing if that port has no TLS.
+func joinSecret(cluster *v1alpha1.EtcdCluster) string {
+	if spec := joined(cluster); spec != nil && spec.TLS != nil {
+		return spec.TLS.SecretRef.Name
+	}
+	return ""
+}
+
 // Joins reports whether the first member of the cluster joins a running one.
 func Joins(cluster *v1alpha1.EtcdCluster) bool { return joined(cluster) != nil }
 

@@ -189,6 +189,9 @@ func agentConfig(cluster *v1alpha1.EtcdCluster, member string) (config.Config, e
 	setTLS(&c, cluster)
 	order, err := restore(cluster)
 	c.Restore, c.Join = order, join(cluster)
+	if joinSecret(cluster) != "" {
+		c.JoinTLS = config.TLSSource + "/" + config.JoinSubdir
+	}
 	return c, err
 }
 

@@ -73,6 +73,10 @@ func (c *Certificates) Client() *tls.Config { return c.client.orNil() }
 // Peer returns the settings for dialing the peer port of members, or nil without TLS.
 func (c *Certificates) Peer() *tls.Config { return c.peer.orNil() }
 
+// PeerAt returns the settings for dialing the peer port of a member that druid does not run, and whose certificate covers
+// host. It needs TLS of peers.
+func (c *Certificates) PeerAt(host string) *tls.Config { return c.peer.configFor(host) }
+
 func (p *plane) orNil() *tls.Config {
 	if p == nil {
 		return nil

@@ -51,3 +51,29 @@ func Dial(dir, host string) *tls.Config {
 		},
 	}
 }
+
+// External returns the settings for dialing the client port of members that druid does not run, with the files in dir:
+// their authorities, and a client certificate unless there is none. It reads the files now.
+func External(dir string) (*tls.Config, error) {
+	c, err := readContent(dir)
+	if err != nil {
+		return nil, err
+	}
+	authorities, err := pki.Bundle(c.authorities)
+	if err != nil {
+		return nil, fmt.Errorf("certificates for the joined cluster: %w", err)
+	}
+	settings := &tls.Config{MinVersion: tls.VersionTLS12, RootCAs: pki.Pool(authorities)}
+	if len(c.client.Certificate) == 0 && len(c.client.Key) == 0 {
+		return settings, nil
+	}
+	pair, err := tls.X509KeyPair(c.client.Certificate, c.client.Key)
+	switch {
+	case err != nil:
+		return nil, fmt.Errorf("client certificate for the joined cluster: %w", errors.Join(pki.ErrKeyMismatch, err))
+	case time.Now().After(pair.Leaf.NotAfter):
+		return nil, fmt.Errorf("client certificate for the joined cluster: expired on %s; renew tls.crt", pair.Leaf.NotAfter.Format(time.RFC3339))
+	}
+	settings.Certificates = []tls.Certificate{pair}
+	return settings, nil
+}

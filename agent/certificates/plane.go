@@ -230,7 +230,10 @@ func (p *plane) missing() error {
 }
 
 // config returns the settings for dialing members of this plane. They follow each change of the certificates.
-func (p *plane) config() *tls.Config {
+func (p *plane) config() *tls.Config { return p.configFor(p.host) }
+
+// configFor returns the settings for dialing a member whose certificate covers host.
+func (p *plane) configFor(host string) *tls.Config {
 	return &tls.Config{
 		MinVersion: tls.VersionTLS12,
 		// The pool of a tls.Config never changes, and that of a member does. VerifyConnection makes the same checks
@@ -241,7 +244,7 @@ func (p *plane) config() *tls.Config {
 			if err != nil {
 				return err
 			}
-			return verify(state, s.pool, p.host, p.now())
+			return verify(state, s.pool, host, p.now())
 		},
 		GetClientCertificate: func(*tls.CertificateRequestInfo) (*tls.Certificate, error) {
 			s, err := p.current()

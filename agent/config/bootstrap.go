@@ -82,11 +82,15 @@ func (c Config) JoinEndpoints() ([]string, error) {
 	if c.Join == "" {
 		return nil, nil
 	}
+	scheme := "http"
+	if c.JoinTLS != "" {
+		scheme = "https"
+	}
 	endpoints := strings.Split(c.Join, ",")
 	for _, endpoint := range endpoints {
 		u, err := url.Parse(endpoint)
-		if err != nil || u.Scheme != "http" || u.Hostname() == "" || u.Port() == "" {
-			return nil, fmt.Errorf("--join: endpoint %q is not a URL like http://host:2379", endpoint)
+		if err != nil || u.Scheme != scheme || u.Hostname() == "" || u.Port() == "" {
+			return nil, fmt.Errorf("--join: endpoint %q is not a URL like %s://host:2379", endpoint, scheme)
 		}
 	}
 	return endpoints, nil

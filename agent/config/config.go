@@ -34,6 +34,8 @@ const (
 	// be good. TLSDir is memory that the agent and etcd share.
 	TLSSource = "/run/druid/secrets"
 	TLSDir    = "/run/druid/tls"
+	// JoinSubdir, in TLSSource, has the Secret for the client port of the cluster to join.
+	JoinSubdir = "join"
 )
 
 // TLSMode says how the connections of one kind are secured.
@@ -85,6 +87,8 @@ type Config struct {
 	// Join are the comma-separated client endpoints of a running cluster that the first start joins. It is empty for a
 	// cluster that is formed here.
 	Join string
+	// JoinTLS is the directory with the certificates for that cluster. It is empty if its clients use plain text.
+	JoinTLS string
 	// ListenHost is the address that the listeners bind. Empty means all addresses.
 	ListenHost string
 	// ClientTLS and PeerTLS say how the connections of clients and of peers are secured. Peers have no TLSServer.
@@ -139,6 +143,7 @@ func (c *Config) flags() []flag {
 		{"election-timeout", "etcd's --election-timeout; 0 for etcd's default", &c.ElectionTimeout},
 		{"restore", "restore at the first start of a new cluster, as JSON; a formed cluster ignores it", &c.Restore},
 		{"join", "comma-separated client endpoints of the running cluster that a new cluster joins at its first start", &c.Join},
+		{"join-tls", "directory with the certificates for the client port of that cluster; empty for plain text", &c.JoinTLS},
 		{"client-port", "port of etcd's client listener", &c.ClientPort},
 		{"peer-port", "port of etcd's peer listener", &c.PeerPort},
 		{"metrics-port", "port of etcd's metrics and probes", &c.MetricsPort},
@@ -261,8 +266,13 @@ func (c Config) validateBootstrap() error {
 	_, restore := c.RestoreOrder()
 	_, join := c.JoinEndpoints()
 	var both error
-	if c.Join != "" && c.Restore != "" {
+	switch {
+	case c.Join != "" && c.Restore != "":
 		both = errors.New("--join and --restore are both set: set only one of them")
+	case c.JoinTLS != "" && c.Join == "":
+		both = errors.New("--join-tls is set without --join: set both or none of them")
+	case c.JoinTLS != "" && !filepath.IsAbs(c.JoinTLS):
+		both = fmt.Errorf("--join-tls is %q, want an absolute path", c.JoinTLS)
 	}
 	return errors.Join(restore, join, both)
 }
@@ -309,8 +319,6 @@ func (c Config) validateTLS() error {
 		return fmt.Errorf("--peer-tls is %q, want mutual, or none", c.PeerTLS)
 	case c.ClientTLS != TLSOff && c.ClientService == "":
 		return errors.New("--client-service is empty, but --client-tls needs it: certificates are valid for this Service")
-	case c.Join != "":
-		return errors.New("--join is set together with TLS: the members of the running cluster do not have these certificates; join without TLS")
 	}
 	return nil
 }

@@ -151,6 +151,18 @@ func TestJoinEndpoints(t *testing.T) {
 			}
 		})
 	}
+	for name, test := range map[string]struct{ join, dir, err string }{
+		"TLS":                      {"https://a:2379", "/run/join", ""},
+		"plain text with a Secret": {"http://a:2379", "/run/join", "not a URL like https://host:2379"},
+		"a Secret alone":           {"", "/run/join", "--join-tls is set without --join"},
+		"a relative directory":     {"https://a:2379", "join", "want an absolute path"},
+	} {
+		c := valid()
+		c.Join, c.JoinTLS = test.join, test.dir
+		if err := c.Validate(); (err == nil) != (test.err == "") || err != nil && !strings.Contains(err.Error(), test.err) {
+			t.Errorf("%s: %v, want %q", name, err, test.err)
+		}
+	}
 	c := valid()
 	c.Join, c.Restore = "http://a:2379", `{"prefix":"a/b"}`
 	if err := c.Validate(); err == nil || !strings.Contains(err.Error(), "--join and --restore are both set") {

@@ -201,6 +201,9 @@ func (r *authentication) compare(ctx context.Context, client *clientv3.Client, o
 // certified says whether the Lease of every member shows that its agent has a certificate. It returns the name of one that does
 // not.
 func (r *authentication) certified(ctx context.Context) (all rules.Answer, member string) {
+	if others, listed := r.record.Others(); r.record.Adopted() && (!listed || len(others) > 0) {
+		return rules.Unknown, "of the joined cluster" // it admits no agent then
+	}
 	for _, name := range r.record.Members {
 		lease, err := r.Store.Member(ctx, name)
 		switch {

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
 	"strconv"
 	"strings"
 
@@ -142,11 +141,16 @@ type sourceSight struct {
 	// statuses are the responses of the members, statusErrs the errors of those without one.
 	statuses   map[uint64]membership.Status
 	statusErrs map[uint64]error
+	// peerErrs say why members do not accept this one as a peer, if peers use TLS.
+	peerErrs map[uint64]error
 }
 
 // floors are the lowest supported patch versions of a cluster to join, by minor version. They are the same as for
 // spec.version. Older versions promote learners by mistake, or corrupt the data that they send to a learner.
 var floors = map[int]int{5: 31, 6: 12, 7: 0}
+
+// errAuthEnabled is the result of a read that succeeded because the client certificate names a user.
+var errAuthEnabled = errors.New("authentication is enabled")
 
 // sourceOf returns whether the member at peerURL can join the cluster, and the reason if not.
 func sourceOf(cfg *config.Config, s *sourceSight, peerURL string) (source Source, detail string) {
@@ -157,7 +161,7 @@ func sourceOf(cfg *config.Config, s *sourceSight, peerURL string) (source Source
 		return SourceSilent, s.listErr.Error()
 	case len(s.stray) > 0:
 		return SourceOther, fmt.Sprintf("these endpoints do not belong to cluster %x: %s", s.view.ClusterID, strings.Join(s.stray, ", "))
-	case errors.Is(s.readErr, rpctypes.ErrUserEmpty) || errors.Is(s.readErr, rpctypes.ErrPermissionDenied):
+	case membership.Denied(s.readErr) || errors.Is(s.readErr, rpctypes.ErrUserNotFound) || errors.Is(s.readErr, errAuthEnabled):
 		return SourceUnfit, "authentication is enabled, and the agents have no user there; run etcdctl auth disable until the migration is complete"
 	case s.readErr != nil:
 		return SourceSilent, s.readErr.Error()
@@ -178,10 +182,8 @@ func sourceOf(cfg *config.Config, s *sourceSight, peerURL string) (source Source
 
 // memberOf returns whether one member of the cluster permits the join, and the reason if not.
 func (s *sourceSight) memberOf(cfg *config.Config, m membership.Member) (source Source, detail string) {
-	for _, url := range slices.Concat(m.PeerURLs, m.ClientURLs) {
-		if !strings.HasPrefix(url, "http://") {
-			return SourceUnfit, "it advertises " + url + "; druid's members do not support TLS yet, so they cannot join a cluster that uses it"
-		}
+	if problem := schemeProblem(cfg, m); problem != "" {
+		return SourceUnfit, problem
 	}
 	switch status, err := s.statuses[m.ID], s.statusErrs[m.ID]; {
 	case m.Learner:
@@ -190,6 +192,8 @@ func (s *sourceSight) memberOf(cfg *config.Config, m membership.Member) (source 
 		return SourceAiling, "it was added but never started"
 	case err != nil:
 		return SourceAiling, "it cannot be queried at the client URLs that it advertises: " + err.Error()
+	case s.peerErrs[m.ID] != nil:
+		return SourceAiling, "it cannot be reached as a peer with the certificates of spec.tls.peer: " + s.peerErrs[m.ID].Error()
 	default:
 		return statusOf(cfg, status)
 	}

@@ -64,9 +64,12 @@ func TestWhatSpeaksAgainstAClusterThatIsToBeJoined(t *testing.T) {
 		"one endpoint is of another cluster": {func(s *sourceSight) { s.stray = []string{"http://b:2379"} }, SourceOther, "http://b:2379"},
 		"authentication is on":               {func(s *sourceSight) { s.readErr = rpctypes.ErrUserEmpty }, SourceUnfit, "authentication is enabled"},
 		"no quorum reads":                    {func(s *sourceSight) { s.readErr = errors.New("deadline") }, SourceSilent, "deadline"},
-		"peers speak TLS":                    {func(s *sourceSight) { s.view.Members[0].PeerURLs = []string{"https://a:2380"} }, SourceUnfit, "do not support TLS"},
-		"clients speak TLS":                  {func(s *sourceSight) { s.view.Members[1].ClientURLs = []string{"https://b:2379"} }, SourceUnfit, "do not support TLS"},
-		"it has a learner":                   {func(s *sourceSight) { s.view.Members[1].Learner = true }, SourceAiling, "member b (2): it is a learner"},
+		"authentication is on, and the certificate names a user":       {func(s *sourceSight) { s.readErr = errAuthEnabled }, SourceUnfit, "authentication is enabled"},
+		"authentication is on, and the certificate names another user": {func(s *sourceSight) { s.readErr = rpctypes.ErrUserNotFound }, SourceUnfit, "authentication is enabled"},
+		"peers speak TLS":                {func(s *sourceSight) { s.view.Members[0].PeerURLs = []string{"https://a:2380"} }, SourceUnfit, "with a spec.tls.peer.secretRef"},
+		"clients speak TLS":              {func(s *sourceSight) { s.view.Members[1].ClientURLs = []string{"https://b:2379"} }, SourceUnfit, "with spec.bootstrap.join.tls"},
+		"a peer rejects our certificate": {func(s *sourceSight) { s.peerErrs = map[uint64]error{2: errors.New("bad certificate")} }, SourceAiling, "with the certificates of spec.tls.peer: bad certificate"},
+		"it has a learner":               {func(s *sourceSight) { s.view.Members[1].Learner = true }, SourceAiling, "member b (2): it is a learner"},
 		"our own learner is none of its": {func(s *sourceSight) {
 			s.view.Members = append(s.view.Members, membership.Member{ID: 9, PeerURLs: []string{"http://us:2380"}, Learner: true})
 		}, SourceFit, ""},

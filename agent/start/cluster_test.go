@@ -172,6 +172,16 @@ func (m *member) start() {
 func (m *member) boot() *Bootstrapper {
 	m.c.t.Helper()
 	certs, dial := m.secure()
+	if dial.External = External(m.cfg, certs); dial.External != nil {
+		dial.External.Owns = func(host string) bool {
+			for _, other := range m.c.members {
+				if other.cfg.ListenHost == host {
+					return true
+				}
+			}
+			return false
+		}
+	}
 	b, err := New(Options{
 		Config: m.cfg, Store: m.c.store, Transport: dial, Certificates: certs, Log: slog.New(slog.NewTextHandler(m, nil)),
 		Registerer: prometheus.NewRegistry(), OpenStore: m.openStore,

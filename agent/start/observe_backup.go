@@ -285,12 +285,16 @@ func (b *Bootstrapper) sourceSight(ctx context.Context, endpoints []string, clus
 		Endpoints: endpoints, ClusterID: clusterID, Timeout: endpointTimeout,
 	})
 	if s.listErr != nil {
+		if err := b.rejection(ctx, endpoints); err != nil && !errors.Is(s.listErr, membership.ErrOtherCluster) {
+			s.listErr = err
+		}
 		return s
 	}
+	outer := ctx
 	ctx, cancel := context.WithTimeout(ctx, endpointTimeout)
 	defer cancel()
 	others, members := make([]bool, len(endpoints)), s.view.Members
-	statuses, errs := make([]membership.Status, len(members)), make([]error, len(members))
+	statuses, errs, peerErrs := make([]membership.Status, len(members)), make([]error, len(members)), make([]error, len(members))
 	var group errgroup.Group
 	group.Go(func() error { s.readErr = b.linearizable(ctx, s.view.Endpoint); return nil })
 	for i, endpoint := range endpoints {
@@ -305,6 +309,7 @@ func (b *Bootstrapper) sourceSight(ctx context.Context, endpoints []string, clus
 			statuses[i], errs[i] = membership.StatusOf(ctx, b.dial, s.view.ClusterID, m)
 			return nil
 		})
+		group.Go(func() error { peerErrs[i] = b.peerAccepts(ctx, m); return nil })
 	}
 	_ = group.Wait() // each keeps its error
 	for i, endpoint := range endpoints {
@@ -312,10 +317,13 @@ func (b *Bootstrapper) sourceSight(ctx context.Context, endpoints []string, clus
 			s.stray = append(s.stray, endpoint)
 		}
 	}
-	s.statuses, s.statusErrs = map[uint64]membership.Status{}, map[uint64]error{}
+	s.statuses, s.statusErrs, s.peerErrs = map[uint64]membership.Status{}, map[uint64]error{}, map[uint64]error{}
 	for i, m := range members {
+		s.peerErrs[m.ID] = peerErrs[i]
 		if s.statusErrs[m.ID] = errs[i]; errs[i] == nil {
 			s.statuses[m.ID] = statuses[i]
+		} else if err := b.rejection(outer, m.ClientURLs); err != nil {
+			s.statusErrs[m.ID] = err
 		}
 	}
 	return s
@@ -328,7 +336,15 @@ func (b *Bootstrapper) linearizable(ctx context.Context, endpoint string) error 
 		return err
 	}
 	defer func() { _ = client.Close() }()
-	return membership.Linearizable(ctx, client)
+	if err := membership.Linearizable(ctx, client); err != nil {
+		return err
+	}
+	// The client certificate can name a user who may read. The agents authenticate to their own etcd in another way.
+	auth, err := membership.ReadAuthSwitch(ctx, client)
+	if err == nil && (auth.Enabled || auth.Denied) {
+		err = errAuthEnabled
+	}
+	return err
 }
 
 // externalsIn returns the IDs of the voters that exist before this member joins.

@@ -57,6 +57,8 @@ type Transport struct {
 	Client, Peer *tls.Config
 	// Plaintext says that members possibly do not use TLS on the client port yet. They are then dialed in plain text.
 	Plaintext bool
+	// External is nil where all members are dialed alike.
+	External *External
 }
 
 // ClientURL returns the URL of the client port of a host, as etcd's flags and clients need it.
@@ -88,11 +90,14 @@ func (t Transport) Listener(ctx context.Context, endpoint string) (*clientv3.Cli
 }
 
 func (t Transport) etcd(ctx context.Context, endpoints []string, options ...grpc.DialOption) (*clientv3.Client, error) {
-	if t.Client != nil {
+	switch {
+	case t.External != nil:
+		options = append(options, grpc.WithTransportCredentials(newByHost(t.Client, t.Plaintext, *t.External)))
+	case t.Client != nil:
 		endpoints = secured(endpoints)
-	}
-	if t.Client != nil && t.Plaintext {
-		options = append(options, grpc.WithTransportCredentials(newEither(t.Client)))
+		if t.Plaintext {
+			options = append(options, grpc.WithTransportCredentials(newEither(t.Client)))
+		}
 	}
 	client, err := clientv3.New(clientv3.Config{
 		Context:              ctx,
@@ -124,15 +129,16 @@ func (t Transport) etcd(ctx context.Context, endpoints []string, options ...grpc
 
 // HTTPClient returns a client for the HTTP endpoints of members: of the peer port, and those in plain text.
 func (t Transport) HTTPClient() *http.Client {
-	return &http.Client{
-		Timeout: httpTimeout,
-		Transport: &http.Transport{
-			TLSClientConfig: t.Peer,
-			DialContext:     (&net.Dialer{Timeout: dialTimeout}).DialContext,
-			MaxIdleConns:    4,
-			IdleConnTimeout: time.Minute,
-		},
+	transport := &http.Transport{
+		TLSClientConfig: t.Peer,
+		DialContext:     (&net.Dialer{Timeout: dialTimeout}).DialContext,
+		MaxIdleConns:    4,
+		IdleConnTimeout: time.Minute,
 	}
+	if t.External != nil {
+		transport.DialTLSContext = t.dialPeer
+	}
+	return &http.Client{Timeout: httpTimeout, Transport: transport}
 }
 
 // AgentClient returns a client for the agents of other members. It verifies that they belong to this cluster, and follows

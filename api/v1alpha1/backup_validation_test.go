@@ -74,6 +74,13 @@ func with(object map[string]any, field string, value any) map[string]any {
 	return object
 }
 
+// joinSecurely is join with a Secret for TLS.
+func joinSecurely(endpoints ...any) map[string]any {
+	of := joinOf(endpoints...)
+	of["tls"] = map[string]any{"secretRef": map[string]any{"name": "source"}}
+	return map[string]any{"join": of}
+}
+
 func join(endpoints ...any) map[string]any { return map[string]any{"join": joinOf(endpoints...)} }
 
 // badBackups are backups and restores that cannot work.
@@ -126,7 +133,10 @@ var badBackups = map[string]refusal{
 	"a join of no one":                     {[]edit{{"spec.bootstrap", join()}}, "should have at least 1 items"},
 	"a join of ten":                        {[]edit{{"spec.bootstrap", join("http://a:1", "http://a:2", "http://a:3", "http://a:4", "http://a:5", "http://a:6", "http://a:7", "http://a:8", "http://a:9", "http://a:10")}}, "must have at most 9 items"},
 	"a join of one twice":                  {[]edit{{"spec.bootstrap", join("http://a:1", "http://a:1")}}, "Duplicate value"},
-	"a join of what speaks TLS":            {[]edit{{"spec.bootstrap", join("https://a:2379")}}, "an endpoint of join must not be https"},
+	"a join with TLS without a Secret":     {[]edit{{"spec.bootstrap", join("https://a:2379")}}, "the endpoints of join must be https URLs with join.tls"},
+	"a join in plain text with a Secret":   {[]edit{{"spec.bootstrap", joinSecurely("http://a:2379")}}, "the endpoints of join must be https URLs with join.tls"},
+	"a join partly with TLS":               {[]edit{{"spec.bootstrap", joinSecurely("https://a:2379", "http://b:2379")}}, "the endpoints of join must be https URLs with join.tls"},
+	"a join of another protocol":           {[]edit{{"spec.bootstrap", joinSecurely("unixs://a:2379")}}, "an endpoint of join must be a client URL with a port"},
 	"a join without a port":                {[]edit{{"spec.bootstrap", join("http://a")}}, "an endpoint of join must be a client URL with a port"},
 	"a join of a path":                     {[]edit{{"spec.bootstrap", join("http://a:2379/v3")}}, "an endpoint of join must be a client URL with a port"},
 	"a join of two at one endpoint":        {[]edit{{"spec.bootstrap", join("http://a:2379,http://b:2379")}}, "an endpoint of join must be a client URL with a port"},
@@ -161,6 +171,7 @@ var goodBackups = map[string][]edit{
 	"fulls by their number":              {{"spec.backup.retention", map[string]any{"count": int64(3)}}},
 	"a delta of bytes as a number":       {{"spec.backup.delta.maxBytes", int64(1 << 20)}},
 	"no bootstrap":                       {{"spec.bootstrap", nil}},
+	"a join with TLS":                    {{"spec.bootstrap", joinSecurely("https://etcd-0.etcd-headless.legacy.svc:2379", "https://[fd00::1]:2379")}},
 	"a join":                             {{"spec.bootstrap", join("http://etcd-0.etcd-headless.legacy.svc:2379", "http://[fd00::1]:2379", "http://10.0.0.1:2379")}},
 	"a restore of its own newest state":  {{restoreField, map[string]any{}}},
 	"a restore to a revision":            {{restoreField + ".to", map[string]any{"revision": int64(1234)}}},

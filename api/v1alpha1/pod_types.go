@@ -89,8 +89,10 @@ const JoinFinalizer = "etcd.druid.dev/join"
 
 // JoinSpec configures which running etcd cluster the members join. The members join as learners, one at a time, and
 // become voters when they have caught up. Leadership moves to them. The external members stay until removeOthers is
-// set. The running cluster must run the minor version of spec.version, must be healthy, and must use neither
-// authentication nor TLS, because druid's members do not support TLS yet.
+// set. The running cluster must run the minor version of spec.version, must be healthy, and must not use
+// authentication. If its peers use TLS, set spec.tls.peer.secretRef to certificates that its members trust.
+//
+// +kubebuilder:validation:XValidation:rule="self.endpoints.all(e, e.startsWith('https:') == has(self.tls))",message="the endpoints of join must be https URLs with join.tls, and http URLs without it"
 type JoinSpec struct {
 	// endpoints are client URLs of the running cluster, such as http://etcd-0.etcd-headless.legacy.svc:2379. The URLs
 	// of some members are enough, but druid's members must be able to reach every member at the client URLs that it
@@ -100,6 +102,9 @@ type JoinSpec struct {
 	// +kubebuilder:validation:MaxItems=9
 	// +required
 	Endpoints []JoinEndpoint `json:"endpoints"`
+	// tls is how druid's members connect to the client port of the running cluster. Set it if that port uses TLS.
+	// +optional
+	TLS *JoinTLS `json:"tls,omitempty"`
 	// removeOthers removes the external members, one at a time, when all members of this EtcdCluster are healthy
 	// voters. Set it when no client connects to the external members any more. You cannot undo it. It is the only
 	// field of bootstrap that you can change.
@@ -107,11 +112,20 @@ type JoinSpec struct {
 	RemoveOthers bool `json:"removeOthers,omitempty"`
 }
 
+// JoinTLS configures TLS to a running cluster.
+type JoinTLS struct {
+	// secretRef names a Secret in the namespace of the cluster. Its key ca.crt has the certificate authorities of the
+	// running cluster. The keys tls.crt and tls.key have a client certificate that the running cluster accepts. Leave
+	// both out if it accepts clients without one. Keep the Secret until no external member is left. The agents use a
+	// changed content without a restart.
+	// +required
+	SecretRef SecretRef `json:"secretRef"`
+}
+
 // JoinEndpoint is a client URL of an etcd member.
 //
 // +kubebuilder:validation:MaxLength=300
-// +kubebuilder:validation:XValidation:rule="!self.startsWith('https:')",message="an endpoint of join must not be https: druid's members do not support TLS yet and cannot join a cluster that uses it"
-// +kubebuilder:validation:XValidation:rule="self.startsWith('https:') || self.matches('^http://([a-zA-Z0-9]([a-zA-Z0-9.-]*[a-zA-Z0-9])?|[[][0-9a-fA-F:.]+[]]):[0-9]{1,5}$')",message="an endpoint of join must be a client URL with a port and no path, like http://etcd-0.etcd-headless.legacy.svc:2379"
+// +kubebuilder:validation:XValidation:rule="self.matches('^https?://([a-zA-Z0-9]([a-zA-Z0-9.-]*[a-zA-Z0-9])?|[[][0-9a-fA-F:.]+[]]):[0-9]{1,5}$')",message="an endpoint of join must be a client URL with a port and no path, like http://etcd-0.etcd-headless.legacy.svc:2379"
 type JoinEndpoint string
 
 // DefragmentationSpec configures when the agents defragment the databases. etcd keeps the space of deleted and

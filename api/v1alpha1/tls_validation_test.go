@@ -43,7 +43,6 @@ var badTLS = map[string]refusal{
 	"a client that is root":             {secure(object{"client": object{"auto": object{}, "clients": []any{object{"name": "a", "commonName": "root"}}}}), "commonName must not be root or druid-agent"},
 	"a client with a name of druid":     {secure(object{"client": object{"auto": object{}, "clients": []any{object{"name": "tls", "commonName": "a"}}}}), "name must differ from what druid calls its own Secrets"},
 	"a client twice":                    {secure(object{"client": object{"auto": object{}, "clients": []any{object{"name": "a", "commonName": "a"}, object{"name": "a", "commonName": "b"}}}}), "Duplicate value"},
-	"TLS of a cluster that joins one":   {[]edit{{"spec.bootstrap", join("http://a:2379")}, {"spec.tls", object{"peer": automatic()}}}, "spec.tls cannot be combined with bootstrap.join"},
 }
 
 var goodTLS = map[string][]edit{

@@ -91,22 +91,29 @@ func Start(tb testing.TB, minor string, o Options) *Member {
 // StartCluster runs a cluster of etcds of a minor, as someone without druid would, and waits until all serve.
 func StartCluster(tb testing.TB, minor string, members int, args ...string) []*Member {
 	tb.Helper()
+	return StartClusterWith(tb, minor, members, "http", Options{Args: args})
+}
+
+// StartClusterWith is StartCluster with the options of all members, and with the scheme of the connections of peers.
+func StartClusterWith(tb testing.TB, minor string, members int, peerScheme string, all Options) []*Member {
+	tb.Helper()
 	options, pairs := make([]Options, members), make([]string, members)
 	for i := range options {
-		o := Options{Name: fmt.Sprintf("etcd-%d", i), PeerURL: "http://" + machine.Address(tb), Token: "etcd-cluster"}
+		o := all
+		o.Name, o.PeerURL, o.Token = fmt.Sprintf("etcd-%d", i), peerScheme+"://"+machine.Address(tb), "etcd-cluster"
 		pairs[i] = o.Name + "=" + o.PeerURL
-		o.Args = append([]string{"--heartbeat-interval=100", "--election-timeout=1000"}, args...)
+		o.Args = append([]string{"--heartbeat-interval=100", "--election-timeout=1000"}, all.Args...)
 		options[i] = o
 	}
-	all := make([]*Member, members)
+	running := make([]*Member, members)
 	for i, o := range options {
 		o.Cluster = strings.Join(pairs, ",")
-		all[i] = begin(tb, minor, o)
+		running[i] = begin(tb, minor, o)
 	}
-	for i, m := range all {
+	for i, m := range running {
 		m.dial(tb, options[i])
 	}
-	return all
+	return running
 }
 
 // begin runs etcd.
