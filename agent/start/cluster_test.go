@@ -185,7 +185,12 @@ func (m *member) boot() *Bootstrapper {
 	b, err := New(Options{
 		Config: m.cfg, Store: m.c.store, Transport: dial, Certificates: certs, Log: slog.New(slog.NewTextHandler(m, nil)),
 		Registerer: prometheus.NewRegistry(), OpenStore: m.openStore,
-		Host: func(name string) string { return m.c.members[name].cfg.ListenHost },
+		Host: func(name string) string {
+			if other, known := m.c.members[name]; known {
+				return other.cfg.ListenHost
+			}
+			return PeerHost(m.cfg, name) // of an external member: no address
+		},
 		Decided: func(p Published) {
 			m.mu.Lock()
 			defer m.mu.Unlock()
