@@ -26,6 +26,9 @@ const (
 	// podsTimeout bounds all Pods of an EtcdSnapshot together. It ends later than the kubelet ends a Pod: the kubelet does so a
 	// minute after the process gave up, and no kubelet ends a Pod that is on no node.
 	podsTimeout = manifests.SnapshotTimeout + 5*time.Minute
+	// turnTimeout bounds the time until the first Pod, or the answer of an agent. EtcdSnapshots of a cluster are served one after
+	// another, each in at most podsTimeout, so it leaves time for twenty before it, and for an operator who resumes the cluster.
+	turnTimeout = 24 * time.Hour
 )
 
 // pauseAfter returns the pause after a number of Pods.
@@ -54,20 +57,29 @@ func pauseLeft(attempts *v1alpha1.SnapshotAttempts, now time.Time) time.Duration
 	return attempts.LastAt.Add(pauseAfter(attempts.Count)).Sub(now)
 }
 
-// overdue says whether the time is over that the Pods of an open EtcdSnapshot have together.
-func overdue(o *observation, snapshot *v1alpha1.EtcdSnapshot, order leaseOrder) rules.YesNo {
-	var first time.Time
+// limitOf returns from when an open EtcdSnapshot has how long. That is the time of its Pods together from the first one on,
+// and until then the time for its turn to come.
+func limitOf(snapshot *v1alpha1.EtcdSnapshot, order leaseOrder) (since time.Time, limit time.Duration) {
+	mine := order.UID == string(snapshot.UID)
 	switch {
-	case !onPod(snapshot) || snapshotPhases[snapshot.Status.Phase] == phaseFinal:
-		return rules.No
-	case snapshot.Status.Attempts != nil:
-		first = snapshot.Status.Attempts.FirstAt.Time
-	case order.pod != nil: // of a druid that did not count
-		first = order.pod.CreationTimestamp.Time
+	case onPod(snapshot) && snapshot.Status.Attempts != nil:
+		return snapshot.Status.Attempts.FirstAt.Time, podsTimeout
+	case onPod(snapshot) && order.pod != nil: // of a druid that did not count
+		return order.pod.CreationTimestamp.Time, podsTimeout
+	case mine && order.answer == answerRunning:
+		return snapshot.CreationTimestamp.Time, turnTimeout + manifests.SnapshotTimeout
 	default:
+		return snapshot.CreationTimestamp.Time, turnTimeout
+	}
+}
+
+// overdue says whether the time of an open EtcdSnapshot is over.
+func overdue(o *observation, snapshot *v1alpha1.EtcdSnapshot, order leaseOrder) rules.YesNo {
+	if snapshotPhases[snapshot.Status.Phase] == phaseFinal {
 		return rules.No
 	}
-	left := podsTimeout - o.now.Sub(first)
+	since, limit := limitOf(snapshot, order)
+	left := limit - o.now.Sub(since)
 	if left > 0 {
 		o.lookAgain(left)
 	}
@@ -80,8 +92,9 @@ func overdueWords(snapshot *v1alpha1.EtcdSnapshot, order leaseOrder) string {
 	if order.pod != nil {
 		last = cmp.Or(waitsFor(order.pod), fmt.Sprintf("Pod %s did not end", order.pod.Name))
 	}
+	_, limit := limitOf(snapshot, order)
 	return fmt.Sprintf("not saved within %s. Resolve what is wrong, and create another EtcdSnapshot. The last state was: %s",
-		podsTimeout, cmp.Or(last, snapshot.Status.Message))
+		limit, cmp.Or(last, snapshot.Status.Message, "another EtcdSnapshot of the cluster was served first"))
 }
 
 // lostWords says why a Pod ended that is created again.

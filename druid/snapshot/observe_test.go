@@ -1,6 +1,7 @@
 package snapshot
 
 import (
+	"strings"
 	"testing"
 	"time"
 
@@ -8,6 +9,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/etcd-druid/druid/api/v1alpha1"
+	"github.com/etcd-druid/druid/druid/policy"
 	"github.com/etcd-druid/druid/internal/rules"
 	"github.com/etcd-druid/druid/leases"
 )
@@ -20,7 +22,7 @@ func TestAnEtcdSnapshotWaitsAWhileForItsCluster(t *testing.T) {
 	} {
 		o := &observation{name: types.NamespacedName{Name: "demo"}, now: created.Add(age)}
 		got := snapshotFactsOf(o, snapshot, slotUnknown, leaseOrder{}).Cluster
-		if got != want || (o.again > 0) != (want == clusterMissing) {
+		if got != want || (o.again > 0 && o.again <= 2*clusterGrace) != (want == clusterMissing) {
 			t.Errorf("after %s: %d, looks again in %s", age, got, o.again)
 		}
 	}
@@ -99,6 +101,57 @@ func TestAnEtcdSnapshotIsNotSavedWhereItsClusterIsBackedUp(t *testing.T) {
 	}
 }
 
+// An EtcdSnapshot whose turn does not come ends after a day, and one whose Pods save nothing an hour and some minutes after the
+// first one. The request of one that ended is removed.
+func TestAnEtcdSnapshotHasALimit(t *testing.T) {
+	begin := time.Date(2026, 11, 25, 0, 0, 0, 0, time.UTC)
+	store := &v1alpha1.BackupStore{}
+	counted := &v1alpha1.SnapshotAttempts{Count: 1, FirstAt: metav1.NewTime(begin.Add(20 * time.Hour)), LastAt: metav1.NewTime(begin.Add(20 * time.Hour))}
+	for name, c := range map[string]struct {
+		store    *v1alpha1.BackupStore
+		attempts *v1alpha1.SnapshotAttempts
+		mine     bool
+		answer   orderAnswer
+		limit    time.Duration
+		says     string
+	}{
+		"a request that no agent answers":         {nil, nil, true, unanswered, 24 * time.Hour, "Not saved within 24h0m0s. Resolve what is wrong, and create another EtcdSnapshot. The last state was: the leader's agent"},
+		"one behind another that is not served":   {nil, nil, false, answerRunning, 24 * time.Hour, "Not saved within 24h0m0s."},
+		"an agent at work":                        {nil, nil, true, answerRunning, 25 * time.Hour, "Not saved within 25h0m0s."},
+		"one with a store before its first Pod":   {store, nil, false, unanswered, 24 * time.Hour, "Not saved within 24h0m0s."},
+		"one with a store, from its first Pod on": {store, counted, false, unanswered, 20*time.Hour + 65*time.Minute, "Not saved within 1h5m0s."},
+	} {
+		t.Run(name, func(t *testing.T) {
+			snapshot := &v1alpha1.EtcdSnapshot{ObjectMeta: metav1.ObjectMeta{Name: "a", UID: "uid", CreationTimestamp: metav1.NewTime(begin)}}
+			snapshot.Spec.Store = c.store
+			snapshot.Status = v1alpha1.EtcdSnapshotStatus{Phase: v1alpha1.SnapshotPending, Attempts: c.attempts}
+			order := leaseOrder{SnapshotOrder: leases.SnapshotOrder{UID: "other"}, answer: c.answer, reason: "the leader's agent"}
+			if c.mine {
+				order.UID = "uid"
+			}
+			at := func(after time.Duration) (*observation, step) {
+				o := &observation{name: types.NamespacedName{Name: "demo"}, record: &leases.Record{}, now: begin.Add(after), cluster: &v1alpha1.EtcdCluster{
+					Spec: v1alpha1.EtcdClusterSpec{Backup: &v1alpha1.BackupSpec{}},
+				}}
+				return o, decide(o, snapshot, slotTaken, order).Verdict
+			}
+			if o, next := at(c.limit - time.Minute); next == stepFailOverdue || o.again <= 0 || o.again > time.Minute {
+				t.Errorf("a minute before the limit: %s, and druid looks again in %s", next, o.again)
+			}
+			if _, next := at(c.limit); next != stepFailOverdue {
+				t.Errorf("at the limit: %s", next)
+			}
+			if said := policy.AsSentences(overdueWords(snapshot, order)); !strings.HasPrefix(said, c.says) {
+				t.Errorf("it says %q, want %q", said, c.says)
+			}
+			snapshot.Status.Phase = v1alpha1.SnapshotFailed
+			if _, next := at(c.limit); c.mine && next != stepClear || !c.mine && next != stepWait {
+				t.Errorf("after the end: %s", next)
+			}
+		})
+	}
+}
+
 // A cluster can pause, resume or form while an EtcdSnapshot waits. The status follows, and the request stays.
 func TestAnEtcdSnapshotSaysWhatItWaitsFor(t *testing.T) {
 	paused := []metav1.Condition{{Type: v1alpha1.ConditionReady, Status: metav1.ConditionFalse, Reason: v1alpha1.ReasonPaused}}
@@ -126,7 +179,7 @@ func TestAnEtcdSnapshotSaysWhatItWaitsFor(t *testing.T) {
 			if d := decide(o, snapshot, slotTaken, order); d.Verdict != c.want {
 				t.Errorf("%s by %s with reason %q, want %s", d.Verdict, d.Rule, order.reason, c.want)
 			}
-			if waits := c.want == stepReport && name != "a cluster that was resumed"; waits != (o.again > 0) {
+			if waits := c.want == stepReport && name != "a cluster that was resumed"; waits != (o.again > 0 && o.again <= waitingInterval) {
 				t.Errorf("druid looks again in %s", o.again)
 			}
 		})

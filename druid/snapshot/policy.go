@@ -101,7 +101,7 @@ const (
 	// stepFailCluster and stepFailBackup write that it failed, and why.
 	stepFailCluster step = "FailCluster"
 	stepFailBackup  step = "FailBackup"
-	// stepFailOverdue writes that no Pod saved it in time, and the last reason.
+	// stepFailOverdue writes that it was not saved in time, and the last reason.
 	stepFailOverdue step = "FailOverdue"
 	// stepClear removes request and response from the Lease.
 	stepClear step = "Clear"
@@ -127,8 +127,8 @@ type snapshotFacts struct {
 	// Expired reports whether the time for which it is kept after its end has passed.
 	Expired rules.YesNo `fact:"ttl is over"`
 	Hold    hold        `fact:"finalizer"`
-	// Overdue reports whether its Pods have taken longer than the limit. A request on a Lease has no limit.
-	Overdue rules.YesNo `fact:"limit of its Pods is over"`
+	// Overdue reports whether it has waited for its turn, or its Pods have taken, longer than the limit.
+	Overdue rules.YesNo `fact:"its limit is over"`
 	// News reports whether it waits for something that the status does not say.
 	News rules.YesNo `fact:"status is behind"`
 }
@@ -150,7 +150,7 @@ var snapshotRows = rules.New(stepWait, []rules.Row[snapshotFacts, step]{
 	{Name: "seen", When: snapshotFacts{Phase: phaseNew, Cluster: clusterThere | clusterMissing}, Verdict: stepAccept},
 	{Name: "cluster-missing", When: snapshotFacts{Phase: openPhase, Cluster: clusterMissing}, Verdict: stepWait},
 	{Name: "no-backup", When: snapshotFacts{Phase: openPhase, Cluster: clusterThere, Backup: rules.No}, Verdict: stepFailBackup},
-	// The count is from the first Pod: a Pod that is lost again and again does not extend it, and a Pod that the API server refuses
+	// The time of Pods counts from the first one: a Pod that is lost again and again does not extend it, and a Pod that the API server refuses
 	// does not stop it.
 	{Name: "overdue", When: snapshotFacts{Phase: openPhase, Cluster: clusterThere, Backup: rules.Yes, Overdue: rules.Yes}, Verdict: stepFailOverdue},
 	{Name: "lost", When: snapshotFacts{Phase: openPhase, Cluster: clusterThere, Backup: rules.Yes, Slot: slotMine, Answer: answerLost}, Verdict: stepRetry},
