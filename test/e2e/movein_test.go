@@ -22,9 +22,18 @@ const partWithin = 6 * time.Minute
 // A StatefulSet of three etcds becomes an EtcdCluster under a writer, which moves from one Service to the other.
 func TestStatefulSetMovesInUnderAWriter(t *testing.T) {
 	stories.Begin(t)
-	namespace := rig.MakeNamespace(t)
-	old := rig.StartPlain(t, namespace, moveMinor, 3)
-	etcd := old.Etcd(t)
+	movesIn(t, rig.StartPlain(t, rig.MakeNamespace(t), moveMinor, 3))
+}
+
+// The same with mutual TLS of clients and of peers, under names and certificates of both.
+func TestStatefulSetWithTLSMovesInUnderAWriter(t *testing.T) {
+	stories.Begin(t)
+	movesIn(t, rig.StartPlainWithTLS(t, rig.MakeNamespace(t), moveMinor, 3))
+}
+
+func movesIn(t *testing.T, old *harness.Plain) {
+	t.Helper()
+	namespace, etcd := old.Namespace, old.Etcd(t)
 	w := harness.Write(t, etcd)
 	w.AwaitWrites(t, 50, time.Minute)
 

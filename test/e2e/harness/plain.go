@@ -18,6 +18,7 @@ import (
 
 	"github.com/etcd-druid/druid/agent/config"
 	"github.com/etcd-druid/druid/api/v1alpha1"
+	"github.com/etcd-druid/druid/internal/pki"
 	"github.com/etcd-druid/druid/test/rig/lab"
 )
 
@@ -31,6 +32,8 @@ type Plain struct {
 	ip  string
 	// pods dials its members by their Pods' names.
 	pods *Cluster
+	// authority of its certificates, empty without TLS.
+	authority pki.Pair
 }
 
 const (
@@ -42,11 +45,26 @@ const (
 // StartPlain starts one of a minor in a namespace, and waits until all of it serve.
 func (r *Rig) StartPlain(t testing.TB, namespace, minor string, replicas int) *Plain {
 	t.Helper()
+	p := &Plain{Namespace: namespace, Replicas: replicas, rig: r, pods: r.Attach(namespace, plainName)}
+	p.start(t, minor)
+	return p
+}
+
+// scheme of the URLs of clients and peers.
+func (p *Plain) scheme() string {
+	if len(p.authority.Certificate) > 0 {
+		return "https"
+	}
+	return "http"
+}
+
+func (p *Plain) start(t testing.TB, minor string) {
+	t.Helper()
+	r, namespace, replicas := p.rig, p.Namespace, p.Replicas
 	image, err := r.Lab.EtcdImage(minor)
 	if err != nil {
 		t.Fatal(err)
 	}
-	p := &Plain{Namespace: namespace, Replicas: replicas, rig: r, pods: r.Attach(namespace, plainName)}
 	labels := map[string]string{"app": plainName}
 	ports := []corev1.ServicePort{{Name: "client", Port: config.ClientPort}, {Name: "peer", Port: plainPeerPort}}
 	meta := func(name string) metav1.ObjectMeta {
@@ -75,7 +93,6 @@ func (r *Rig) StartPlain(t testing.TB, namespace, minor string, replicas int) *P
 		}
 		return nil
 	})
-	return p
 }
 
 // host of the member in the headless Service.
@@ -94,16 +111,17 @@ func (p *Plain) names() []string {
 func (p *Plain) statefulSet(meta metav1.ObjectMeta, image string) *appsv1.StatefulSet {
 	var all []string
 	for _, name := range p.names() {
-		all = append(all, fmt.Sprintf("%s=http://%s:%d", name, p.host(name), plainPeerPort))
+		all = append(all, fmt.Sprintf("%s=%s://%s:%d", name, p.scheme(), p.host(name), plainPeerPort))
 	}
 	self := fmt.Sprintf("$(POD_NAME).%s.%s.svc", plainHeadless, p.Namespace)
 	class, user := lab.LocalClass, int64(65532)
 	container := corev1.Container{
 		Name: "etcd", Image: image, ImagePullPolicy: corev1.PullNever,
 		Command: []string{
-			"etcd", "--name=$(POD_NAME)", "--data-dir=/data/etcd", "--listen-peer-urls=http://0.0.0.0:2380", "--listen-client-urls=http://0.0.0.0:2379",
-			fmt.Sprintf("--initial-advertise-peer-urls=http://%s:%d", self, plainPeerPort),
-			fmt.Sprintf("--advertise-client-urls=http://%s:%d", self, config.ClientPort),
+			"etcd", "--name=$(POD_NAME)", "--data-dir=/data/etcd", "--listen-peer-urls=" + p.scheme() + "://0.0.0.0:2380",
+			"--listen-client-urls=" + p.scheme() + "://0.0.0.0:2379",
+			fmt.Sprintf("--initial-advertise-peer-urls=%s://%s:%d", p.scheme(), self, plainPeerPort),
+			fmt.Sprintf("--advertise-client-urls=%s://%s:%d", p.scheme(), self, config.ClientPort),
 			"--initial-cluster=" + strings.Join(all, ","), "--initial-cluster-state=new", "--initial-cluster-token=" + p.Namespace,
 		},
 		Env: []corev1.EnvVar{{Name: "POD_NAME", ValueFrom: &corev1.EnvVarSource{FieldRef: &corev1.ObjectFieldSelector{FieldPath: "metadata.name"}}}},
@@ -116,7 +134,7 @@ func (p *Plain) statefulSet(meta metav1.ObjectMeta, image string) *appsv1.Statef
 		},
 	}
 	replicas := int32(p.Replicas)
-	return &appsv1.StatefulSet{ObjectMeta: meta, Spec: appsv1.StatefulSetSpec{
+	set := &appsv1.StatefulSet{ObjectMeta: meta, Spec: appsv1.StatefulSetSpec{
 		Replicas: &replicas, ServiceName: plainHeadless, PodManagementPolicy: appsv1.ParallelPodManagement,
 		Selector: &metav1.LabelSelector{MatchLabels: meta.Labels},
 		Template: corev1.PodTemplateSpec{ObjectMeta: metav1.ObjectMeta{Labels: meta.Labels}, Spec: corev1.PodSpec{
@@ -134,6 +152,10 @@ func (p *Plain) statefulSet(meta metav1.ObjectMeta, image string) *appsv1.Statef
 			},
 		}},
 	}}
+	if p.scheme() == "https" {
+		p.secure(&set.Spec.Template.Spec)
+	}
+	return set
 }
 
 // Joins lets the EtcdCluster join it, of the version that it runs; removeOthers says that its members may go.
@@ -143,7 +165,10 @@ func (p *Plain) Joins(t testing.TB, minor string, removeOthers bool) Option {
 	return func(c *v1alpha1.EtcdCluster) {
 		join := &v1alpha1.JoinSpec{RemoveOthers: removeOthers}
 		for _, name := range p.names() {
-			join.Endpoints = append(join.Endpoints, v1alpha1.JoinEndpoint(fmt.Sprintf("http://%s:%d", p.host(name), config.ClientPort)))
+			join.Endpoints = append(join.Endpoints, v1alpha1.JoinEndpoint(fmt.Sprintf("%s://%s:%d", p.scheme(), p.host(name), config.ClientPort)))
+		}
+		if p.scheme() == "https" {
+			p.trusts(t, c, join)
 		}
 		c.Spec.Version, c.Spec.Bootstrap = version, &v1alpha1.BootstrapSpec{Join: join}
 	}
@@ -151,7 +176,7 @@ func (p *Plain) Joins(t testing.TB, minor string, removeOthers bool) Option {
 
 // Service is the URL of its client Service, and Etcd a client of that.
 func (p *Plain) Service() string {
-	return "http://" + net.JoinHostPort(p.ip, strconv.Itoa(config.ClientPort))
+	return p.scheme() + "://" + net.JoinHostPort(p.ip, strconv.Itoa(config.ClientPort))
 }
 
 // Etcd makes a client that goes through its client Service.

@@ -80,6 +80,7 @@ var Table = []Story{
 	{"TestQuotaFollowsTheVolumesOnePodAfterAnother", InTurn, Alongside, 5, 70, ofVolumes},
 	{"TestLeasesEditedToNonsenseOrderNothing", InTurn, Alongside, 3, 70, "agent druid leases"},
 	{"TestStatefulSetMovesInUnderAWriter", InTurn, Alongside, 6, 90, ofMoving},
+	{"TestStatefulSetWithTLSMovesInUnderAWriter", InTurn, Alongside, 6, 110, ofMoving + " agent/transport agent/certificates manifests"},
 	{"TestClusterThatJoinedIsDeletedAndTheOthersStay", InTurn, Alongside, 6, 65, ofMoving},
 	{"TestTwoFaultsInTheMiddleOfAChangeOfScale", InTurn, Alongside, 7, 65, ofScale},
 	{"TestMembersThatCatchUpDisturbNoQuorum", InTurn, Alongside, 7, 60, ofScale},
