@@ -43,6 +43,15 @@ func TestAnEtcdClusterUsesOnlyWhatItsUserMayUse(t *testing.T) {
 		c.Spec.TLS = &v1alpha1.TLSSpec{Client: &v1alpha1.ClientTLS{SecretRef: named("client")}, Peer: &v1alpha1.PeerTLS{SecretRef: named("peer")}}
 		c.Spec.Auth = &v1alpha1.AuthSpec{Enabled: true, PasswordsSecretRef: &v1alpha1.SecretRef{Name: "passwords"}}
 	}
+	pods := rule("", "pods", []string{"create"})
+	onHost := func(c *v1alpha1.EtcdCluster) {
+		c.Spec.Backup = &v1alpha1.BackupSpec{Store: v1alpha1.BackupStore{Directory: &v1alpha1.DirectoryStore{HostPath: "/var/backups"}}}
+	}
+	fromHost := func(c *v1alpha1.EtcdCluster) {
+		c.Spec.Bootstrap = &v1alpha1.BootstrapSpec{Restore: &v1alpha1.RestoreSpec{From: &v1alpha1.RestoreSource{
+			Store: &v1alpha1.BackupStore{Directory: &v1alpha1.DirectoryStore{HostPath: "/var/backups"}}, Namespace: "a", Name: "b",
+		}}}
+	}
 	joins := func(c *v1alpha1.EtcdCluster) {
 		c.Spec.Bootstrap = &v1alpha1.BootstrapSpec{Join: &v1alpha1.JoinSpec{
 			Endpoints: []v1alpha1.JoinEndpoint{"https://a:2379"}, TLS: &v1alpha1.JoinTLS{SecretRef: v1alpha1.SecretRef{Name: "source"}},
@@ -73,7 +82,11 @@ func TestAnEtcdClusterUsesOnlyWhatItsUserMayUse(t *testing.T) {
 		"a claim that the user may update": {[]rbacv1.PolicyRule{edit, rule("", "persistentvolumeclaims", []string{"update"}, "archive")}, func(c *v1alpha1.EtcdCluster) {
 			c.Spec.Backup = &v1alpha1.BackupSpec{Store: v1alpha1.BackupStore{Directory: &v1alpha1.DirectoryStore{ClaimName: "archive"}}}
 		}, ""},
-		"a claim to restore from": {[]rbacv1.PolicyRule{edit}, restored, "only if you may update PersistentVolumeClaim archive"},
+		"a host path":                                  {[]rbacv1.PolicyRule{edit}, onHost, "hostPath /var/backups in an EtcdCluster only if you may create Pods"},
+		"a host path for who may create Pods":          {[]rbacv1.PolicyRule{edit, pods}, onHost, ""},
+		"a host path to restore from":                  {[]rbacv1.PolicyRule{edit}, fromHost, "hostPath /var/backups in an EtcdCluster only if you may create Pods"},
+		"a host path to restore from, with that right": {[]rbacv1.PolicyRule{edit, pods}, fromHost, ""},
+		"a claim to restore from":                      {[]rbacv1.PolicyRule{edit}, restored, "only if you may update PersistentVolumeClaim archive"},
 		"a claim to restore from that the user may update": {
 			[]rbacv1.PolicyRule{edit, rule("", "persistentvolumeclaims", []string{"update"}, "archive")}, restored, "",
 		},

@@ -258,7 +258,8 @@ type DirectoryStore struct {
 	// +optional
 	ClaimName string `json:"claimName,omitempty"`
 	// hostPath is a directory that exists on every node and that user 65532 can write to. Use it only for tests: a
-	// backup that was written on one node is readable on another node only if both mount the same file system.
+	// backup that was written on one node is readable on another node only if both mount the same file system. You can
+	// set it only if you may create Pods in the namespace.
 	// +kubebuilder:validation:MaxLength=253
 	// +kubebuilder:validation:XValidation:rule="self.startsWith('/')",message="hostPath must be an absolute path"
 	// +optional
