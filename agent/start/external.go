@@ -102,7 +102,7 @@ func schemeProblem(cfg *config.Config, m membership.Member) string {
 		return "it advertises " + urls + " to clients; create the EtcdCluster again, with spec.bootstrap.join.tls and https endpoints"
 	case plain && !secure && cfg.JoinTLS != "":
 		return "it advertises " + urls + " to clients, but spec.bootstrap.join.tls allows only https; " +
-			"correct the --advertise-client-urls of that member, or create the EtcdCluster again without tls"
+			"correct the --advertise-client-urls of that member, or create the EtcdCluster again without spec.bootstrap.join.tls"
 	}
 	for _, url := range m.PeerURLs {
 		switch secure := isSecure(url); {
