@@ -280,19 +280,21 @@ func testRefusesChangesThatDataWouldNotSurvive(t *testing.T, clusters dynamic.Re
 		"a join after the bootstrap":    {[]edit{{"spec.bootstrap", nil}}, []edit{{"spec.bootstrap", join("http://a:2379")}}, "bootstrap must not change"},
 		"no join any more":              {[]edit{{"spec.bootstrap", join("http://a:2379")}}, []edit{{"spec.bootstrap", map[string]any{}}}, "bootstrap must not change"},
 		"another Secret of a join": {
-			[]edit{{"spec.bootstrap", joinSecurely("https://a:2379")}}, []edit{{joinField + ".tls.secretRef.name", "other"}}, "bootstrap must not change, except for join.removeOthers;",
+			[]edit{{"spec.bootstrap", joinSecurely("https://a:2379")}},
+			[]edit{{"spec.bootstrap", joinSecurely("https://a:2379")}, {joinField + ".tls.secretRef.name", "other"}}, "bootstrap must not change, except for join.removeOthers;",
 		},
 		"TLS of peers while others are there": {
-			[]edit{{"spec.bootstrap", join("http://a:2379")}}, []edit{{"spec.tls", object{"peer": automatic()}}}, "tls.peer must not be added or removed while external members are in the cluster",
+			[]edit{{"spec.bootstrap", join("http://a:2379")}}, []edit{{"spec.bootstrap", join("http://a:2379")}, {"spec.tls", object{"peer": automatic()}}}, "tls.peer must not be added or removed while external members are in the cluster",
 		},
 		"no TLS of peers while others are there": {
-			[]edit{{"spec.bootstrap", join("http://a:2379")}, {"spec.tls", object{"peer": automatic()}}}, []edit{{"spec.tls", nil}}, "tls.peer must not be added or removed while external members are in the cluster",
+			[]edit{{"spec.bootstrap", join("http://a:2379")}, {"spec.tls", object{"peer": automatic()}}}, []edit{{"spec.bootstrap", join("http://a:2379")}}, "tls.peer must not be added or removed while external members are in the cluster",
 		},
 		"TLS of peers when others may go": {
-			[]edit{{"spec.bootstrap", join("http://a:2379")}, {joinField + ".removeOthers", true}}, []edit{{"spec.tls", object{"peer": automatic()}}}, "",
+			[]edit{{"spec.bootstrap", join("http://a:2379")}, {joinField + ".removeOthers", true}},
+			[]edit{{"spec.bootstrap", join("http://a:2379")}, {joinField + ".removeOthers", true}, {"spec.tls", object{"peer": automatic()}}}, "",
 		},
 		"TLS of clients while others are there": {
-			[]edit{{"spec.bootstrap", join("http://a:2379")}}, []edit{{"spec.tls", object{"client": automatic()}}}, "",
+			[]edit{{"spec.bootstrap", join("http://a:2379")}}, []edit{{"spec.bootstrap", join("http://a:2379")}, {"spec.tls", object{"client": automatic()}}}, "",
 		},
 		"other endpoints of a join": {[]edit{{"spec.bootstrap", join("http://a:2379")}}, []edit{{"spec.bootstrap", join("http://b:2379")}}, "bootstrap must not change, except for join.removeOthers;"},
 		"the word that others may go": {
