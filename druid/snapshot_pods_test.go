@@ -233,8 +233,6 @@ func TestAnEtcdSnapshotUsesOnlyWhatItsUserMayUse(t *testing.T) {
 	create := rule(v1alpha1.GroupVersion.Group, "etcdsnapshots", "create")
 	update := rule(v1alpha1.GroupVersion.Group, "etcdclusters", "update", "demo")
 	get := func(names ...string) rbacv1.PolicyRule { return rule("", "secrets", "get", names...) }
-	onHost := etcdSnapshot(s.namespace, "a", v1alpha1.SnapshotFull)
-	onHost.Spec.Store = &v1alpha1.BackupStore{Directory: &v1alpha1.DirectoryStore{HostPath: "/var/backups"}}
 	all := inOwnStore(s.namespace, "all")
 	all.Spec.Store.S3.CASecretRef = &v1alpha1.SecretKeyRef{Name: "own-ca", Key: "ca.crt"}
 	all.Spec.Store.S3.Endpoint = "https://s3.example.com"
@@ -252,8 +250,6 @@ func TestAnEtcdSnapshotUsesOnlyWhatItsUserMayUse(t *testing.T) {
 		"all Secrets of the store":             {[]rbacv1.PolicyRule{create, update, get("own-credentials", "own-ca", "own-sse", "own-keys")}, all, ""},
 		"a claim that the user may not update": {[]rbacv1.PolicyRule{create, update}, inClaim(s.namespace, "a", "archive"), "you may not update PersistentVolumeClaim archive"},
 		"a claim that the user may update":     {[]rbacv1.PolicyRule{create, update, rule("", "persistentvolumeclaims", "update", "archive")}, inClaim(s.namespace, "a", "archive"), ""},
-		"a host path":                          {[]rbacv1.PolicyRule{create, update}, onHost, "you may not create Pods, so you may not use hostPath /var/backups"},
-		"a host path for who may create Pods":  {[]rbacv1.PolicyRule{create, update, rule("", "pods", "create")}, onHost, ""},
 		"the store of the cluster":             {[]rbacv1.PolicyRule{create}, etcdSnapshot(s.namespace, "a", v1alpha1.SnapshotFull), ""},
 	}
 	n := 0
