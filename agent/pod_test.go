@@ -34,7 +34,11 @@ import (
 
 func TestMain(m *testing.M) {
 	env.ManyAtOnce(12)
-	os.Exit(env.Main(m))
+	code := env.Main(m)
+	if code == 0 && env.Complete() {
+		code = checkRights()
+	}
+	os.Exit(code)
 }
 
 const member = "demo-abcde"
@@ -101,6 +105,7 @@ func newPod(t *testing.T, reloadable config.Reloadable) *pod {
 		UserName: "system:serviceaccount:" + p.namespace + ":" + manifests.AgentName("demo"),
 		Groups:   []string{"system:serviceaccounts", "system:authenticated"},
 	}
+	p.agent.Wrap(used.Record)
 	dir := t.TempDir()
 	c := config.Default()
 	c.Namespace, c.Cluster, c.ClusterUID, c.Member, c.PodUID = p.namespace, "demo", "cluster-uid", member, "pod-uid"
