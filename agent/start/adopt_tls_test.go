@@ -152,11 +152,11 @@ func TestARunningClusterWhoseClientsUseTLSIsJoined(t *testing.T) {
 	c.adopted(s.members)
 }
 
-// waits checks that the member decides by the rule, for a reason that contains all words, and that the source is unchanged.
-func (c *cluster) waits(name, rule string, s source, words ...string) {
+// seedWaits checks that the seed decides by the rule, for a reason that contains all words, and that the source is unchanged.
+func (c *cluster) seedWaits(rule string, s source, words ...string) {
 	c.t.Helper()
-	c.decides(name, rule)
-	c.eventually(name+" says why", func() error { return c.members[name].says(words...) })
+	c.decides("c-a", rule)
+	c.eventually("it says why", func() error { return c.members["c-a"].says(words...) })
 	list, err := s.members[0].Client.MemberList(c.t.Context())
 	if err != nil || len(list.Members) != len(s.members) {
 		c.t.Errorf("the source lists %v, %v", list, err)
@@ -188,12 +188,12 @@ func TestWhatPreventsToJoinAClusterThatUsesTLSIsNamed(t *testing.T) {
 		if seed.stop == nil {
 			seed.start()
 		}
-		c.waits("c-a", "source-silent", s, wrong.words)
+		c.seedWaits("source-silent", s, wrong.words)
 	}
 
 	// The authority of the peers is not that of the source.
 	c.fill(secret, s.clients.Certificate, good)
-	c.waits("c-a", "source-ailing", s, "as a peer with the certificates of spec.tls.peer", "certificate")
+	c.seedWaits("source-ailing", s, "as a peer with the certificates of spec.tls.peer", "certificate")
 
 	c.secure.authorities[certificates.PlanePeer] = s.peers
 	seed.halt()
@@ -201,7 +201,7 @@ func TestWhatPreventsToJoinAClusterThatUsesTLSIsNamed(t *testing.T) {
 	seed.cfg.PeerTLS = config.TLSOff
 	seed.renewed = true
 	seed.start()
-	c.waits("c-a", "source-unfit", s, "its peers connect to https://", "spec.tls.peer.secretRef")
+	c.seedWaits("source-unfit", s, "its peers connect to https://", "spec.tls.peer.secretRef")
 	seed.halt()
 	seed.cfg.PeerTLS = config.TLSMutual
 	seed.cfg.TLSDir = t.TempDir()
@@ -228,7 +228,7 @@ func TestWhatPreventsToJoinAClusterThatUsesTLSIsNamed(t *testing.T) {
 	defer func() { _ = administrator.Close() }()
 	s.members[0].Client = administrator
 	seed.start()
-	c.waits("c-a", "source-unfit", s, "authentication is enabled")
+	c.seedWaits("source-unfit", s, "authentication is enabled")
 	if _, err := administrator.AuthDisable(t.Context()); err != nil {
 		t.Fatal(err)
 	}
