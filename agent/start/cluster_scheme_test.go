@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -112,6 +113,103 @@ func TestTLSIsTurnedOnAndOffMemberByMember(t *testing.T) {
 			w.check()
 		})
 	}
+}
+
+// Members join and leave while TLS is turned on, and while it is turned off: a member with TLS only joins others that connect to peers in
+// plain text, one with plain text joins others that use TLS, and one of the previous kind is removed. No write is lost.
+func TestMembersAreScaledWhileTLSIsTurnedOnAndOff(t *testing.T) {
+	t.Parallel()
+	all := []string{"c-a", "c-b", "c-c", "c-d", "c-e"}
+	c := newCluster(t, "3.6.16", all...)
+	now := all[:3]
+	c.desires(now...) // no learner is promoted before all desired members have joined
+	for _, name := range now {
+		c.members[name].start()
+	}
+	c.voters(now...)
+	c.withTLS()
+	settings := c.secure.dial.Client
+	c.secure.dial = transport.Transport{Client: settings, Plaintext: true}
+	w := c.write([]string{"c-a", "c-c"}) // these stay
+	both := func(name string) { c.members[name].renew(config.TLSMutual, config.TLSMutual, true, true) }
+	secure := func(name string) { c.members[name].renew(config.TLSMutual, config.TLSMutual, false, false) }
+	listed := func(scheme string, names ...string) {
+		t.Helper()
+		c.voters(now...)
+		for _, name := range names {
+			c.eventually(name+" is listed with "+scheme, func() error {
+				got, err := c.schemeOf(name)
+				if err != nil || got != scheme {
+					return fmt.Errorf("it is listed with %s: %w", got, err)
+				}
+				return nil
+			})
+		}
+	}
+	for _, name := range now {
+		both(name)
+		listed("http", name)
+	}
+	secure("c-a")
+	listed("https", "c-a")
+	now = []string{"c-a", "c-b", "c-c", "c-d"}
+	c.desires(now...)
+	secure("c-d") // it joins three members, of which two connect to peers in plain text
+	listed("https", "c-a", "c-d")
+	c.leaves("c-b", "c-a") // it still connects to peers in plain text
+	now = []string{"c-a", "c-c", "c-d"}
+	secure("c-c")
+	listed("https", now...)
+
+	both("c-a")
+	listed("http", "c-a")
+	now = []string{"c-a", "c-c", "c-d", "c-e"}
+	c.desires(now...)
+	both("c-e") // it joins three members, of which two connect to peers with TLS
+	listed("http", "c-a", "c-e")
+	c.leaves("c-d", "c-a")
+	now = []string{"c-a", "c-c", "c-e"}
+	both("c-c")
+	listed("http", now...)
+	for _, name := range now {
+		c.members[name].renew(config.TLSOff, config.TLSOff, false, false)
+		listed("http", name)
+	}
+	w.check()
+}
+
+// desires writes the names of the members to the record, as druid does.
+func (c *cluster) desires(names ...string) {
+	c.t.Helper()
+	c.eventually("the record lists the members", func() error {
+		record, version := c.record()
+		record.Members = slices.Sorted(slices.Values(names))
+		_, err := c.store.UpdateRecord(c.t.Context(), version, record)
+		return err
+	})
+}
+
+// leaves removes a member, through another one, as the leader's agent does. Its Pod ends.
+func (c *cluster) leaves(name, through string) {
+	c.t.Helper()
+	view, err := c.view(through)
+	entry, listed := view.Find(name, "")
+	if err != nil || !listed {
+		c.t.Fatalf("%s sees %+v, err %v", through, view.Members, err)
+	}
+	record, _ := c.record()
+	c.desires(slices.DeleteFunc(record.Members, func(each string) bool { return each == name })...)
+	client := c.client(through)
+	defer func() { _ = client.Close() }()
+	c.eventually(name+" is removed", func() error {
+		ctx, cancel := context.WithTimeout(c.t.Context(), 5*time.Second)
+		defer cancel()
+		if err := membership.Remove(ctx, client, entry.ID); err != nil && !errors.Is(err, membership.ErrNotFound) {
+			return err
+		}
+		return nil
+	})
+	c.members[name].crash()
 }
 
 // schemeOf returns the scheme with which a quorum lists the member.
