@@ -4,10 +4,9 @@ import (
 	"net"
 	"slices"
 	"testing"
-
-	corev1 "k8s.io/api/core/v1"
 	"time"
 
+	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/etcd-druid/druid/api/v1alpha1"
