@@ -190,6 +190,7 @@ func desiredOf(cluster *v1alpha1.EtcdCluster) (policy.Desired, error) {
 		PauseReported:  policy.PauseReportedBy(cluster.Status.Conditions),
 		Refused:        policy.RefusedBy(cluster.Status.Conditions),
 		Ran:            map[string]string{},
+		CutOff:         !cluster.ServesClients(),
 		Recovery:       recoveryWishOf(cluster),
 		Epoch:          uint32(cluster.Status.Epoch),
 		Auth:           policy.AuthUnset,

@@ -97,9 +97,10 @@ func (c *clocked) ordered() (leases.Record, *leases.Recovery) {
 }
 
 // Two nodes are declared lost. Only the approval of the present plan orders a recovery, once, and it is executed only after
-// the survivor acknowledged it.
+// the survivor acknowledged it. Clients that you cut off before stay cut off.
 func TestAnApprovedRecoveryIsOrderedOnce(t *testing.T) {
 	c, names, nodes := listsMembers(t)
+	c.patchCluster(`{"spec":{"clientService":{"serving":false}}}`)
 	for i := range 2 {
 		c.away(names[i], nodes[i])
 		c.node(nodes[i], false, outOfService)
@@ -149,6 +150,14 @@ func TestAnApprovedRecoveryIsOrderedOnce(t *testing.T) {
 	got, status := c.recovery(), c.cluster().Status
 	if got.Phase != v1alpha1.RecoveryRecovered || got.Last == nil || got.Last.Epoch != int64(order.Epoch) || status.ClusterID != "99" || status.Epoch != int64(order.Epoch) {
 		t.Errorf("after the recovery: %+v, cluster %s of epoch %d", got, status.ClusterID, status.Epoch)
+	}
+	if c.servesClients(names[2]) {
+		t.Errorf("%s is in the client Service after the recovery", names[2])
+	}
+	c.patchCluster(`{"spec":{"clientService":{"serving":true}}}`)
+	c.pass()
+	if !c.servesClients(names[2]) {
+		t.Errorf("%s is not in the client Service again", names[2])
 	}
 	c.after(2 * time.Hour)
 	if record, order := c.ordered(); order != nil || record.FormedEpoch != executed.Recovery.Epoch {

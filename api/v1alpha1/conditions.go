@@ -2,7 +2,7 @@ package v1alpha1
 
 // Condition types of an EtcdCluster.
 const (
-	// ConditionReady is True while a quorum of voters serves clients.
+	// ConditionReady is True while a quorum of voters serves clients, and spec.clientService.serving is not false.
 	ConditionReady = "Ready"
 	// ConditionAllMembersReady is True while every desired member is a ready voter.
 	ConditionAllMembersReady = "AllMembersReady"
@@ -68,8 +68,10 @@ const (
 const (
 	ReasonQuorate    = "Quorate"
 	ReasonQuorumLost = "QuorumLost"
-	ReasonForming    = "Forming"
-	ReasonUnknown    = "Unknown"
+	// ReasonClientsCutOff: a quorum of voters serves, and spec.clientService.serving is false.
+	ReasonClientsCutOff = "ClientsCutOff"
+	ReasonForming       = "Forming"
+	ReasonUnknown       = "Unknown"
 )
 
 // MemberState is the health of a member.
@@ -339,6 +341,8 @@ const (
 	EventQuorumLost = "QuorumLost"
 	// EventQuorumRecovered: after a loss of the quorum, a member formed the raft group again from its disk or a backup.
 	EventQuorumRecovered = "QuorumRecovered"
+	// EventClientsServed: a quorum serves, and spec.clientService.serving is not false any more.
+	EventClientsServed = "ClientsServed"
 	// EventQuorumRestored: the voters that serve are a quorum again.
 	EventQuorumRestored = "QuorumRestored"
 	// EventResumed: a quorum serves again after a pause.

@@ -81,6 +81,17 @@ type ClientServiceSpec struct {
 	// +kubebuilder:validation:XValidation:rule="self.all(k, !format.qualifiedName().validate(k).hasValue())",message="annotations must have keys like team or example.com/team: Kubernetes rejects a Service with other keys"
 	// +optional
 	Annotations map[string]AnnotationValue `json:"annotations,omitempty"`
+
+	// serving set to false removes all members from this Service: it accepts no new connection of a client. Members,
+	// backups and the PodDisruptionBudget continue, and no Pod restarts. A recovery does not change it. Connections that
+	// exist stay open. Defaults to true.
+	// +optional
+	Serving *bool `json:"serving,omitempty"`
+}
+
+// ServesClients says whether the members are in the client Service.
+func (c *EtcdCluster) ServesClients() bool {
+	return c.Spec.ClientService == nil || c.Spec.ClientService.Serving == nil || *c.Spec.ClientService.Serving
 }
 
 // JoinFinalizer protects an EtcdCluster that joined a running cluster while external members remain in it. The members

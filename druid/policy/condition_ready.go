@@ -37,7 +37,8 @@ func (r readiness) String() string {
 var readyRows = rules.New(notDecided, []rules.Row[conditionFacts, conditionVerdict]{
 	{Name: "paused-no-quorum", When: conditionFacts{resting: restingPaused}, Verdict: conditionVerdict{metav1.ConditionFalse, v1alpha1.ReasonPaused}},
 	{Name: "forming", When: conditionFacts{record: RecordAbsent | RecordForming, formed: rules.No}, Verdict: conditionVerdict{metav1.ConditionFalse, v1alpha1.ReasonForming}},
-	{Name: "quorate", When: conditionFacts{quorumState: quorumStateQuorum}, Verdict: conditionVerdict{metav1.ConditionTrue, v1alpha1.ReasonQuorate}},
+	{Name: "clients-cut-off", When: conditionFacts{quorumState: quorumStateQuorum, cutOff: rules.Yes}, Verdict: conditionVerdict{metav1.ConditionFalse, v1alpha1.ReasonClientsCutOff}},
+	{Name: "quorate", When: conditionFacts{quorumState: quorumStateQuorum, cutOff: rules.No}, Verdict: conditionVerdict{metav1.ConditionTrue, v1alpha1.ReasonQuorate}},
 	{Name: "quorum-resumes", When: conditionFacts{quorumState: quorumStateLost, resting: restingResumes}, Verdict: conditionVerdict{metav1.ConditionFalse, v1alpha1.ReasonResuming}},
 	{Name: "quorum-lost", When: conditionFacts{quorumState: quorumStateLost}, Verdict: conditionVerdict{metav1.ConditionFalse, v1alpha1.ReasonQuorumLost}},
 	{Name: "unclear", When: conditionFacts{quorumState: quorumStateUnclear}, Verdict: conditionVerdict{metav1.ConditionUnknown, v1alpha1.ReasonUnknown}},
@@ -73,17 +74,27 @@ func quorumStateOf(o Observed, listed []Member) quorumState {
 	}
 }
 
-// readyEvents reports that the quorum was lost, and that it serves again.
+// readyEvents reports that the quorum was lost, that it serves again, and that clients are cut off.
 func readyEvents(was, is metav1.Condition, inform announcer) {
 	switch {
 	case was.Reason == is.Reason:
 	case is.Reason == v1alpha1.ReasonQuorumLost:
 		inform(true, v1alpha1.EventQuorumLost, "", "%s", is.Message)
-	case is.Reason == v1alpha1.ReasonQuorate && was.Reason == v1alpha1.ReasonResuming:
+	case !hasQuorum(is):
+	case was.Reason == v1alpha1.ReasonResuming:
 		inform(false, v1alpha1.EventResumed, "", "%s", is.Message)
-	case is.Reason == v1alpha1.ReasonQuorate && was.Reason == v1alpha1.ReasonQuorumLost:
+	case was.Reason == v1alpha1.ReasonQuorumLost:
 		inform(false, v1alpha1.EventQuorumRestored, "", "%s", is.Message)
+	case is.Reason == v1alpha1.ReasonClientsCutOff:
+		inform(false, v1alpha1.ReasonClientsCutOff, "", "%s", is.Message)
+	case was.Reason == v1alpha1.ReasonClientsCutOff:
+		inform(false, v1alpha1.EventClientsServed, "", "%s", is.Message)
 	}
+}
+
+// hasQuorum says whether condition Ready reports that a quorum serves, with clients or without.
+func hasQuorum(ready metav1.Condition) bool {
+	return ready.Reason == v1alpha1.ReasonQuorate || ready.Reason == v1alpha1.ReasonClientsCutOff
 }
 
 // allReadyRows decide condition AllMembersReady.

@@ -50,6 +50,7 @@ type conditionFacts struct {
 	rolling     rolling     `fact:"outdated Pods"`
 	resting     resting     `fact:"pause"`
 	problem     rules.YesNo
+	cutOff      rules.YesNo `fact:"clients cut off"`
 }
 
 const usableRecord = RecordForming | RecordFormed | RecordRecovering
@@ -65,6 +66,7 @@ func conditionFactsOf(p messageContext) conditionFacts {
 		rolling:     p.rolling(),
 		resting:     p.resting(),
 		problem:     rules.YesNoOf(len(p.found) > 0),
+		cutOff:      rules.YesNoOf(p.CutOff),
 	}
 }
 

@@ -166,6 +166,8 @@ type Desired struct {
 	Refused bool
 	// PauseReported says that, according to the status, the cluster is paused, or that no member was ready since.
 	PauseReported bool
+	// CutOff says that no client is to be sent to any member.
+	CutOff bool
 	// Recovery is what spec.recovery and the approval request.
 	Recovery RecoveryWish
 	// Epoch of the raft group in the status, 0 if unknown.

@@ -35,6 +35,7 @@ const anyLiveness = leases.Live | leases.Stale | leases.Never | leases.Unknown
 
 // labelFacts is the complete input of servingRows and voterRows.
 type labelFacts struct {
+	cutOff     rules.YesNo     `fact:"clients cut off"` // by spec.clientService.serving
 	recovering rules.YesNo     `fact:"record says Recovering"`
 	leaving    rules.YesNo     // the Pod terminates, this plan deletes it, or its member is being removed
 	out        rules.YesNo     `fact:"acknowledged to be out"` // the raft group acknowledged that the member is out of it
@@ -50,6 +51,8 @@ type labelFacts struct {
 // servingRows decide which Pods receive clients. An unknown state never empties the Service: if half of the members or
 // more are unknown, no Pod is taken out. A stale Lease and a ready etcd mean that only the agent failed.
 var servingRows = rules.New(labelKeep, []rules.Row[labelFacts, labelVerdict]{
+	{Name: "cut-off", When: labelFacts{cutOff: rules.Yes}, Verdict: labelClear,
+		Why: "you set spec.clientService.serving to false"},
 	{Name: "recovering", When: labelFacts{recovering: rules.Yes}, Verdict: labelClear,
 		Why: "a client must not write to a raft group that is about to be replaced"},
 	{Name: "leaving", When: labelFacts{leaving: rules.Yes}, Verdict: labelClear},
@@ -70,8 +73,10 @@ var voterRows = rules.New(labelKeep, []rules.Row[labelFacts, labelVerdict]{
 	{Name: "not-certain", When: labelFacts{out: rules.No}, Verdict: labelKeep},
 })
 
-func labelFactsOf(m Member, leaving bool, o Observed, listed []Member) labelFacts {
+func labelFactsOf(m Member, leaving bool, e Evaluation) labelFacts {
+	o := e.Observed
 	f := labelFacts{
+		cutOff:     rules.YesNoOf(e.CutOff),
 		recovering: rules.YesNoOf(o.RecordState == RecordRecovering),
 		leaving:    rules.YesNoOf(leaving || m.Pod == PodTerminating),
 		says:       reportsNothing,
@@ -80,7 +85,7 @@ func labelFactsOf(m Member, leaving bool, o Observed, listed []Member) labelFact
 		formed:     rules.YesNoOf(o.RecordState == RecordFormed),
 		etcdReady:  rules.YesNoOf(m.EtcdReady),
 		nodeLost:   rules.YesNoOf(m.NodeLost),
-		obscure:    rules.YesNoOf(2*obscure(listed) >= len(listed)),
+		obscure:    rules.YesNoOf(2*obscure(e.listed) >= len(e.listed)),
 	}
 	if m.Lease == LeaseOurs && m.Readable && m.Liveness&(leases.Live|leases.Stale) != 0 {
 		f.says = reportsOther

@@ -32,7 +32,10 @@ var sentences = map[string]func(messageContext) string{
 		}
 		return fmt.Sprintf("member %s will bootstrap the cluster and has not started yet", p.Record.Seed)
 	},
-	v1alpha1.ReasonQuorate:    func(p messageContext) string { return p.voters() },
+	v1alpha1.ReasonQuorate: func(p messageContext) string { return p.voters() },
+	v1alpha1.ReasonClientsCutOff: func(p messageContext) string {
+		return p.voters() + ". The client Service has no member, because spec.clientService.serving is false"
+	},
 	v1alpha1.ReasonQuorumLost: func(p messageContext) string { return p.voters() + ". etcd refuses writes and linearizable reads" },
 	v1alpha1.ReasonUnknown: func(p messageContext) string {
 		return p.voters() + ". The state of the other voters is unknown, so druid cannot determine whether a quorum serves"

@@ -173,7 +173,7 @@ func TestAMemberOfAnEarlierRaftGroupDoesNotServe(t *testing.T) {
 		if i == 0 {
 			m.Reports.ClusterID, m.Reports.Epoch = 8, 2
 		}
-		served := servingRows.Decide(labelFactsOf(*m, false, x.o, x.o.listed())).Verdict == labelSet
+		served := servingRows.Decide(labelFactsOf(*m, false, Evaluate(x.d, x.o))).Verdict == labelSet
 		if served != (i == 0) {
 			t.Errorf("member %d gets clients: %t", i, served)
 		}

@@ -190,7 +190,7 @@ func Steps(e Evaluation) []Step {
 	}
 	for _, m := range o.Members {
 		leaving[m.Name] = partSteps(m, e, add) || leaving[m.Name]
-		labelStep(m, labelFactsOf(m, leaving[m.Name], o, e.listed), add)
+		labelStep(m, labelFactsOf(m, leaving[m.Name], e), add)
 	}
 	steps := slices.Concat(stages[:]...)
 	bearTolls(steps, leaves)
@@ -232,7 +232,7 @@ func recoveringSteps(e Evaluation) []Step {
 	}
 	budgetStep(e, add)
 	for _, m := range e.Members {
-		labelStep(m, labelFactsOf(m, leaving[m.Name], e.Observed, e.listed), add)
+		labelStep(m, labelFactsOf(m, leaving[m.Name], e), add)
 	}
 	return slices.Concat(stages[:]...)
 }

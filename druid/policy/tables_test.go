@@ -103,11 +103,13 @@ func TestLabelsNeverEmptyTheServiceForWhatIsUnknown(t *testing.T) {
 func wrongOfLabels(f labelFacts) string {
 	s, v := servingRows.Decide(f).Verdict, voterRows.Decide(f).Verdict
 	switch {
+	case s != labelClear && f.cutOff == rules.Yes:
+		return "sends clients to a cluster from which they are cut off"
 	case s != labelClear && f.recovering == rules.Yes:
 		return "sends clients to a raft group that is about to be replaced"
-	case s == labelClear && f.recovering == rules.No && f.leaving == rules.No && f.obscure == rules.Yes:
+	case s == labelClear && f.cutOff == rules.No && f.recovering == rules.No && f.leaving == rules.No && f.obscure == rules.Yes:
 		return "takes a Pod out of a Service of which half is unknown"
-	case s == labelClear && f.recovering == rules.No && f.leaving == rules.No && f.liveness == leases.Stale && f.etcdReady == rules.Yes && f.nodeLost == rules.No:
+	case s == labelClear && f.cutOff == rules.No && f.recovering == rules.No && f.leaving == rules.No && f.liveness == leases.Stale && f.etcdReady == rules.Yes && f.nodeLost == rules.No:
 		return "takes away a serving etcd because its agent is dead"
 	case s == labelSet && (f.says != reportsVoter || f.liveness != leases.Live || f.formed != rules.Yes || f.etcdReady != rules.Yes || f.leaving != rules.No):
 		return "sends clients to what is not known to serve"
@@ -165,6 +167,10 @@ func TestConditionsAreTotal(t *testing.T) {
 				return "hides or invents a pause"
 			case kind == v1alpha1.ConditionProgressing && (reason == v1alpha1.ReasonLeavingJoinedCluster) != (f.progress == progressLeaving):
 				return "hides or invents that all members leave"
+			case kind == v1alpha1.ConditionReady && status == metav1.ConditionTrue && f.cutOff == rules.Yes:
+				return "calls a cluster ready from which clients are cut off"
+			case kind == v1alpha1.ConditionReady && reason == v1alpha1.ReasonClientsCutOff && (f.cutOff == rules.No || f.quorumState != quorumStateQuorum):
+				return "says that clients are cut off, and they are not, or hides that no quorum serves"
 			case kind == v1alpha1.ConditionReady && status == metav1.ConditionTrue && f.quorumState != quorumStateQuorum:
 				return "calls a cluster ready of which no quorum is known to serve"
 			case kind == v1alpha1.ConditionReady && status == metav1.ConditionFalse && f.quorumState == quorumStateUnclear && f.formed == rules.Yes && f.resting != restingPaused:

@@ -67,6 +67,7 @@ var Table = []Story{
 	{"TestQuorumIsRecoveredFromTheBackupsAndOnlyOnceByItself", InTurn, Alongside, 3, 240, ofRecovery + " " + ofRestore},
 	{"TestMembersInMemoryAreRecoveredFromTheBackups", InTurn, Alongside, 3, 150, ofRecovery + " " + ofRestore},
 	{"TestMembersThatAreAwayAreGivenUpOnlyByAnApprovalOfTheirPlan", InTurn, Alongside, 3, 270, ofRecovery},
+	{"TestClientsAreCutOffUntilTheyAreAdmittedAgain", InTurn, Alongside, 3, 130, ofRecovery},
 	{"TestTLSIsTurnedOnAndOffUnderAWriter", InTurn, Alongside, 3, 240, ofTLS + " agent/start"},
 	{"TestBadSecretsOfAUserHarmNoMember", InTurn, Alongside, 3, 90, ofTLS},
 	{"TestCertManagerRenewsUnderAWriter", InTurn, Alongside, 3, 260, ofTLS},
