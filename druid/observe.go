@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -191,6 +192,7 @@ func desiredOf(cluster *v1alpha1.EtcdCluster) (policy.Desired, error) {
 		Refused:        policy.RefusedBy(cluster.Status.Conditions),
 		Ran:            map[string]string{},
 		CutOff:         !cluster.ServesClients(),
+		LeaveFirst:     leaveFirst(cluster),
 		Recovery:       recoveryWishOf(cluster),
 		Epoch:          uint32(cluster.Status.Epoch),
 		Auth:           policy.AuthUnset,
@@ -212,6 +214,16 @@ func desiredOf(cluster *v1alpha1.EtcdCluster) (policy.Desired, error) {
 	}
 	d.ClusterID = id
 	return d, nil
+}
+
+// leaveFirst reads the annotation that orders which members leave first.
+func leaveFirst(cluster *v1alpha1.EtcdCluster) (names []string) {
+	for name := range strings.SplitSeq(cluster.Annotations[v1alpha1.LeaveFirstAnnotation], ",") {
+		if name = strings.TrimSpace(name); name != "" {
+			names = append(names, name)
+		}
+	}
+	return names
 }
 
 func (o *observation) observeRecord() {

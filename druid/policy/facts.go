@@ -166,6 +166,8 @@ type Desired struct {
 	Refused bool
 	// PauseReported says that, according to the status, the cluster is paused, or that no member was ready since.
 	PauseReported bool
+	// LeaveFirst are the names of the members that leave before all others, in their order.
+	LeaveFirst []string
 	// CutOff says that no client is to be sent to any member.
 	CutOff bool
 	// Recovery is what spec.recovery and the approval request.

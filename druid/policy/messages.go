@@ -77,7 +77,7 @@ var sentences = map[string]func(messageContext) string{
 	v1alpha1.ReasonUpdatingAgents:       agentMessage,
 	v1alpha1.ReasonAgentUpdateBlocked:   agentMessage,
 	v1alpha1.ReasonScalingDown: func(p messageContext) string {
-		return fmt.Sprintf("%s, %d requested: %s", count(len(p.Record.Members)), p.Replicas, p.departure())
+		return fmt.Sprintf("%s, %d requested: %s", count(len(p.Record.Members)), p.Replicas, p.departure()) + p.orderWithoutMembers()
 	},
 	v1alpha1.ReasonScaleDownBlocked: func(p messageContext) string {
 		leaves := p.scaleDown
@@ -128,6 +128,14 @@ func (p messageContext) departure() string {
 	default:
 		return "removing " + leaves.name() + ", " + words
 	}
+}
+
+// orderWithoutMembers says that the user named members to leave first, and none of them is left. It can be a mistake.
+func (p messageContext) orderWithoutMembers() string {
+	if len(p.LeaveFirst) == 0 || slices.ContainsFunc(p.listed, func(m Member) bool { return slices.Contains(p.LeaveFirst, m.Name) }) {
+		return ""
+	}
+	return ". None of the members that annotation " + v1alpha1.LeaveFirstAnnotation + " names is in the cluster"
 }
 
 // name returns the name of the member that is being removed.

@@ -68,10 +68,10 @@ func (m Member) publishedVoter(o Observed) bool {
 	})
 }
 
-// removalCandidate is the member to remove next: the newest among those with the smallest loss for the cluster. A
-// cluster that is forming keeps its first member, and only a member that was never in a raft group can be removed from
-// it.
-func removalCandidate(o Observed) (Member, bool) {
+// removalCandidate is the member to remove next: the first that the user named, or else the newest among those with the
+// smallest loss for the cluster. A cluster that is forming keeps its first member, and only a member that was never in a
+// raft group can be removed from it.
+func removalCandidate(d Desired, o Observed) (Member, bool) {
 	candidates := o.listed()
 	if o.RecordState == RecordForming {
 		candidates = slices.DeleteFunc(candidates, func(m Member) bool { return m.Name == o.Record.Seed || !m.outside() })
@@ -80,8 +80,16 @@ func removalCandidate(o Observed) (Member, bool) {
 		return Member{}, false
 	}
 	return slices.MinFunc(candidates, func(a, b Member) int {
-		return cmp.Or(cmp.Compare(rankOf(a, o), rankOf(b, o)), b.WasFormed.Compare(a.WasFormed), cmp.Compare(a.Name, b.Name))
+		return cmp.Or(cmp.Compare(d.turn(a.Name), d.turn(b.Name)), cmp.Compare(rankOf(a, o), rankOf(b, o)), b.WasFormed.Compare(a.WasFormed), cmp.Compare(a.Name, b.Name))
 	}), true
+}
+
+// turn is the place of a member in the order in which the user lets members leave. All that the user did not name come last.
+func (d Desired) turn(name string) int {
+	if i := slices.Index(d.LeaveFirst, name); i >= 0 {
+		return i
+	}
+	return len(d.LeaveFirst)
 }
 
 // removalGateOf says whether the other members allow the removal of m, and otherwise which member does not and why. A

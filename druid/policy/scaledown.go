@@ -138,7 +138,7 @@ func scaleDownOf(e Evaluation) scaleDown {
 	if r.facts.slot == slotTaken {
 		member, there = e.member(e.Record.PendingRemoval.Member)
 	} else if r.facts.excess == rules.Yes {
-		member, there = removalCandidate(e.Observed)
+		member, there = removalCandidate(e.Desired, e.Observed)
 	}
 	r.facts.removalGate, r.facts.mark, r.facts.served = removalNotNeeded, markNone, rules.No
 	if there {

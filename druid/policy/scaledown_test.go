@@ -132,14 +132,66 @@ func TestCandidateIsTheOneThatTheClusterLosesLeastBy(t *testing.T) {
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
 			o := whole(aged, test.change)
-			got, _ := removalCandidate(o)
+			got, _ := removalCandidate(Desired{}, o)
 			if got.Name != test.want {
 				t.Errorf("got %s, want %s", got.Name, test.want)
 			}
 		})
 	}
-	if m, ok := removalCandidate(Observed{RecordState: RecordForming}); ok {
+	if m, ok := removalCandidate(Desired{}, Observed{RecordState: RecordForming}); ok {
 		t.Errorf("of no one %s is to go", m.Name)
+	}
+}
+
+func TestMembersThatTheUserNamesLeaveFirst(t *testing.T) {
+	tests := map[string]struct {
+		first  []string
+		change func(*Observed)
+		want   string
+	}{
+		"before the newest":                      {[]string{"c-b"}, func(*Observed) {}, "c-b"},
+		"in the order of the names":              {[]string{"c-b", "c-a"}, func(*Observed) {}, "c-b"},
+		"the leader too":                         {[]string{"c-a"}, func(o *Observed) { o.Members[0].Reports.Role = leases.RoleLeader }, "c-a"},
+		"before a member that is down":           {[]string{"c-a"}, func(o *Observed) { o.Members[1].EtcdReady = false }, "c-a"},
+		"names of no member change nothing":      {[]string{"c-x", "c-y"}, func(*Observed) {}, "c-c"},
+		"a name of no member before one of them": {[]string{"c-x", "c-a"}, func(*Observed) {}, "c-a"},
+		"a cluster that forms keeps its seed": {[]string{"c-a"}, func(o *Observed) {
+			o.RecordState, o.Record.Seed = RecordForming, "c-a"
+			for i := range o.Members {
+				o.Members[i].Reports, o.Members[i].Voter = leases.Member{}, false
+			}
+		}, "c-c"},
+	}
+	for name, test := range tests {
+		t.Run(name, func(t *testing.T) {
+			d := Desired{Replicas: 1, LeaveFirst: test.first}
+			if got, _ := removalCandidate(d, whole(aged, test.change)); got.Name != test.want {
+				t.Errorf("got %s, want %s", got.Name, test.want)
+			}
+		})
+	}
+}
+
+// The order does not override what the others need, and says when it names no one.
+func TestTheOrderOfLeavingKeepsTheGuards(t *testing.T) {
+	tests := map[string]struct {
+		first  []string
+		change func(*Observed)
+		want   string
+	}{
+		"another member is not ready": {[]string{"c-a"}, func(o *Observed) { o.Members[1].EtcdReady = false }, "member c-a cannot be removed, because member c-b is not ready"},
+		"no member has the name": {[]string{"c-x"}, func(*Observed) {}, "removing member c-c. None of the members that annotation " +
+			v1alpha1.LeaveFirstAnnotation + " names is in the cluster"},
+		"one has": {[]string{"c-x", "c-b"}, func(*Observed) {}, "removing member c-b"},
+	}
+	for name, test := range tests {
+		t.Run(name, func(t *testing.T) {
+			e := Evaluate(Desired{Replicas: 1, LeaveFirst: test.first}, whole(aged, test.change))
+			got := condition(Status(e, v1alpha1.EtcdClusterStatus{}, nil, 1, metav1.Now()), v1alpha1.ConditionProgressing)
+			if want := "3 members, 1 requested: " + test.want + "."; got.Message != want {
+				t.Errorf("got %q, want %q", got.Message, want)
+			}
+		})
 	}
 }
 
