@@ -101,10 +101,10 @@ func (d *diskClaim) writeUntilDone(ctx context.Context) {
 
 // write makes the Lease say what is known now. A Lease of another Pod of the member is not ours to write.
 func (d *diskClaim) write(ctx context.Context) error {
-	d.mu.Lock()
-	claim := d.claim
-	d.mu.Unlock()
 	lease, err := d.store.Marks(ctx, d.member)
+	d.mu.Lock()
+	claim := d.claim // read after the version: a claim that was withdrawn since is never written with a later version
+	d.mu.Unlock()
 	if err != nil || lease.PodUID != d.podUID || sameClaim(lease.Disk, claim) {
 		return err
 	}

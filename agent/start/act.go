@@ -114,14 +114,17 @@ func (b *Bootstrapper) resume(ctx context.Context, o *observation) (*launch.Orde
 	if o.Listed == NoQuorum && !loop.Sleep(ctx, b.stagger(o)) {
 		return nil, context.Cause(ctx)
 	}
-	if o.volume.identityFile.Prepared > 0 {
-		if err := b.unprepare(ctx, o); err != nil {
-			return nil, err
-		}
-	}
 	identityFile, settled, err := b.settleScheme(ctx, o)
 	if err != nil || !settled {
 		return nil, err
+	}
+	if identityFile.Prepared > 0 {
+		if withdrawn, err := b.withdraw(ctx); !withdrawn {
+			return nil, err
+		}
+		if err := b.unprepare(ctx, &identityFile); err != nil {
+			return nil, err
+		}
 	}
 	b.joining = joining{} // there is a log: whatever we joined as was started, and is never started without it again (R4)
 	return b.order(identityFile, start{

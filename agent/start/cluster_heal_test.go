@@ -195,17 +195,22 @@ func (c *cluster) mark(name, holder string) {
 	}
 }
 
+// unreached is an API server at an address where nothing listens: every call is refused.
+func (c *cluster) unreached() *leases.Store {
+	c.t.Helper()
+	noOne, err := coordinationclient.NewForConfig(&rest.Config{Host: "http://" + net.JoinHostPort(c.members["c-a"].cfg.ListenHost, "1")})
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	return leases.NewStore(noOne.Leases(c.ns), "c")
+}
+
 func TestMajorityRestartsWithoutKubernetes(t *testing.T) {
 	c, before := formed(t)
 	for _, m := range c.members {
 		m.halt()
 	}
-	// Nothing listens there: every call is refused.
-	noOne, err := coordinationclient.NewForConfig(&rest.Config{Host: "http://" + net.JoinHostPort(c.members["c-a"].cfg.ListenHost, "1")})
-	if err != nil {
-		t.Fatal(err)
-	}
-	c.store = leases.NewStore(noOne.Leases(c.ns), "c")
+	c.store = c.unreached()
 	for _, m := range c.members {
 		m.start()
 	}

@@ -11,6 +11,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/etcd-druid/druid/agent/datadir"
+	"github.com/etcd-druid/druid/agent/launch"
 	"github.com/etcd-druid/druid/backup/store"
 	"github.com/etcd-druid/druid/leases"
 )
@@ -234,6 +235,42 @@ func TestAReleasedOrderResumesTheOldRaftGroup(t *testing.T) {
 	}
 	identityFile, err := datadir.ReadIdentityFile(c.members["c-a"].cfg.VolumePath)
 	if err != nil || identityFile.Prepared != 0 {
+		t.Errorf("%+v, %v: the order is still on the volume", identityFile, err)
+	}
+}
+
+// A member acknowledged an order. The others are a quorum again, and the record still has the order. The Lease stops to
+// acknowledge the order before etcd starts: otherwise druid would count a member that votes as one that cannot.
+func TestAnAcknowledgementEndsBeforeItsFence(t *testing.T) {
+	const writes = 20
+	c, revision := crashed(t, writes)
+	c.members["c-a"].start()
+	c.decides("c-a", "resume-majority")
+	c.orders(survivorOrder(revision), "c-a")
+	c.members["c-a"].crash()
+	lease, err := c.store.Marks(t.Context(), "c-a")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := c.store.PublishClaim(t.Context(), "c-a", lease.LeaseVersion, c.members["c-a"].holds()); err != nil {
+		t.Fatal(err)
+	}
+	reached := c.store
+	c.store = c.unreached()
+	c.members["c-b"].start()
+	c.members["c-c"].start()
+	c.eventually("the others serve", func() error {
+		_, err := c.view("c-b")
+		return err
+	})
+	c.store = reached
+	if order := c.members["c-a"].next(c.members["c-a"].boot()); order.Kind != launch.OrderStart {
+		t.Fatalf("the agent orders %+v", order)
+	}
+	if lease, err = c.store.Marks(t.Context(), "c-a"); err != nil || lease.Disk != nil {
+		t.Errorf("etcd can start, and the Lease claims %+v, %v", lease.Disk, err)
+	}
+	if identityFile, err := datadir.ReadIdentityFile(c.members["c-a"].cfg.VolumePath); err != nil || identityFile.Prepared != 0 {
 		t.Errorf("%+v, %v: the order is still on the volume", identityFile, err)
 	}
 }

@@ -2,6 +2,8 @@ package start
 
 import (
 	"context"
+	"errors"
+	"fmt"
 
 	"github.com/etcd-druid/druid/agent/config"
 	"github.com/etcd-druid/druid/agent/datadir"
@@ -87,15 +89,45 @@ func (b *Bootstrapper) prepare(ctx context.Context, o *observation) error {
 	return nil
 }
 
-// unprepare removes a released order from the volume before etcd starts. Otherwise a record that lost the release would
-// prevent the next start.
-func (b *Bootstrapper) unprepare(ctx context.Context, o *observation) error {
-	o.volume.identityFile.Prepared = 0
+// unprepare removes an order from the volume before etcd starts. Otherwise a record that lost the release would prevent the
+// next start. The member Lease does not acknowledge the order any more, see withdraw.
+func (b *Bootstrapper) unprepare(ctx context.Context, identityFile *datadir.IdentityFile) error {
+	identityFile.Prepared = 0
 	crash.Before("identity-file-released")
-	err := datadir.WriteIdentityFile(b.cfg.VolumePath, o.volume.identityFile)
+	err := datadir.WriteIdentityFile(b.cfg.VolumePath, *identityFile)
 	crash.After("identity-file-released")
 	if err == nil {
 		b.log.InfoContext(ctx, "recovery order no longer in effect for this volume")
 	}
 	return err
+}
+
+// withdraw removes the claim from the member Lease, and with it the acknowledgement of an order. druid counts a member that
+// acknowledges as one that cannot serve, so the acknowledgement must end before the fence. It returns false if another write
+// came first.
+func (b *Bootstrapper) withdraw(ctx context.Context) (bool, error) {
+	b.acknowledged = ""
+	b.held(nil) // what is written later must not be the old claim
+	ctx, cancel := context.WithTimeout(ctx, kubernetesTimeout)
+	defer cancel()
+	lease, err := b.store.Marks(ctx, b.cfg.Member)
+	switch {
+	case err != nil:
+		return false, fmt.Errorf("withdraw the acknowledgement of a recovery order: %w", err)
+	case lease.PodUID != b.cfg.PodUID:
+		return false, fmt.Errorf("withdraw the acknowledgement of a recovery order: the member Lease names the Pod with UID %q, and this Pod has UID %s", lease.PodUID, b.cfg.PodUID)
+	case lease.Disk == nil:
+		return true, nil
+	}
+	crash.Before("withdraw-claim")
+	_, err = b.store.PublishClaim(ctx, b.cfg.Member, lease.LeaseVersion, nil)
+	crash.After("withdraw-claim")
+	if errors.Is(err, leases.ErrConflict) {
+		return false, nil
+	}
+	if err != nil {
+		return false, fmt.Errorf("withdraw the acknowledgement of a recovery order: %w", err)
+	}
+	b.log.InfoContext(ctx, "claim of the volume withdrawn before etcd starts")
+	return true, nil
 }

@@ -26,7 +26,7 @@ var scenarios = map[crash.Program]map[string][]string{
 			"identity-file-recovered", "place-restored",
 		},
 		"a recovery order for a backup":     {"restore-recovered"},
-		"a recovery order that is released": {"identity-file-released"},
+		"a recovery order that is released": {"withdraw-claim", "identity-file-released"},
 		"adoption":                          {"claim-bootstrap", "add-learner", "identity-file-join", "record-formed"},
 		"replacement":                       {"take-slot", "rename-quarantine", "remove-self", "report-learner", "add-learner", "promote", "free-slot"},
 		"rejoin":                            {"rename-quarantine"},
