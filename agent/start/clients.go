@@ -103,15 +103,17 @@ func (b *Bootstrapper) awaitClients(ctx context.Context, o *observation) error {
 	}
 	switch decision.Verdict {
 	case clientsReport:
-		return b.reportLearner(ctx, o.own.member)
+		if err := b.reportLearner(ctx, o.own.member); err != nil {
+			return err
+		}
 	case clientsJoin:
 		return nil
 	default:
-		if !loop.Sleep(ctx, clientsPoll) {
-			return context.Cause(ctx)
-		}
-		return fmt.Errorf("%w: %s", errClients, decision.Why)
 	}
+	if !loop.Sleep(ctx, clientsPoll) {
+		return context.Cause(ctx)
+	}
+	return fmt.Errorf("%w: %s", errClients, decision.Why)
 }
 
 // facts remembers what was seen at now.
@@ -168,5 +170,5 @@ func (b *Bootstrapper) reportLearner(ctx context.Context, lease leases.Member) e
 	if err != nil && !errors.Is(err, leases.ErrConflict) {
 		return fmt.Errorf("report that the member does not vote: %w", err)
 	}
-	return fmt.Errorf("%w: the Lease of the member reported a voter", errClients)
+	return nil
 }
