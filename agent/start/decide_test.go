@@ -18,8 +18,8 @@ func broken(f Facts, d Decision) string {
 	continues := f.Data == Intact && f.Epoch&(Fenced|Prepared) == 0
 	bootstraps := d.Mode == ModeNew || d.Mode == ModeRestore || d.Mode == ModeRecover
 	changes := bootstraps || d.Mode == ModeJoin || d.Mode == ModeReplaceSelf || d.Mode == ModeRejoin
-	// A requested removal ends when the quorum is lost: an order has no slot for it.
-	leaves := f.Lease == Leaving && (d.Mode == ModeRecover || d.Mode == ModePlace)
+	// A removal ends when the quorum is lost: an order has no slot for it.
+	leaves := f.Lease&(Leaving|RemovalAcknowledged) != 0 && (d.Mode == ModeRecover || d.Mode == ModePlace)
 	switch {
 	// Above the table.
 	case changes && (f.Lease != Fresh && !leaves || f.Record&(RecordUnread|RecordAbsent) != 0):
@@ -52,12 +52,14 @@ func broken(f Facts, d Decision) string {
 	case d.Mode == ModeRecover && (f.Order != OrderForm || f.Record != Recovering),
 		d.Mode == ModePrepare && (f.Order != OrderPrepare || f.Record != Recovering):
 		return "a recovery that no one ordered"
-	case d.Mode == ModePlace && (f.Order != OrderPlace || f.Record != Formed || f.Lease&(Fresh|Leaving) == 0):
+	case d.Mode == ModePlace && (f.Order != OrderPlace || f.Record != Formed || f.Lease&isOurs == 0):
 		return "uses data that the record does not name"
 	case (d.Mode == ModeRecover || d.Mode == ModePrepare || d.Mode == ModePlace) && f.Listed != NoQuorum:
 		return "recovers a cluster that serves"
-	case d.Mode == ModePrepare && f.Lease&(Superseded|LeaseUnread|RemovalAcknowledged) != 0:
+	case d.Mode == ModePrepare && f.Lease&(Superseded|LeaseUnread) != 0:
 		return "acknowledges for a volume that is not ours"
+	case f.Order == OrderPrepare && f.Record == Recovering && f.Listed == NoQuorum && f.Lease&isOurs != 0 && d.Mode != ModePrepare && f.Data&(Foreign|Newer|DataUnread) == 0:
+		return "an order waits for a member that can acknowledge it"
 	case bootstraps && f.Record&isForming != 0 && f.Backup&(BackupUnusable|StoreUnreachable) != 0:
 		return "a bootstrap although it is not known what the store holds"
 	// The agent never reduces the voters below a quorum.

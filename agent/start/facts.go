@@ -112,6 +112,7 @@ const (
 	RemovalAcknowledged                   // the member's removal is claimed or done, or its mark cannot be understood
 	LeaseUnread                           // absent, forbidden, out of reach, or not to be understood
 	anyLease            = 1<<iota - 1
+	isOurs              = Fresh | Leaving | RemovalAcknowledged // a removal from the old raft group does not matter to a recovery order
 )
 
 // Evidence.

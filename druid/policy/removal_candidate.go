@@ -170,8 +170,8 @@ type (
 const (
 	strayNone        stray = 1 << iota // no mark, the slot's own, or one that cannot be read
 	strayNeverFormed                   // of a cluster that never formed
-	strayRemoving                      // an agent claimed the removal
-	strayOther                         // requested or done
+	strayRemoving                      // an agent of the record's raft group claimed the removal
+	strayOther                         // requested or done, or claimed in a raft group that was replaced
 )
 
 func (s stray) String() string {
@@ -248,9 +248,9 @@ func strayOf(m Member, o Observed) stray {
 		return strayNone
 	case mark.State == leases.RemovalRequested && mark.Mark == NotFormed && m.Name != o.Record.Seed: // the seed is not dropped
 		return strayNeverFormed
-	case mark.State == leases.RemovalBegun:
+	case mark.State == leases.RemovalBegun && (o.Record.ClusterID == 0 || mark.ClusterID == leases.FormatID(o.Record.ClusterID)):
 		return strayRemoving
-	case mark.State == leases.RemovalRequested, mark.State == leases.RemovalDone:
+	case mark.State == leases.RemovalRequested, mark.State == leases.RemovalDone, mark.State == leases.RemovalBegun:
 		return strayOther
 	default:
 		return strayNone
