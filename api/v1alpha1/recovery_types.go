@@ -23,7 +23,8 @@ type RecoverySpec struct {
 	AfterSeconds int32 `json:"afterSeconds,omitempty"`
 
 	// maxDataLoss is the loss up to which druid recovers without your approval. It has no effect with policy Manual. If not
-	// set, the bounds are 0 revisions and 30 seconds. If one bound is set, the other is unlimited.
+	// set, the bounds are 0 revisions and 30 seconds. Without revisions, only seconds bounds the loss. Without seconds, each
+	// plan needs your approval, because the number of writes since the last report is unknown.
 	// +optional
 	MaxDataLoss *MaxDataLoss `json:"maxDataLoss,omitempty"`
 }
@@ -43,12 +44,12 @@ const (
 //
 // +kubebuilder:validation:XValidation:rule="has(self.revisions) || has(self.seconds)",message="maxDataLoss must set revisions or seconds"
 type MaxDataLoss struct {
-	// revisions that the new raft group may lack.
+	// revisions that the new raft group may lack, of those that a member or a backup reported.
 	// +kubebuilder:validation:Minimum=0
 	// +optional
 	Revisions *int64 `json:"revisions,omitempty"`
 
-	// seconds before the loss of the quorum whose writes the new raft group may lack. The times come from different
+	// seconds before the loss of the quorum whose writes the new raft group may lack, also writes that no member reported. The times come from different
 	// machines, so that a difference of their clocks adds to it.
 	// +kubebuilder:validation:Minimum=0
 	// +optional
@@ -122,7 +123,7 @@ type RecoveryPlan struct {
 	// backup is the lineage and the revision in the backup store, with source Backup.
 	// +optional
 	Backup string `json:"backup,omitempty"`
-	// revision up to which the source has the data, as far as was reported.
+	// revision up to which the source has the data for certain. The log of a survivor can have more.
 	// +optional
 	Revision int64 `json:"revision,omitempty"`
 	// giveUp are members that are neither lost nor here. Your approval asserts that their data is destroyed.

@@ -56,7 +56,7 @@ func (o order) String() string {
 var records = rules.New(orderNothing, []rules.Row[recordFacts, order]{
 	{Name: "record-foreign", When: recordFacts{record: RecordForeign}, Verdict: orderNothing},
 	{Name: "record-unreadable", When: recordFacts{record: RecordUnreadable}, Verdict: orderNothing},
-	{Name: "record-behind", When: recordFacts{record: RecordFormed | RecordRecovering, behind: rules.Yes, evidence: evidenceStatus}, Verdict: orderRestore},
+	{Name: "record-behind", When: recordFacts{record: RecordFormed | RecordRecovering, behind: rules.Yes, evidence: evidenceLease | evidenceStatus}, Verdict: orderRestore},
 	{Name: "record-recovering", When: recordFacts{record: RecordRecovering}, Verdict: orderNothing},
 	{Name: "record-paused", When: recordFacts{record: RecordAbsent, evidence: evidenceNone, names: namesNone}, Verdict: orderNothing},
 	{Name: "record-newly-formed", When: recordFacts{record: RecordAbsent, evidence: evidenceNone}, Verdict: orderBootstrap},
@@ -78,15 +78,16 @@ type recordFacts struct {
 	names    names       `fact:"names against replicas"`
 	stuck    rules.YesNo `fact:"seed stuck"`
 	lost     rules.YesNo `fact:"names taken out"` // names were taken out of it by hand
-	behind   rules.YesNo `fact:"status has a later epoch"`
+	behind   rules.YesNo `fact:"a later raft group was formed"`
 }
 
 func recordFactsOf(e Evaluation) recordFacts {
 	f := recordFacts{
 		record: e.RecordState, known: rules.YesNoOf(e.Record.ClusterID != 0), evidence: e.evidence, stuck: e.SeedStuck,
-		lost:   rules.YesNoOf(len(lostNames(e.Desired, e.Observed)) > 0),
-		behind: rules.YesNoOf(e.Epoch > e.Record.FormedEpoch && e.ClusterID != e.Record.ClusterID),
+		lost: rules.YesNoOf(len(lostNames(e.Desired, e.Observed)) > 0),
 	}
+	latest, epoch := latestGroup(e.Desired, e.Observed)
+	f.behind = rules.YesNoOf(epoch > e.Record.FormedEpoch && latest != e.Record.ClusterID)
 	switch listed := len(e.Record.Members); {
 	case listed == 0 && e.Replicas == 0:
 		f.names = namesNone
@@ -128,8 +129,9 @@ func evidenceOf(d Desired, o Observed) evidence {
 // the cluster completes the record from its identity file. The limit is fixed when a raft group is formed, so druid
 // never takes it from the spec or from a record that can be older than the group.
 func recreated(d Desired, o Observed) leases.Record {
+	latest, epoch := latestGroup(d, o)
 	r := leases.Record{
-		ClusterID: d.ClusterID,
+		ClusterID: latest,
 		Phase:     leases.PhaseFormed,
 		Members:   slices.Clone(d.Known),
 	}
@@ -145,12 +147,30 @@ func recreated(d Desired, o Observed) leases.Record {
 			r = withMember(r, m.Reports)
 		}
 	}
-	if d.Epoch > r.Epoch && r.ClusterID == d.ClusterID {
-		r.Epoch, r.FormedEpoch = d.Epoch, d.Epoch
+	if epoch > r.Epoch {
+		r.Epoch, r.FormedEpoch = epoch, epoch
 	}
 	slices.Sort(r.Members)
 	r.Members = slices.Compact(r.Members)
 	return r
+}
+
+// latestGroup is the raft group that was formed last, by the status and by the Leases, and its epoch, 0 if unknown. An agent
+// reports only a raft group that was formed. The status can be older: druid writes it after the record, and can be down. If no
+// epoch of the status's raft group is known, a Lease of another one says nothing.
+func latestGroup(d Desired, o Observed) (id uint64, epoch uint32) {
+	id, epoch = d.ClusterID, d.Epoch
+	for _, m := range o.Members {
+		if m.Lease == LeaseOurs && m.Readable && m.Reports.ClusterID == id {
+			epoch = max(epoch, m.Reports.Epoch)
+		}
+	}
+	for _, m := range o.Members {
+		if m.Lease == LeaseOurs && m.Readable && m.Reports.ClusterID != 0 && (id == 0 || epoch > 0 && m.Reports.Epoch > epoch) {
+			id, epoch = m.Reports.ClusterID, m.Reports.Epoch
+		}
+	}
+	return id, epoch
 }
 
 // withMember adds what a member's Lease reports about the raft group with the highest epoch.

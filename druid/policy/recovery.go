@@ -37,9 +37,13 @@ const (
 	standingNone standing = 1 << iota
 	standingPrepare
 	standingExecute
+	standingOutdated // the volume of a member acknowledges a later one: the record was rolled back
 )
 
-func (s standing) String() string { return rules.Word(s, "none", "Prepare", "Execute") }
+func (s standing) String() string { return rules.Word(s, "none", "Prepare", "Execute", "outdated") }
+
+// standingVoid are the orders that no member carries out. druid plans as if the record had no order.
+const standingVoid = standingNone | standingOutdated
 
 const (
 	acksFew    acks = 1 << iota // a quorum of some list of voters could still serve
@@ -55,7 +59,7 @@ var recoveryRows = rules.New(recoverNothing, []rules.Row[recoveryFacts, recovery
 	{Name: "not-ours", When: recoveryFacts{applies: rules.No}, Verdict: recoverNothing,
 		Why: "the cluster is deleted or paused, never formed, or its record cannot be used"},
 	{Name: "record-behind", When: recoveryFacts{behind: rules.Yes}, Verdict: recoverNothing,
-		Why: "a member formed a later raft group than the record names, and its agent corrects the record"},
+		Why: "a member formed a later raft group than the record names, and druid corrects the record"},
 	{Name: "quorum-serves", When: recoveryFacts{quorum: rules.Yes, standing: standingNone}, Verdict: recoverNothing,
 		Why: "there is nothing to recover"},
 	{Name: "quorum-returned", When: recoveryFacts{quorum: rules.Yes}, Verdict: recoverRelease,
@@ -70,17 +74,15 @@ var recoveryRows = rules.New(recoverNothing, []rules.Row[recoveryFacts, recovery
 		Why: "the members that hold their data are a quorum, and no write is lost"},
 	{Name: "await-acknowledgements", When: recoveryFacts{standing: standingPrepare, acks: acksFew}, Verdict: recoverWait,
 		Why: "the members that did not acknowledge could be a quorum"},
-	{Name: "not-yet", When: recoveryFacts{standing: standingNone, overdue: rules.No}, Verdict: recoverWait,
+	{Name: "not-yet", When: recoveryFacts{standing: standingVoid, overdue: rules.No}, Verdict: recoverWait,
 		Why: "the quorum was not lost for long enough, or its state is unknown"},
-	{Name: "majority-may-return", When: recoveryFacts{standing: standingNone, returns: returnsMay, obstacle: rules.Yes}, Verdict: recoverWait,
-		Why: "the members that may still hold their data are a quorum"},
 	{Name: "refused", When: recoveryFacts{obstacle: rules.Yes}, Verdict: recoverRefuse,
 		Why: "a recovery is not possible before you act"},
-	{Name: "give-up", When: recoveryFacts{standing: standingNone, returns: returnsMay, approved: rules.No}, Verdict: recoverPropose,
+	{Name: "give-up", When: recoveryFacts{standing: standingVoid, returns: returnsMay, approved: rules.No}, Verdict: recoverPropose,
 		Why: "a member that is away is not lost: only your approval gives it up"},
-	{Name: "propose", When: recoveryFacts{standing: standingNone, approved: rules.No, automatic: rules.No}, Verdict: recoverPropose,
+	{Name: "propose", When: recoveryFacts{standing: standingVoid, approved: rules.No, automatic: rules.No}, Verdict: recoverPropose,
 		Why: "the plan needs your approval"},
-	{Name: "prepare", When: recoveryFacts{standing: standingNone}, Verdict: recoverPrepare,
+	{Name: "prepare", When: recoveryFacts{standing: standingVoid}, Verdict: recoverPrepare,
 		Why: "the members stop etcd and report what they hold before one of them is chosen"},
 	{Name: "changed", When: recoveryFacts{worse: rules.Yes, approved: rules.No}, Verdict: recoverPropose,
 		Why: "the acknowledged members hold less than the plan said"},

@@ -66,6 +66,12 @@ func (x *rescue) voters() string {
 	return strings.Join(ids, ",")
 }
 
+// ahead makes member i report a revision, and a log that ends after those of the others.
+func (x *rescue) ahead(i int, revision int64) {
+	m := x.member(i)
+	m.Reports.Revision, m.Reports.Raft.Committed = revision, 60
+}
+
 func (x *rescue) away(i int) {
 	m := x.member(i)
 	m.NodeLost, m.Node, m.Volume = true, NodeAway, VolumeLocal

@@ -86,6 +86,96 @@ func TestMembersPreparedByALostOrderAreReleased(t *testing.T) {
 	}
 }
 
+// The record was rolled back to an order that the members do not carry out, because they acknowledged a later one. druid replaces
+// it by one that they acknowledge, or releases it.
+func TestAnOrderOfARecordThatWasRolledBackIsReplaced(t *testing.T) {
+	x := newRescue(3)
+	x.claim(1, leases.DiskEmpty)
+	x.claim(2, leases.DiskEmpty)
+	x.d.Recovery.Automatic = true
+	x.apply(t, PrepareRecovery)
+	for i, state := range []leases.DiskState{leases.DiskIntact, leases.DiskEmpty, leases.DiskEmpty} {
+		x.claim(i, state).Order = "7-ffff"
+	}
+	x.member(0).Reports.Disk.Prepared = 7
+	x.apply(t, PrepareRecovery)
+	if o := x.o.Record.Order(); o.Epoch != 8 {
+		t.Errorf("order %+v", o)
+	}
+	for i, state := range []leases.DiskState{leases.DiskIntact, leases.DiskEmpty, leases.DiskEmpty} {
+		x.claim(i, state)
+	}
+	x.wants(t, "execute")
+
+	// Both of a majority acknowledged the later order: their raft group continues.
+	x = newRescue(3)
+	x.claim(1, leases.DiskEmpty)
+	x.claim(2, leases.DiskEmpty)
+	x.d.Recovery.Automatic = true
+	x.apply(t, PrepareRecovery)
+	for i := range 2 {
+		c := x.claim(i, leases.DiskIntact)
+		c.Order, c.Prepared = "7-ffff", 7
+	}
+	for x.o.Record.Released < 7 {
+		x.wants(t, "majority-returned")
+		x.apply(t, ReleaseRecovery)
+	}
+	x.member(0).Liveness = leases.Live
+	x.wants(t, "quorum-serves")
+}
+
+// The record was rolled back into the recovery that formed the raft group. The status does not know of it, because druid was
+// down. The Lease of the member that formed it is enough: the order is not released, and not carried out again.
+func TestARecordBehindAFormedMemberIsCorrected(t *testing.T) {
+	for _, stage := range []leases.Stage{"", leases.StagePrepare, leases.StageExecute} {
+		x := newRescue(3)
+		x.d.Epoch = 1
+		x.claim(1, leases.DiskEmpty)
+		x.claim(2, leases.DiskEmpty)
+		x.d.Recovery.Automatic = true
+		if stage != "" {
+			x.apply(t, PrepareRecovery)
+			for i, state := range []leases.DiskState{leases.DiskIntact, leases.DiskEmpty, leases.DiskEmpty} {
+				x.claim(i, state)
+			}
+		} else {
+			x.o.Record.PendingRemoval = &leases.PendingRemoval{Member: "demo-b", Mark: "m"}
+		}
+		if stage == leases.StageExecute {
+			x.apply(t, ExecuteRecovery)
+		}
+		m := x.member(0)
+		m.Reports.ClusterID, m.Reports.ID, m.Reports.Epoch, m.Reports.Lineage, m.Reports.Disk = 8, 99, 2, "00000002-ee", nil
+		x.wants(t, "record-behind")
+		steps := Steps(Evaluate(x.d, x.o))
+		if len(steps) != 1 || steps[0].Rule != "record-behind" || steps[0].Record == nil {
+			t.Fatalf("stage %q: steps %+v", stage, steps)
+		}
+		record, ok := steps[0].RestoreRecord(x.o.Record, x.o.Record.Phase)
+		if !ok || record.Phase != leases.PhaseFormed || record.ClusterID != 8 || record.FormedEpoch != 2 || record.Nonce != "ee" || record.MaxLearners != 16 ||
+			record.Order() != nil || record.PendingRemoval != nil || record.MemberList != nil {
+			t.Errorf("stage %q: record %+v", stage, record)
+		}
+	}
+}
+
+// An agent of the raft group before had claimed the removal of a member. The raft group that was formed again did not: the mark
+// would keep the member from joining it.
+func TestARemovalInAReplacedRaftGroupIsVoid(t *testing.T) {
+	x := newRescue(3)
+	x.o.Record.ClusterID, x.o.Record.Epoch, x.o.Record.FormedEpoch = 8, 2, 2
+	x.d.ClusterID, x.d.Epoch = 8, 2
+	for i := range 2 {
+		m := x.member(i)
+		m.Reports.ClusterID, m.Reports.Epoch, m.Liveness, m.EtcdReady = 8, 2, leases.Live, true
+	}
+	x.member(2).Reports.Removal = leases.RemovalRequest{State: leases.RemovalBegun, Mark: "m", By: "pod-demo-a", ClusterID: "7", MemberID: "c"}
+	if !slices.ContainsFunc(Steps(Evaluate(x.d, x.o)), func(s Step) bool { return s.Kind == WithdrawRemoval && s.Member == "demo-c" }) {
+		t.Errorf("the steps are %+v", Steps(Evaluate(x.d, x.o)))
+	}
+}
+
 // While an order stands, druid takes no step that could lose a disk.
 func TestNothingIsDeletedWhileAnOrderStands(t *testing.T) {
 	x := newRescue(3)

@@ -45,6 +45,8 @@ func BoundsOf(spec *v1alpha1.MaxDataLoss) (revisions, seconds *int64) {
 type recoveryPlan struct {
 	source source
 	giveUp []string
+	// kept is the revision that the source holds for certain. Entries of its log after that may be no writes, or not committed.
+	kept int64
 	// revisions and seconds are lost at most, if known.
 	revisions, seconds int64
 	measured           bool
@@ -91,6 +93,9 @@ func recoveryOf(d Desired, o Observed, listed []Member) recovery {
 // observe fills in the facts of a cluster that druid may recover.
 func (r *recovery) observe(d Desired, o Observed, listed []Member) {
 	r.epoch = nextEpoch(o)
+	if r.order != nil && r.order.Epoch < o.highestPrepared() {
+		r.facts.standing, r.order = standingOutdated, nil // its agents wait for a later one
+	}
 	if r.order != nil {
 		r.facts.standing = map[leases.Stage]standing{leases.StagePrepare: standingPrepare, leases.StageExecute: standingExecute}[r.order.Stage]
 		r.epoch = r.order.Epoch
@@ -149,7 +154,7 @@ func (r *recovery) makePlan(d Desired, o Observed) {
 	}
 	r.plan = &p
 	p.measure(r.voters, o)
-	p.needs = r.needsApproval(p, o)
+	p.needs = r.needsApproval(p, d.Recovery, o)
 	p.hash = p.digest(o.Record.ClusterID, r.epoch, d.Recovery.Cluster)
 }
 
@@ -175,10 +180,12 @@ func (r *recovery) membersToGiveUp(o Observed) (names []string, enough bool) {
 	return names, len(names) > 0 && left < quorum(len(voters))
 }
 
-// measure computes the loss. Times come from different machines, so that they are only an estimate.
+// measure computes the loss. Times come from different machines, so that they are only an estimate. A reported revision that
+// the source does not hold for certain counts as lost.
 func (p *recoveryPlan) measure(voters []oldVoter, o Observed) {
 	var newest time.Time
-	p.highest = max(o.Full.Reports.Revision, o.Delta.Reports.Revision)
+	reported := max(o.Full.Reports.Revision, o.Delta.Reports.Revision)
+	p.highest, p.kept = reported, p.source.kept
 	for _, m := range o.Members {
 		if m.Lease != LeaseOurs || !m.Readable || m.Reports.ClusterID != o.Record.ClusterID {
 			continue
@@ -187,13 +194,27 @@ func (p *recoveryPlan) measure(voters []oldVoter, o Observed) {
 		if m.Renewed.After(newest) {
 			newest = m.Renewed
 		}
-	}
-	for _, v := range voters {
-		if c := v.claim; c != nil {
-			p.highest = max(p.highest, c.Revision+int64(c.Tail))
+		if p.source.includes(m.Reports.Raft.Term, m.Reports.Raft.Committed) {
+			p.kept = max(p.kept, m.Reports.Revision)
+		} else {
+			reported = max(reported, m.Reports.Revision)
 		}
 	}
-	p.revisions = max(0, p.highest-p.source.revision)
+	for _, v := range voters {
+		if v.claim == nil {
+			continue
+		}
+		last := v.claim.Revision + int64(v.claim.Tail)
+		p.highest = max(p.highest, last)
+		switch own := p.source.mode == leases.RecoverSurvivor && v.member.Name == p.source.member.Name; {
+		case own: // what it holds is not lost
+		case v.claim.State == leases.DiskIntact && p.source.includes(v.claim.LastTerm, v.claim.Last):
+			p.kept = max(p.kept, v.claim.Revision)
+		default:
+			reported = max(reported, last)
+		}
+	}
+	p.revisions = max(0, reported-p.kept)
 	p.measured = p.highest > 0 && !newest.IsZero() && !p.source.at.IsZero() && p.source.class == dataIntact
 	if p.measured {
 		p.seconds = int64((max(0, newest.Sub(p.source.at)) + renewalInterval + time.Second - 1) / time.Second)
@@ -201,7 +222,7 @@ func (p *recoveryPlan) measure(voters []oldVoter, o Observed) {
 }
 
 // needsApproval lists why the plan needs an approval under the policy Automatic too.
-func (r *recovery) needsApproval(p recoveryPlan, o Observed) (needs []string) {
+func (r *recovery) needsApproval(p recoveryPlan, w RecoveryWish, o Observed) (needs []string) {
 	add := func(format string, args ...any) { needs = append(needs, fmt.Sprintf(format, args...)) }
 	if len(p.giveUp) > 0 {
 		add("it gives up %s, and your approval asserts that their data is destroyed", strings.Join(p.giveUp, ", "))
@@ -215,7 +236,7 @@ func (r *recovery) needsApproval(p recoveryPlan, o Observed) (needs []string) {
 	}
 	for _, v := range r.voters {
 		m := v.member
-		ahead := m.Reports.Revision > p.source.revision
+		ahead := m.Reports.Revision > p.kept
 		if p.source.mode == leases.RecoverSurvivor && p.source.claim != nil {
 			ahead = ahead || m.Reports.Raft.Committed > p.source.last // the log of the source ends before
 		}
@@ -226,15 +247,19 @@ func (r *recovery) needsApproval(p recoveryPlan, o Observed) (needs []string) {
 	if !p.measured {
 		add("the loss is unknown")
 	}
+	if w.Automatic && w.MaxSeconds == nil {
+		add("how many revisions were written after the last report is unknown, and spec.recovery.maxDataLoss does not set seconds")
+	}
 	if o.RecoveredRecently {
 		add("the last recovery was less than ten minutes ago")
 	}
 	return needs
 }
 
-// within says whether the loss is within the bounds of spec.recovery.
+// within says whether the loss is within the bounds of spec.recovery. Only a bound of seconds limits what was written after the
+// last report.
 func (p *recoveryPlan) within(w RecoveryWish) bool {
-	return p.measured && (w.MaxRevisions == nil || p.revisions <= *w.MaxRevisions) && (w.MaxSeconds == nil || p.seconds <= *w.MaxSeconds)
+	return p.measured && (w.MaxRevisions == nil || p.revisions <= *w.MaxRevisions) && w.MaxSeconds != nil && p.seconds <= *w.MaxSeconds
 }
 
 // worse says whether the plan costs more than the order permits.

@@ -25,7 +25,8 @@ type source struct {
 	class          dataClass
 	epoch          uint32
 	lastTerm, last uint64
-	revision       int64
+	// revision is the highest that the source can hold, and kept the highest that it holds for certain.
+	revision, kept int64
 	at             time.Time
 	lineage        string
 }
@@ -61,12 +62,12 @@ func (r *recovery) bestDisk(o Observed, may func(oldVoter) bool) (best source, f
 func diskSource(p oldVoter, o Observed) (source, bool) {
 	m := p.member
 	s := source{mode: leases.RecoverSurvivor, member: m, claim: p.claim, at: m.Renewed, epoch: m.Reports.Epoch, lastTerm: m.Reports.Raft.LastTerm,
-		last: m.Reports.Raft.LastIndex, revision: m.Reports.Revision, lineage: m.Reports.Lineage}
+		last: m.Reports.Raft.LastIndex, revision: m.Reports.Revision, kept: m.Reports.Revision, lineage: m.Reports.Lineage}
 	c := p.claim
 	if c == nil {
 		return s, p.holds == holdsHere && m.Readable && m.Reports.ClusterID == o.Record.ClusterID && m.Reports.Revision > 0
 	}
-	s.epoch, s.lastTerm, s.last, s.revision, s.lineage = c.Epoch, c.LastTerm, c.Last, c.Revision+int64(c.Tail), c.Lineage
+	s.epoch, s.lastTerm, s.last, s.revision, s.kept, s.lineage = c.Epoch, c.LastTerm, c.Last, c.Revision+int64(c.Tail), c.Revision, c.Lineage
 	switch {
 	case c.Cluster == "" || volumeGone(m):
 		return s, false
@@ -80,6 +81,13 @@ func diskSource(p oldVoter, o Observed) (source, bool) {
 		return s, false
 	}
 	return s, true
+}
+
+// includes says whether the log of the source has everything that was committed up to an index, as a member of the same raft
+// group reported it in a term. The last entry of the source has that term or a later one. So its log continues that of the
+// leader of the term, or that of a leader that was elected with all committed entries.
+func (s source) includes(term, index uint64) bool {
+	return s.mode == leases.RecoverSurvivor && s.class == dataIntact && index > 0 && s.lastTerm >= term && s.last >= index
 }
 
 // better orders sources: by epoch, then by the state of the data, then by the end of the log.
@@ -99,7 +107,7 @@ func (r *recovery) backupSource(o Observed) (source, bool) {
 	if s.revision == 0 {
 		return s, false
 	}
-	s.at = o.SavedUntil
+	s.kept, s.at = s.revision, o.SavedUntil
 	for _, p := range r.voters {
 		if p.canRestore() && (r.order == nil || p.acknowledged) {
 			s.member, s.claim = p.member, p.claim

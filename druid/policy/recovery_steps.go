@@ -32,8 +32,8 @@ func (e Evaluation) recoveryStep() (Step, bool) {
 		step.Kind, step.Member, step.Object, step.Recovery = ExecuteRecovery, order.Chosen, r.order.Name()+" "+order.Claim, &order
 	case r.is(recoverRelease):
 		step.Kind, step.Epoch = ReleaseRecovery, e.highestPrepared()
-		if r.order != nil {
-			step.Object = r.order.Name()
+		if order := e.Record.Order(); order != nil {
+			step.Object = order.Name()
 		}
 	default:
 		return Step{}, false
@@ -82,8 +82,8 @@ func (s Step) RestoreRecord(record leases.Record, seen leases.Phase) (leases.Rec
 	if record.Lineage == made.Lineage {
 		made.Fork = record.Fork
 	}
-	if record.ClusterID != made.ClusterID {
-		made.MemberList = nil // it is about the raft group before
+	if record.ClusterID != made.ClusterID { // they are about the raft group before
+		made.MemberList, made.Replacing, made.PendingRemoval = nil, nil, nil
 	}
 	return made, true
 }
@@ -155,11 +155,9 @@ func (r recovery) describe(s *v1alpha1.RecoveryStatus, w RecoveryWish) {
 		s.Phase, s.Message = v1alpha1.RecoveryPreparing, "the members stop etcd and report what they hold. "+r.unacknowledged()
 	case !lost || r.verdict != recoverWait:
 		return
-	case r.facts.overdue == rules.No:
+	default:
 		s.Phase, s.Message = v1alpha1.RecoveryWaiting, "the quorum is lost. druid plans a recovery when it stays lost for spec.recovery.afterSeconds"
 		return
-	default:
-		s.Phase, s.Message = v1alpha1.RecoveryWaiting, r.obstacle
 	}
 	s.Message = AsSentences(s.Message)
 	if r.plan != nil {
@@ -183,7 +181,7 @@ func (r recovery) unacknowledged() string {
 }
 
 func (p *recoveryPlan) status() *v1alpha1.RecoveryPlan {
-	s := &v1alpha1.RecoveryPlan{Hash: p.hash, Source: v1alpha1.RecoverySource(p.source.mode), Member: p.source.member.Name, Revision: p.source.revision, GiveUp: p.giveUp}
+	s := &v1alpha1.RecoveryPlan{Hash: p.hash, Source: v1alpha1.RecoverySource(p.source.mode), Member: p.source.member.Name, Revision: p.kept, GiveUp: p.giveUp}
 	if p.source.mode == leases.RecoverBackup {
 		s.Backup = fmt.Sprintf("%s@%d", p.source.lineage, p.source.revision)
 	}

@@ -21,9 +21,9 @@ func TestARecoveryNeedsALostQuorumAnApprovalAndFences(t *testing.T) {
 			return "acts on a cluster that is not druid's to recover, or releases a record that is behind"
 		case orders && f.quorum == rules.Yes:
 			return "orders a recovery while a quorum serves"
-		case d.Verdict == recoverPrepare && f.standing == standingNone && (f.overdue == rules.No || f.approved == rules.No && f.automatic == rules.No):
+		case d.Verdict == recoverPrepare && f.standing&standingVoid != 0 && (f.overdue == rules.No || f.approved == rules.No && f.automatic == rules.No):
 			return "orders what was not approved, or too early"
-		case d.Verdict == recoverPrepare && f.standing == standingNone && f.returns != returnsNot && f.approved == rules.No:
+		case d.Verdict == recoverPrepare && f.standing&standingVoid != 0 && f.returns != returnsNot && f.approved == rules.No:
 			return "gives up a majority without an approval"
 		case d.Verdict == recoverExecute && (f.standing != standingPrepare || f.acks != acksEnough):
 			return "executes without fences"
@@ -37,6 +37,8 @@ func TestARecoveryNeedsALostQuorumAnApprovalAndFences(t *testing.T) {
 			return "orders again what is prepared"
 		case d.Verdict&(recoverPropose|recoverPrepare|recoverExecute) != 0 && (f.obstacle == rules.Yes || f.applies == rules.No || f.quorum == rules.Yes):
 			return "needs a plan, and there is none"
+		case d.Verdict == recoverWait && f.obstacle == rules.Yes && f.overdue == rules.Yes && f.standing&standingVoid != 0:
+			return "waits for you, and no alert says so"
 		}
 		return ""
 	})
@@ -122,10 +124,20 @@ func TestAnAutomaticRecoveryKeepsItsBounds(t *testing.T) {
 		change func(*rescue)
 		rule   string
 	}{
-		"within the bounds":          {func(*rescue) {}, "execute"},
-		"a loss of one revision":     {func(x *rescue) { x.member(1).Reports.Revision = 101 }, "changed"},
-		"a survivor that was silent": {func(x *rescue) { x.member(0).Renewed = rescueStart.Add(-time.Hour) }, "changed"},
-		"no bound of revisions":      {func(x *rescue) { x.member(1).Reports.Revision = 101; x.d.Recovery.MaxRevisions = nil }, "execute"},
+		"within the bounds":                 {func(*rescue) {}, "execute"},
+		"a loss of one revision":            {func(x *rescue) { x.ahead(1, 101) }, "changed"},
+		"a survivor that was silent":        {func(x *rescue) { x.member(0).Renewed = rescueStart.Add(-time.Hour) }, "changed"},
+		"no bound of revisions":             {func(x *rescue) { x.ahead(1, 101); x.d.Recovery.MaxRevisions = nil }, "execute"},
+		"no bound of seconds":               {func(x *rescue) { x.d.Recovery.MaxSeconds = nil }, "changed"},
+		"writes of others that the log has": {func(x *rescue) { x.member(1).Reports.Revision, x.member(0).Reports.Disk.Tail = 101, 1 }, "execute"},
+		"a log that ends with no writes": {func(x *rescue) {
+			x.ahead(1, 110)
+			x.member(0).Reports.Disk.Tail, x.member(0).Reports.Disk.Last = 10, 59
+		}, "changed"},
+		"a backup of more than the database": {func(x *rescue) {
+			x.member(0).Reports.Disk.Tail, x.member(0).Reports.Disk.Last = 10, 60
+			x.o.Delta.Reports = leases.Backup{Revision: 105, Lineage: "00000001-aa"}
+		}, "changed"},
 		"a survivor that is stale":   {func(x *rescue) { x.member(0).Reports.Disk.State = leases.DiskStale }, "changed"},
 		"a recovery ten minutes ago": {func(x *rescue) { x.o.RecoveredRecently = true }, "changed"},
 		"a quorum that serves":       {func(x *rescue) { x.member(0).Liveness = leases.Live }, "quorum-returned"},
@@ -264,7 +276,7 @@ func TestTheHashOfAPlanCoversWhatYouApprove(t *testing.T) {
 		"EtcdCluster": func(x *rescue) { x.d.Recovery.Cluster = "other" },
 		"raft group":  func(x *rescue) { x.o.Record.ClusterID = 8; x.member(0).Reports.ClusterID = 8 },
 		"epoch":       func(x *rescue) { x.o.Record.Released = 5 },
-		"loss":        func(x *rescue) { x.member(1).Reports.Revision = 200 },
+		"loss":        func(x *rescue) { x.ahead(1, 200) },
 		"source":      func(x *rescue) { x.claim(0, leases.DiskEmpty); x.claim(1, leases.DiskIntact) },
 	} {
 		if base(change) == first {
