@@ -33,6 +33,9 @@ type RecoveryWish struct {
 	Cluster, Namespace, Name string
 }
 
+// unbounded says whether spec.recovery does not limit the writes after the last report.
+func (w RecoveryWish) unbounded() bool { return w.Automatic && w.MaxSeconds == nil }
+
 // BoundsOf returns the bounds of spec.recovery.
 func BoundsOf(spec *v1alpha1.MaxDataLoss) (revisions, seconds *int64) {
 	if spec == nil {
@@ -200,6 +203,15 @@ func (p *recoveryPlan) measure(voters []oldVoter, o Observed) {
 			reported = max(reported, m.Reports.Revision)
 		}
 	}
+	p.revisions = max(0, p.claimed(voters, reported)-p.kept)
+	p.measured = p.highest > 0 && !newest.IsZero() && !p.source.at.IsZero() && p.source.class == dataIntact
+	if p.measured {
+		p.seconds = int64((max(0, newest.Sub(p.source.at)) + renewalInterval + time.Second - 1) / time.Second)
+	}
+}
+
+// claimed adds the claims to what is kept and what was reported, and returns the latter.
+func (p *recoveryPlan) claimed(voters []oldVoter, reported int64) int64 {
 	for _, v := range voters {
 		if v.claim == nil {
 			continue
@@ -214,11 +226,7 @@ func (p *recoveryPlan) measure(voters []oldVoter, o Observed) {
 			reported = max(reported, last)
 		}
 	}
-	p.revisions = max(0, reported-p.kept)
-	p.measured = p.highest > 0 && !newest.IsZero() && !p.source.at.IsZero() && p.source.class == dataIntact
-	if p.measured {
-		p.seconds = int64((max(0, newest.Sub(p.source.at)) + renewalInterval + time.Second - 1) / time.Second)
-	}
+	return reported
 }
 
 // needsApproval lists why the plan needs an approval under the policy Automatic too.
@@ -247,7 +255,7 @@ func (r *recovery) needsApproval(p recoveryPlan, w RecoveryWish, o Observed) (ne
 	if !p.measured {
 		add("the loss is unknown")
 	}
-	if w.Automatic && w.MaxSeconds == nil {
+	if w.unbounded() {
 		add("how many revisions were written after the last report is unknown, and spec.recovery.maxDataLoss does not set seconds")
 	}
 	if o.RecoveredRecently {
