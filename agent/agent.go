@@ -9,6 +9,7 @@ import (
 	"net/http"
 	"strconv"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -65,12 +66,15 @@ type Agent struct {
 	duties       *duties.Duties
 	takeover     *duties.Takeover
 	departure    *duties.Departure
+	odd          *duties.OddMember
 	backups      *backups.Duty
 	access       *access.Access
-	facts        *facts
-	disk         *diskClaim
-	beats        *beats
-	passwords    passwords
+	// equal says that the last comparison of this leadership found nothing that differs, and that no Lease says so.
+	equal     atomic.Bool
+	facts     *facts
+	disk      *diskClaim
+	beats     *beats
+	passwords passwords
 }
 
 // New wires an Agent. It connects to nothing, because what is unavailable now can be available when it is needed.
@@ -126,6 +130,9 @@ func New(o Options) (*Agent, error) {
 		Store: store, Dial: options.Dial, Member: c.Member, PodUID: c.PodUID, Endpoints: joined, PeerURL: options.PeerURL, Log: o.Log,
 		Decisions: options.Decisions, Marked: a.marked,
 	}
+	a.odd = &duties.OddMember{
+		Store: store, Dial: options.Dial, Local: options.Local, Self: options.Self, Marked: a.differs, Log: o.Log, Decisions: options.Decisions,
+	}
 	if a.backups, err = a.newBackups(store); err != nil {
 		return nil, err
 	}
@@ -166,7 +173,8 @@ func (a *Agent) leaderOptions(store *leases.Store) duties.Options {
 		},
 		Defragmented: a.metrics.defragmented,
 		Alarmed:      a.alarmed,
-		Auth:         a.authPolicy, Authenticated: a.authenticated,
+		Compare:      func() time.Duration { return time.Duration(a.live.Current().ComparisonInterval) }, Compared: a.compared,
+		Auth: a.authPolicy, Authenticated: a.authenticated,
 	}
 }
 
@@ -179,6 +187,7 @@ func (a *Agent) Run(ctx context.Context) error {
 		"pending":       a.resolvePending,
 		"barriers":      a.watchBarriers,
 		"recovery":      a.watchOrders,
+		"odd":           a.watchDifference,
 		loopObserver:    a.observer.Run,
 		loopRenewer:     a.renewer.Run,
 		"leader":        a.lead,
@@ -233,6 +242,13 @@ func (a *Agent) adopted() bool {
 func (a *Agent) marked() bool {
 	lease, read, _ := a.renewer.Lease()
 	return read && lease.Removal.State != leases.RemovalNone
+}
+
+// differs reports whether the member Lease said, when it was last read, that the data of this member differs.
+func (a *Agent) differs() bool {
+	lease, read, _ := a.renewer.Lease()
+	identityFile, known := a.bootstrapper.Identity()
+	return read && known && lease.Differs.Of(uint64(identityFile.MemberID))
 }
 
 // looked is called after every check of the own etcd.

@@ -33,6 +33,8 @@ type metrics struct {
 	refused   *prometheus.GaugeVec
 	// auth and unknownUsers are set by the leader's agent.
 	auth, unknownUsers prometheus.Gauge
+	// comparison is set by the leader's agent.
+	comparison *prometheus.GaugeVec
 }
 
 func newMetrics(registry prometheus.Registerer, version string) (*metrics, error) {
@@ -81,7 +83,8 @@ func newMetrics(registry prometheus.Registerer, version string) (*metrics, error
 		auth: gauge("etcd_agent_auth_enabled", "1 while authentication in etcd is on. Only the leader's agent reports it, with spec.auth or TLS of clients."),
 		unknownUsers: gauge("etcd_agent_auth_unknown_users",
 			"Users in etcd that spec.auth does not have, except root and druid-agent. Only the leader's agent reports it."),
-		freed: counters("etcd_agent_defragmentation_freed_bytes_total", "Bytes that defragmentations freed, by member.", "member"),
+		comparison: newComparisonGauge(),
+		freed:      counters("etcd_agent_defragmentation_freed_bytes_total", "Bytes that defragmentations freed, by member.", "member"),
 	}
 	info := prometheus.NewGauge(prometheus.GaugeOpts{
 		Name: "etcd_agent_build_info", Help: "The agent's version, as a label.", ConstLabels: prometheus.Labels{"version": version},
@@ -91,12 +94,19 @@ func newMetrics(registry prometheus.Registerer, version string) (*metrics, error
 	var errs []error
 	for _, c := range []prometheus.Collector{
 		m.decisions, m.restarts, m.renewals, m.requests, m.config, m.reachable, m.healthy,
-		m.learner, m.alarms, m.free, m.size, m.leading, m.stalls, m.freed, m.expiry, m.lifetime, m.refused, m.auth, m.unknownUsers, info,
+		m.learner, m.alarms, m.free, m.size, m.leading, m.stalls, m.freed, m.expiry, m.lifetime, m.refused, m.auth, m.unknownUsers, m.comparison, info,
 		collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}),
 	} {
 		errs = append(errs, registry.Register(c))
 	}
 	return m, errors.Join(errs...)
+}
+
+func newComparisonGauge() *prometheus.GaugeVec {
+	return prometheus.NewGaugeVec(prometheus.GaugeOpts{
+		Name: "etcd_agent_comparison",
+		Help: "1 for the verdict of the last comparison of all voters: Same, Odd, Tie or Unknown. Only the leader's agent reports it.",
+	}, []string{"verdict"})
 }
 
 func (m *metrics) observe(s State) {
@@ -117,6 +127,14 @@ func (m *metrics) renewed(err error) {
 		result = "failed"
 	}
 	m.renewals.WithLabelValues(result).Inc()
+}
+
+// compared reports a comparison. The zero one means that this agent does not lead.
+func (m *metrics) compared(c membership.Comparison) {
+	m.comparison.Reset()
+	if c.Verdict != "" {
+		m.comparison.WithLabelValues(string(c.Verdict)).Set(1)
+	}
 }
 
 func (m *metrics) defragmented(d duties.Defragmented) {

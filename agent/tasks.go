@@ -145,6 +145,20 @@ func (a *Agent) watchOrders(ctx context.Context) error {
 	}
 }
 
+// watchDifference stops an etcd whose data differs from that of a majority of all voters. It follows each etcd that launch runs.
+func (a *Agent) watchDifference(ctx context.Context) error {
+	for {
+		status, ok := a.await(ctx, launch.Status.Running)
+		if !ok {
+			return nil
+		}
+		if _, err := a.whileRuns(ctx, status.Report.PID, a.odd.Run); err != nil {
+			a.log.WarnContext(ctx, "etcd whose data differs not stopped, retrying", "err", err)
+			loop.Sleep(ctx, finishRetry)
+		}
+	}
+}
+
 // await blocks until the status of launch is as wanted. It returns false if ctx ended first.
 func (a *Agent) await(ctx context.Context, wanted func(launch.Status) bool) (launch.Status, bool) {
 	for {
@@ -198,6 +212,12 @@ func defragPolicy(d config.Defragmentation, saved bool, quota int64, now time.Ti
 		p.Window = rules.AnswerOf(open)
 	}
 	return p
+}
+
+// compared reports a comparison of the members.
+func (a *Agent) compared(c membership.Comparison, equal bool) {
+	a.equal.Store(equal)
+	a.metrics.compared(c)
 }
 
 // alarmed writes the handling of an alarm to the member Lease, where druid reads it.

@@ -45,6 +45,8 @@ type Options struct {
 	// SuperfluousGracePeriod is how long the leader's agent must have seen an etcd member that is not desired before it removes it,
 	// and the least time between two such removals.
 	SuperfluousGracePeriod time.Duration
+	// ComparisonInterval is how often the leader's agent compares the data of all voters.
+	ComparisonInterval time.Duration
 	// ClusterDomain is the DNS domain of the Kubernetes cluster, for which certificates are valid. Empty: druid takes it from
 	// its own resolv.conf.
 	ClusterDomain string
@@ -67,6 +69,7 @@ func DefaultOptions() Options {
 		AgentRenewInterval:     time.Duration(agents.RenewInterval),
 		AgentLeaseDuration:     time.Duration(agents.LeaseDuration),
 		SuperfluousGracePeriod: time.Duration(agents.SuperfluousGracePeriod),
+		ComparisonInterval:     time.Duration(agents.ComparisonInterval),
 	}
 }
 
@@ -75,6 +78,7 @@ const (
 	flagRenewInterval    = "agent-renew-interval"
 	flagLeaseDuration    = "agent-lease-duration"
 	flagSuperfluousGrace = "superfluous-grace-period"
+	flagComparison       = "comparison-interval"
 )
 
 // The flags of the metrics.
@@ -88,6 +92,7 @@ func (o Options) reloadable() config.Reloadable {
 	r := config.DefaultReloadable()
 	r.RenewInterval, r.LeaseDuration = config.Duration(o.AgentRenewInterval), config.Duration(o.AgentLeaseDuration)
 	r.SuperfluousGracePeriod = config.Duration(o.SuperfluousGracePeriod)
+	r.ComparisonInterval = config.Duration(o.ComparisonInterval)
 	return r
 }
 
@@ -124,6 +129,8 @@ func (o *Options) AddFlags(set *pflag.FlagSet) {
 	set.DurationVar(&o.SuperfluousGracePeriod, flagSuperfluousGrace, o.SuperfluousGracePeriod,
 		"time that an etcd member that is not desired stays before the leader's agent removes it, and the pause between two such removals; "+
 			"at least 10s and the agents' Lease duration")
+	set.DurationVar(&o.ComparisonInterval, flagComparison, o.ComparisonInterval,
+		"interval at which the leader's agent compares the data of all members by HashKV, for which each member reads its complete database")
 	set.StringVar(&o.ClusterDomain, "cluster-domain", o.ClusterDomain,
 		"DNS domain of the Kubernetes cluster, for which certificates are valid; if empty, druid reads it from its resolv.conf")
 	set.IntVar(&o.Concurrency, "concurrency", o.Concurrency, "number of clusters that druid reconciles at the same time")
@@ -142,7 +149,7 @@ func (o Options) Validate() error {
 		errs = append(errs, fmt.Errorf("--not-ready-grace-period is %s, want at least %s", o.NotReadyGracePeriod, minGracePeriod))
 	}
 	errs = append(errs, o.reloadable().ValidateIntervals(config.IntervalNames{
-		Renew: "--" + flagRenewInterval, Lease: "--" + flagLeaseDuration, Grace: "--" + flagSuperfluousGrace,
+		Renew: "--" + flagRenewInterval, Lease: "--" + flagLeaseDuration, Grace: "--" + flagSuperfluousGrace, Comparison: "--" + flagComparison,
 	}))
 	if o.ClusterDomain != "" {
 		if why := validation.IsDNS1123Subdomain(o.ClusterDomain); len(why) > 0 {

@@ -24,8 +24,8 @@ const (
 const DataEmpty = "empty"
 
 // Annotations of a member Lease. druid writes AnnotationPodUID, AnnotationVolumeUID and AnnotationRepairing. druid and
-// the leader's agent write AnnotationRemoval. The leader's agent writes annotationDefragmentation. The member's agent
-// writes the others.
+// the leader's agent write AnnotationRemoval. The leader's agent writes annotationDefragmentation. The leader's agent and
+// the member's agent write annotationDiffers. The member's agent writes the others.
 const (
 	AnnotationPodUID    = Prefix + "pod-uid"
 	AnnotationVolumeUID = Prefix + "volume-uid"
@@ -93,6 +93,8 @@ type Member struct {
 	Removal RemovalRequest
 	// Repairing is how druid repairs a member that does not recover by itself.
 	Repairing Repairing
+	// Differs says that the member's data differs from that of the other members, zero if that is not known.
+	Differs Difference
 	// Disk is what the volume holds while etcd does not run on it, nil if unknown.
 	Disk *Claim
 }
@@ -163,6 +165,7 @@ func DecodeMember(lease *coordinationv1.Lease) (Member, error) {
 		Removal:      ParseRemovalRequest(d.text(AnnotationRemoval)),
 		Repairing:    ParseRepairing(d.text(AnnotationRepairing)),
 		Disk:         ParseClaim(d.text(annotationDisk)),
+		Differs:      parseDifference(d.text(annotationDiffers)),
 
 		Defragmentation: ParseDefragmentation(d.text(annotationDefragmentation)),
 	}

@@ -109,6 +109,8 @@ type Record struct {
 	// Auth is what the leader's agent last reported about authentication in etcd. It is read with the record, but not
 	// written with it.
 	Auth AuthReport
+	// Undecided says that no majority of the voters has the same data. It is read with the record, but not written with it.
+	Undecided Undecided
 }
 
 // Fork is where the history of a raft group left that of another one.
@@ -251,6 +253,7 @@ func DecodeRecord(lease *coordinationv1.Lease) (Record, error) {
 		Externals:   d.names(annotationExternals),
 		Leaving:     d.flag(annotationLeaving),
 		Auth:        parseAuth(lease.Annotations[annotationAuth]),
+		Undecided:   parseUndecided(lease.Annotations[annotationUndecided]),
 	}
 	d.object(annotationFork, &r.Fork)
 	d.object(annotationReplacing, &r.Replacing)

@@ -110,6 +110,7 @@ func marksOf(lease *coordinationv1.Lease) Member {
 		VolumeUID:    lease.Annotations[AnnotationVolumeUID],
 		Removal:      ParseRemovalRequest(lease.Annotations[AnnotationRemoval]),
 		Disk:         ParseClaim(lease.Annotations[annotationDisk]),
+		Differs:      parseDifference(lease.Annotations[annotationDiffers]),
 	}
 }
 

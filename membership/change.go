@@ -140,3 +140,11 @@ func Defragment(ctx context.Context, client *clientv3.Client, endpoint string) e
 	}
 	return nil
 }
+
+// DisarmCorrupt clears the alarm CORRUPT of the member with id, and no other alarm.
+func DisarmCorrupt(ctx context.Context, client *clientv3.Client, id uint64) error {
+	if _, err := client.AlarmDisarm(ctx, &clientv3.AlarmMember{MemberID: id, Alarm: etcdserverpb.AlarmType_CORRUPT}); err != nil {
+		return fmt.Errorf("disarm CORRUPT of %x: %w", id, err)
+	}
+	return nil
+}

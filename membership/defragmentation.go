@@ -86,7 +86,7 @@ var defrags = rules.New(DefragWait, []rules.Row[DefragFacts, DefragVerdict]{
 	{Name: "leadership-moved", When: DefragFacts{Leads: notYes}, Verdict: DefragWait,
 		Why: "another agent might lead now and defragment another member"},
 	{Name: "not-stable", When: DefragFacts{Stable: notYes}, Verdict: DefragWait,
-		Why: "a member is joining, being replaced, leaving, or superfluous"},
+		Why: "a member is joining, being replaced, leaving, or superfluous, or no majority has the same data"},
 	{Name: "not-healthy", When: DefragFacts{Healthy: notYes}, Verdict: DefragWait,
 		Why: "a member is down, lags, has an alarm, or is being defragmented; another stalled member could cost the quorum"},
 	{Name: "no-room", When: DefragFacts{Room: notYes}, Verdict: DefragWait,

@@ -144,7 +144,7 @@ var nospaceRules = rules.New(NospaceWait, []rules.Row[NospaceFacts, NospaceVerdi
 	{Name: "resting", When: NospaceFacts{Fill: Resting}, Verdict: NospaceWait,
 		Why: "the defragmentation of a member failed and is retried later (see the log of the agent)"},
 	{Name: "not-stable", When: NospaceFacts{Stable: notYes}, Verdict: NospaceWait,
-		Why: "a member is joining, being replaced, leaving, or superfluous"},
+		Why: "a member is joining, being replaced, leaving, or superfluous, or no majority has the same data"},
 	{Name: "not-healthy", When: NospaceFacts{Healthy: notYes}, Verdict: NospaceWait,
 		Why: "a member is down, lags, or is being defragmented; another stalled member could cost the quorum"},
 	{Name: "no-room", When: NospaceFacts{Room: notYes}, Verdict: NospaceWait,

@@ -23,7 +23,8 @@ type RemovalFacts struct {
 	Coming rules.Answer `fact:"Pod coming"`
 	// Elapsed: this leader saw the member as superfluous for the complete grace period.
 	Elapsed rules.Answer `fact:"grace elapsed"`
-	// Turn: no other member was removed within the last grace period, and none is being removed.
+	// Turn: no other member was removed within the last grace period, none is being removed, and the record does not say that
+	// no majority has the same data.
 	Turn rules.Answer `fact:"its turn"`
 	// Quorum: the remaining voters have a healthy quorum (QuorumWithout).
 	Quorum rules.Answer `fact:"quorum without it"`

@@ -114,59 +114,6 @@ var upgrades = rules.New(UpgradeWait, []rules.Row[UpgradeFacts, UpgradeVerdict]{
 // DecideUpgrade returns the next step of the leader's agent for a request.
 func DecideUpgrade(f UpgradeFacts) rules.Decision[UpgradeVerdict] { return upgrades.Decide(f) }
 
-// Content is what a hash reports about the data of one member at a revision.
-type Content struct {
-	MemberID uint64
-	// Revision that was hashed, and CompactRevision, below which history is compacted. Hashes can be compared only if
-	// both are equal.
-	Revision, CompactRevision int64
-	Hash                      uint32
-}
-
-// ReadContent asks the member at endpoint for a hash of its complete data at revision. The member reads its complete
-// database.
-func ReadContent(ctx context.Context, client *clientv3.Client, endpoint string, clusterID uint64, revision int64) (Content, error) {
-	r, err := client.HashKV(ctx, endpoint, revision)
-	if err != nil {
-		return Content{}, fmt.Errorf("hash of revision %d: %w", revision, err)
-	}
-	if id := r.Header.GetClusterId(); id != clusterID {
-		return Content{}, fmt.Errorf("hash of revision %d: %w: %x", revision, ErrOtherCluster, id)
-	}
-	// etcd 3.5 does not report which revision it hashed.
-	if r.HashRevision != 0 && r.HashRevision != revision {
-		return Content{}, fmt.Errorf("hash of revision %d: the member hashed revision %d", revision, r.HashRevision)
-	}
-	return Content{MemberID: r.Header.GetMemberId(), Revision: revision, CompactRevision: r.CompactRevision, Hash: r.Hash}, nil
-}
-
-// Sameness is the result of a comparison of members.
-type Sameness string
-
-// Different: two comparable hashes differ. Incomparable: a hash is of another revision or compaction.
-const (
-	Same         Sameness = "Same"
-	Different    Sameness = "Different"
-	Incomparable Sameness = "Incomparable"
-)
-
-// Compare compares the data of members. No content at all is Incomparable.
-func Compare(all []Content) Sameness {
-	if len(all) == 0 {
-		return Incomparable
-	}
-	found := Same
-	for _, c := range all[1:] {
-		switch {
-		case c.Revision != all[0].Revision || c.CompactRevision != all[0].CompactRevision:
-			found = Incomparable
-		case c.Hash != all[0].Hash:
-			return Different
-		}
-	}
-	return found
-}
-
 // EnableDowngrade announces to the cluster that its members will run target, as major.minor. etcd then lets such
 // members join, and converts the storage of all members to that format. etcd validates the request first. The call can
 // be repeated.

@@ -28,31 +28,6 @@ func TestUpgradesAreSafeForAllFacts(t *testing.T) {
 		})
 }
 
-func TestOnlyEqualRevisionsAndCompactionsAreCompared(t *testing.T) {
-	at := func(revision, compacted int64, hash uint32) Content {
-		return Content{Revision: revision, CompactRevision: compacted, Hash: hash}
-	}
-	for name, test := range map[string]struct {
-		all  []Content
-		want Sameness
-	}{
-		"no one answered":                     {nil, Incomparable},
-		"one member alone":                    {[]Content{at(9, 2, 7)}, Same},
-		"all hold the same":                   {[]Content{at(9, 2, 7), at(9, 2, 7), at(9, 2, 7)}, Same},
-		"one holds something else":            {[]Content{at(9, 2, 7), at(9, 2, 7), at(9, 2, 8)}, Different},
-		"one compacted more":                  {[]Content{at(9, 2, 7), at(9, 3, 8), at(9, 2, 7)}, Incomparable},
-		"one is behind":                       {[]Content{at(9, 2, 7), at(8, 2, 8)}, Incomparable},
-		"one differs, and one compacted more": {[]Content{at(9, 2, 7), at(9, 3, 7), at(9, 2, 8)}, Different},
-		"equal by chance at other revisions":  {[]Content{at(9, 2, 7), at(8, 2, 7)}, Incomparable},
-	} {
-		t.Run(name, func(t *testing.T) {
-			if got := Compare(test.all); got != test.want {
-				t.Errorf("got %s, want %s", got, test.want)
-			}
-		})
-	}
-}
-
 // brokenDrain names the invariant that a decision violates, or returns the empty string.
 func brokenDrain(f DrainFacts, d DrainDecision) string {
 	listed := f.Entry&isEntry != 0

@@ -78,6 +78,9 @@ type Options struct {
 	Quota int64
 	// HandOn moves leadership to another member, if there is one. It is nil if that is not possible.
 	HandOn func(context.Context)
+	// Equal says whether the data of the members is not known to differ, since this agent leads. nil means always. Otherwise no
+	// backup is deleted.
+	Equal func() bool
 	// Open opens a store.
 	Open    func(context.Context, store.Config) (store.Store, error)
 	Metrics *Metrics

@@ -263,6 +263,9 @@ var errTerm = errors.New("raft leadership changed")
 // errCorrupt blocks all deletions: the older backups can be the last ones without the corruption.
 var errCorrupt = errors.New("the alarm CORRUPT is raised; no backup is deleted until it is disarmed")
 
+// errDiffers blocks all deletions for the same reason.
+var errDiffers = errors.New("the data of the members differs, or was not compared yet; no backup is deleted until all members are equal")
+
 // leadershipTerm is the raft term in which deletions are allowed.
 type leadershipTerm struct {
 	s      *session
@@ -295,6 +298,9 @@ func (t *leadershipTerm) read(ctx context.Context) (uint64, error) {
 	}
 	if status.Corrupt() {
 		return 0, errCorrupt
+	}
+	if t.s.Equal != nil && !t.s.Equal() {
+		return 0, errDiffers
 	}
 	return status.RaftTerm, nil
 }

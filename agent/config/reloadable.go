@@ -23,6 +23,8 @@ type Reloadable struct {
 	LeaseDuration Duration `json:"leaseDuration"`
 	// SuperfluousGracePeriod is how long one leader must see an etcd member that is not desired before it removes it.
 	SuperfluousGracePeriod Duration `json:"superfluousGracePeriod"`
+	// ComparisonInterval is how often the leader's agent compares the data of all voters.
+	ComparisonInterval Duration `json:"comparisonInterval"`
 	// Backup is nil for a cluster without backups.
 	Backup *Backup `json:"backup,omitempty"`
 	// RemoveOthers is the user's permission to remove external members of a joined cluster. It has no effect in a
@@ -68,7 +70,10 @@ func DefaultReloadable() Reloadable {
 		// The duration of the leader's Lease. After that time, a previous leader, which might act on an older list of
 		// the desired members, no longer holds it (docs/explanation/adr/20261123-intervals-of-agents.md).
 		SuperfluousGracePeriod: Duration(time.Minute),
-		Defragmentation:        DefaultDefragmentation(),
+		// Each member reads its complete database. etcd suggests the same order for its own periodic check, and a
+		// database of 8 GiB takes about a minute.
+		ComparisonInterval: Duration(4 * time.Hour),
+		Defragmentation:    DefaultDefragmentation(),
 	}
 }
 
@@ -113,7 +118,7 @@ func (r Reloadable) Validate() error {
 	default:
 		errs = append(errs, fmt.Errorf("logLevel is %q, want debug, info, warn or error", r.LogLevel))
 	}
-	errs = append(errs, r.ValidateIntervals(IntervalNames{Renew: "renewInterval", Lease: "leaseDuration", Grace: "superfluousGracePeriod"}))
+	errs = append(errs, r.ValidateIntervals(IntervalNames{Renew: "renewInterval", Lease: "leaseDuration", Grace: "superfluousGracePeriod", Comparison: "comparisonInterval"}))
 	errs = append(errs, r.Backup.Validate())
 	errs = append(errs, r.Defragmentation.validate()...)
 	errs = append(errs, r.Auth.Validate())
@@ -211,10 +216,13 @@ const (
 	// minSuperfluousGrace is twice the 5 s for which etcd protects changed members, and two checks of the member list
 	// by the leader's agent.
 	minSuperfluousGrace, maxSuperfluousGrace = 10 * time.Second, 24 * time.Hour
+	// minComparison is the pause between two attempts of a comparison. A difference that is found after a week may be in
+	// all backups.
+	minComparison, maxComparison = 10 * time.Second, 7 * 24 * time.Hour
 )
 
 // IntervalNames are the names of the intervals for errors: keys of the file, or flags of druid.
-type IntervalNames struct{ Renew, Lease, Grace string }
+type IntervalNames struct{ Renew, Lease, Grace, Comparison string }
 
 // ValidateIntervals returns an error for every interval that is out of range, with a valid value.
 func (r Reloadable) ValidateIntervals(names IntervalNames) error {
@@ -232,6 +240,7 @@ func (r Reloadable) ValidateIntervals(names IntervalNames) error {
 	}
 	add(within(names.Grace, r.SuperfluousGracePeriod, max(minSuperfluousGrace, time.Duration(r.LeaseDuration)), maxSuperfluousGrace),
 		"set it to "+names.Lease+" or more, and to at least 10s, so that no member is removed because of outdated information")
+	add(within(names.Comparison, r.ComparisonInterval, minComparison, maxComparison), "4h is the default")
 	return errors.Join(errs...)
 }
 

@@ -14,7 +14,7 @@ import (
 )
 
 func TestReloadableIsReadAsItWasWritten(t *testing.T) {
-	want := Reloadable{LogLevel: "debug", RenewInterval: Duration(20 * time.Second), LeaseDuration: Duration(time.Minute), SuperfluousGracePeriod: Duration(90 * time.Second),
+	want := Reloadable{LogLevel: "debug", RenewInterval: Duration(20 * time.Second), LeaseDuration: Duration(time.Minute), SuperfluousGracePeriod: Duration(90 * time.Second), ComparisonInterval: Duration(time.Hour),
 		Defragmentation: Defragmentation{Enabled: true, Schedule: "0 3 * * *", TimeZone: "Europe/Berlin", Window: Duration(2 * time.Hour), MinFreePercent: 30, MinFreeBytes: 7, Interval: Duration(2 * time.Minute), OutOfSpace: OutOfSpaceDefragment, HistoryWindow: Duration(time.Minute)}, Backup: saved()}
 	content, err := want.YAML()
 	if err != nil {
@@ -51,6 +51,9 @@ func TestParseReloadable(t *testing.T) {
 			r.RenewInterval, r.LeaseDuration = Duration(5*time.Second), Duration(15*time.Second)
 		}), ""},
 		"a Lease of half a second more": {"leaseDuration: 45.5s", Reloadable{}, "leaseDuration is 45.5s, want a multiple of 1s"},
+		"members are compared all the time": {
+			"comparisonInterval: 9s", Reloadable{}, "comparisonInterval is 9s, want 10s to 168h0m0s: 4h is the default",
+		},
 		"no grace": {
 			"{renewInterval: 1s, leaseDuration: 3s, superfluousGracePeriod: 9s}", Reloadable{}, "superfluousGracePeriod is 9s, want 10s to 24h",
 		},

@@ -140,20 +140,22 @@ func nameable(reason string) string {
 	return s
 }
 
-// The reasons of data that a recovery replaced: that from which the raft group was formed again, and that of members that
-// returned later.
+// The reasons of data that etcd could continue, but that was replaced: that from which a recovery formed the raft group again,
+// that of members that returned later, and that which differed from the data of the other members.
 const (
 	ReasonSurvivor   = "survivor"
 	ReasonSuperseded = "superseded"
+	ReasonDiffers    = "differs"
 )
 
-// keepReplaced is how long data that a recovery replaced is kept: an operator can find out only later what it lost.
+// keepReplaced is how long such data is kept: an operator can find out only later what it lost, or why it differed.
 const keepReplaced = 7 * 24 * time.Hour
 
-// Prunable returns the directories that Prune can delete now: not what a recovery replaced a short time ago.
+// Prunable returns the directories that Prune can delete now: not data that was replaced a short time ago although etcd could
+// continue it.
 func Prunable(asides []Quarantined, now time.Time) []Quarantined {
 	return slices.DeleteFunc(slices.Clone(asides), func(a Quarantined) bool {
-		replaced := a.Content.Reason == ReasonSurvivor || a.Content.Reason == ReasonSuperseded
+		replaced := slices.Contains([]string{ReasonSurvivor, ReasonSuperseded, ReasonDiffers}, a.Content.Reason)
 		return replaced && now.Sub(a.Content.Moved) < keepReplaced
 	})
 }

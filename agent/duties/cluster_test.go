@@ -45,6 +45,8 @@ type cluster struct {
 	namespace string
 	store     *leases.Store
 	decisions *prometheus.CounterVec
+	// compare has the duties compare the data of all voters at short intervals.
+	compare bool
 }
 
 var names = []string{"demo-a", "demo-b", "demo-c"}
@@ -194,6 +196,9 @@ func (c *cluster) duties(leader, podUID string) {
 		Log:     slog.New(slog.DiscardHandler),
 	})
 	d.poll = 100 * time.Millisecond
+	if c.compare {
+		d.Compare, d.comparePause = func() time.Duration { return time.Second }, 200*time.Millisecond
+	}
 	ctx, cancel := context.WithCancel(c.t.Context())
 	done := make(chan error, 1)
 	go func() { done <- d.Run(ctx) }()

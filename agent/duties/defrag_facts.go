@@ -49,7 +49,7 @@ func (r *databases) due(thresholds membership.Thresholds) func(membership.Member
 func (r *databases) desiredNow(w *sizes, authoritative rules.Answer) {
 	w.facts.Authoritative = authoritative
 	w.facts.Stable = membership.Stable(w.view, r.record.Members)
-	if r.record.PendingRemoval != nil || r.record.Replacing != nil {
+	if r.record.PendingRemoval != nil || r.record.Replacing != nil || r.record.Undecided != (leases.Undecided{}) {
 		w.facts.Stable = rules.No
 	}
 }

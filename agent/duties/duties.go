@@ -74,7 +74,12 @@ type Options struct {
 	// Authenticated receives each report about it; it can be nil.
 	Auth          func() AuthPolicy
 	Authenticated func(leases.AuthReport)
-	Log           *slog.Logger
+	// Compare returns how often the data of all voters is compared; nil means never. Compared receives each result, and whether
+	// nothing is known to differ, also from earlier comparisons. When this agent no longer leads, it receives the zero
+	// Comparison and false. It can be nil.
+	Compare  func() time.Duration
+	Compared func(found membership.Comparison, equal bool)
+	Log      *slog.Logger
 	// Decisions counts decisions by table and rule.
 	Decisions *prometheus.CounterVec
 }
@@ -120,8 +125,9 @@ type round struct {
 	// trouble is the error that was logged last.
 	trouble loop.Change[string]
 
-	request   *removalRequest
-	databases *databases
+	request    *removalRequest
+	databases  *databases
+	comparison *comparison
 	// stages are the duties in their order. The duties of a stage run only if no earlier stage failed or has a next step: nothing touches
 	// a database or a version while members change.
 	stages [][]Duty
@@ -131,9 +137,10 @@ func newRound(d *Duties) *round {
 	r := &round{Duties: d}
 	r.request = &removalRequest{round: r}
 	r.databases = &databases{round: r, sizedAt: time.Now()}
+	r.comparison = &comparison{round: r}
 	r.stages = [][]Duty{
 		{r.request, &removal{round: r, since: map[uint64]time.Time{}, last: map[uint64]string{}}},
-		{&authentication{round: r, began: time.Now()}, &upgrade{round: r}, r.databases},
+		{&authentication{round: r, began: time.Now()}, &upgrade{round: r}, r.comparison, r.databases},
 	}
 	return r
 }
@@ -152,6 +159,7 @@ func (d *Duties) Run(ctx context.Context) error {
 func (d *Duties) perform(ctx context.Context, versions <-chan leases.Version) error {
 	r := newRound(d)
 	defer r.databases.reportAlarm(membership.NospaceDecision{})
+	defer r.comparison.report(membership.Comparison{}, false)
 	for {
 		again, err := r.look(ctx)
 		r.databases.drop(err)

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"strings"
 	"time"
 
 	"golang.org/x/sync/errgroup"
@@ -184,12 +183,13 @@ func (r *upgrade) compareMembers(ctx context.Context, view membership.View, all 
 			return a
 		}
 	}
-	switch membership.Compare(contents) {
-	case membership.Same:
+	switch membership.Judge(len(contents), contents).Verdict {
+	case membership.VerdictSame:
 		a.Verdict, a.Revision, a.CompactRevision = leases.UpgradeAgree, revision, contents[0].CompactRevision
-	case membership.Different:
-		a.Verdict, a.Why = leases.UpgradeDiffer, differenceOf(view, contents)
-	case membership.Incomparable:
+	case membership.VerdictOdd, membership.VerdictTie:
+		r.comparison.now = true
+		a.Verdict, a.Why = leases.UpgradeDiffer, hashText(view, contents)
+	case membership.VerdictUnknown:
 		a.Why = "a compaction is in progress; the members can be compared when all of them have completed it"
 	}
 	return a
@@ -223,27 +223,14 @@ func (r *upgrade) heldBy(ctx context.Context, clusterID uint64, m membership.Mem
 	if v, err = membership.Observe(ctx, r.Dial, membership.Query{Endpoints: m.ClientURLs[:1], ClusterID: clusterID, Timeout: callTimeout}); err != nil {
 		return c, v, err
 	}
-	ctx, cancel := context.WithTimeout(ctx, hashTimeout)
-	defer cancel()
-	client, err := r.Dial(ctx, m.ClientURLs[0])
-	if err != nil {
-		return c, v, err
-	}
-	defer func() { err = errors.Join(err, client.Close()) }()
-	c, err = membership.ReadContent(ctx, client, m.ClientURLs[0], clusterID, revision)
-	if err == nil && (c.MemberID != m.ID || v.Answerer != m.ID) {
-		err = fmt.Errorf("%w: %s", membership.ErrOtherMember, leases.FormatID(c.MemberID))
+	if c, err = contentOf(ctx, r.Dial, clusterID, m, revision); err == nil && v.Answerer != m.ID {
+		err = fmt.Errorf("%w: %s", membership.ErrOtherMember, leases.FormatID(v.Answerer))
 	}
 	return c, v, err
 }
 
-func differenceOf(view membership.View, contents []membership.Content) string {
-	var words strings.Builder
-	fmt.Fprintf(&words, "at revision %d, compacted at %d, hashes differ:", contents[0].Revision, contents[0].CompactRevision)
-	for i, m := range view.Members {
-		fmt.Fprintf(&words, " %s %08x", nameOf(m), contents[i].Hash)
-	}
-	return words.String()
+func hashText(view membership.View, contents []membership.Content) string {
+	return fmt.Sprintf("at revision %d, compacted at %d, hashes differ: %s", contents[0].Revision, contents[0].CompactRevision, hashesOf(view, contents))
 }
 
 func (r *upgrade) announce(ctx context.Context, target string) (err error) {

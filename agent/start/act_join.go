@@ -37,7 +37,11 @@ const (
 // join adds this member as a learner when no clients are sent to its Pod, unless this process did so already. Then it
 // starts etcd with the current member list.
 func (b *Bootstrapper) join(ctx context.Context, o *observation) (*launch.Order, error) {
-	if err := b.quarantine(ctx, o, o.Data.String()); err != nil {
+	reason := o.Data.String()
+	if o.Data == Differing {
+		reason = datadir.ReasonDiffers
+	}
+	if err := b.quarantine(ctx, o, reason); err != nil {
 		return nil, err
 	}
 	if err := b.awaitClients(ctx, o); err != nil {
@@ -224,6 +228,9 @@ func (b *Bootstrapper) replaceSelf(ctx context.Context, o *observation) error {
 	reason := o.Data.String()
 	if o.Data == Intact {
 		reason = o.replacedBy("other-id")
+	}
+	if o.Data == Differing {
+		reason = datadir.ReasonDiffers
 	}
 	if err := b.quarantine(ctx, o, reason); err != nil {
 		return err

@@ -79,6 +79,15 @@ func againstLease(v volumeState, own leases.Member) (Data, string) {
 	return Intact, ""
 }
 
+// oddAndConfirmed reports whether the data is known to differ from that of a majority of all voters. The mark on the member
+// Lease says so, and this member took the slot for its replacement after it had compared again (duties.OddMember).
+func oddAndConfirmed(cfg config.Config, v volumeState, own ownLease, r recordState) bool {
+	id := v.report.MemberID
+	return own.err == nil && own.member.Differs.Of(id) && r.err == nil && r.record.Phase == leases.PhaseFormed &&
+		r.record.ClusterID == v.report.ClusterID && r.record.Replacing != nil && r.record.Replacing.Member == cfg.Member &&
+		r.record.Replacing.MemberID == leases.FormatID(id)
+}
+
 // againstAnotherID compares the data with what the member Lease recorded for another raft ID of this member in the
 // same raft group. The recorded index says nothing about this log, but the recorded term does. Terms belong to the
 // group, and a member that joined later has the term of the leader that added it, or a higher one. So data with a

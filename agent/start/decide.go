@@ -38,7 +38,7 @@ type Decision struct {
 }
 
 // unusable data is quarantined before the agent writes anything else.
-const unusable = Empty | Stale | Corrupt
+const unusable = Empty | Stale | Corrupt | Differing
 
 // startRules is the complete policy. The first match wins. The default is Refuse.
 var startRules = rules.New(ModeRefuse, []rules.Row[Facts, Mode]{
@@ -66,7 +66,7 @@ var startRules = rules.New(ModeRefuse, []rules.Row[Facts, Mode]{
 	{Name: "prepared", When: Facts{Listed: NoQuorum, Epoch: Prepared}, Verdict: ModeWait,
 		Why: "the volume acknowledges a recovery order, and no release of it is known", Detail: "record"},
 
-	{Name: "resume-majority", When: Facts{Data: Intact, Listed: NoQuorum, Epoch: EpochUnknown | Current}, Verdict: ModeResume,
+	{Name: "resume-majority", When: Facts{Data: Intact | Differing, Listed: NoQuorum, Epoch: EpochUnknown | Current}, Verdict: ModeResume,
 		Why: "no quorum responds; the member starts with its existing data so that a majority can form a quorum again"},
 
 	{Name: "lease-unread", When: Facts{Lease: LeaseUnread}, Verdict: ModeWait,
@@ -125,6 +125,8 @@ var startRules = rules.New(ModeRefuse, []rules.Row[Facts, Mode]{
 		Why: "etcd rejects a second member with the same peer URL"},
 	{Name: "slot-taken", When: Facts{Slot: SlotTaken}, Verdict: ModeWait,
 		Why: "another member is replacing itself", Detail: "slot"},
+	{Name: "data-differs", When: Facts{Data: Differing, Listed: isListed}, Verdict: ModeReplaceSelf,
+		Why: "a majority of all voters has other data, and the member found that itself; its data is kept aside", Detail: "data"},
 	{Name: "data-lost", When: Facts{Data: unusable, Listed: isListed}, Verdict: ModeReplaceSelf,
 		Why: "the agent never starts a raft ID without its data"},
 	{Name: "other-incarnation", When: Facts{Data: Intact, Listed: isListed, Own: OtherID}, Verdict: ModeReplaceSelf,

@@ -26,6 +26,8 @@ func broken(f Facts, d Decision) string {
 		return "R1: acts without a fresh record and a Lease that is ours"
 	case d.Mode == ModeResume && f.Lease == Superseded:
 		return "R1: two Pods of one name run"
+	case d.Mode == ModeResume && f.Data == Differing && f.Listed == NoQuorum:
+		return "" // its vote counts, and it is replaced when a quorum responds
 	case d.Mode == ModeResume && f.Data != Intact:
 		return "R3: starts on data that is not intact"
 	case d.Mode == ModeResume && f.Epoch == Prepared && f.Listed&isListed == 0:
@@ -82,6 +84,8 @@ func broken(f Facts, d Decision) string {
 		return "a good member of a quorum does not come back"
 	case continues && f.Lease != Superseded && f.Listed == NoQuorum && f.Record != Recovering && d.Mode != ModeResume && d.Mode != ModePlace:
 		return "a majority that restarts does not re-form"
+	case f.Data == Differing && f.Listed&isListed != 0 && d.Mode == ModeResume:
+		return "data that differs serves again"
 	case f.Data&(Foreign|Newer|DataUnread) != 0 && d.Mode != ModeRefuse:
 		return "touches data that is not ours to touch"
 	}

@@ -50,6 +50,7 @@ const (
 	Foreign                     // of another cluster or member, or of an unknown one
 	Newer                       // written by a newer minor of etcd
 	DataUnread                  // the volume could not be inspected
+	Differing                   // etcd can continue it, but a majority of all voters serves with other data
 	anyData    = 1<<iota - 1
 )
 
@@ -203,7 +204,7 @@ func unknownFacts() Facts {
 // The words of each fact: for logs, Leases and docs/reference/decisions.md.
 
 func (v Data) String() string {
-	return rules.Word(v, leases.DataEmpty, "intact", "stale", "corrupt", "foreign", "newer schema", "unread")
+	return rules.Word(v, leases.DataEmpty, "intact", "stale", "corrupt", "foreign", "newer schema", "unread", "differing")
 }
 func (v Listed) String() string {
 	return rules.Word(v, "no quorum", "unconfirmed", "unlisted", "unstarted", "learner", "voter")

@@ -2,6 +2,7 @@ package start
 
 import (
 	"errors"
+	"fmt"
 	"slices"
 	"strings"
 
@@ -71,6 +72,9 @@ func classify(cfg config.Config, v volumeState, own ownLease, r recordState) (Fa
 	}
 	var detail string
 	f.Data, detail = classifyData(cfg, v, own)
+	if f.Data == Intact && oddAndConfirmed(cfg, v, own, r) {
+		f.Data, detail = Differing, fmt.Sprintf("its hash is %s, and that of a majority is %s at revision %d", own.member.Differs.Hash, own.member.Differs.Majority, own.member.Differs.Revision)
+	}
 	note("data", detail)
 	f.Lease, detail = classifyLease(cfg, own)
 	note("lease", detail)

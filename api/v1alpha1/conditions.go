@@ -246,6 +246,11 @@ const (
 	ReasonRecoveryProposed = "RecoveryProposed"
 	// ReasonRecoveryRefused: the quorum is lost, and druid cannot recover it before you act.
 	ReasonRecoveryRefused = "RecoveryRefused"
+	// ReasonDataUndecided: the data of the members differs, and no majority of them has the same data. You must decide which
+	// data is good.
+	ReasonDataUndecided = "DataUndecided"
+	// ReasonDataDiffers: the data of a member differs from that of a majority of all members. Its agent replaces it.
+	ReasonDataDiffers = "DataDiffers"
 	// ReasonAlarmRaised: an alarm of etcd is raised. With the alarm NOSPACE, etcd refuses all writes.
 	ReasonAlarmRaised = "AlarmRaised"
 	// ReasonObjectNotOwned: an object that the cluster needs exists and has another owner.

@@ -40,7 +40,7 @@ func degradedEvents(was, is metav1.Condition, inform announcer) {
 // gravity orders the reasons of Degraded: first what stops the cluster, last what one member can recover from by
 // itself.
 var gravity = []string{
-	v1alpha1.ReasonRecordUnreadable, v1alpha1.ReasonRecordLost, v1alpha1.ReasonSnapshotUnusable, v1alpha1.ReasonRecoveryProposed, v1alpha1.ReasonRecoveryRefused, v1alpha1.ReasonDataLost, v1alpha1.ReasonAlarmRaised, v1alpha1.ReasonObjectNotOwned, v1alpha1.ReasonVolumeDeleted,
+	v1alpha1.ReasonRecordUnreadable, v1alpha1.ReasonRecordLost, v1alpha1.ReasonSnapshotUnusable, v1alpha1.ReasonRecoveryProposed, v1alpha1.ReasonRecoveryRefused, v1alpha1.ReasonDataLost, v1alpha1.ReasonDataUndecided, v1alpha1.ReasonDataDiffers, v1alpha1.ReasonAlarmRaised, v1alpha1.ReasonObjectNotOwned, v1alpha1.ReasonVolumeDeleted,
 	v1alpha1.ReasonNodeLost, v1alpha1.ReasonAPIRequestRejected, v1alpha1.ReasonLeaseUnreadable, v1alpha1.ReasonStorageClassMissing,
 	v1alpha1.ReasonVolumePending, v1alpha1.ReasonPodUnschedulable, v1alpha1.ReasonImagePullFailed,
 	v1alpha1.ReasonContainerCannotStart, v1alpha1.ReasonAuthRequiredNotConfigured, v1alpha1.ReasonMemberCannotStart, v1alpha1.ReasonAgentNotRunning, v1alpha1.ReasonMemberStuck, v1alpha1.ReasonVolumeNotExpanded, v1alpha1.ReasonOrphanedObjects,
@@ -114,7 +114,24 @@ func problemsOf(e Evaluation) []Problem {
 		all = append(all, p)
 	}
 	all = append(all, repairingProblems(o, e.listed)...)
+	all = append(all, differenceProblems(e)...)
 	return append(all, alarmProblems(e.listed)...)
+}
+
+// differenceProblems reports members whose data differs.
+func differenceProblems(e Evaluation) (all []Problem) {
+	if u := e.Record.Undecided; e.undecided() {
+		all = append(all, Problem{Reason: v1alpha1.ReasonDataUndecided, Message: fmt.Sprintf("the data of the members differs at revisions %d and %d, and "+
+			"no majority of all voters has the same data (%s). Until you decide, druid and the agents replace no Pod for a change of the spec, remove and defragment no member, and "+
+			"delete no backup. See docs/how-to/rescue/data-differs.md", u.Confirmed, u.Revision, u.Hashes)})
+	}
+	for _, m := range e.listed {
+		if d := m.Reports.Differs; m.odd() {
+			all = append(all, Problem{Reason: v1alpha1.ReasonDataDiffers, Member: m.Name, Message: fmt.Sprintf("its data differs from that of a majority of all "+
+				"voters at revisions %d and %d (hash %s, and not %s). It receives no clients, and its agent replaces it. Its data is kept aside", d.Confirmed, d.Revision, d.Hash, d.Majority)})
+		}
+	}
+	return all
 }
 
 // alarmProblems reports an alarm that the leader's agent published. What another member reports, or one that is not

@@ -44,6 +44,9 @@ type labelFacts struct {
 	formed     rules.YesNo     `fact:"record says Formed"` // the record says Formed
 	etcdReady  rules.YesNo     `fact:"etcd ready"`         // the etcd container is ready
 	nodeLost   rules.YesNo     `fact:"node lost"`
+	// differs: the Lease says that the data of the member differs from that of a majority. If half of the members or more have
+	// that mark, it counts for none of them.
+	differs rules.YesNo `fact:"data differs"`
 	// obscure: the state of half of the members or more is uncertain.
 	obscure rules.YesNo `fact:"half or more unknown"`
 }
@@ -56,6 +59,9 @@ var servingRows = rules.New(labelKeep, []rules.Row[labelFacts, labelVerdict]{
 	{Name: "recovering", When: labelFacts{recovering: rules.Yes}, Verdict: labelClear,
 		Why: "a client must not write to a raft group that is about to be replaced"},
 	{Name: "leaving", When: labelFacts{leaving: rules.Yes}, Verdict: labelClear},
+	{Name: "data-differs", When: labelFacts{leaving: rules.No, differs: rules.Yes, obscure: rules.No}, Verdict: labelClear,
+		Why: "a client must not read data that a majority of all voters does not have"},
+	{Name: "data-differs-others-unknown", When: labelFacts{leaving: rules.No, differs: rules.Yes}, Verdict: labelKeep},
 	{Name: "voter-serves", When: labelFacts{leaving: rules.No, says: reportsVoter, liveness: leases.Live, formed: rules.Yes, etcdReady: rules.Yes}, Verdict: labelSet},
 	{Name: "half-unknown", When: labelFacts{leaving: rules.No, obscure: rules.Yes}, Verdict: labelKeep},
 	{Name: "etcd-not-ready", When: labelFacts{leaving: rules.No, etcdReady: rules.No, nodeLost: rules.No, obscure: rules.No}, Verdict: labelClear},
@@ -85,6 +91,7 @@ func labelFactsOf(m Member, leaving bool, e Evaluation) labelFacts {
 		formed:     rules.YesNoOf(o.RecordState == RecordFormed),
 		etcdReady:  rules.YesNoOf(m.EtcdReady),
 		nodeLost:   rules.YesNoOf(m.NodeLost),
+		differs:    rules.YesNoOf(m.odd() && 2*odd(e.listed) < len(e.listed)),
 		obscure:    rules.YesNoOf(2*obscure(e.listed) >= len(e.listed)),
 	}
 	if m.Lease == LeaseOurs && m.Readable && m.Liveness&(leases.Live|leases.Stale) != 0 {
@@ -94,6 +101,20 @@ func labelFactsOf(m Member, leaving bool, e Evaluation) labelFacts {
 		}
 	}
 	return f
+}
+
+// odd reports whether the Lease says that the data of the member differs from that of a majority of all voters.
+func (m Member) odd() bool { return m.Lease == LeaseOurs && m.Readable && m.Reports.Odd() }
+
+// odd counts such members.
+func odd(listed []Member) int {
+	n := 0
+	for _, m := range listed {
+		if m.odd() {
+			n++
+		}
+	}
+	return n
 }
 
 // obscure counts the members whose state is uncertain: the agent does not renew its Lease, and no reachable kubelet
@@ -106,4 +127,9 @@ func obscure(listed []Member) int {
 		}
 	}
 	return n
+}
+
+// undecided reports whether the data of the members differs, and no majority of all voters has the same.
+func (o Observed) undecided() bool {
+	return o.RecordState == RecordFormed && o.Record.Undecided != (leases.Undecided{})
 }

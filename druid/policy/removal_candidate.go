@@ -99,6 +99,9 @@ func removalGateOf(m Member, o Observed) (removalGate, string) {
 	if (m.outside() || m.learns()) && !m.publishedVoter(o) {
 		return removalAllowed, ""
 	}
+	if o.undecided() {
+		return removalBlocked, "the data of the members differs, and no majority has the same"
+	}
 	found, why := removalAllowed, ""
 	listed := o.listed()
 	for _, other := range listed {
@@ -116,6 +119,19 @@ func removalGateOf(m Member, o Observed) (removalGate, string) {
 	return found, why
 }
 
+// noEqual says why the member is no voter with the data of the others, empty if it is one.
+func (m Member) noEqual() string {
+	switch {
+	case m.outside():
+		return "has not joined yet"
+	case m.learns():
+		return "is a learner"
+	case m.odd():
+		return "has data that differs from that of the others"
+	}
+	return ""
+}
+
 // steady reports whether the member is a ready voter, and otherwise its state in words for the user. A member that
 // lost its volume is replaced first. If the other members have no quorum without it, it stays as it is and blocks
 // nothing.
@@ -131,10 +147,8 @@ func (m Member) steady(spared rules.YesNo) (removalGate, string) {
 		return removalBlocked, "is being removed by an earlier request"
 	case m.NodeLost:
 		return removalBlocked, "is on an unreachable node"
-	case m.outside():
-		return removalBlocked, "has not joined yet"
-	case m.learns():
-		return removalBlocked, "is a learner"
+	case m.noEqual() != "":
+		return removalBlocked, m.noEqual()
 	case !m.up():
 		return removalBlocked, "is not ready"
 	case m.lostVolume() && spared == rules.Yes:

@@ -75,7 +75,7 @@ var rolloutRows = rules.New(wait, []rules.Row[rolloutFacts, verdict]{
 	{Name: "outdated-away", When: rolloutFacts{make: MakeOutdated, leaves: rules.No, podHealth: podHealthAway, record: RecordFormed}, Verdict: held,
 		Why: "no kubelet would end the Pod, and a node that is only unreachable returns"},
 	{Name: "outdated-in-turn", When: rolloutFacts{make: MakeOutdated, leaves: rules.No, record: RecordFormed, turn: rules.No}, Verdict: wait,
-		Why: "another member is being replaced, removed or repaired"},
+		Why: "another member is being replaced, removed or repaired, or the data of members differs"},
 	{Name: "outdated-catches-up", When: rolloutFacts{make: MakeOutdated, leaves: rules.No, podHealth: podHealthLearns | podHealthNotKnown, record: RecordFormed, turn: rules.Yes}, Verdict: wait,
 		Why: "the learner becomes a voter, or its state is not known yet"},
 	{Name: "outdated-down", When: rolloutFacts{make: MakeOutdated, leaves: rules.No, podHealth: podHealthDown, record: RecordFormed, turn: rules.Yes, spare: rules.Yes}, Verdict: remove,
@@ -112,7 +112,7 @@ type rolloutFacts struct {
 	podHealth podHealth `fact:"member"`
 	record    RecordState
 	gate      gate        `fact:"a change of version"`     // what a change of etcd's version lets become of it
-	turn      rules.YesNo `fact:"its turn"`                // no other member replaces itself, leaves or heals
+	turn      rules.YesNo `fact:"its turn"`                // no other member replaces itself, leaves or heals, and no data is known to differ
 	spare     rules.YesNo `fact:"the others are a quorum"` // the others are a healthy quorum, or there are none
 	others    others      `fact:"the others"`
 	saved     rules.YesNo `fact:"backups do not fail"` // backups do not fail, or it is this Pod without which they cannot be made
@@ -129,7 +129,7 @@ func rolloutFactsOf(m Member, e Evaluation) rolloutFacts {
 		podHealth: podHealthOf(m, o),
 		record:    o.RecordState,
 		gate:      u.gateFor(m, d, o),
-		turn:      turnOf(m, o, listed),
+		turn:      rules.YesNoOf(turnOf(m, o, listed) == rules.Yes && !o.undecided() && odd(listed) == 0),
 		spare:     rules.YesNoOf(len(listed) == 1 && !m.volatile() || spared(m, o, listed) == rules.Yes),
 		saved:     rules.YesNoOf(!e.backups.block() || slices.Contains(o.Unattached, m.Name)),
 		place: placeOf(m, listed, func(other Member) bool {

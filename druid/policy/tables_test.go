@@ -109,10 +109,12 @@ func wrongOfLabels(f labelFacts) string {
 		return "sends clients to a raft group that is about to be replaced"
 	case s == labelClear && f.cutOff == rules.No && f.recovering == rules.No && f.leaving == rules.No && f.obscure == rules.Yes:
 		return "takes a Pod out of a Service of which half is unknown"
-	case s == labelClear && f.cutOff == rules.No && f.recovering == rules.No && f.leaving == rules.No && f.liveness == leases.Stale && f.etcdReady == rules.Yes && f.nodeLost == rules.No:
+	case s == labelClear && f.cutOff == rules.No && f.recovering == rules.No && f.leaving == rules.No && f.liveness == leases.Stale && f.etcdReady == rules.Yes && f.nodeLost == rules.No && f.differs == rules.No:
 		return "takes away a serving etcd because its agent is dead"
 	case s == labelSet && (f.says != reportsVoter || f.liveness != leases.Live || f.formed != rules.Yes || f.etcdReady != rules.Yes || f.leaving != rules.No):
 		return "sends clients to what is not known to serve"
+	case s == labelSet && f.differs == rules.Yes:
+		return "sends clients to data that a majority does not have"
 	case s != labelClear && f.leaving == rules.Yes:
 		return "sends clients to a Pod that goes"
 	case v == labelSet && (f.says != reportsVoter || f.liveness != leases.Live || f.out == rules.Yes):

@@ -106,7 +106,7 @@ var calls = map[Program][]string{
 		// Join and promotion.
 		"report-learner", "add-learner", "identity-file-join", "promote",
 		// Replacement.
-		"take-slot", "remove-self", "free-slot",
+		"take-slot", "remove-self", "free-slot", "take-slot-odd",
 		"update-peer-url", "identity-file-scheme",
 		// The volume.
 		"make-data-dir", "describe-quarantine", "rename-quarantine", "drop-identity-file", "drop-leftover", "begin-prune", "prune",
@@ -120,6 +120,8 @@ var calls = map[Program][]string{
 		"change-auth", "switch-auth", "report-auth",
 		// A change of the etcd version.
 		"answer-upgrade", "announce-downgrade", "cancel-downgrade",
+		// A comparison of the data.
+		"mark-difference", "report-undecided", "disarm-corrupt",
 		// Renewals of the Leases.
 		"renew-lease", "renew-leader-lease", "renew-backup-lease", "publish-disk",
 		// Backups.

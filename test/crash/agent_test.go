@@ -170,7 +170,7 @@ func seed(c *cluster) *pod { return c.pods[c.names[0]] }
 func TestAnAgentThatDiesAtAnyPointIsCarriedOn(t *testing.T) {
 	for name, calls := range points.Scenarios(crash.Agent) {
 		s, ok := scenarios[name]
-		for _, more := range []map[string]scenario{drains, departures, defrags, upgrades, auths, schemes, orders} {
+		for _, more := range []map[string]scenario{drains, departures, defrags, upgrades, auths, schemes, orders, differences} {
 			if found, listed := more[name]; listed {
 				s, ok = found, true
 			}

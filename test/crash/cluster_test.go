@@ -86,6 +86,7 @@ func quick() config.Reloadable {
 	r := config.DefaultReloadable()
 	r.RenewInterval, r.LeaseDuration = config.Duration(2*time.Second), config.Duration(6*time.Second)
 	r.SuperfluousGracePeriod = config.Duration(10 * time.Second)
+	r.ComparisonInterval = config.Duration(10 * time.Second)
 	// No story but that of fragments frees so much.
 	r.Defragmentation.Enabled, r.Defragmentation.MinFreeBytes, r.Defragmentation.Interval = true, 1<<20, config.Duration(5*time.Second)
 	r.Defragmentation.HistoryWindow = config.Duration(time.Second)

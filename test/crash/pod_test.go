@@ -152,7 +152,7 @@ func (p *pod) strays() (found []string) {
 	entries, err := os.ReadDir(p.config.VolumePath)
 	p.c.must(err)
 	for _, e := range entries {
-		kept := strings.HasSuffix(e.Name(), "-"+datadir.ReasonSurvivor) // for a week
+		kept := strings.HasSuffix(e.Name(), "-"+datadir.ReasonSurvivor) || strings.HasSuffix(e.Name(), "-"+datadir.ReasonDiffers) // for a week
 		if !kept && !slices.Contains([]string{"data", "druid.json", "druid.lock"}, e.Name()) {
 			found = append(found, e.Name())
 		}

@@ -2,6 +2,7 @@ package harness
 
 import (
 	"bytes"
+	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -10,6 +11,7 @@ import (
 	"path/filepath"
 	"slices"
 	"testing"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -126,6 +128,36 @@ func endOfContent(t testing.TB, file string) int64 {
 	}
 	return int64(end)
 }
+
+// FlipByte changes the first byte of a value in the database. The member may run, if its etcd has nothing to write: etcd maps the file.
+func (v Volume) FlipByte(t testing.TB, value string) {
+	t.Helper()
+	path := filepath.Join(v.Dir, "data/member/snap/db")
+	Eventually(t, flipWithin, "the value is on the disk", func(context.Context) error {
+		content, err := os.ReadFile(path)
+		if err == nil && !bytes.Contains(content, []byte(value)) {
+			err = errors.New("it is not")
+		}
+		return err
+	})
+	content, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatalf("flip a byte: %v", err)
+	}
+	db, err := os.OpenFile(path, os.O_WRONLY, 0)
+	if err != nil {
+		t.Fatalf("flip a byte: %v", err)
+	}
+	defer db.Close()
+	for at := bytes.LastIndex(content, []byte(value)); at >= 0; at = bytes.LastIndex(content[:at], []byte(value)) {
+		if _, err := db.WriteAt([]byte{value[0] ^ 0x20}, int64(at)); err != nil {
+			t.Fatalf("flip a byte: %v", err)
+		}
+	}
+}
+
+// flipWithin is many times the interval at which etcd writes its database.
+const flipWithin = 30 * time.Second
 
 // FlipPages destroys the first pages of the database but for the two meta pages, which bbolt keeps in duplicate. Which of
 // the pages are in use changes with every transaction; some of so many always are.

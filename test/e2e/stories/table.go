@@ -63,6 +63,7 @@ var Table = []Story{
 	{"TestVolumeThatIsNotTheMembersIsRefusedAndNothingIsLost", InTurn, Alongside, 6, 140, ofData},
 	{"TestSteadyClusterCostsDruidNoWriteAndAgentsFewRequests", InTurn, Alongside, 3, 150, "agent agent/duties druid leases"},
 	{"TestClientsAreServedWhileAllAgentsAreBroken", InTurn, Alongside, 3, 90, "agent agent/launch/... cmd/launch druid"},
+	{"TestMemberWhoseDataDiffersIsReplacedUnderAWriter", InTurn, Alongside, 3, 60, ofData + " agent/duties membership leases"},
 	{"TestMembersInMemoryHealFromEachOther", InTurn, Alongside, 5, 110, ofData + " druid manifests"},
 	{"TestQuorumIsRecoveredFromTheBackupsAndOnlyOnceByItself", InTurn, Alongside, 3, 240, ofRecovery + " " + ofRestore},
 	{"TestMembersInMemoryAreRecoveredFromTheBackups", InTurn, Alongside, 3, 150, ofRecovery + " " + ofRestore},

@@ -1,0 +1,332 @@
+package duties
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+
+	"github.com/etcd-druid/druid/internal/crash"
+	"github.com/etcd-druid/druid/internal/rules"
+	"github.com/etcd-druid/druid/leases"
+	"github.com/etcd-druid/druid/membership"
+)
+
+// comparisonTable is the name of the decisions about comparisons in the metric of all decisions.
+const comparisonTable = "membership.comparisons"
+
+// compareShare is the part of the time that comparisons may take while something differs or is unknown: each reads complete
+// databases.
+const compareShare = 10
+
+// maxDoublings bounds the pause between two comparisons of which nothing is known.
+const maxDoublings = 12
+
+// comparison is the duty that compares the data of all voters.
+type comparison struct {
+	*round
+	// now requests a comparison, whatever the interval is.
+	now bool
+	// comparedAt is when the last comparison of this leadership ended, and pause is the time until the next one.
+	comparedAt time.Time
+	pause      time.Duration
+	// incomplete counts the comparisons in a row of which nothing is known.
+	incomplete int
+	last       string
+}
+
+// Run compares the data of all voters when this agent begins to lead, after each interval, when etcd raises the alarm
+// CORRUPT, and when a comparison for a version change found a difference. While something differs or is unknown, it compares
+// again earlier. What it found is on a member Lease or on the record, where the next leader's agent continues.
+func (r *comparison) Run(ctx context.Context, self Cluster, view membership.View) (again bool, err error) {
+	if r.Compare == nil || !r.due(ctx) {
+		return false, nil
+	}
+	began := time.Now()
+	found, silent := compareVoters(ctx, r.Dial, view)
+	if ctx.Err() != nil {
+		return false, context.Cause(ctx)
+	}
+	if silent != nil {
+		r.Log.DebugContext(ctx, "comparison of the members incomplete", "err", silent)
+	}
+	d, err := r.conclude(ctx, self, view, found)
+	r.now, r.comparedAt, r.pause = false, time.Now(), r.Compare()
+	if r.incomplete++; found.Verdict != membership.VerdictUnknown {
+		r.incomplete = 0
+	}
+	if d.Verdict != membership.ComparisonKeep {
+		// A member that is down for hours must not have the others read their databases all the time.
+		r.pause = min(r.pause, max(r.comparePause, compareShare*time.Since(began))<<min(r.incomplete, maxDoublings))
+	}
+	return false, err
+}
+
+// due says whether a comparison is due. The alarm CORRUPT makes it due after the pause between two attempts.
+func (r *comparison) due(ctx context.Context) bool {
+	since := time.Since(r.comparedAt)
+	switch {
+	case r.comparedAt.IsZero(), r.now, since >= min(r.pause, r.Compare()):
+		return true
+	case since < r.comparePause:
+		return false
+	}
+	status, err := r.localStatus(ctx)
+	return err == nil && status.Corrupt()
+}
+
+// marked is a voter with a Lease that says that its data differs.
+type marked struct {
+	name string
+	at   leases.Version
+}
+
+// conclude decides about the result of a comparison, and takes one step.
+func (r *comparison) conclude(ctx context.Context, self Cluster, view membership.View, found membership.Comparison) (rules.Decision[membership.ComparisonVerdict], error) {
+	equal := found.Found()&(membership.FoundSame|membership.FoundUnknown) != 0
+	if !equal {
+		r.report(found, false)
+	}
+	wait := rules.Decision[membership.ComparisonVerdict]{Verdict: membership.ComparisonWait}
+	if err := r.read(ctx); err != nil {
+		return wait, err
+	}
+	own, err := r.Store.Member(ctx, self.Member)
+	if err != nil {
+		return wait, err
+	}
+	raised, err := r.databases.alarms(ctx)
+	if err != nil {
+		return wait, err
+	}
+	authoritative := r.authoritative(self)
+	if own.PodUID != self.PodUID {
+		authoritative = rules.No // a superseded agent changes nothing
+	}
+	odd, ours := r.oddOf(view, found)
+	has, mark := r.marks(ctx, view)
+	d := membership.DecideComparison(membership.ComparisonFacts{
+		Authoritative: authoritative, Found: found.Found(), Undecided: rules.YesNoOf(r.record.Undecided != leases.Undecided{}),
+		Ours: rules.YesNoOf(ours), Marked: mark, Quiet: rules.YesNoOf(r.record.Replacing == nil && r.record.PendingRemoval == nil),
+		Corrupt: rules.YesNoOf(slices.ContainsFunc(raised, func(a membership.Alarm) bool { return a.Type == membership.AlarmCorrupt })),
+	})
+	r.report(found, equal && r.record.Undecided == leases.Undecided{} && mark == rules.No)
+	r.note(ctx, view, found, d)
+	switch d.Verdict {
+	case membership.ComparisonMark:
+		return d, r.mark(ctx, odd, found)
+	case membership.ComparisonUnmark:
+		return d, r.write(ctx, has, leases.Difference{}) // the member has the data of all others
+	case membership.ComparisonReport:
+		return d, r.reportTie(ctx, leases.Undecided{Revision: found.Revision, Confirmed: found.Confirmed, Hashes: hashesOf(view, found.Contents)})
+	case membership.ComparisonWithdraw:
+		return d, r.reportTie(ctx, leases.Undecided{})
+	case membership.ComparisonDisarm:
+		return d, r.disarm(ctx, raised)
+	case membership.ComparisonKeep, membership.ComparisonWait:
+	}
+	return d, nil
+}
+
+// oddOf returns the odd voter to replace first: the first one by name that the record lists.
+func (r *comparison) oddOf(view membership.View, found membership.Comparison) (odd membership.Member, ours bool) {
+	for _, m := range view.Voters() {
+		if found.Names(m.ID) && r.record.Lists(m.Name) && (!ours || m.Name < odd.Name) {
+			odd, ours = m, true
+		}
+	}
+	return odd, ours
+}
+
+// marks returns a voter whose Lease says that the data of its present ID differs. It reads the Lease of each desired voter.
+func (r *comparison) marks(ctx context.Context, view membership.View) (marked, rules.Answer) {
+	answer := rules.Answer(rules.No)
+	for _, m := range view.Voters() {
+		if !r.record.Lists(m.Name) {
+			continue
+		}
+		lease, err := r.Store.Marks(ctx, m.Name)
+		switch {
+		case err != nil:
+			answer = rules.Unknown
+		case lease.Differs.Of(m.ID):
+			return marked{m.Name, lease.LeaseVersion}, rules.Yes
+		}
+	}
+	return marked{}, answer
+}
+
+// mark writes on the Lease of the odd member that its data differs. After a conflict, the next comparison tries again.
+func (r *comparison) mark(ctx context.Context, odd membership.Member, found membership.Comparison) error {
+	lease, err := r.Store.Marks(ctx, odd.Name)
+	if err != nil {
+		return err
+	}
+	i := slices.IndexFunc(found.Odd, func(c membership.Content) bool { return c.MemberID == odd.ID })
+	return r.write(ctx, marked{odd.Name, lease.LeaseVersion}, differenceOf(found, found.Odd[i]))
+}
+
+// write changes the mark of a member. The zero difference removes it.
+func (r *comparison) write(ctx context.Context, m marked, d leases.Difference) error {
+	crash.Before("mark-difference")
+	err := r.Store.MarkDifference(ctx, m.name, m.at, d)
+	crash.After("mark-difference")
+	if errors.Is(err, leases.ErrConflict) {
+		return nil
+	}
+	return err
+}
+
+func differenceOf(found membership.Comparison, odd membership.Content) leases.Difference {
+	return leases.Difference{
+		MemberID: leases.FormatID(odd.MemberID), Revision: odd.Revision, CompactRevision: odd.CompactRevision, Confirmed: found.Confirmed,
+		Hash: fmt.Sprintf("%08x", odd.Hash), Majority: fmt.Sprintf("%08x", found.Majority.Hash),
+	}
+}
+
+// reportTie writes to the record that no majority has the same data, or removes that.
+func (r *comparison) reportTie(ctx context.Context, u leases.Undecided) error {
+	crash.Before("report-undecided")
+	version, err := r.Store.ReportUndecided(ctx, r.version, u)
+	crash.After("report-undecided")
+	if err != nil {
+		r.version = "" // read it again: someone else wrote, or we do not know whether we did
+		if errors.Is(err, leases.ErrConflict) {
+			return nil
+		}
+		return err
+	}
+	r.version, r.record.Undecided = version, u
+	return nil
+}
+
+// disarm clears the alarms CORRUPT member by member, so that alarms of other kinds stay.
+func (r *comparison) disarm(ctx context.Context, raised []membership.Alarm) (err error) {
+	client, err := r.Dial(ctx, r.Local)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, client.Close()) }()
+	ctx, cancel := context.WithTimeout(ctx, callTimeout)
+	defer cancel()
+	for _, alarm := range raised {
+		if alarm.Type != membership.AlarmCorrupt {
+			continue
+		}
+		crash.Before("disarm-corrupt")
+		err := membership.DisarmCorrupt(ctx, client, alarm.MemberID)
+		crash.After("disarm-corrupt")
+		if err != nil {
+			return err
+		}
+		r.Log.WarnContext(ctx, "alarm disarmed", "alarm", alarm.Type, "memberID", leases.FormatID(alarm.MemberID))
+	}
+	return nil
+}
+
+// note counts and logs a decision once per change.
+func (r *comparison) note(ctx context.Context, view membership.View, found membership.Comparison, d rules.Decision[membership.ComparisonVerdict]) {
+	if r.last == d.Rule {
+		return
+	}
+	quiet := r.last == "" && d.Verdict == membership.ComparisonKeep
+	r.last = d.Rule
+	r.Decisions.WithLabelValues(comparisonTable, d.Rule).Inc()
+	level := r.Log.WarnContext
+	if quiet || d.Verdict == membership.ComparisonKeep {
+		level = r.Log.InfoContext
+	}
+	level(ctx, "data of the members compared", "verdict", string(found.Verdict), "mode", d.Verdict, "rule", d.Rule, "reason", d.Why,
+		"revision", found.Revision, "hashes", hashesOf(view, found.Contents))
+}
+
+func (r *comparison) report(found membership.Comparison, equal bool) {
+	if r.Compared != nil {
+		r.Compared(found, equal)
+	}
+}
+
+// hashesOf returns the hash of each voter that answered, by name.
+func hashesOf(view membership.View, contents []membership.Content) string {
+	var words []string
+	for _, c := range contents {
+		if m, listed := view.Member(c.MemberID); listed {
+			words = append(words, fmt.Sprintf("%s %08x", nameOf(m), c.Hash))
+		}
+	}
+	slices.Sort(words)
+	return strings.Join(words, ", ")
+}
+
+// compareVoters asks each voter for the hash of its complete data at a revision that all voters that answer have. If
+// something differs, it asks again at another revision. A voter that does not answer is unknown, never equal. The error names
+// such voters.
+func compareVoters(ctx context.Context, dial membership.Dial, view membership.View) (membership.Comparison, error) {
+	first, err := compareAt(ctx, dial, view, 0)
+	if first.Verdict != membership.VerdictOdd && first.Verdict != membership.VerdictTie {
+		return first, err
+	}
+	second, err := compareAt(ctx, dial, view, first.Revision)
+	return membership.Confirm(first, second), err
+}
+
+// compareAt compares at the present revision. If that is the revision of an earlier comparison, it takes the revision before.
+func compareAt(ctx context.Context, dial membership.Dial, view membership.View, earlier int64) (membership.Comparison, error) {
+	voters := view.Voters()
+	revisions, contents, errs := make([]int64, len(voters)), make([]membership.Content, len(voters)), make([]error, len(voters))
+	each(voters, func(i int, m membership.Member) {
+		var status membership.Status
+		status, errs[i] = statusOf(ctx, dial, view.ClusterID, m)
+		revisions[i] = status.Revision
+	})
+	revision := int64(0)
+	for i := range voters {
+		if errs[i] == nil && (revision == 0 || revisions[i] < revision) {
+			revision = revisions[i]
+		}
+	}
+	if revision == earlier {
+		revision--
+	}
+	if revision < 1 {
+		return membership.Judge(len(voters), nil), errors.Join(errs...)
+	}
+	each(voters, func(i int, m membership.Member) {
+		if errs[i] == nil {
+			contents[i], errs[i] = contentOf(ctx, dial, view.ClusterID, m, revision)
+		}
+	})
+	answered := slices.DeleteFunc(contents, func(c membership.Content) bool { return c.MemberID == 0 })
+	return membership.Judge(len(voters), answered), errors.Join(errs...)
+}
+
+func each(members []membership.Member, do func(i int, m membership.Member)) {
+	var group errgroup.Group
+	for i, m := range members {
+		group.Go(func() error {
+			do(i, m)
+			return nil
+		})
+	}
+	_ = group.Wait() // do keeps its errors
+}
+
+// contentOf asks one voter for its hash, at its published URL. It rejects the answer of another member.
+func contentOf(ctx context.Context, dial membership.Dial, clusterID uint64, m membership.Member, revision int64) (c membership.Content, err error) {
+	ctx, cancel := context.WithTimeout(ctx, hashTimeout)
+	defer cancel()
+	client, err := dial(ctx, m.ClientURLs[0])
+	if err != nil {
+		return membership.Content{}, err
+	}
+	defer func() { err = errors.Join(err, client.Close()) }()
+	c, err = membership.ReadContent(ctx, client, m.ClientURLs[0], clusterID, revision)
+	if err == nil && c.MemberID != m.ID {
+		return membership.Content{}, fmt.Errorf("%w: %s", membership.ErrOtherMember, leases.FormatID(c.MemberID))
+	}
+	return c, err
+}

@@ -1,0 +1,127 @@
+package duties
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/etcd-druid/druid/internal/crash"
+	"github.com/etcd-druid/druid/internal/loop"
+	"github.com/etcd-druid/druid/internal/rules"
+	"github.com/etcd-druid/druid/leases"
+	"github.com/etcd-druid/druid/membership"
+)
+
+// oddTable is the name of the decisions about a marked member in the metric of all decisions.
+const oddTable = "membership.oddMembers"
+
+// oddInterval is the pause between two looks at the mark on the own Lease, which costs nothing.
+const oddInterval = time.Second
+
+// OddMember stops the etcd of the agent's own member if its data differs from that of a majority of all voters. The start
+// decision then keeps the data aside, and the member joins again.
+type OddMember struct {
+	Store *leases.Store
+	Dial  membership.Dial
+	// Local is the client endpoint of the agent's own member.
+	Local string
+	// Self returns the agent's own member and Pod, or false while they are unknown.
+	Self func() (Cluster, bool)
+	// Marked says whether the agent's own Lease had the mark of a member whose data differs when it was last read. Until then,
+	// OddMember sends no requests.
+	Marked func() bool
+	Log    *slog.Logger
+	// Decisions counts decisions by table and rule.
+	Decisions *prometheus.CounterVec
+
+	reported, trouble loop.Change[string]
+}
+
+// Run follows a running etcd until ctx ends, which must end when etcd does. stop must stop that etcd.
+func (o *OddMember) Run(ctx context.Context, stop func(ctx context.Context, reason string) error) error {
+	for pause := oddInterval; loop.Sleep(ctx, pause); {
+		pause = oddInterval
+		if !o.Marked() {
+			continue
+		}
+		began := time.Now()
+		err := o.look(ctx, stop)
+		text := ""
+		if err != nil && !errors.Is(err, leases.ErrConflict) {
+			text = err.Error()
+		}
+		if o.trouble.To(text) && text != "" && ctx.Err() == nil {
+			o.Log.WarnContext(ctx, "replacement of a member whose data differs failed, retrying", "err", err)
+		}
+		pause = max(oddInterval, time.Since(began)*compareShare)
+	}
+	return nil
+}
+
+// look compares the data of all voters, and takes the next step. The slot on the record is taken before etcd stops: together
+// with the mark, it tells the next start what to do with the data.
+func (o *OddMember) look(ctx context.Context, stop func(ctx context.Context, reason string) error) error {
+	self, known := o.Self()
+	if !known {
+		return nil
+	}
+	view, err := membership.Observe(ctx, o.Dial, membership.Query{Endpoints: []string{o.Local}, ClusterID: self.ClusterID, Timeout: callTimeout})
+	if err != nil {
+		return err
+	}
+	found, silent := compareVoters(ctx, o.Dial, view)
+	own, err := o.Store.Member(ctx, self.Member)
+	if err != nil {
+		return err
+	}
+	record, version, err := o.Store.Record(ctx)
+	if err != nil {
+		return err
+	}
+	if !own.Differs.Of(self.MemberID) {
+		return nil // the mark belongs to an earlier ID, or is removed
+	}
+	want := leases.Replacing{Member: self.Member, PodUID: self.PodUID, MemberID: leases.FormatID(self.MemberID)}
+	d := membership.DecideOdd(membership.OddFacts{
+		Authoritative: rules.AnswerOf(record.Phase == leases.PhaseFormed && record.ClusterID == self.ClusterID && record.Lists(self.Member) && own.PodUID == self.PodUID),
+		Own:           membership.OwnDataOf(found, self.MemberID), Slot: slotOf(record, self.Member),
+	})
+	if o.reported.To(d.Rule) {
+		o.Decisions.WithLabelValues(oddTable, d.Rule).Inc()
+		o.Log.WarnContext(ctx, "data of this member differs", "mode", d.Verdict, "rule", d.Rule, "reason", d.Why, "verdict", string(found.Verdict),
+			"revision", found.Revision, "hashes", hashesOf(view, found.Contents), "silent", silent)
+	}
+	if d.Verdict != membership.OddReplace {
+		return nil
+	}
+	if record.Replacing == nil || *record.Replacing != want {
+		record.Replacing = &want
+		crash.Before("take-slot-odd")
+		_, err = o.Store.UpdateRecord(ctx, version, record)
+		crash.After("take-slot-odd")
+		if err != nil {
+			return fmt.Errorf("write the replacement of member %s to the cluster record: %w", want.MemberID, err)
+		}
+	}
+	if _, err := Transfer(ctx, o.Dial, o.Local); err != nil {
+		o.Log.WarnContext(ctx, "leadership transfer failed", "err", err)
+	}
+	return stop(ctx, d.Why)
+}
+
+// slotOf returns the state of the slot of the record for the member called name.
+func slotOf(record leases.Record, name string) membership.SlotState {
+	switch {
+	case record.Replacing != nil && record.Replacing.Member == name:
+		return membership.SlotOurs
+	case record.Replacing != nil && record.Lists(record.Replacing.Member),
+		record.PendingRemoval != nil && record.Lists(record.PendingRemoval.Member):
+		return membership.SlotOther
+	default:
+		return membership.SlotFree
+	}
+}
