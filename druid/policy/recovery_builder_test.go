@@ -66,9 +66,9 @@ func (x *rescue) voters() string {
 	return strings.Join(ids, ",")
 }
 
-// ahead makes member i report a revision, and a log that ends after those of the others.
-func (x *rescue) ahead(i int, revision int64) {
-	m := x.member(i)
+// ahead makes the second member report a revision, and a log that ends after those of the others.
+func (x *rescue) ahead(revision int64) {
+	m := x.member(1)
 	m.Reports.Revision, m.Reports.Raft.Committed = revision, 60
 }
 

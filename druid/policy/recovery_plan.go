@@ -243,13 +243,8 @@ func (r *recovery) needsApproval(p recoveryPlan, w RecoveryWish, o Observed) (ne
 		add("the log of member %s is damaged, and only its database is used", p.source.member.Name)
 	}
 	for _, v := range r.voters {
-		m := v.member
-		ahead := m.Reports.Revision > p.kept
-		if p.source.mode == leases.RecoverSurvivor && p.source.claim != nil {
-			ahead = ahead || m.Reports.Raft.Committed > p.source.last // the log of the source ends before
-		}
-		if v.known && v.holds == holdsUnknown && ahead && !slices.Contains(p.giveUp, m.Name) {
-			add("member %s is away and holds more: bring it back first if you can", m.Name)
+		if v.known && v.holds == holdsUnknown && p.behind(v.member) && !slices.Contains(p.giveUp, v.member.Name) {
+			add("member %s is away and holds more: bring it back first if you can", v.member.Name)
 		}
 	}
 	if !p.measured {
@@ -262,6 +257,14 @@ func (r *recovery) needsApproval(p recoveryPlan, w RecoveryWish, o Observed) (ne
 		add("the last recovery was less than ten minutes ago")
 	}
 	return needs
+}
+
+// behind says whether the member reported more than the source holds for certain.
+func (p *recoveryPlan) behind(m Member) bool {
+	if m.Reports.Revision > p.kept {
+		return true
+	}
+	return p.source.mode == leases.RecoverSurvivor && p.source.claim != nil && m.Reports.Raft.Committed > p.source.last // its log ends before
 }
 
 // within says whether the loss is within the bounds of spec.recovery. Only a bound of seconds limits what was written after the

@@ -125,13 +125,13 @@ func TestAnAutomaticRecoveryKeepsItsBounds(t *testing.T) {
 		rule   string
 	}{
 		"within the bounds":                 {func(*rescue) {}, "execute"},
-		"a loss of one revision":            {func(x *rescue) { x.ahead(1, 101) }, "changed"},
+		"a loss of one revision":            {func(x *rescue) { x.ahead(101) }, "changed"},
 		"a survivor that was silent":        {func(x *rescue) { x.member(0).Renewed = rescueStart.Add(-time.Hour) }, "changed"},
-		"no bound of revisions":             {func(x *rescue) { x.ahead(1, 101); x.d.Recovery.MaxRevisions = nil }, "execute"},
+		"no bound of revisions":             {func(x *rescue) { x.ahead(101); x.d.Recovery.MaxRevisions = nil }, "execute"},
 		"no bound of seconds":               {func(x *rescue) { x.d.Recovery.MaxSeconds = nil }, "changed"},
 		"writes of others that the log has": {func(x *rescue) { x.member(1).Reports.Revision, x.member(0).Reports.Disk.Tail = 101, 1 }, "execute"},
 		"a log that ends with no writes": {func(x *rescue) {
-			x.ahead(1, 110)
+			x.ahead(110)
 			x.member(0).Reports.Disk.Tail, x.member(0).Reports.Disk.Last = 10, 59
 		}, "changed"},
 		"a backup of more than the database": {func(x *rescue) {
@@ -276,7 +276,7 @@ func TestTheHashOfAPlanCoversWhatYouApprove(t *testing.T) {
 		"EtcdCluster": func(x *rescue) { x.d.Recovery.Cluster = "other" },
 		"raft group":  func(x *rescue) { x.o.Record.ClusterID = 8; x.member(0).Reports.ClusterID = 8 },
 		"epoch":       func(x *rescue) { x.o.Record.Released = 5 },
-		"loss":        func(x *rescue) { x.ahead(1, 200) },
+		"loss":        func(x *rescue) { x.ahead(200) },
 		"source":      func(x *rescue) { x.claim(0, leases.DiskEmpty); x.claim(1, leases.DiskIntact) },
 	} {
 		if base(change) == first {
