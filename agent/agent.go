@@ -130,9 +130,7 @@ func New(o Options) (*Agent, error) {
 		Store: store, Dial: options.Dial, Member: c.Member, PodUID: c.PodUID, Endpoints: joined, PeerURL: options.PeerURL, Log: o.Log,
 		Decisions: options.Decisions, Marked: a.marked,
 	}
-	a.odd = &duties.OddMember{
-		Store: store, Dial: options.Dial, Local: options.Local, Self: options.Self, Marked: a.differs, Log: o.Log, Decisions: options.Decisions,
-	}
+	a.odd = a.newOddMember(options)
 	if a.backups, err = a.newBackups(store); err != nil {
 		return nil, err
 	}
@@ -175,6 +173,12 @@ func (a *Agent) leaderOptions(store *leases.Store) duties.Options {
 		Alarmed:      a.alarmed,
 		Compare:      func() time.Duration { return time.Duration(a.live.Current().ComparisonInterval) }, Compared: a.compared,
 		Auth: a.authPolicy, Authenticated: a.authenticated,
+	}
+}
+
+func (a *Agent) newOddMember(o duties.Options) *duties.OddMember {
+	return &duties.OddMember{
+		Store: o.Store, Dial: o.Dial, Local: o.Local, Self: o.Self, Marked: a.differs, Log: o.Log, Decisions: o.Decisions,
 	}
 }
 
