@@ -12,6 +12,8 @@ import (
 	"testing"
 	"time"
 
+	"golang.org/x/sync/errgroup"
+
 	"github.com/etcd-druid/druid/test/rig/binaries"
 )
 
@@ -24,7 +26,7 @@ type History struct {
 	record  *exec.Cmd
 	stop    io.Closer
 	ended   chan struct{}
-	err     error
+	end     errgroup.Group
 	printed bytes.Buffer
 	logs    int
 }
@@ -54,13 +56,13 @@ func (c *Cluster) History(t testing.TB, kind string) *History {
 	if err != nil {
 		t.Fatalf("record the history of %s: %v", c, err)
 	}
-	go func() {
+	h.end.Go(func() error {
 		defer close(h.ended)
-		h.err = h.record.Wait()
-	}()
+		return h.record.Wait()
+	})
 	t.Cleanup(func() {
 		_ = h.record.Process.Kill()
-		<-h.ended
+		_ = h.end.Wait()
 	})
 	return h
 }
@@ -69,7 +71,7 @@ func (c *Cluster) History(t testing.TB, kind string) *History {
 func (h *History) Running() error {
 	select {
 	case <-h.ended:
-		return fmt.Errorf("the clients of %s ended (%w): %s", h.cluster, h.err, h.printed.String())
+		return fmt.Errorf("the clients of %s ended (%w): %s", h.cluster, h.end.Wait(), h.printed.String())
 	default:
 		return nil
 	}
@@ -104,8 +106,8 @@ func (h *History) kept() string { return h.dir + "-logs" }
 func (h *History) Stop(t testing.TB) string {
 	t.Helper()
 	_ = h.stop.Close()
-	if <-h.ended; h.err != nil {
-		t.Fatalf("record the history of %s: %v: %s", h.cluster, h.err, h.printed.String())
+	if err := h.end.Wait(); err != nil {
+		t.Fatalf("record the history of %s: %v: %s", h.cluster, err, h.printed.String())
 	}
 	return strings.TrimSpace(h.printed.String())
 }
