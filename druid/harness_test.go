@@ -34,7 +34,7 @@ import (
 const (
 	agentImage = "ghcr.io/etcd-druid/druid:test"
 	// maxWait of a test with a druid on a machine that compiles next to it.
-	maxWait = 15 * time.Second
+	maxWait = 3 * time.Minute
 	// druidUser is the ServiceAccount of the install: druid has only the rights that it is installed with.
 	druidUser = "system:serviceaccount:druid-system:druid"
 )

@@ -34,7 +34,7 @@ import (
 const (
 	clusterName, clusterUID = "demo", "cluster-uid"
 	// maxWait of a test: the machine may be busy.
-	maxWait = 15 * time.Second
+	maxWait = 3 * time.Minute
 )
 
 // cluster is members on loopback, each at an address of its own, and their Leases on a real kube-apiserver, where the

@@ -30,7 +30,7 @@ var orders = map[string]scenario{
 // executed is the record in which the prepared order is executed.
 func executed(r leases.Record, claim leases.Claim) (leases.Record, error) {
 	order := *r.Recovery
-	order.Claim, order.Lineage, order.Revision = "", r.Lineage, 1
+	order.Claim, order.Lineage, order.Revision = claim.Digest(), r.Lineage, 1
 	return r.Execute(order)
 }
 
