@@ -70,10 +70,15 @@ var differences = map[string]scenario{
 // original is a value of which flip changes one byte on the disk of a member.
 const original = "value that is damaged on one disk"
 
+// large is too large for an inline bucket. bbolt keeps a bucket of at most a quarter of a page within another page (bucket.go,
+// maxInlineBucketSize), and a read transaction may hold a copy of it in memory. Such a copy hides what changes in the file.
+var large = strings.Repeat("x", os.Getpagesize())
+
 // flip changes one byte of a value in the database of a member whose etcd runs and has nothing to write. etcd maps the file.
 func (c *cluster) flip(p *pod) {
 	c.t.Helper()
 	c.put("damaged", original)
+	c.put("large", large)
 	for i := range 5 {
 		c.put(fmt.Sprint("intact-", i), "value")
 	}
