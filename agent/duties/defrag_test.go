@@ -324,7 +324,14 @@ func TestNoMemberIsDefragmentedUnlessAllAreHealthy(t *testing.T) {
 	leader, followers := d.mustLead(), d.followers()
 	d.fragment()
 	well := func(*DefragPolicy) {}
-	d.setPolicy(func(p *DefragPolicy) { p.Enabled = rules.No })
+	off := func() { d.setPolicy(func(p *DefragPolicy) { p.Enabled = rules.No }) }
+	// A round that began before the policy changed still obeys the former one. It must not see that the obstacle is gone.
+	settled := func() {
+		before := d.decisionsOf("disabled")
+		off()
+		d.decidedDefrag("disabled", before)
+	}
+	off()
 	stop := d.agentUntil(leader, podUID(leader))
 	slot := func(slot *leases.PendingRemoval) { d.edit(func(r *leases.Record) { r.PendingRemoval = slot }) }
 	for _, state := range []struct {
@@ -337,15 +344,15 @@ func TestNoMemberIsDefragmentedUnlessAllAreHealthy(t *testing.T) {
 		{"no-one", func() { d.setPolicy(func(p *DefragPolicy) { p.Thresholds.FreeBytes = 1 << 40 }) }, func() {}},
 		{
 			"not-stable", func() { slot(&leases.PendingRemoval{Member: followers[0], Mark: "m"}); d.setPolicy(well) },
-			func() { d.setPolicy(func(p *DefragPolicy) { p.Enabled = rules.No }); slot(nil) },
+			func() { settled(); slot(nil) },
 		},
 		{
 			"sizes-unknown", func() { d.stop(followers[1]); d.setPolicy(well) },
-			func() { d.setPolicy(func(p *DefragPolicy) { p.Enabled = rules.No }); d.start(followers[1]) },
+			func() { settled(); d.start(followers[1]) },
 		},
 		{
 			"not-healthy", func() { d.alarm(followers[1]); d.setPolicy(well) },
-			func() { d.setPolicy(func(p *DefragPolicy) { p.Enabled = rules.No }); d.disarm() },
+			func() { settled(); d.disarm() },
 		},
 	} {
 		before := d.decisionsOf(state.rule)
