@@ -124,10 +124,11 @@ func CompactedAt(ctx context.Context, client *clientv3.Client, revision int64) (
 	return rules.No, nil
 }
 
-// DisarmNoSpace clears the alarm NOSPACE of the member with id, and no other alarm.
-func DisarmNoSpace(ctx context.Context, client *clientv3.Client, id uint64) error {
-	if _, err := client.AlarmDisarm(ctx, &clientv3.AlarmMember{MemberID: id, Alarm: etcdserverpb.AlarmType_NOSPACE}); err != nil {
-		return fmt.Errorf("disarm NOSPACE of %x: %w", id, err)
+// Disarm clears an alarm of a member, and no other alarm.
+func Disarm(ctx context.Context, client *clientv3.Client, a Alarm) error {
+	kind := etcdserverpb.AlarmType(etcdserverpb.AlarmType_value[a.Type])
+	if _, err := client.AlarmDisarm(ctx, &clientv3.AlarmMember{MemberID: a.MemberID, Alarm: kind}); err != nil {
+		return fmt.Errorf("disarm %s of %x: %w", a.Type, a.MemberID, err)
 	}
 	return nil
 }
@@ -137,14 +138,6 @@ func DisarmNoSpace(ctx context.Context, client *clientv3.Client, id uint64) erro
 func Defragment(ctx context.Context, client *clientv3.Client, endpoint string) error {
 	if _, err := client.Defragment(ctx, endpoint); err != nil {
 		return fmt.Errorf("defragment %s: %w", endpoint, err)
-	}
-	return nil
-}
-
-// DisarmCorrupt clears the alarm CORRUPT of the member with id, and no other alarm.
-func DisarmCorrupt(ctx context.Context, client *clientv3.Client, id uint64) error {
-	if _, err := client.AlarmDisarm(ctx, &clientv3.AlarmMember{MemberID: id, Alarm: etcdserverpb.AlarmType_CORRUPT}); err != nil {
-		return fmt.Errorf("disarm CORRUPT of %x: %w", id, err)
 	}
 	return nil
 }

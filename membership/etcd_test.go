@@ -152,7 +152,7 @@ func TestAlarmsAndRevisionsAreChangedOneByOne(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if err := DisarmNoSpace(t.Context(), client, status.MemberID); err != nil {
+	if err := Disarm(t.Context(), client, Alarm{MemberID: status.MemberID, Type: AlarmNoSpace}); err != nil {
 		t.Fatal(err)
 	}
 	alarms, err := Alarms(t.Context(), client)

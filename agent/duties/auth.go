@@ -285,11 +285,8 @@ func (r *authentication) report(ctx context.Context, d membership.AuthDecision, 
 	version, err := r.Store.ReportAuth(ctx, r.version, r.reported)
 	crash.After("report-auth")
 	if err != nil {
-		r.version, r.settled = "", false // read it again: someone else wrote, or we do not know whether we did
-		if errors.Is(err, leases.ErrConflict) {
-			return nil
-		}
-		return err
+		r.settled = false
+		return r.notWritten(err)
 	}
 	r.version, r.record.Auth = version, r.reported
 	return nil

@@ -8,6 +8,7 @@ import (
 	"strings"
 	"time"
 
+	clientv3 "go.etcd.io/etcd/client/v3"
 	"golang.org/x/sync/errgroup"
 
 	"github.com/etcd-druid/druid/internal/crash"
@@ -194,38 +195,20 @@ func (r *comparison) reportTie(ctx context.Context, u leases.Undecided) error {
 	version, err := r.Store.ReportUndecided(ctx, r.version, u)
 	crash.After("report-undecided")
 	if err != nil {
-		r.version = "" // read it again: someone else wrote, or we do not know whether we did
-		if errors.Is(err, leases.ErrConflict) {
-			return nil
-		}
-		return err
+		return r.notWritten(err)
 	}
 	r.version, r.record.Undecided = version, u
 	return nil
 }
 
-// disarm clears the alarms CORRUPT member by member, so that alarms of other kinds stay.
-func (r *comparison) disarm(ctx context.Context, raised []membership.Alarm) (err error) {
-	client, err := r.Dial(ctx, r.Local)
-	if err != nil {
-		return err
-	}
-	defer func() { err = errors.Join(err, client.Close()) }()
-	ctx, cancel := context.WithTimeout(ctx, callTimeout)
-	defer cancel()
-	for _, alarm := range raised {
-		if alarm.Type != membership.AlarmCorrupt {
-			continue
-		}
+// disarm clears the alarms CORRUPT.
+func (r *comparison) disarm(ctx context.Context, raised []membership.Alarm) error {
+	return r.disarmEach(ctx, raised, membership.AlarmCorrupt, func(ctx context.Context, client *clientv3.Client, alarm membership.Alarm) error {
 		crash.Before("disarm-corrupt")
-		err := membership.DisarmCorrupt(ctx, client, alarm.MemberID)
+		err := membership.Disarm(ctx, client, alarm)
 		crash.After("disarm-corrupt")
-		if err != nil {
-			return err
-		}
-		r.Log.WarnContext(ctx, "alarm disarmed", "alarm", alarm.Type, "memberID", leases.FormatID(alarm.MemberID))
-	}
-	return nil
+		return err
+	})
 }
 
 // note counts and logs a decision once per change.

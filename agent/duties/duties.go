@@ -145,6 +145,16 @@ func newRound(d *Duties) *round {
 	return r
 }
 
+// notWritten forgets the version of the record after a write that failed: somebody else wrote, or it is unknown whether this agent
+// did. The next look reads the record again. A conflict is no error.
+func (r *round) notWritten(err error) error {
+	r.version = ""
+	if errors.Is(err, leases.ErrConflict) {
+		return nil
+	}
+	return err
+}
+
 // Run works until ctx ends. It logs an error once per change and retries.
 func (d *Duties) Run(ctx context.Context) error {
 	versions := make(chan leases.Version, 1)

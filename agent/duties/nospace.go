@@ -5,6 +5,8 @@ import (
 	"errors"
 	"time"
 
+	clientv3 "go.etcd.io/etcd/client/v3"
+
 	"github.com/etcd-druid/druid/internal/crash"
 	"github.com/etcd-druid/druid/internal/rules"
 	"github.com/etcd-druid/druid/leases"
@@ -130,8 +132,20 @@ func (r *databases) compactHistory(ctx context.Context, revision int64) (err err
 	return nil
 }
 
-// disarm clears the alarms NOSPACE member by member, so that alarms of other kinds stay.
-func (r *databases) disarm(ctx context.Context, raised []membership.Alarm) (err error) {
+// disarm clears the alarms NOSPACE.
+func (r *databases) disarm(ctx context.Context, raised []membership.Alarm) error {
+	return r.disarmEach(ctx, raised, membership.AlarmNoSpace, func(ctx context.Context, client *clientv3.Client, alarm membership.Alarm) error {
+		crash.Before("disarm-no-space")
+		err := membership.Disarm(ctx, client, alarm)
+		crash.After("disarm-no-space")
+		return err
+	})
+}
+
+// disarmEach clears the alarms of one type member by member, so that alarms of other types stay.
+func (r *round) disarmEach(ctx context.Context, raised []membership.Alarm, kind string,
+	disarm func(context.Context, *clientv3.Client, membership.Alarm) error,
+) (err error) {
 	client, err := r.Dial(ctx, r.Local)
 	if err != nil {
 		return err
@@ -140,16 +154,13 @@ func (r *databases) disarm(ctx context.Context, raised []membership.Alarm) (err 
 	ctx, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()
 	for _, alarm := range raised {
-		if alarm.Type != membership.AlarmNoSpace {
+		if alarm.Type != kind {
 			continue
 		}
-		crash.Before("disarm-no-space")
-		err := membership.DisarmNoSpace(ctx, client, alarm.MemberID)
-		crash.After("disarm-no-space")
-		if err != nil {
+		if err := disarm(ctx, client, alarm); err != nil {
 			return err
 		}
-		r.Log.InfoContext(ctx, "alarm disarmed", "memberID", leases.FormatID(alarm.MemberID))
+		r.Log.WarnContext(ctx, "alarm disarmed", "alarm", alarm.Type, "memberID", leases.FormatID(alarm.MemberID))
 	}
 	return nil
 }

@@ -62,8 +62,8 @@ func (o *OddMember) Run(ctx context.Context, stop func(ctx context.Context, reas
 	return nil
 }
 
-// look compares the data of all voters, and takes the next step. The slot on the record is taken before etcd stops: together
-// with the mark, it tells the next start what to do with the data.
+// look compares the data of all voters, and takes the next step. The slot on the record is taken before etcd stops: the next
+// start keeps the data aside because of the mark and the slot.
 func (o *OddMember) look(ctx context.Context, stop func(ctx context.Context, reason string) error) error {
 	self, known := o.Self()
 	if !known {

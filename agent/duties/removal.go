@@ -256,11 +256,7 @@ func (r *round) publish(ctx context.Context, self Cluster, list leases.MemberLis
 	version, err := r.Store.UpdateRecord(ctx, r.version, record)
 	crash.After("publish-list")
 	if err != nil {
-		r.version = "" // read it again: someone else wrote, or we do not know whether we did
-		if errors.Is(err, leases.ErrConflict) {
-			return nil
-		}
-		return err
+		return r.notWritten(err)
 	}
 	r.record, r.version = record, version
 	r.Log.InfoContext(ctx, "member list published", "members", len(list.Members), "revision", list.RaftIndex)

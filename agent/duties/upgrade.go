@@ -275,11 +275,7 @@ func (r *upgrade) answerUpgrade(ctx context.Context, a leases.UpgradeAnswer) err
 	version, err := r.Store.AnswerUpgrade(ctx, r.version, a)
 	crash.After("answer-upgrade")
 	if err != nil {
-		r.version = "" // read it again: someone else wrote, or we do not know whether we did
-		if errors.Is(err, leases.ErrConflict) {
-			return nil
-		}
-		return err
+		return r.notWritten(err)
 	}
 	r.version, r.record.Upgrade.Answer = version, a
 	r.Log.InfoContext(ctx, "members compared", "verdict", string(a.Verdict), "revision", a.Revision, "reason", a.Why)

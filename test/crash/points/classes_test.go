@@ -73,7 +73,7 @@ var classes = merge(map[class][]string{
 		"(backup/store.Store).Put", "(backup/store.Store).Delete", "(backup/store.Store).Sweep", "backup/catalog.WriteBootstrap",
 		"backup/snapshot.Take", "(*backup/delta.Recorder).Run", "(*backup/delta.Recorder).Flush",
 		// etcd.
-		"membership.AddLearner", "membership.Promote", "membership.UpdatePeerURL", "membership.Remove", "membership.MoveLeader", "membership.Defragment", "membership.Compact", "membership.DisarmNoSpace", "membership.DisarmCorrupt",
+		"membership.AddLearner", "membership.Promote", "membership.UpdatePeerURL", "membership.Remove", "membership.MoveLeader", "membership.Defragment", "membership.Compact", "membership.Disarm",
 		"membership.EnableDowngrade", "membership.CancelDowngrade", "membership.ApplyAuth", "membership.SwitchAuth",
 		"(*agent/duties.removalRequest).mark", "(*agent/duties.round).remove", "(*agent/duties.Departure).mark", "(*agent/duties.Departure).remove",
 		// The volume. Quarantine, PlaceRestored and Prune have points within.
