@@ -87,7 +87,7 @@ func recordFactsOf(e Evaluation) recordFacts {
 		lost: rules.YesNoOf(len(lostNames(e.Desired, e.Observed)) > 0),
 	}
 	latest, epoch := latestGroup(e.Desired, e.Observed)
-	f.behind = rules.YesNoOf(epoch > e.Record.FormedEpoch && latest != e.Record.ClusterID)
+	f.behind = rules.YesNoOf(epoch > e.Record.FormedEpoch && latest != e.Record.ClusterID && !recordServes(e.Observed))
 	switch listed := len(e.Record.Members); {
 	case listed == 0 && e.Replicas == 0:
 		f.names = namesNone
@@ -171,6 +171,20 @@ func latestGroup(d Desired, o Observed) (id uint64, epoch uint32) {
 		}
 	}
 	return id, epoch
+}
+
+// recordServes says whether a quorum of the listed members serves in the record's raft group. Then no later raft group was formed:
+// a recovery forms one only after so many members stopped that no quorum is left. So the Lease of one member, whose agent may be
+// compromised, does not move the record to another raft group while the cluster is well. The Leases of members that stopped for
+// a recovery count until they expire, and the record waits for that.
+func recordServes(o Observed) bool {
+	listed, serving := o.listed(), 0
+	for _, m := range listed {
+		if m.reportsVoter() && m.Liveness == leases.Live && o.Record.ClusterID != 0 && m.Reports.ClusterID == o.Record.ClusterID {
+			serving++
+		}
+	}
+	return serving >= quorum(len(listed)+len(o.Record.Externals))
 }
 
 // withMember adds what a member's Lease reports about the raft group with the highest epoch.

@@ -160,6 +160,27 @@ func TestARecordBehindAFormedMemberIsCorrected(t *testing.T) {
 	}
 }
 
+// A compromised agent reports a later raft group. While a quorum serves in the record's raft group, that moves no record.
+func TestOneMemberDoesNotMoveTheRecordOfAClusterThatServes(t *testing.T) {
+	for serving, want := range map[int]bool{0: true, 1: true, 2: false} {
+		x := newRescue(3)
+		x.d.Epoch = 1
+		for i := range 2 {
+			m := x.member(i)
+			m.Reports.Role, m.Reports.ClusterID, m.Reports.Epoch, m.Liveness = leases.RoleMember, x.o.Record.ClusterID, 1, leases.Stale
+			if i < serving {
+				m.Liveness, m.EtcdReady = leases.Live, true
+			}
+		}
+		m := x.member(2)
+		m.Reports.Role, m.Reports.ClusterID, m.Reports.Epoch, m.Reports.Lineage, m.Liveness = leases.RoleLeader, 8, 2, "00000002-ee", leases.Live
+		moved := slices.ContainsFunc(Steps(Evaluate(x.d, x.o)), func(s Step) bool { return s.Rule == "record-behind" && s.Record != nil })
+		if moved != want {
+			t.Errorf("%d of 3 serve: the record moves: %v, want %v", serving, moved, want)
+		}
+	}
+}
+
 // An agent of the raft group before had claimed the removal of a member. The raft group that was formed again did not: the mark
 // would keep the member from joining it.
 func TestARemovalInAReplacedRaftGroupIsVoid(t *testing.T) {
