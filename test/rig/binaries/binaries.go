@@ -57,8 +57,8 @@ type Builder struct {
 	Progress    func(format string, args ...any)
 }
 
-// Build returns the named binaries, or all, after building those that are
-// missing.
+// Build returns the named binaries, or all that a rig runs, after building
+// those that are missing.
 func (b Builder) Build(ctx context.Context, names ...string) (Set, error) {
 	set, missing, err := b.missing(names)
 	if err != nil || len(missing) == 0 {
@@ -98,7 +98,11 @@ func (b Builder) buildAll(ctx context.Context, set Set, missing []tool) error {
 func (b Builder) missing(names []string) (Set, []tool, error) {
 	set, missing := Set{}, []tool(nil)
 	keys := map[string]string{}
-	for _, t := range tools {
+	candidates := tools
+	if len(names) > 0 {
+		candidates = slices.Concat(tools, onRequest)
+	}
+	for _, t := range candidates {
 		if len(names) > 0 && !slices.Contains(names, t.name) {
 			continue
 		}

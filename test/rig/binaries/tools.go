@@ -50,6 +50,13 @@ var tools = []tool{
 	{"certmanager", "certmanager", ".", 120 * time.Second},
 }
 
+// onRequest lists the binaries that no rig runs. They are built only for a
+// caller that names them.
+var onRequest = []tool{
+	{"helm-4", "helm", "helm.sh/helm/v4/cmd/helm", 60 * time.Second},
+	{"helm-3", "helm", "helm.sh/helm/v3/cmd/helm", 5 * time.Second},
+}
+
 // EtcdMinors are the etcd minors that are built, oldest first.
 var EtcdMinors = []string{"3.5", "3.6", "3.7"}
 
@@ -81,32 +88,58 @@ func pinned(dir, module string) (string, error) {
 }
 
 // ldflags strips the binary and stamps Kubernetes' version, which its modules
-// carry no trace of; without it, clients cannot parse the server's version.
+// carry no trace of; without it, clients cannot parse the server's version, and
+// Helm 3 takes a Kubernetes that it only renders for as 1.20.
 func (t tool) ldflags(dir string) (string, error) {
 	const strip = "-s -w"
-	if t.module != "kubernetes" {
-		return strip, nil
-	}
-	v, err := pinned(dir, "k8s.io/kubernetes")
-	if err != nil {
-		return "", err
-	}
-	m := regexp.MustCompile(`^v(\d+)\.(\d+)`).FindStringSubmatch(v)
-	if m == nil {
-		return "", fmt.Errorf("version %q of k8s.io/kubernetes has no major and minor number", v)
-	}
-	flags := []string{strip}
-	for _, pkg := range []string{"k8s.io/component-base/version", "k8s.io/client-go/pkg/version"} {
-		for _, kv := range [][2]string{
+	switch t.module {
+	case "kubernetes":
+		v, major, minor, err := kubernetesVersion(dir, "k8s.io/kubernetes")
+		if err != nil {
+			return "", err
+		}
+		return strip + stamps([]string{"k8s.io/component-base/version", "k8s.io/client-go/pkg/version"}, [][2]string{
 			{"gitVersion", v},
-			{"gitMajor", m[1]},
-			{"gitMinor", m[2]},
+			{"gitMajor", major},
+			{"gitMinor", minor},
 			{"gitTreeState", "clean"},
 			{"gitCommit", "unknown"},
 			{"buildDate", "1970-01-01T00:00:00Z"},
-		} {
-			flags = append(flags, fmt.Sprintf("-X %s.%s=%s", pkg, kv[0], kv[1]))
+		}), nil
+	case "helm":
+		_, _, minor, err := kubernetesVersion(dir, "k8s.io/client-go")
+		if err != nil {
+			return "", err
+		}
+		return strip + stamps([]string{"helm.sh/helm/v3/pkg/chartutil", "helm.sh/helm/v3/pkg/lint/rules"}, [][2]string{
+			{"k8sVersionMajor", "1"}, // client-go v0.37 is of Kubernetes 1.37
+			{"k8sVersionMinor", minor},
+		}), nil
+	default:
+		return strip, nil
+	}
+}
+
+// kubernetesVersion returns the version that is pinned for a module of
+// Kubernetes, and its major and minor number.
+func kubernetesVersion(dir, module string) (v, major, minor string, err error) {
+	if v, err = pinned(dir, module); err != nil {
+		return "", "", "", err
+	}
+	m := regexp.MustCompile(`^v(\d+)\.(\d+)`).FindStringSubmatch(v)
+	if m == nil {
+		return "", "", "", fmt.Errorf("version %q of %s has no major and minor number", v, module)
+	}
+	return v, m[1], m[2], nil
+}
+
+// stamps returns the flags that set the variables in each of the packages.
+func stamps(pkgs []string, variables [][2]string) string {
+	var flags strings.Builder
+	for _, pkg := range pkgs {
+		for _, kv := range variables {
+			fmt.Fprintf(&flags, " -X %s.%s=%s", pkg, kv[0], kv[1])
 		}
 	}
-	return strings.Join(flags, " "), nil
+	return flags.String()
 }
