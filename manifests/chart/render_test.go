@@ -1,0 +1,347 @@
+package chart
+
+import (
+	"encoding/json"
+	"maps"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/spf13/pflag"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+
+	"github.com/etcd-druid/druid/druid"
+	"github.com/etcd-druid/druid/manifests/monitoring"
+)
+
+func TestLintFindsNothing(t *testing.T) {
+	withEachHelm(t, func(t *testing.T, h helm) {
+		h.must(t, "lint", "--strict", chartDir)
+	})
+}
+
+// install returns the objects of the installation, without its Namespace: the user creates that of a release.
+func install(t *testing.T) objects {
+	t.Helper()
+	all := parse(t, read(t, filepath.Join(installDir, "install.yaml")))
+	if all["Namespace "+namespace] == nil {
+		t.Fatal("the installation has no Namespace")
+	}
+	delete(all, "Namespace "+namespace)
+	return all
+}
+
+func TestTheDefaultsRenderTheInstallation(t *testing.T) {
+	withEachHelm(t, func(t *testing.T, h helm) {
+		got := h.mustRender(t, "")
+		for name, object := range got {
+			if object.GetKind() != "CustomResourceDefinition" {
+				continue
+			}
+			annotations := object.GetAnnotations()
+			if annotations["helm.sh/resource-policy"] != "keep" {
+				t.Errorf("Helm would delete %s", name)
+			}
+			delete(annotations, "helm.sh/resource-policy")
+			object.SetAnnotations(annotations)
+		}
+		if diff := cmp.Diff(install(t), got); diff != "" {
+			t.Errorf("the chart renders other objects than the installation (-installation +chart):\n%s", diff)
+		}
+	})
+}
+
+func TestAllObjectsAreInTheNamespaceOfTheRelease(t *testing.T) {
+	const everything = "{monitoring: {podMonitors: {create: true}, prometheusRule: {create: true}, dashboard: {create: true}}, rbac: {aggregate: true}}"
+	withEachHelm(t, func(t *testing.T, h helm) {
+		// A name of digits alone is a number in YAML unless it is quoted.
+		all, err := h.render(t, "1234", everything)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var want []string
+		for name := range h.mustRender(t, everything) {
+			want = append(want, strings.Replace(name, " "+namespace+"/", " 1234/", 1))
+		}
+		slices.Sort(want)
+		if diff := cmp.Diff(want, slices.Sorted(maps.Keys(all))); diff != "" {
+			t.Errorf("the objects in another namespace (-want +got):\n%s", diff)
+		}
+		for name, object := range all {
+			if strings.Contains(text(t, object), namespace) {
+				t.Errorf("%s names the namespace %s", name, namespace)
+			}
+		}
+		if user := all.get(t, "ValidatingAdmissionPolicy druid-secrets", "spec", "matchConditions"); !strings.Contains(text(t, user), "system:serviceaccount:1234:druid") {
+			t.Errorf("the policy is about another user: %v", user)
+		}
+	})
+}
+
+func text(t *testing.T, value any) string {
+	t.Helper()
+	raw, err := json.Marshal(value)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(raw)
+}
+
+const deployment = "Deployment druid-system/druid"
+
+// Each value is in the Deployment where it belongs. want is a path, and the JSON that is there.
+func TestValuesOfTheDeployment(t *testing.T) {
+	pod := []string{"spec", "template", "spec"}
+	cases := map[string]struct {
+		values string
+		path   []string
+		want   string
+	}{
+		"replicas":             {"replicas: 3", []string{"spec", "replicas"}, "3"},
+		"node selector":        {"nodeSelector: {a: b}", append(pod, "nodeSelector"), `{"a":"b"}`},
+		"tolerations":          {"tolerations: [{operator: Exists}]", append(pod, "tolerations"), `[{"operator":"Exists"}]`},
+		"affinity":             {"affinity: {nodeAffinity: {a: b}}", append(pod, "affinity"), `{"nodeAffinity":{"a":"b"}}`},
+		"priority class":       {"priorityClassName: high", append(pod, "priorityClassName"), `"high"`},
+		"pull secrets":         {"imagePullSecrets: [{name: registry}]", append(pod, "imagePullSecrets"), `[{"name":"registry"}]`},
+		"certificate's volume": {"metrics: {secure: true, certificateSecret: s}", append(pod, "volumes"), `[{"name":"metrics-certificate","secret":{"secretName":"s"}}]`},
+	}
+	withEachHelm(t, func(t *testing.T, h helm) {
+		for name, c := range cases {
+			if got := text(t, h.mustRender(t, c.values).get(t, deployment, c.path...)); got != c.want {
+				t.Errorf("%s: got %s, want %s", name, got, c.want)
+			}
+		}
+	})
+}
+
+// container returns the container of druid.
+func container(t *testing.T, all objects) map[string]any {
+	t.Helper()
+	containers, _ := all.get(t, deployment, "spec", "template", "spec", "containers").([]any)
+	if len(containers) != 1 {
+		t.Fatalf("the Pod has %d containers, want 1", len(containers))
+	}
+	c, _ := containers[0].(map[string]any)
+	return c
+}
+
+func TestValuesOfTheContainer(t *testing.T) {
+	digest := "sha256:" + strings.Repeat("a", 64)
+	cases := map[string]struct {
+		values, field string
+		want          string
+		args          []string
+	}{
+		"another tag is also that of the agents": {
+			"image: {repository: r.example/druid, tag: v1}", "image", `"r.example/druid:v1"`, []string{"--agent-image=r.example/druid:v1"},
+		},
+		"a digest goes before a tag": {
+			"image: {repository: r.example/druid, tag: v1, digest: \"" + digest + "\"}", "image", `"r.example/druid@` + digest + `"`,
+			[]string{"--agent-image=r.example/druid@" + digest},
+		},
+		"the agents can have another image": {
+			"agentImage: r.example/druid:v0", "image", `"ghcr.io/etcd-druid/druid:dev"`, []string{"--agent-image=r.example/druid:v0"},
+		},
+		"pull policy":         {"image: {pullPolicy: Always}", "imagePullPolicy", `"Always"`, nil},
+		"resources":           {"resources: {limits: {memory: 1Gi}}", "resources", `{"limits":{"memory":"1Gi"},"requests":{"cpu":"20m","memory":"64Mi"}}`, nil},
+		"log level":           {"logLevel: debug", "name", `"druid"`, []string{"--log-level=debug"}},
+		"namespaces":          {"watchNamespaces: [a, b]", "name", `"druid"`, []string{"--namespaces=a,b"}},
+		"secure metrics":      {"metrics: {secure: true}", "volumeMounts", "null", []string{"--metrics-secure"}},
+		"metrics certificate": {"metrics: {secure: true, certificateSecret: s}", "volumeMounts", `[{"mountPath":"/metrics-certificate","name":"metrics-certificate","readOnly":true}]`, []string{"--metrics-secure", "--metrics-cert-dir=/metrics-certificate"}},
+		"other flags":         {"flags: {concurrency: 1000, agent-renew-interval: 1m30s}", "name", `"druid"`, []string{"--concurrency=1000", "--agent-renew-interval=1m30s"}},
+	}
+	withEachHelm(t, func(t *testing.T, h helm) {
+		for name, c := range cases {
+			got := container(t, h.mustRender(t, c.values))
+			if is := text(t, got[c.field]); is != c.want {
+				t.Errorf("%s: %s is %s, want %s", name, c.field, is, c.want)
+			}
+			args := arguments(t, got)
+			for _, arg := range c.args {
+				if !slices.Contains(args, arg) {
+					t.Errorf("%s: args are %q, want %s among them", name, args, arg)
+				}
+			}
+			parseArguments(t, name, args)
+		}
+	})
+}
+
+func arguments(t *testing.T, container map[string]any) []string {
+	t.Helper()
+	args, _, err := unstructured.NestedStringSlice(container, "args")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return args
+}
+
+// parseArguments lets druid read them.
+func parseArguments(t *testing.T, name string, args []string) {
+	t.Helper()
+	o := druid.DefaultOptions()
+	flags := pflag.NewFlagSet("druid", pflag.ContinueOnError)
+	o.AddFlags(flags)
+	if err := flags.Parse(args); err != nil {
+		t.Errorf("%s: druid refuses %q: %v", name, args, err)
+	}
+}
+
+// fixed are the flags that the templates set themselves, or that the chart leaves as they are because an object depends on them.
+var fixed = map[string]string{
+	"agent-image":      "agentImage",
+	"namespaces":       "watchNamespaces",
+	"log-level":        "logLevel",
+	"metrics-secure":   "metrics.secure",
+	"metrics-cert-dir": "metrics.certificateSecret",
+	"metrics-address":  "a port of the container",
+	"health-address":   "a port of the container",
+	"leader-elect":     "two replicas need it",
+	"leader-namespace": "the Role for the election is in the namespace of the release",
+}
+
+func TestEveryFlagOfDruidCanBeSet(t *testing.T) {
+	var schema struct {
+		Properties struct {
+			Flags struct {
+				Properties map[string]any `json:"properties"`
+			} `json:"flags"`
+		} `json:"properties"`
+	}
+	if err := json.Unmarshal([]byte(read(t, filepath.Join(chartDir, "values.schema.json"))), &schema); err != nil {
+		t.Fatal(err)
+	}
+	o := druid.DefaultOptions()
+	set := pflag.NewFlagSet("druid", pflag.ContinueOnError)
+	o.AddFlags(set)
+	var want []string
+	set.VisitAll(func(f *pflag.Flag) {
+		if fixed[f.Name] == "" {
+			want = append(want, f.Name)
+		}
+	})
+	for name := range fixed {
+		if set.Lookup(name) == nil {
+			t.Errorf("druid has no flag --%s", name)
+		}
+	}
+	if diff := cmp.Diff(want, slices.Sorted(maps.Keys(schema.Properties.Flags.Properties))); diff != "" {
+		t.Errorf("the schema has other flags than druid (-druid +schema):\n%s", diff)
+	}
+}
+
+func TestSwitches(t *testing.T) {
+	definitions := []string{"CustomResourceDefinition etcdclusters.etcd.druid.dev", "CustomResourceDefinition etcdsnapshots.etcd.druid.dev"}
+	cases := map[string]struct {
+		values       string
+		fewer, added []string
+	}{
+		"no definitions":           {"crds: {install: false}", definitions, nil},
+		"one replica":              {"replicas: 1", []string{"PodDisruptionBudget druid-system/druid"}, nil},
+		"some namespaces":          {"watchNamespaces: [a, b]", []string{"ClusterRoleBinding druid"}, []string{"RoleBinding a/druid", "RoleBinding b/druid"}},
+		"roles for users":          {"rbac: {aggregate: true}", nil, []string{"ClusterRole druid-view", "ClusterRole druid-edit"}},
+		"monitors":                 {"monitoring: {podMonitors: {create: true}}", nil, []string{"PodMonitor druid-system/druid", "PodMonitor druid-system/etcd-members"}},
+		"rules":                    {"monitoring: {prometheusRule: {create: true}}", nil, []string{"PrometheusRule druid-system/druid"}},
+		"dashboard":                {"monitoring: {dashboard: {create: true}}", nil, []string{"ConfigMap druid-system/druid-dashboard"}},
+		"used by another chart":    {"global: {a: b}", nil, nil},
+		"secure metrics, no files": {"metrics: {secure: true}", nil, nil},
+	}
+	all := slices.Collect(maps.Keys(install(t)))
+	withEachHelm(t, func(t *testing.T, h helm) {
+		for name, c := range cases {
+			want := slices.DeleteFunc(slices.Concat(all, c.added), func(key string) bool { return slices.Contains(c.fewer, key) })
+			slices.Sort(want)
+			if diff := cmp.Diff(want, slices.Sorted(maps.Keys(h.mustRender(t, c.values)))); diff != "" {
+				t.Errorf("%s (-want +got):\n%s", name, diff)
+			}
+		}
+	})
+}
+
+func TestMonitoringIsThatOfTheInstallation(t *testing.T) {
+	const values = "monitoring: {podMonitors: {create: true}, prometheusRule: {create: true}, dashboard: {create: true}}"
+	files, err := monitoring.Files()
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := parse(t, files["podmonitors.yaml"]+"---\n"+files["prometheusrule.yaml"])
+	withEachHelm(t, func(t *testing.T, h helm) {
+		got := h.mustRender(t, values)
+		for name, object := range want {
+			if diff := cmp.Diff(object, got[name]); diff != "" {
+				t.Errorf("%s (-manifests/monitoring +chart):\n%s", name, diff)
+			}
+		}
+		dashboard := got.get(t, "ConfigMap druid-system/druid-dashboard", "data", "etcd-by-druid.json")
+		if diff := cmp.Diff(strings.TrimSpace(files["dashboard.json"]), strings.TrimSpace(dashboard.(string))); diff != "" {
+			t.Errorf("the dashboard (-manifests/monitoring +chart):\n%s", diff)
+		}
+	})
+}
+
+func TestMonitoringFollowsItsValues(t *testing.T) {
+	const values = `
+watchNamespaces: [a, b]
+metrics: {secure: true}
+monitoring:
+  podMonitors: {create: true, labels: {team: x}, druidEndpoint: {tlsConfig: {insecureSkipVerify: true}}}
+  prometheusRule: {create: true, labels: {team: x}}
+  dashboard: {create: true, labels: {team: x}, annotations: {folder: etcd}}
+`
+	withEachHelm(t, func(t *testing.T, h helm) {
+		got := h.mustRender(t, values)
+		for _, name := range []string{"PodMonitor druid-system/druid", "PodMonitor druid-system/etcd-members", "PrometheusRule druid-system/druid"} {
+			if labels := text(t, got.get(t, name, "metadata", "labels")); labels != `{"app.kubernetes.io/name":"druid","team":"x"}` {
+				t.Errorf("%s has the labels %s", name, labels)
+			}
+		}
+		for _, c := range []struct {
+			key  string
+			path []string
+			want string
+		}{
+			{"ConfigMap druid-system/druid-dashboard", []string{"metadata", "labels"}, `{"app.kubernetes.io/name":"druid","grafana_dashboard":"1","team":"x"}`},
+			{"ConfigMap druid-system/druid-dashboard", []string{"metadata", "annotations"}, `{"folder":"etcd"}`},
+			{"PodMonitor druid-system/druid", []string{"spec", "podMetricsEndpoints"}, `[{"port":"metrics","scheme":"https","tlsConfig":{"insecureSkipVerify":true}}]`},
+			{"PodMonitor druid-system/etcd-members", []string{"spec", "namespaceSelector"}, `{"matchNames":["a","b"]}`},
+		} {
+			if is := text(t, got.get(t, c.key, c.path...)); is != c.want {
+				t.Errorf("%s: %v is %s, want %s", c.key, c.path, is, c.want)
+			}
+		}
+	})
+}
+
+// The error names the value: a misspelt name is no silent default.
+func TestWrongValuesAreRefused(t *testing.T) {
+	cases := map[string]struct{ values, named string }{
+		"a misspelt value":                   {"replica: 3", "replica"},
+		"a misspelt value of a group":        {"image: {repo: x}", "repo"},
+		"a misspelt resource":                {"resources: {limit: {}}", "limit"},
+		"no replica":                         {"replicas: 0", "replicas"},
+		"replicas as a word":                 {"replicas: three", "replicas"},
+		"an unknown level":                   {"logLevel: loud", "logLevel"},
+		"no namespace":                       {"watchNamespaces: [A_B]", "watchNamespaces"},
+		"a namespace twice":                  {"watchNamespaces: [a, a]", "watchNamespaces"},
+		"no digest":                          {"image: {digest: abc}", "digest"},
+		"a tag with its colon":               {"image: {tag: ':v1'}", "tag"},
+		"an unknown flag":                    {"flags: {renew: 1s}", "renew"},
+		"a flag that has a value of its own": {"flags: {namespaces: a}", "namespaces"},
+		"no duration":                        {"flags: {agent-renew-interval: 60}", "agent-renew-interval"},
+		"too many at once":                   {"flags: {concurrency: 1001}", "concurrency"},
+		"a certificate without HTTPS":        {"metrics: {certificateSecret: s}", "secure"},
+		"a switch as a word":                 {"crds: {install: 'no'}", "install"},
+		"a label that is no text":            {"monitoring: {dashboard: {labels: {grafana_dashboard: 1}}}", "grafana_dashboard"},
+	}
+	withEachHelm(t, func(t *testing.T, h helm) {
+		for name, c := range cases {
+			if _, err := h.render(t, namespace, c.values); err == nil {
+				t.Errorf("%s: Helm accepts %s", name, c.values)
+			} else if _, about, _ := strings.Cut(err.Error(), "exit status"); !strings.Contains(about, c.named) || !strings.Contains(about, "schema") {
+				t.Errorf("%s: the error does not name %s: %v", name, c.named, err)
+			}
+		}
+	})
+}
