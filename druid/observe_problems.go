@@ -60,13 +60,15 @@ func (r *Reconciler) volumeProblem(ctx context.Context, from source, o *observat
 	if !r.still(o, m, "claim pending", m.ClaimUID, pending, schedulingTimeout) {
 		return nil, nil
 	}
-	class := ""
-	if claim.Spec.StorageClassName != nil {
-		class = *claim.Spec.StorageClassName
-	}
-	if class == "" {
+	if claim.Spec.StorageClassName == nil {
 		return &policy.Problem{Reason: v1alpha1.ReasonVolumePending, Message: "its PersistentVolumeClaim has no volume. " +
 			"spec.storage.storageClassName is not set, so check that there is a default StorageClass"}, nil
+	}
+	class := *claim.Spec.StorageClassName
+	if class == "" {
+		return &policy.Problem{Reason: v1alpha1.ReasonVolumePending, Message: fmt.Sprintf("its PersistentVolumeClaim has no volume. "+
+			"spec.storage.storageClassName is empty, so create a PersistentVolume without a class, with at least %s and ReadWriteOnce",
+			claim.Spec.Resources.Requests.Storage())}, nil
 	}
 	err := from.Get(ctx, types.NamespacedName{Name: class}, &storagev1.StorageClass{})
 	switch {

@@ -209,9 +209,9 @@ type StorageSpec struct {
 	// +optional
 	Medium StorageMedium `json:"medium,omitempty"`
 
-	// storageClassName of the members' PersistentVolumeClaims. If not set, the default StorageClass is used. You
-	// cannot change it.
-	// +kubebuilder:validation:MinLength=1
+	// storageClassName of the members' PersistentVolumeClaims. If not set, the default StorageClass is used. If set to
+	// "", no volume is provisioned, and the claims bind only to PersistentVolumes without a class. You cannot change
+	// it.
 	// +kubebuilder:validation:MaxLength=253
 	// +optional
 	StorageClassName *string `json:"storageClassName,omitempty"`
