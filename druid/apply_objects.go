@@ -37,7 +37,7 @@ func (r *Reconciler) applyObject(ctx context.Context, o *observation, step polic
 }
 
 func (r *Reconciler) applyBudget(ctx context.Context, o *observation, step policy.Step) error {
-	budget, err := manifests.DisruptionBudget(o.cluster, int32(step.MinAvailable))
+	budget, err := manifests.DisruptionBudget(o.cluster, int32(step.MinAvailable), step.Explanation)
 	if err != nil {
 		return err
 	}

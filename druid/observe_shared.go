@@ -100,9 +100,9 @@ func objectState(ctx context.Context, from client.Reader, o *observation, live c
 
 func observeBudget(ctx context.Context, from source, o *observation) error {
 	var budget policyv1.PodDisruptionBudget
-	// The number that the plan wants is not known yet, so the budget is compared with what it would be with the number
-	// that it has.
-	a, err := manifests.DisruptionBudget(o.cluster, 0)
+	// What the plan wants is not known yet, so the budget is compared with what it would be with the number and the
+	// sentence that it has.
+	a, err := manifests.DisruptionBudget(o.cluster, 0, "")
 	if err != nil {
 		return err
 	}
@@ -111,7 +111,8 @@ func observeBudget(ctx context.Context, from source, o *observation) error {
 		return err
 	}
 	if state == policy.ObjectOutdated && budget.Spec.MinAvailable != nil {
-		if a, err = manifests.DisruptionBudget(o.cluster, budget.Spec.MinAvailable.IntVal); err != nil {
+		explanation := budget.Annotations[manifests.AnnotationEvictions]
+		if a, err = manifests.DisruptionBudget(o.cluster, budget.Spec.MinAvailable.IntVal, explanation); err != nil {
 			return err
 		}
 		held, err := a.HeldBy(&budget)
@@ -121,7 +122,7 @@ func observeBudget(ctx context.Context, from source, o *observation) error {
 		if held {
 			state = policy.ObjectCurrent
 		}
-		o.observed.BudgetMin = int(budget.Spec.MinAvailable.IntVal)
+		o.observed.BudgetMin, o.observed.BudgetExplanation = int(budget.Spec.MinAvailable.IntVal), explanation
 	}
 	o.observed.Budget = state
 	return nil

@@ -163,7 +163,7 @@ func (r *Reconciler) confirmed(ctx context.Context, o *observation, step policy.
 			return nil, step, err
 		}
 		fresh.shared, fresh.observed.Objects = o.shared, o.observed.Objects
-		fresh.observed.Budget, fresh.observed.BudgetMin = o.observed.Budget, o.observed.BudgetMin
+		fresh.observed.Budget, fresh.observed.BudgetMin, fresh.observed.BudgetExplanation = o.observed.Budget, o.observed.BudgetMin, o.observed.BudgetExplanation
 		fresh.evaluate()
 		steps := policy.Steps(fresh.evaluation)
 		// If a spec is about to be accepted, its steps follow in the next pass.

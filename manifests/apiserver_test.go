@@ -189,7 +189,7 @@ func (in *installed) applied(t testing.TB) []Applied {
 	if err != nil {
 		t.Fatal(err)
 	}
-	budget, err := DisruptionBudget(in.cluster, 2)
+	budget, err := DisruptionBudget(in.cluster, 2, evictions)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -43,7 +43,7 @@ func TestHandsOnAppliedObjectsAreSeen(t *testing.T) {
 		t.Fatalf("no %s %s", kind, name)
 		return Applied{}
 	}
-	budget, err := DisruptionBudget(plain(), 2)
+	budget, err := DisruptionBudget(plain(), 2, evictions)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -118,6 +118,8 @@ func TestHandsOnAppliedObjectsAreSeen(t *testing.T) {
 		"a budget as it was applied":        {disruption(func(*policyv1.PodDisruptionBudget) {}), true},
 		"a budget that allows more":         {disruption(func(b *policyv1.PodDisruptionBudget) { b.Spec.MinAvailable = new(intstr.FromInt32(0)) }), false},
 		"a budget for other Pods":           {disruption(func(b *policyv1.PodDisruptionBudget) { b.Spec.Selector.MatchLabels = nil }), false},
+		"a budget with another sentence":    {disruption(func(b *policyv1.PodDisruptionBudget) { b.Annotations[AnnotationEvictions] = "evict all" }), false},
+		"a budget without its sentence":     {disruption(func(b *policyv1.PodDisruptionBudget) { delete(b.Annotations, AnnotationEvictions) }), false},
 		"a budget that protects the unwell": {disruption(func(b *policyv1.PodDisruptionBudget) { b.Spec.UnhealthyPodEvictionPolicy = nil }), false},
 	}
 	for name, test := range tests {
@@ -131,7 +133,7 @@ func TestHandsOnAppliedObjectsAreSeen(t *testing.T) {
 }
 
 func TestOnlyWhatExcludesOurFieldsIsInTheWay(t *testing.T) {
-	budget, err := DisruptionBudget(plain(), 2)
+	budget, err := DisruptionBudget(plain(), 2, evictions)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -63,6 +63,9 @@ func TestEtcdRequestsWhatIsNotSpokenOf(t *testing.T) {
 
 const member = "demo-x7k2q"
 
+// evictions is the sentence on a budget.
+const evictions = "1 of 3 voting members can be evicted at a time, because the others are a quorum."
+
 func options() Options {
 	return Options{AgentImage: "ghcr.io/etcd-druid/druid:dev", Reloadable: config.DefaultReloadable()}
 }
@@ -164,7 +167,7 @@ func objects(t testing.TB, cluster *v1alpha1.EtcdCluster, member string) map[str
 		MaxLearners: leases.MaxLearners, Members: []string{member},
 	})
 	must(err)
-	budget, err := DisruptionBudget(cluster, 2)
+	budget, err := DisruptionBudget(cluster, 2, evictions)
 	must(err)
 	all := map[string]any{
 		"pod":          pod,

@@ -41,6 +41,9 @@ const (
 	LabelClusterUID = leases.Prefix + "cluster-uid"
 	// AnnotationHash is the hash of the fields that druid sets in the object.
 	AnnotationHash = leases.Prefix + "hash"
+	// AnnotationEvictions is a sentence on the PodDisruptionBudget that says how many Pods can be evicted, and why not
+	// more.
+	AnnotationEvictions = leases.Prefix + "evictions"
 	// AnnotationSpecHash is the hash of what the spec requested of the Pod when druid created it, or accepted it as
 	// such a Pod.
 	AnnotationSpecHash = leases.Prefix + "spec-hash"

@@ -131,10 +131,15 @@ func port(name string, number int32) *corev1ac.ServicePortApplyConfiguration {
 // DisruptionBudget returns the PodDisruptionBudget that prevents evictions of more voters than the cluster can lose.
 // minAvailable is the number of voters that must stay. It is not a percentage, because Kubernetes computes a
 // percentage of spec.replicas, and would allow the eviction of every voter at once when the user reduces that number.
-func DisruptionBudget(cluster *v1alpha1.EtcdCluster, minAvailable int32) (Applied, error) {
+// explanation is the sentence in AnnotationEvictions. A budget without one does not have the annotation.
+func DisruptionBudget(cluster *v1alpha1.EtcdCluster, minAvailable int32, explanation string) (Applied, error) {
+	var own map[string]string
+	if explanation != "" {
+		own = map[string]string{AnnotationEvictions: explanation}
+	}
 	return applied(policyv1ac.PodDisruptionBudget(DisruptionBudgetName(cluster.Name), cluster.Namespace).
 		WithLabels(labelled(cluster, Labels(cluster.Name))).
-		WithAnnotations(annotated(cluster, nil)).
+		WithAnnotations(annotated(cluster, own)).
 		WithOwnerReferences(ownerReference(cluster)).
 		WithSpec(policyv1ac.PodDisruptionBudgetSpec().
 			WithMinAvailable(intstr.FromInt32(minAvailable)).

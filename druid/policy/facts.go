@@ -199,9 +199,10 @@ type Observed struct {
 	Unattached []string
 	// Objects are the objects that druid applies, except the PodDisruptionBudget, and those that it deletes again.
 	Objects []Object
-	// Budget is the state of the PodDisruptionBudget, and BudgetMin its minAvailable.
-	Budget    ObjectState
-	BudgetMin int
+	// Budget is the state of the PodDisruptionBudget, BudgetMin its minAvailable, and BudgetExplanation its sentence.
+	Budget            ObjectState
+	BudgetMin         int
+	BudgetExplanation string
 	// Members are all names in the record and in the names of the cluster's objects, sorted by name.
 	Members []Member
 	// Certificates are the Secrets of the planes whose certificates druid issues.

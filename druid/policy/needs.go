@@ -159,11 +159,11 @@ func tollDeed(t Toll) deed {
 }
 
 // sharedOf returns the object that the step creates or changes, or 0 if no other step needs it. A budget that could
-// not be lowered allows fewer evictions, which is safe.
+// not be lowered allows fewer evictions, which is safe. Its sentence protects nothing.
 func sharedOf(s Step) shared {
 	kind, _, _ := strings.Cut(s.Object, "/")
 	switch {
-	case s.Kind == ApplyBudget && s.Rule != ruleLowered:
+	case s.Kind == ApplyBudget && s.Rule != ruleLowered && s.Rule != ruleExplained:
 		return sharedBudget
 	case s.Kind != ApplyObject:
 		return 0

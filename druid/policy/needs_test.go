@@ -153,6 +153,7 @@ func TestWhatFailedIsKnownByTheStepThatFailed(t *testing.T) {
 		"a budget that was to be raised":       {Step{Kind: ApplyBudget, Rule: "budget-raised"}, Troubles{outdated: sharedBudget}},
 		"a budget that could not be made":      {Step{Kind: ApplyBudget, Rule: ruleMissing}, Troubles{missing: sharedBudget}},
 		"a budget that was to be lowered":      {Step{Kind: ApplyBudget, Rule: ruleLowered}, Troubles{}},
+		"a budget that was to be explained":    {Step{Kind: ApplyBudget, Rule: ruleExplained}, Troubles{}},
 		"the Lease in which the leader stands": {Step{Kind: CreateLeaderLease, Rule: "leader-lease-missing"}, Troubles{}},
 	} {
 		t.Run(name, func(t *testing.T) {

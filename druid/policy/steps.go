@@ -127,8 +127,9 @@ type Step struct {
 	// Recovery is the order to write to the record. Epoch is the highest one to release.
 	Recovery *leases.Recovery
 	Epoch    uint32
-	// MinAvailable of the budget.
+	// MinAvailable of the budget, and the sentence that explains it.
 	MinAvailable int
+	Explanation  string
 	// Toll is what the step costs the cluster.
 	Toll Toll
 	// Irreversible is set for a step whose kind is not always irreversible: some writes of the record, and
@@ -311,6 +312,8 @@ const (
 	ruleOutdated = "object-outdated"
 	ruleUnwanted = "object-unwanted"
 	ruleLowered  = "budget-lowered"
+	// ruleExplained changes the sentence of a budget, and not its number.
+	ruleExplained = "budget-explained"
 )
 
 func objectRule(s ObjectState) string {
@@ -345,24 +348,6 @@ func memberSteps(m Member, f memberFacts, add func(Step)) bool {
 	}
 	add(step)
 	return decision.Verdict == remove
-}
-
-func budgetStep(e Evaluation, add func(Step)) {
-	step := Step{Kind: ApplyBudget, Rule: "budget-raised", Stage: StageRaise, MinAvailable: minAvailable(budgetFactsOf(e))}
-	noOne := e.noOne()
-	switch {
-	case e.Budget == ObjectForeign, e.Budget == ObjectAbsent && noOne:
-		return
-	case noOne:
-		step = Step{Kind: DeleteBudget, Rule: "budget-without-members", Stage: StageLate}
-	case e.Budget == ObjectAbsent, e.Budget == ObjectOutdated && e.BudgetMin == step.MinAvailable:
-		step.Rule = objectRule(e.Budget)
-	case e.BudgetMin > step.MinAvailable:
-		step.Rule, step.Stage = ruleLowered, StageLate
-	case e.BudgetMin == step.MinAvailable:
-		return
-	}
-	add(step)
 }
 
 // noOne says whether the cluster is paused and no Pod of it is left that could be evicted.

@@ -40,9 +40,13 @@ func whole(change ...func(*Observed)) Observed {
 	return o
 }
 
+// short leaves out steps that change only the sentence of a budget (TestBudgetIsExplained).
 func short(steps []Step) []string {
 	words := []string{}
 	for _, s := range steps {
+		if s.Rule == ruleExplained {
+			continue
+		}
 		w := []string{string(s.Kind), s.Rule, s.Member + s.Object}
 		for label, set := range map[string]*bool{"serving": s.Serving, "voter": s.Voter} {
 			if set != nil && label == "serving" {

@@ -125,27 +125,6 @@ func wrongOfLabels(f labelFacts) string {
 	return ""
 }
 
-func TestBudgetAllowsNoMoreThanTheClusterCanSpare(t *testing.T) {
-	for voters := range 10 {
-		for ready := range voters + 1 {
-			for i := range 12 {
-				f := budgetFacts{voters: voters, ready: ready, moving: i%2 == 1, unsaved: i/2%2 == 1, strays: i / 4}
-				moving := f.moving || f.unsaved || f.strays > 0
-				// The strays may be ready, and stay so while members are evicted.
-				spare := f.strays + ready - minAvailable(f)
-				switch {
-				case ready-spare < quorum(voters):
-					t.Errorf("%+v: evictions leave %d, fewer than a quorum", f, ready-spare)
-				case (moving || ready < voters) && spare > 0:
-					t.Errorf("%+v: %d evictions are allowed although the cluster is not whole", f, spare)
-				case !moving && ready == voters && voters > 0 && spare != voters-quorum(voters):
-					t.Errorf("%+v: %d evictions are allowed, want all that a whole cluster can spare", f, spare)
-				}
-			}
-		}
-	}
-}
-
 // conditionTables are the tables of the conditions that share their facts.
 var conditionTables = []struct {
 	kind string

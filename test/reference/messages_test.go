@@ -14,6 +14,7 @@ import (
 
 // elsewhere are functions whose texts are in no message, and why.
 var elsewhere = map[string]string{
+	"budget":          "an annotation, on the page about labels and annotations",
 	"reportedNothing": "the key of a fact",
 	"observeRecovery": "the key of a fact",
 	"recoveryStatus":  "status.recovery, on the page about a lost quorum",
