@@ -65,7 +65,7 @@ func TestBackupReadyFollowsTheLeases(t *testing.T) {
 	s.saves(delta, time.Second)
 	s.fails(delta, "bucket backups: access denied")
 	s.backupIs(metav1.ConditionFalse, v1alpha1.ReasonIncrementalBackupFailed)
-	s.words(v1alpha1.ConditionBackupReady, []string{"access denied", "druid removes no member"}, nil)
+	s.words(v1alpha1.ConditionBackupReady, []string{"access denied", "Unauthorized: correct the credentials of the backup store", "druid removes no member"}, nil)
 	s.minAvailable(3)
 	s.reported(v1alpha1.ReasonIncrementalBackupFailed, "")
 	s.scale("demo", 1)
@@ -212,11 +212,11 @@ func (s *stage) saves(component leases.Component, duration time.Duration) {
 	})
 }
 
-// fails lets it report that it could not.
+// fails lets it report that it could not, because the store denies access.
 func (s *stage) fails(component leases.Component, why string) {
 	s.Helper()
 	s.eventually("report a failure", func() error {
-		return s.store("demo").RenewBackup(s.Context(), component, leases.BackupPatch{Backup: leases.Backup{Error: why}})
+		return s.store("demo").RenewBackup(s.Context(), component, leases.BackupPatch{Backup: leases.Backup{Error: why, Cause: leases.BackupUnauthorized}})
 	})
 }
 

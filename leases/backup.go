@@ -20,6 +20,8 @@ const (
 	annotationTaken  = Prefix + "taken"
 	annotationLag    = Prefix + "lag"
 	annotationError  = Prefix + "error"
+	// annotationErrorCause is the kind of the error.
+	annotationErrorCause = Prefix + "error-cause"
 
 	annotationSupersededBy = Prefix + "superseded-by"
 )
@@ -44,6 +46,27 @@ type Backup struct {
 	SupersededBy string
 	// Error of the last attempt, for users. It is empty after a success.
 	Error string
+	// Cause is the kind of the error, empty if it is not known. An agent of another version can report another one.
+	Cause BackupCause
+}
+
+// BackupCause is the kind of the error of a backup, for which druid knows what to do. Its values are those of
+// store.Cause (package backup/store), which the agent copies.
+type BackupCause string
+
+// The causes.
+const (
+	BackupUnauthorized BackupCause = "Unauthorized" // the credentials are missing or wrong, or they do not permit the call
+	BackupNotFound     BackupCause = "NotFound"     // there is no such bucket or directory
+	BackupUnreachable  BackupCause = "Unreachable"  // the store did not respond, or it responded that it is down
+	BackupThrottled    BackupCause = "Throttled"    // the store responded that there are too many requests
+	BackupFull         BackupCause = "Full"         // the store has no space left, or its quota is used up
+	BackupKeyMissing   BackupCause = "KeyMissing"   // the key to encrypt or decrypt backups is missing or different
+)
+
+// BackupCauses returns all causes.
+func BackupCauses() []BackupCause {
+	return []BackupCause{BackupUnauthorized, BackupNotFound, BackupUnreachable, BackupThrottled, BackupFull, BackupKeyMissing}
 }
 
 // EverSaved says whether there ever was a backup.
@@ -69,6 +92,7 @@ func DecodeBackup(lease *coordinationv1.Lease) (Backup, error) {
 		Taken:    d.time(annotationTaken),
 		Lag:      d.duration(annotationLag),
 		Error:    d.text(annotationError),
+		Cause:    BackupCause(d.text(annotationErrorCause)),
 
 		SupersededBy: d.text(annotationSupersededBy),
 	}
@@ -117,7 +141,7 @@ func (d *decoder) duration(key string) time.Duration {
 // both act as leader both report what they know, and the store has what is saved.
 type BackupPatch struct {
 	// Backup holds the facts. An unknown (zero) fact leaves the Lease as it was, with two exceptions: Object is
-	// written together with Size, SHA256 and Taken, and Lag, SupersededBy and Error are always written, so that a
+	// written together with Size, SHA256 and Taken, and Lag, SupersededBy, Error and Cause are always written, so that a
 	// success clears the last failure.
 	Backup Backup
 	// RenewTime is when everything due was last known to be saved: for delta backups, all changes up to then; for full
@@ -139,6 +163,7 @@ func (p BackupPatch) encode() leasePatch {
 	a.exactly(annotationLag, formatLag(b.Lag))
 	a.exactly(annotationSupersededBy, b.SupersededBy)
 	a.exactly(annotationError, truncate(b.Error, maxReason))
+	a.exactly(annotationErrorCause, string(b.Cause))
 	return leasePatch{Metadata: patchMetadata{Annotations: a}, Spec: p.spec()}
 }
 

@@ -16,7 +16,7 @@ func fullSaved() Backup {
 	return Backup{
 		Revision: 1234, Lineage: "00000002-k3v9", Object: "ns/demo/00000002-k3v9/full/00000000000004d2-1.snap.zst", Size: 4096,
 		SHA256: strings.Repeat("a", 64), Taken: time.Date(2026, 11, 21, 18, 54, 0, 0, time.UTC), Lag: 1500 * time.Millisecond,
-		Error: "bucket \"backups\" refuses us",
+		Error: "bucket \"backups\" refuses us", Cause: BackupUnauthorized,
 	}
 }
 
@@ -26,9 +26,9 @@ func TestBackupPatch(t *testing.T) {
 		patch Backup
 		want  Backup
 	}{
-		"a success wipes the failure before it, and no more": {Backup{}, known(func(b *Backup) { b.Lag, b.Error = 0, "" })},
+		"a success wipes the failure before it, and no more": {Backup{}, known(func(b *Backup) { b.Lag, b.Error, b.Cause = 0, "", "" })},
 		"a failure leaves what was saved": {
-			Backup{Error: "denied", Lag: time.Minute}, known(func(b *Backup) { b.Lag, b.Error = time.Minute, "denied" }),
+			Backup{Error: "denied", Lag: time.Minute}, known(func(b *Backup) { b.Lag, b.Error, b.Cause = time.Minute, "denied", "" }),
 		},
 		"an object is reported as a whole": {
 			Backup{Revision: 2000, Object: "next"},

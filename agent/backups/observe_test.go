@@ -9,6 +9,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/google/go-cmp/cmp"
 	"github.com/klauspost/compress/zstd"
 
 	"github.com/etcd-druid/druid/agent/config"
@@ -50,23 +51,23 @@ func TestBackupsWaitForTheirKeysAndFollowThem(t *testing.T) {
 	a.Configure(c)
 	a.start()
 	put(t, client, 5)
-	reported := func(says string) {
+	reported := func(says string, cause leases.BackupCause) {
 		eventually(t, "what stands in the way is reported", func() error {
 			b, err := decoded(t, admin, namespace, leases.FullSnapshotName("demo"))
-			if err != nil || !strings.Contains(b.Error, says) || says == "" && b.Error != "" {
+			if err != nil || !strings.Contains(b.Error, says) || says == "" && b.Error != "" || b.Cause != cause {
 				return fmt.Errorf("the Lease says %+v, %w", b, err)
 			}
 			return nil
 		})
 	}
-	reported("has no entry current")
+	reported("has no entry current", leases.BackupKeyMissing)
 	if h := history(t, s); len(h.Fulls)+len(h.Deltas) > 0 {
 		t.Errorf("saved without a key: %+v", h)
 	}
 	backups.AddKey(t, keys, "a")
 	backups.UseKey(t, keys, "a")
 	savedUpTo(t, s, put(t, client, 5))
-	reported("")
+	reported("", "")
 	backups.AddKey(t, keys, "b")
 	backups.UseKey(t, keys, "b")
 	last := put(t, client, 5)
@@ -74,6 +75,16 @@ func TestBackupsWaitForTheirKeysAndFollowThem(t *testing.T) {
 	isVerified(t, s, client, last)
 	if used := keysUsed(t, path, keys); used["a"] == 0 || used["b"] == 0 || used[""] > 0 {
 		t.Errorf("objects by key: %v, want some of a, some of b and none in plain", used)
+	}
+}
+
+func TestCausesOfTheStoreAreThoseOfTheLease(t *testing.T) {
+	var got []leases.BackupCause
+	for _, cause := range store.Causes() {
+		got = append(got, leases.BackupCause(cause))
+	}
+	if diff := cmp.Diff(leases.BackupCauses(), got); diff != "" {
+		t.Errorf("(-Lease +store)\n%s", diff)
 	}
 }
 

@@ -14,6 +14,7 @@ import (
 	"github.com/etcd-druid/druid/agent/config"
 	"github.com/etcd-druid/druid/backup/catalog"
 	"github.com/etcd-druid/druid/backup/delta"
+	"github.com/etcd-druid/druid/backup/store"
 	"github.com/etcd-druid/druid/internal/crash"
 	"github.com/etcd-druid/druid/internal/loop"
 	"github.com/etcd-druid/druid/leases"
@@ -45,7 +46,7 @@ type reporter struct {
 	full  notice
 	delta notice
 	// trouble is an error of the store. It is reported if there is no other error.
-	trouble string
+	trouble fault
 	// supersededBy is the lineage that the last listing showed to be newer than the lineage of this cluster.
 	supersededBy string
 	// taken is the newest full backup. whole says that delta backups continue it.
@@ -65,6 +66,23 @@ type notice struct {
 	leases.Backup
 	wake chan struct{}
 }
+
+// fault is an error as a Lease has it.
+type fault struct {
+	text  string
+	cause leases.BackupCause
+}
+
+// faultOf returns the text and the cause of err, or nothing for nil.
+func faultOf(err error) fault {
+	return fault{textOf(err), leases.BackupCause(store.CauseOf(err))}
+}
+
+// report sets the error in a Lease.
+func (f fault) report(b *leases.Backup) { b.Error, b.Cause = f.text, f.cause }
+
+// faultIn returns the error in a Lease.
+func faultIn(b leases.Backup) fault { return fault{b.Error, b.Cause} }
 
 func newReporter(d *Duty, c config.Backup, self Identity) *reporter {
 	return &reporter{
@@ -90,8 +108,8 @@ func (h *reporter) change(change func(), urgent ...*notice) {
 // failed reports on both Leases that backups cannot continue. A repeated error is logged once, as in note.
 func (h *reporter) failed(ctx context.Context, err error) {
 	h.mu.Lock()
-	same := h.trouble != ""
-	h.trouble = err.Error()
+	same := h.trouble != fault{}
+	h.trouble = faultOf(err)
 	h.mu.Unlock()
 	if !same {
 		h.change(func() {}, &h.full, &h.delta)
@@ -109,10 +127,9 @@ func (h *reporter) recorderFailed(ctx context.Context, err error) {
 // note sets the error on a Lease, nil for none. The text can differ between two attempts, for example by the name of a
 // temporary file. Only the first error is logged and reported at once.
 func (h *reporter) note(ctx context.Context, what string, n *notice, err error) {
-	text := textOf(err)
 	h.mu.Lock()
-	same := (n.Error == "") == (text == "")
-	n.Error = text
+	same := (n.Error == "") == (err == nil)
+	faultOf(err).report(&n.Backup)
 	h.mu.Unlock()
 	if same {
 		return
@@ -128,7 +145,7 @@ func (h *reporter) note(ctx context.Context, what string, n *notice, err error) 
 // read reports what a listing shows, what blocks the delta backups, and its doubt; nil for none.
 func (h *reporter) read(ctx context.Context, newest catalog.Full, saved int64, c CatalogState, hindrance, doubt error) {
 	h.mu.Lock()
-	same := h.trouble == textOf(doubt)
+	same := h.trouble == faultOf(doubt)
 	h.mu.Unlock()
 	if doubt != nil && !same {
 		h.log.WarnContext(ctx, "state of backups uncertain, nothing is deleted", "err", doubt)
@@ -138,11 +155,11 @@ func (h *reporter) read(ctx context.Context, newest catalog.Full, saved int64, c
 		by = string(other.by)
 	}
 	h.change(func() {
-		h.taken, h.whole, h.trouble, h.supersededBy = newest, c == CatalogComplete, textOf(doubt), by
+		h.taken, h.whole, h.trouble, h.supersededBy = newest, c == CatalogComplete, faultOf(doubt), by
 		if h.full.Object != newest.Key {
 			h.full.Backup = leases.Backup{
 				Revision: newest.Revision, Lineage: string(h.self.Lineage), Object: newest.Key, Size: newest.Size, Taken: newest.At,
-				Error: h.full.Error,
+				Error: h.full.Error, Cause: h.full.Cause,
 			}
 		}
 		h.delta.Revision, h.delta.Lineage = saved, string(h.self.Lineage)
@@ -163,7 +180,8 @@ func (h *reporter) fullTaken(b leases.Backup, taken catalog.Full, c CatalogState
 		h.full.Backup, h.taken = b, taken
 		h.whole = c == CatalogComplete
 		if h.whole {
-			h.delta.Error, h.delta.Revision = "", max(h.delta.Revision, b.Revision)
+			fault{}.report(&h.delta.Backup)
+			h.delta.Revision = max(h.delta.Revision, b.Revision)
 		}
 	}, &h.full, &h.delta)
 }
@@ -231,7 +249,7 @@ func textOf(err error) string {
 
 // unopened reports why the store cannot be opened.
 func (h *reporter) unopened(ctx context.Context, err error) {
-	h.trouble = err.Error()
+	h.trouble = faultOf(err)
 	for c, patch := range map[leases.Component]patcher{
 		leases.ComponentFullSnapshot: h.fullPatch, leases.ComponentDeltaSnapshot: h.deltaPatch,
 	} {
@@ -306,7 +324,8 @@ func (h *reporter) fullPatch(now time.Time) (p leases.BackupPatch, reported func
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	p, reported = leases.BackupPatch{Backup: h.full.Backup}, func() {}
-	p.Backup.Error, p.Backup.SupersededBy = cmp.Or(p.Backup.Error, h.trouble), h.supersededBy
+	cmp.Or(faultIn(p.Backup), h.trouble).report(&p.Backup)
+	p.Backup.SupersededBy = h.supersededBy
 	if h.taken.Key == "" {
 		return p, reported
 	}
@@ -321,7 +340,7 @@ func (h *reporter) deltaPatch(now time.Time) (p leases.BackupPatch, reported fun
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	p.Backup = h.delta.Backup
-	p.Backup.Error = cmp.Or(h.trouble, p.Backup.Error)
+	cmp.Or(h.trouble, faultIn(p.Backup)).report(&p.Backup)
 	p.Backup.Lag = time.Duration(h.lag() * float64(time.Second))
 	savedAt := h.savedAt
 	if h.whole && savedAt.After(h.reportedAt) {

@@ -121,6 +121,18 @@ func TestMessagesOfBackupReady(t *testing.T) {
 			Desired{Backup: true}, func(o *Observed) { begins(o); o.Full.Reports.Error = "no such bucket" }, "",
 			v1alpha1.ReasonFullBackupFailed, "the first full backup failed: no such bucket. Until a backup succeeds, druid removes no member", "FullBackupFailed",
 		},
+		"the store denies access": {
+			Desired{Backup: true}, func(o *Observed) {
+				begins(o)
+				o.Full.Reports.Error, o.Full.Reports.Cause = "access denied", leases.BackupUnauthorized
+			}, "",
+			v1alpha1.ReasonFullBackupFailed,
+			"the first full backup failed: Unauthorized: correct the credentials of the backup store, or their permissions. The error is: access denied. Until a backup", "FullBackupFailed",
+		},
+		"a cause of a newer agent": {
+			Desired{Backup: true}, func(o *Observed) { unsaved(o); o.Delta.Reports.Cause = "Frozen" }, metav1.ConditionTrue, v1alpha1.ReasonIncrementalBackupFailed,
+			"changes are not saved: Frozen: bucket backups: access denied. Until", "IncrementalBackupFailed",
+		},
 		"the first one is there": {
 			Desired{Backup: true}, func(o *Observed) { saved(o); o.Delta = never() }, metav1.ConditionUnknown,
 			v1alpha1.ReasonFullBackupSucceeded, "Changes since then are not saved yet", "FullBackupSucceeded",
@@ -173,6 +185,18 @@ func TestMessagesOfBackupReady(t *testing.T) {
 				t.Errorf("reported as someone else's object: %t", foreign)
 			}
 		})
+	}
+}
+
+func TestEachCauseOfAFailedBackupHasAdvice(t *testing.T) {
+	for _, cause := range leases.BackupCauses() {
+		got := because(Snapshot{Reports: leases.Backup{Error: "broken", Cause: cause}})
+		if advice := backupAdvice[cause]; advice == "" || got != ": "+string(cause)+": "+advice+". The error is: broken" {
+			t.Errorf("%s: got %q", cause, got)
+		}
+	}
+	if len(backupAdvice) != len(leases.BackupCauses()) {
+		t.Errorf("%d causes have advice, and there are %d", len(backupAdvice), len(leases.BackupCauses()))
 	}
 }
 

@@ -148,12 +148,29 @@ var backupSentences = map[string]func(messageContext) string{
 // blocked is the consequence of a failing backup.
 const blocked = ". Until a backup succeeds, druid removes no member and allows no eviction"
 
-// because names the error of the last attempt.
+// because names the cause and the error of the last attempt, and what to do about the cause.
 func because(s Snapshot) string {
-	if s.Reports.Error == "" {
+	cause, failure := s.Reports.Cause, s.Reports.Error
+	switch advice := backupAdvice[cause]; {
+	case failure == "":
 		return ". No agent reported an error: check that the cluster has a leader and that its agent runs"
+	case cause == "":
+		return ": " + failure
+	case advice == "":
+		return ": " + string(cause) + ": " + failure
+	default:
+		return ": " + string(cause) + ": " + advice + ". The error is: " + failure
 	}
-	return ": " + s.Reports.Error
+}
+
+// backupAdvice is what to do, by the cause that the agent reported. The error itself can be cut off before its advice.
+var backupAdvice = map[leases.BackupCause]string{
+	leases.BackupUnauthorized: "correct the credentials of the backup store, or their permissions",
+	leases.BackupNotFound:     "create the bucket or the directory, or correct spec.backup.store",
+	leases.BackupUnreachable:  "check the endpoint of the backup store, and the network and the NetworkPolicies on the path to it",
+	leases.BackupThrottled:    "raise the request limit of the backup store, or increase spec.backup.delta.period",
+	leases.BackupFull:         "enlarge the backup store or its quota, or keep fewer backups with spec.backup.retention",
+	leases.BackupKeyMissing:   "restore the key in the Secret of spec.backup.encryption.keySecretRef, or the key of spec.backup.store.s3.sse",
 }
 
 // backupSentence returns the message of the condition. Each message names the Pods without access to the store,

@@ -139,11 +139,12 @@ func (s *Store) failed(verb, key string, err error) error {
 	case isAbsent(err) && verb != "put":
 		return fmt.Errorf("%w: %w", wrapped, store.ErrAbsent)
 	case errors.Is(err, syscall.EROFS):
-		return fmt.Errorf("%w: %w; mount it writable", wrapped, store.ErrForbidden)
+		return store.Caused(store.CauseUnauthorized, fmt.Errorf("%w: %w; mount it writable", wrapped, store.ErrForbidden))
 	case errors.Is(err, fs.ErrPermission):
-		return fmt.Errorf("%w: %w; give user %d of the process permission to read and write there", wrapped, store.ErrForbidden, os.Getuid())
+		return store.Caused(store.CauseUnauthorized,
+			fmt.Errorf("%w: %w; give user %d of the process permission to read and write there", wrapped, store.ErrForbidden, os.Getuid()))
 	case errors.Is(err, syscall.ENOSPC), errors.Is(err, syscall.EDQUOT):
-		return fmt.Errorf("%w; expand the volume, or keep fewer backups", wrapped)
+		return store.Caused(store.CauseFull, fmt.Errorf("%w; expand the volume, or keep fewer backups", wrapped))
 	}
 	return wrapped
 }

@@ -6,6 +6,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"testing"
 	"testing/iotest"
 
@@ -74,8 +75,20 @@ func TestADirectoryThatIsNotThereIsNoBucket(t *testing.T) {
 		errs["list"] = err
 	}
 	for _, call := range []string{"put", "get", "delete", "sweep", "list"} {
-		if !errors.Is(errs[call], store.ErrNoBucket) {
+		if !errors.Is(errs[call], store.ErrNoBucket) || store.CauseOf(errs[call]) != store.CauseNotFound {
 			t.Errorf("%s: %v, want ErrNoBucket", call, errs[call])
+		}
+	}
+}
+
+func TestCauseOfAFailedCall(t *testing.T) {
+	s := open(t, t.TempDir())
+	for err, want := range map[error]store.Cause{
+		syscall.EROFS: store.CauseUnauthorized, syscall.EACCES: store.CauseUnauthorized, syscall.EPERM: store.CauseUnauthorized,
+		syscall.ENOSPC: store.CauseFull, syscall.EDQUOT: store.CauseFull, syscall.EIO: "", syscall.ENOENT: "",
+	} {
+		if got := store.CauseOf(s.failed("get", "a", err)); got != want {
+			t.Errorf("%v: got %q, want %q", err, got, want)
 		}
 	}
 }

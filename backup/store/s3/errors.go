@@ -1,6 +1,7 @@
 package s3
 
 import (
+	"context"
 	"crypto/x509"
 	"errors"
 	"fmt"
@@ -25,7 +26,9 @@ type cause struct {
 	// text must be part of the message if other causes have the same code.
 	text string
 	// is the store's error, nil where the outcome is unknown.
-	is     error
+	is error
+	// kind of failure, empty if there is none or if it follows from is.
+	kind   store.Cause
 	advice string
 }
 
@@ -35,6 +38,7 @@ const (
 	noLockAdvice    = "the bucket has no object lock: enable it for the bucket, or remove s3.objectLock"
 	encryptedAdvice = "the object was stored with another s3.encryption: set the key with which it was stored, or move the object away"
 	lockedAdvice    = "wait until the lock of the object ends"
+	busyAdvice      = "the store is busy with other requests: the next attempt follows; if this stays, raise the limit of the account, or back up less often"
 )
 
 // causes are tried in order. An error that none of them matches is unknown and has no advice.
@@ -43,13 +47,13 @@ var causes = []cause{
 	{codes: []string{"PermanentRedirect", "TemporaryRedirect", "AuthorizationHeaderMalformed", "IllegalLocationConstraintException", "BadRegion"},
 		advice: regionAdvice},
 	{status: http.StatusMovedPermanently, advice: regionAdvice},
-	{codes: []string{"RequestTimeTooSkewed", "RequestExpired"}, is: store.ErrForbidden,
+	{codes: []string{"RequestTimeTooSkewed", "RequestExpired"}, is: store.ErrForbidden, kind: store.CauseUnauthorized,
 		advice: "the clocks of this machine and of the store differ by minutes: synchronize them with NTP"},
-	{codes: []string{"ExpiredToken", "ExpiredTokenException", "TokenRefreshRequired", "InvalidToken"}, is: store.ErrForbidden,
+	{codes: []string{"ExpiredToken", "ExpiredTokenException", "TokenRefreshRequired", "InvalidToken"}, is: store.ErrForbidden, kind: store.CauseUnauthorized,
 		advice: "the credentials expired: update the Secret; no restart is needed"},
-	{codes: []string{"InvalidAccessKeyId", "InvalidAccessKeyID"}, is: store.ErrForbidden,
+	{codes: []string{"InvalidAccessKeyId", "InvalidAccessKeyID"}, is: store.ErrForbidden, kind: store.CauseUnauthorized,
 		advice: "the store does not know the access key: correct the Secret; no restart is needed"},
-	{codes: []string{"SignatureDoesNotMatch"}, is: store.ErrForbidden,
+	{codes: []string{"SignatureDoesNotMatch"}, is: store.ErrForbidden, kind: store.CauseUnauthorized,
 		advice: "the secret access key does not match the access key ID: correct the Secret; no restart is needed"},
 	{text: "WORM", is: store.ErrLocked, advice: lockedAdvice},
 	{codes: []string{"ObjectLocked"}, is: store.ErrLocked, advice: lockedAdvice},
@@ -60,22 +64,25 @@ var causes = []cause{
 	{codes: []string{"KMS.DisabledException", "KMS.NotFoundException", "KMS.KMSInvalidStateException"}, is: store.ErrNoKey,
 		advice: "the key with which the object is encrypted is disabled or was deleted: enable it"},
 	{codes: []string{"InvalidObjectState"}, is: store.ErrForbidden, advice: "the object is in an archive: restore it from the archive, or delete it"},
-	{codes: []string{"AccessDenied", "AllAccessDisabled", "AccountProblem"}, is: store.ErrForbidden,
+	{codes: []string{"AccessDenied", "AllAccessDisabled", "AccountProblem"}, is: store.ErrForbidden, kind: store.CauseUnauthorized,
 		advice: "allow s3:GetObject, PutObject, DeleteObject, AbortMultipartUpload, ListBucket, ListBucketMultipartUploads and, for locks, GetBucketObjectLockConfiguration on the bucket, and the use of its encryption key"},
 	{codes: []string{"BadDigest", "InvalidDigest", "XAmzContentChecksumMismatch"},
 		advice: "the bytes changed during the transfer to the store: check proxies and memory"},
 	{codes: []string{"NotImplemented", "XNotImplemented"},
 		advice: "the store does not support a requested feature: for checksums, set s3.checksum to WhenRequired"},
-	{codes: []string{"QuotaExceeded", "XMinioStorageFull", "InsufficientCapacity"},
+	{codes: []string{"QuotaExceeded", "XMinioStorageFull", "InsufficientCapacity"}, kind: store.CauseFull,
 		advice: "the store is full: increase its quota, or keep fewer backups"},
+	{codes: []string{"SlowDown", "Throttling", "ThrottlingException", "RequestLimitExceeded", "TooManyRequests"}, kind: store.CauseThrottled,
+		advice: busyAdvice},
+	{status: http.StatusTooManyRequests, kind: store.CauseThrottled, advice: busyAdvice},
 	{codes: []string{"NoSuchUpload"},
 		advice: "the upload was aborted while it ran, by a Sweep with too short an age or a lifecycle rule of the bucket; put the object again"},
 	{codes: []string{"NoSuchKey", "NotFound"}, is: store.ErrAbsent},
 	{status: http.StatusNotFound, is: store.ErrAbsent},
-	{status: http.StatusUnauthorized, is: store.ErrForbidden, advice: "the store requires credentials: correct the Secret"},
-	{status: http.StatusForbidden, is: store.ErrForbidden,
+	{status: http.StatusUnauthorized, is: store.ErrForbidden, kind: store.CauseUnauthorized, advice: "the store requires credentials: correct the Secret"},
+	{status: http.StatusForbidden, is: store.ErrForbidden, kind: store.CauseUnauthorized,
 		advice: "check the credentials, and their permission to read, write and list the bucket"},
-	{status: http.StatusServiceUnavailable,
+	{status: http.StatusServiceUnavailable, kind: store.CauseUnreachable,
 		advice: "the store is busy or down: no action is needed, the next attempt follows"},
 }
 
@@ -88,14 +95,14 @@ func (s *Store) failed(verb, key string, err error) error {
 		return fmt.Errorf("%s %s in %s: read the source: %w", verb, key, s, source.error)
 	}
 	if advice := unidentified(err); advice != "" {
-		return fmt.Errorf("%s %s in %s: %w; %s", verb, key, s, err, advice)
+		return store.Caused(store.CauseUnauthorized, fmt.Errorf("%s %s in %s: %w; %s", verb, key, s, err, advice))
 	}
 	answer := answerOf(err)
 	wrapped := fmt.Errorf("%s %s in %s: %w", verb, key, s, answer)
 	i := slices.IndexFunc(causes, func(c cause) bool { return c.covers(answer) })
-	advice := unreached(err)
+	advice, kind := unreached(err), unanswered(answer)
 	if i >= 0 {
-		advice = causes[i].advice
+		advice, kind = causes[i].advice, causes[i].kind
 		if is := causes[i].is; is != nil {
 			wrapped = fmt.Errorf("%w: %w", wrapped, is)
 		}
@@ -103,7 +110,16 @@ func (s *Store) failed(verb, key string, err error) error {
 	if advice != "" {
 		wrapped = fmt.Errorf("%w; %s", wrapped, advice)
 	}
-	return wrapped
+	return store.Caused(kind, wrapped)
+}
+
+// unanswered returns the cause of a request to which no store responded. A request that the caller ended has none.
+func unanswered(a answerError) store.Cause {
+	_, sent := errors.AsType[*url.Error](a.err)
+	if !sent || a.status != 0 || errors.Is(a.err, context.Canceled) {
+		return ""
+	}
+	return store.CauseUnreachable
 }
 
 func (c cause) covers(a answerError) bool {

@@ -25,6 +25,10 @@ func TestEveryCauseCanBeFound(t *testing.T) {
 				t.Errorf("%+v is covered by cause %d, want %d", a, found, i)
 			}
 		}
+		archived := slices.Contains(c.codes, "InvalidObjectState")
+		if denied := errors.Is(c.is, store.ErrForbidden) && !archived; denied != (c.kind == store.CauseUnauthorized) {
+			t.Errorf("cause %d is %v and %q", i, c.is, c.kind)
+		}
 		if c.advice == "" && !errors.Is(c.is, store.ErrAbsent) {
 			t.Errorf("cause %d does not say what to do", i)
 		}
@@ -62,22 +66,23 @@ func TestErrorsNameWhatFailedAndReportWhatToDo(t *testing.T) {
 	for name, c := range map[string]struct {
 		change func(t *testing.T, c *store.S3)
 		is     error
+		kind   store.Cause
 		says   []string
 	}{
-		"no bucket": {func(_ *testing.T, c *store.S3) { c.Bucket = "nowhere" }, store.ErrNoBucket, []string{"bucket nowhere", "create the bucket"}},
+		"no bucket": {func(_ *testing.T, c *store.S3) { c.Bucket = "nowhere" }, store.ErrNoBucket, store.CauseNotFound, []string{"bucket nowhere", "create the bucket"}},
 		"unknown access key": {func(t *testing.T, c *store.S3) { writeCredentials(t, c.CredentialsDir, "no-one", "x") },
-			store.ErrForbidden, []string{in, "does not know the access key"}},
+			store.ErrForbidden, store.CauseUnauthorized, []string{in, "does not know the access key"}},
 		"wrong secret": {func(t *testing.T, c *store.S3) { writeCredentials(t, c.CredentialsDir, bucket.AccessKey, "wrong") },
-			store.ErrForbidden, []string{in, "does not match the access key ID"}},
+			store.ErrForbidden, store.CauseUnauthorized, []string{in, "does not match the access key ID"}},
 		"no right": {func(t *testing.T, c *store.S3) { writeCredentials(t, c.CredentialsDir, "stranger", "stranger-secret") },
-			store.ErrForbidden, []string{in, "s3:PutObject|PutObject"}},
-		"wrong region":  {func(_ *testing.T, c *store.S3) { c.Region = "eu-nowhere-7" }, nil, []string{in, "another region", "s3.region"}},
-		"no one there":  {func(_ *testing.T, c *store.S3) { c.Endpoint = gone }, nil, []string{in, gone, "refused"}},
-		"no such host":  {func(_ *testing.T, c *store.S3) { c.Endpoint = "http://store.invalid" }, nil, []string{in, "store.invalid", "no such host"}},
-		"no secret":     {func(t *testing.T, c *store.S3) { c.CredentialsDir = t.TempDir() }, nil, []string{in, "accessKeyID", "mount the Secret"}},
-		"empty secret":  {func(t *testing.T, c *store.S3) { writeCredentials(t, c.CredentialsDir, "a", "") }, nil, []string{in, "is empty", "correct it"}},
-		"no such file":  {func(_ *testing.T, c *store.S3) { c.CredentialsDir, c.CredentialsFile = "", "/nowhere/credentials" }, nil, []string{in, "/nowhere/credentials"}},
-		"no lock there": {func(_ *testing.T, c *store.S3) { c.ObjectLock = &store.ObjectLock{Mode: store.LockGovernance, Days: 1} }, store.ErrUnconfirmed, []string{in, "no object lock"}},
+			store.ErrForbidden, store.CauseUnauthorized, []string{in, "s3:PutObject|PutObject"}},
+		"wrong region":  {func(_ *testing.T, c *store.S3) { c.Region = "eu-nowhere-7" }, nil, "", []string{in, "another region", "s3.region"}},
+		"no one there":  {func(_ *testing.T, c *store.S3) { c.Endpoint = gone }, nil, store.CauseUnreachable, []string{in, gone, "refused"}},
+		"no such host":  {func(_ *testing.T, c *store.S3) { c.Endpoint = "http://store.invalid" }, nil, store.CauseUnreachable, []string{in, "store.invalid", "no such host"}},
+		"no secret":     {func(t *testing.T, c *store.S3) { c.CredentialsDir = t.TempDir() }, nil, store.CauseUnauthorized, []string{in, "accessKeyID", "mount the Secret"}},
+		"empty secret":  {func(t *testing.T, c *store.S3) { writeCredentials(t, c.CredentialsDir, "a", "") }, nil, store.CauseUnauthorized, []string{in, "is empty", "correct it"}},
+		"no such file":  {func(_ *testing.T, c *store.S3) { c.CredentialsDir, c.CredentialsFile = "", "/nowhere/credentials" }, nil, store.CauseUnauthorized, []string{in, "/nowhere/credentials"}},
+		"no lock there": {func(_ *testing.T, c *store.S3) { c.ObjectLock = &store.ObjectLock{Mode: store.LockGovernance, Days: 1} }, store.ErrUnconfirmed, "", []string{in, "no object lock"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			config := configOf(t, server.Endpoint, in)
@@ -93,6 +98,9 @@ func TestErrorsNameWhatFailedAndReportWhatToDo(t *testing.T) {
 				if err == nil || c.is != nil && !errors.Is(err, c.is) {
 					t.Errorf("%s: %v, want %v", call, err, c.is)
 					continue
+				}
+				if got := store.CauseOf(err); got != c.kind {
+					t.Errorf("%s: %v has the cause %q, want %q", call, err, got, c.kind)
 				}
 				for _, text := range c.says {
 					if !slices.ContainsFunc(strings.Split(text, "|"), func(s string) bool { return strings.Contains(err.Error(), s) }) {
@@ -116,19 +124,25 @@ func TestAnswersThatTheServerCannotBeMadeToGive(t *testing.T) {
 	for code, c := range map[string]struct {
 		status int
 		is     error
+		kind   store.Cause
 		says   string
 	}{
-		"ExpiredToken":         {http.StatusForbidden, store.ErrForbidden, "update the Secret"},
-		"RequestTimeTooSkewed": {http.StatusForbidden, store.ErrForbidden, "clocks"},
-		"PermanentRedirect":    {http.StatusMovedPermanently, nil, "s3.region"},
-		"BadDigest":            {http.StatusBadRequest, nil, "bytes changed"},
-		"NotImplemented":       {http.StatusNotImplemented, nil, "WhenRequired"},
-		"SlowDown":             {http.StatusServiceUnavailable, nil, "busy"},
+		"ExpiredToken":         {http.StatusForbidden, store.ErrForbidden, store.CauseUnauthorized, "update the Secret"},
+		"RequestTimeTooSkewed": {http.StatusForbidden, store.ErrForbidden, store.CauseUnauthorized, "clocks"},
+		"PermanentRedirect":    {http.StatusMovedPermanently, nil, "", "s3.region"},
+		"BadDigest":            {http.StatusBadRequest, nil, "", "bytes changed"},
+		"NotImplemented":       {http.StatusNotImplemented, nil, "", "WhenRequired"},
+		"SlowDown":             {http.StatusServiceUnavailable, nil, store.CauseThrottled, "busy"},
+		"ServiceUnavailable":   {http.StatusServiceUnavailable, nil, store.CauseUnreachable, "busy or down"},
+		"QuotaExceeded":        {http.StatusForbidden, nil, store.CauseFull, "increase its quota"},
 	} {
 		proxy.Break(func(string, *http.Request) bucket.Fault { return bucket.Answer(c.status, code) })
 		err := second(s.Put(t.Context(), "a", storetest.Content("a", small), store.PutOptions{}))
 		if err == nil || c.is != nil && !errors.Is(err, c.is) || !strings.Contains(err.Error(), c.says) || !strings.Contains(err.Error(), code) {
 			t.Errorf("%s: %v, want %v and %q", code, err, c.is, c.says)
+		}
+		if got := store.CauseOf(err); got != c.kind {
+			t.Errorf("%s: %v has the cause %q, want %q", code, err, got, c.kind)
 		}
 	}
 }
