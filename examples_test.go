@@ -1,31 +1,148 @@
 package druid_test
 
 import (
+	"bytes"
+	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"regexp"
+	"strings"
+	"sync"
+	"syscall"
 	"testing"
+	"time"
+
+	"github.com/etcd-druid/druid/test/member"
 )
 
-// A program in a page compiles with the client of etcd that this repository uses.
-func TestTheProgramForClientsCompiles(t *testing.T) {
-	page, err := os.ReadFile("docs/how-to/secure/connect-clients.md")
+// programOf compiles the program in a page with the client of etcd that this repository uses, and returns its path.
+func programOf(t *testing.T, page string) string {
+	t.Helper()
+	text, err := os.ReadFile(page)
 	if err != nil {
 		t.Fatal(err)
 	}
-	programs := regexp.MustCompile("(?s)```go\n(package main\n.*?)```").FindAllSubmatch(page, -1)
+	programs := regexp.MustCompile("(?s)```go\n(package main\n.*?)```").FindAllSubmatch(text, -1)
 	if len(programs) != 1 {
-		t.Fatalf("the page has %d programs, want 1", len(programs))
+		t.Fatalf("%s has %d programs, want 1", page, len(programs))
 	}
-	path := filepath.Join(t.TempDir(), "main.go")
+	dir := t.TempDir()
+	path, program := filepath.Join(dir, "main.go"), filepath.Join(dir, "program")
 	if err := os.WriteFile(path, programs[0][1], 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if out, err := exec.CommandContext(t.Context(), "go", "build", "-buildvcs=false", "-o", os.DevNull, path).CombinedOutput(); err != nil {
-		t.Errorf("%v\n%s", err, out)
+	if out, err := exec.CommandContext(t.Context(), "go", "build", "-buildvcs=false", "-o", program, path).CombinedOutput(); err != nil {
+		t.Fatalf("%s: %v\n%s", page, err, out)
 	}
 	if out, err := exec.CommandContext(t.Context(), "gofmt", "-l", path).CombinedOutput(); err != nil || len(out) > 0 {
-		t.Errorf("gofmt -l: %v\n%s", err, out)
+		t.Errorf("%s: gofmt -l: %v\n%s", page, err, out)
+	}
+	return program
+}
+
+func TestTheProgramForClientsCompiles(t *testing.T) {
+	programOf(t, "docs/how-to/secure/connect-clients.md")
+}
+
+// The program watches through a lost quorum. It is halted while the members restart and history is compacted.
+func TestTheProgramThatWatchesListsAgain(t *testing.T) {
+	members := member.StartCluster(t, "3.6", 3)
+	var endpoints []string
+	for _, m := range members {
+		endpoints = append(endpoints, m.Endpoint)
+	}
+	p := &printing{t: t}
+	cmd := exec.CommandContext(t.Context(), programOf(t, "docs/how-to/run/write-a-client.md"), strings.Join(endpoints, ","))
+	cmd.Stdout, cmd.Stderr = p, os.Stderr
+	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = cmd.Process.Kill(); _ = cmd.Wait() })
+	signal := func(s syscall.Signal) {
+		if err := cmd.Process.Signal(s); err != nil {
+			t.Fatal(err)
+		}
+	}
+	put := func(key string) (revision int64) {
+		p.eventually("put "+key, func() error {
+			response, err := members[0].Client.Put(t.Context(), key, "v")
+			if err == nil {
+				revision = response.Header.Revision
+			}
+			return err
+		})
+		return revision
+	}
+
+	p.prints("listed 0 keys")
+	put("/app/a")
+	p.prints("PUT /app/a")
+	for _, m := range members[1:] {
+		m.Stop(t)
+	}
+	p.prints("list again: etcdserver: no leader")
+	for _, m := range members[1:] {
+		m.Restart(t)
+	}
+	p.prints("listed 1 keys")
+
+	signal(syscall.SIGSTOP)
+	for _, m := range members {
+		m.Stop(t)
+		m.Restart(t)
+		put("/app/b")
+	}
+	if _, err := members[0].Client.Compact(t.Context(), put("/app/c")); err != nil {
+		t.Fatal(err)
+	}
+	signal(syscall.SIGCONT)
+	p.prints("list again: etcdserver: mvcc: required revision has been compacted")
+	p.prints("listed 3 keys")
+}
+
+// printing is what a program prints, line by line.
+type printing struct {
+	t    *testing.T
+	mu   sync.Mutex
+	text bytes.Buffer
+}
+
+func (p *printing) Write(b []byte) (int, error) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.text.Write(b)
+}
+
+// prints waits until the program prints a line, and forgets the lines up to it.
+func (p *printing) prints(line string) {
+	p.t.Helper()
+	p.eventually("the program prints "+line, func() error {
+		p.mu.Lock()
+		defer p.mu.Unlock()
+		_, after, found := strings.Cut(p.text.String(), line+"\n")
+		if !found {
+			return fmt.Errorf("it printed %q", p.text.String())
+		}
+		p.text.Reset()
+		p.text.WriteString(after)
+		return nil
+	})
+}
+
+func (p *printing) eventually(what string, is func() error) {
+	p.t.Helper()
+	deadline := time.After(2 * time.Minute)
+	for poll := time.Tick(50 * time.Millisecond); ; {
+		err := is()
+		if err == nil {
+			return
+		}
+		select {
+		case <-poll:
+		case <-deadline:
+			p.t.Fatalf("%s: %v", what, err)
+		}
 	}
 }
