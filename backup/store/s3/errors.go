@@ -113,10 +113,11 @@ func (s *Store) failed(verb, key string, err error) error {
 	return store.Caused(kind, wrapped)
 }
 
-// unanswered returns the cause of a request to which no store responded. A request that the caller ended has none.
+// unanswered returns the cause of a request to which no store responded. A request that the caller ended has none, nor has one to an
+// endpoint that is not trusted: the network is not the cause.
 func unanswered(a answerError) store.Cause {
 	_, sent := errors.AsType[*url.Error](a.err)
-	if !sent || a.status != 0 || errors.Is(a.err, context.Canceled) {
+	if !sent || a.status != 0 || errors.Is(a.err, context.Canceled) || untrusted(a.err) {
 		return ""
 	}
 	return store.CauseUnreachable
@@ -197,15 +198,20 @@ func unreached(err error) string {
 	if dns, ok := errors.AsType[*net.DNSError](err); ok && dns.IsNotFound {
 		return "no such host: correct s3.endpoint or s3.region; if buckets do not have their own host names, set s3.pathStyle"
 	}
-	_, unknown := errors.AsType[x509.UnknownAuthorityError](err)
-	_, otherHost := errors.AsType[x509.HostnameError](err)
-	if unknown || otherHost {
+	if untrusted(err) {
 		return "the certificate of the endpoint is not trusted: set s3.caBundle to the certificate of its authority, and s3.endpoint to a name in the certificate"
 	}
 	if timeout, ok := errors.AsType[net.Error](err); ok && timeout.Timeout() {
 		return "the endpoint does not respond: check s3.endpoint and the network policies"
 	}
 	return ""
+}
+
+// untrusted says whether the certificate of the endpoint is not trusted, or has other names.
+func untrusted(err error) bool {
+	_, unknown := errors.AsType[x509.UnknownAuthorityError](err)
+	_, otherHost := errors.AsType[x509.HostnameError](err)
+	return unknown || otherHost
 }
 
 // sourceError is an error of the reader that Put reads, not of the store.

@@ -1,8 +1,10 @@
 package s3
 
 import (
+	"crypto/x509"
 	"errors"
 	"net/http"
+	"net/url"
 	"slices"
 	"strings"
 	"testing"
@@ -31,6 +33,21 @@ func TestEveryCauseCanBeFound(t *testing.T) {
 		}
 		if c.advice == "" && !errors.Is(c.is, store.ErrAbsent) {
 			t.Errorf("cause %d does not say what to do", i)
+		}
+	}
+}
+
+func TestAnEndpointThatIsNotTrustedIsNotUnreachable(t *testing.T) {
+	for _, c := range []struct {
+		err  error
+		want store.Cause
+	}{
+		{errors.New("connection refused"), store.CauseUnreachable},
+		{x509.UnknownAuthorityError{}, ""},
+		{x509.HostnameError{}, ""},
+	} {
+		if got := unanswered(answerError{err: &url.Error{Op: "Get", URL: "https://store", Err: c.err}}); got != c.want {
+			t.Errorf("%T: got %q, want %q", c.err, got, c.want)
 		}
 	}
 }
