@@ -176,11 +176,12 @@ func latestGroup(d Desired, o Observed) (id uint64, epoch uint32) {
 // recordServes says whether a quorum of the listed members serves in the record's raft group. Then no later raft group was formed:
 // a recovery forms one only after so many members stopped that no quorum is left. So the Lease of one member, whose agent may be
 // compromised, does not move the record to another raft group while the cluster is well. The Leases of members that stopped for
-// a recovery count until they expire, and the record waits for that.
+// a recovery count until they expire, and the record waits for that. So do Leases of which druid has not seen a renewal since it
+// started: they are stale after their duration.
 func recordServes(o Observed) bool {
 	listed, serving := o.listed(), 0
 	for _, m := range listed {
-		if m.reportsVoter() && m.Liveness == leases.Live && o.Record.ClusterID != 0 && m.Reports.ClusterID == o.Record.ClusterID {
+		if m.reportsVoter() && m.Liveness&(leases.Live|leases.Unknown) != 0 && o.Record.ClusterID != 0 && m.Reports.ClusterID == o.Record.ClusterID {
 			serving++
 		}
 	}

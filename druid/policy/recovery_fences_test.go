@@ -162,21 +162,26 @@ func TestARecordBehindAFormedMemberIsCorrected(t *testing.T) {
 
 // A compromised agent reports a later raft group. While a quorum serves in the record's raft group, that moves no record.
 func TestOneMemberDoesNotMoveTheRecordOfAClusterThatServes(t *testing.T) {
-	for serving, want := range map[int]bool{0: true, 1: true, 2: false} {
+	const live, stale, unknown = leases.Live, leases.Stale, leases.Unknown
+	for _, c := range []struct {
+		members [2]leases.Liveness
+		moves   bool
+	}{
+		{[2]leases.Liveness{stale, stale}, true}, {[2]leases.Liveness{live, stale}, true}, {[2]leases.Liveness{leases.Never, live}, true},
+		{[2]leases.Liveness{live, live}, false}, {[2]leases.Liveness{unknown, live}, false}, {[2]leases.Liveness{unknown, unknown}, false},
+	} {
 		x := newRescue(3)
 		x.d.Epoch = 1
-		for i := range 2 {
+		for i, liveness := range c.members {
 			m := x.member(i)
-			m.Reports.Role, m.Reports.ClusterID, m.Reports.Epoch, m.Liveness = leases.RoleMember, x.o.Record.ClusterID, 1, leases.Stale
-			if i < serving {
-				m.Liveness, m.EtcdReady = leases.Live, true
-			}
+			m.Reports.Role, m.Reports.ClusterID, m.Reports.Epoch, m.Liveness = leases.RoleMember, x.o.Record.ClusterID, 1, liveness
+			m.EtcdReady = liveness == live
 		}
 		m := x.member(2)
 		m.Reports.Role, m.Reports.ClusterID, m.Reports.Epoch, m.Reports.Lineage, m.Liveness = leases.RoleLeader, 8, 2, "00000002-ee", leases.Live
-		moved := slices.ContainsFunc(Steps(Evaluate(x.d, x.o)), func(s Step) bool { return s.Rule == "record-behind" && s.Record != nil })
-		if moved != want {
-			t.Errorf("%d of 3 serve: the record moves: %v, want %v", serving, moved, want)
+		moves := slices.ContainsFunc(Steps(Evaluate(x.d, x.o)), func(s Step) bool { return s.Rule == "record-behind" && s.Record != nil })
+		if moves != c.moves {
+			t.Errorf("with Leases %v: the record moves: %v, want %v", c.members, moves, c.moves)
 		}
 	}
 }
