@@ -81,6 +81,10 @@ func (r *databases) defragmentNow(ctx context.Context, self Cluster, view member
 	if !slices.ContainsFunc(view.Voters(), func(m membership.Member) bool { return m.Name == member }) {
 		return Defragmented{}, fmt.Errorf("%w: %s", ErrNoVoter, member)
 	}
+	// What prevented it at the last read may have ended since.
+	if err := r.read(ctx); err != nil {
+		return Defragmented{}, err
+	}
 	w := sizes{self: self, view: view, facts: membership.DefragFacts{Enabled: rules.Yes, Window: rules.Yes, Scheduled: rules.Yes}}
 	if r.Defrag != nil {
 		w.thresholds = r.Defrag(time.Now()).Thresholds
@@ -88,7 +92,7 @@ func (r *databases) defragmentNow(ctx context.Context, self Cluster, view member
 	r.measure(ctx, &w, func(m membership.Member, _ membership.Space) bool { return m.Name == member })
 	d := membership.DecideDefrag(w.facts)
 	if d.Verdict == membership.Defrag {
-		// The step is possible according to the last read of Kubernetes. Read it again before the step.
+		// The members took a while to answer. Read Kubernetes again before the step.
 		if err := r.freshSizes(ctx, &w); err != nil {
 			return Defragmented{}, err
 		}
