@@ -146,7 +146,7 @@ prepared:
 	$(call step,set up,$(MAKE) setup)
 	$(call step,formatting,$(MAKE) verify-fmt)
 	$(call step,generated files,$(MAKE) verify-generate)
-	$(call step,programs of the rig,go run ./test/rig build)
+	$(call step,programs of the rig,go run ./test/rig build && go run ./test/rig build helm-3 helm-4)
 step-packages:
 	$(call step,packages,$(MAKE) packages)
 step-lint:

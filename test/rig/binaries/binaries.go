@@ -120,6 +120,11 @@ func (b Builder) missing(names []string) (Set, []tool, error) {
 			missing = append(missing, t)
 		}
 	}
+	for _, name := range names {
+		if _, known := set[name]; !known {
+			return nil, nil, fmt.Errorf("build %s: no module in tools/ has this program", name)
+		}
+	}
 	return set, missing, nil
 }
 

@@ -9,8 +9,8 @@ import (
 // buildCommand lets the long first build be a step of its own, before tests whose time is limited.
 func buildCommand() *cobra.Command {
 	return &cobra.Command{
-		Use: "build", Short: "Build the programs of a rig into the cache, without bringing one up", Args: cobra.NoArgs,
-		RunE: func(cmd *cobra.Command, _ []string) error {
+		Use: "build [PROGRAM...]", Short: "Build the programs of a rig, or others that tests run, into the cache, without bringing a rig up",
+		RunE: func(cmd *cobra.Command, names []string) error {
 			repo, err := binaries.RepoDir()
 			if err != nil {
 				return err
@@ -20,7 +20,7 @@ func buildCommand() *cobra.Command {
 				return err
 			}
 			log := narrate(cmd.ErrOrStderr())
-			if _, err := (binaries.Builder{Repo: repo, Cache: cache, Progress: log}).Build(cmd.Context()); err != nil {
+			if _, err := (binaries.Builder{Repo: repo, Cache: cache, Progress: log}).Build(cmd.Context(), names...); err != nil {
 				return err
 			}
 			log("all programs are in %s", cache)
