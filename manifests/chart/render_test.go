@@ -326,6 +326,7 @@ func TestWrongValuesAreRefused(t *testing.T) {
 		"no namespace":                       {"watchNamespaces: [A_B]", "watchNamespaces"},
 		"a namespace twice":                  {"watchNamespaces: [a, a]", "watchNamespaces"},
 		"no digest":                          {"image: {digest: abc}", "digest"},
+		"a repository with a tag":            {"image: {repository: 'registry.example.com/druid:v1'}", "repository"},
 		"a tag with its colon":               {"image: {tag: ':v1'}", "tag"},
 		"an unknown flag":                    {"flags: {renew: 1s}", "renew"},
 		"a flag that has a value of its own": {"flags: {namespaces: a}", "namespaces"},
