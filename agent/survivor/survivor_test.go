@@ -60,7 +60,16 @@ func crashed(t *testing.T) *member.Member {
 	t.Helper()
 	m := member.Start(t, "3.7", member.Options{Token: "t", Args: lazy})
 	traffic(t.Context(), t, m.Client, 600)
-	for i := range 200 { // etcd writes its database when a lease is revoked, but not here
+	// etcd writes its database when a lease is revoked, and its storage version after that.
+	m.AwaitStorageVersion(t)
+	lease, err := m.Client.Grant(t.Context(), 600)
+	if err == nil {
+		_, err = m.Client.Revoke(t.Context(), lease.ID)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i := range 200 { // these are in the log alone
 		if _, err := m.Client.Put(t.Context(), fmt.Sprint("last-", i), strings.Repeat("v", 1000)); err != nil {
 			t.Fatal(err)
 		}
