@@ -57,10 +57,15 @@ var scenarios = map[string]scenario{
 	}},
 	"replacement": {members: 3, eve: func(c *cluster) *pod {
 		p := c.follower()
+		var lease leases.Member
+		c.eventually("the Lease reports that the member votes", func() (err error) {
+			if lease, err = c.store.Member(c.t.Context(), p.name); err == nil && lease.Role != leases.RoleMember {
+				err = fmt.Errorf("it reports %q", lease.Role)
+			}
+			return err
+		})
 		p.powerOff()
 		// What is on the volume is another's, so it is stale.
-		lease, err := c.store.Member(c.t.Context(), p.name)
-		c.must(err)
 		c.annotate(p.name, leases.AnnotationVolumeUID, lease.VolumeUID+"-again")
 		p.startLaunch()
 		return p
