@@ -103,8 +103,9 @@ func (b *Bootstrapper) unprepare(ctx context.Context, identityFile *datadir.Iden
 }
 
 // withdraw removes the claim from the member Lease, and with it the acknowledgement of an order. druid counts a member that
-// acknowledges as one that cannot serve, so the acknowledgement must end before the fence. It returns false if another write
-// came first.
+// acknowledges as one that cannot serve, so the acknowledgement must end before the fence. It patches a Lease without a claim
+// too, which changes nothing: a renewal can have removed the claim a moment before. It returns false if another write came
+// first.
 func (b *Bootstrapper) withdraw(ctx context.Context) (bool, error) {
 	b.acknowledged = ""
 	b.held(nil) // what is written later must not be the old claim
@@ -116,8 +117,6 @@ func (b *Bootstrapper) withdraw(ctx context.Context) (bool, error) {
 		return false, fmt.Errorf("withdraw the acknowledgement of a recovery order: %w", err)
 	case lease.PodUID != b.cfg.PodUID:
 		return false, fmt.Errorf("withdraw the acknowledgement of a recovery order: the member Lease names the Pod with UID %q, and this Pod has UID %s", lease.PodUID, b.cfg.PodUID)
-	case lease.Disk == nil:
-		return true, nil
 	}
 	crash.Before("withdraw-claim")
 	_, err = b.store.PublishClaim(ctx, b.cfg.Member, lease.LeaseVersion, nil)
