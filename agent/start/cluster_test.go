@@ -79,15 +79,7 @@ type member struct {
 
 func newCluster(t *testing.T, version string, names ...string) *cluster {
 	t.Helper()
-	repo, err := binaries.RepoDir()
-	if err != nil {
-		t.Fatal(err)
-	}
-	cache, err := binaries.CacheDir()
-	if err != nil {
-		t.Fatal(err)
-	}
-	built, err := binaries.Builder{Repo: repo, Cache: cache, Progress: t.Logf}.Build(t.Context())
+	built, err := binaries.Programs(t.Context(), t.Logf)
 	if err != nil {
 		t.Fatal(err)
 	}

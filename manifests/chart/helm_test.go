@@ -42,15 +42,7 @@ func withEachHelm(t *testing.T, run func(t *testing.T, h helm)) {
 
 func newHelm(t *testing.T, name string) helm {
 	t.Helper()
-	repo, err := binaries.RepoDir()
-	if err != nil {
-		t.Fatal(err)
-	}
-	cache, err := binaries.CacheDir()
-	if err != nil {
-		t.Fatal(err)
-	}
-	built, err := binaries.Builder{Repo: repo, Cache: cache, Progress: t.Logf}.Build(t.Context(), name)
+	built, err := binaries.Programs(t.Context(), t.Logf, name)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -85,15 +85,7 @@ func Start(tb testing.TB) *Server {
 
 func start(tb testing.TB) (*Server, error) {
 	tb.Helper()
-	repo, err := binaries.RepoDir()
-	if err != nil {
-		return nil, err
-	}
-	cache, err := binaries.CacheDir()
-	if err != nil {
-		return nil, err
-	}
-	built, err := binaries.Builder{Repo: repo, Cache: cache, Progress: tb.Logf}.Build(tb.Context(), "versitygw")
+	built, err := binaries.Programs(tb.Context(), tb.Logf, "versitygw")
 	if err != nil {
 		return nil, err
 	}

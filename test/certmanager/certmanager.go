@@ -93,15 +93,7 @@ func Install(tb testing.TB, c client.Client) {
 // Start runs cert-manager until the test ends, or the returned function is called. kubeconfig is a file of an administrator.
 func Start(tb testing.TB, kubeconfig string) (stop func()) {
 	tb.Helper()
-	repo, err := binaries.RepoDir()
-	if err != nil {
-		tb.Fatal(err)
-	}
-	cache, err := binaries.CacheDir()
-	if err != nil {
-		tb.Fatal(err)
-	}
-	built, err := binaries.Builder{Repo: repo, Cache: cache, Progress: tb.Logf}.Build(tb.Context(), "certmanager")
+	built, err := binaries.Programs(tb.Context(), tb.Logf, "certmanager")
 	if err != nil {
 		tb.Fatal(err)
 	}

@@ -64,16 +64,8 @@ type Options struct {
 // Program returns the path of a program of a minor: etcd, etcdctl or etcdutl.
 func Program(tb testing.TB, name, minor string) string {
 	tb.Helper()
-	repo, err := binaries.RepoDir()
-	if err != nil {
-		tb.Fatal(err)
-	}
-	cache, err := binaries.CacheDir()
-	if err != nil {
-		tb.Fatal(err)
-	}
 	name += "-" + minor
-	built, err := binaries.Builder{Repo: repo, Cache: cache, Progress: tb.Logf}.Build(tb.Context(), name)
+	built, err := binaries.Programs(tb.Context(), tb.Logf, name)
 	if err != nil {
 		tb.Fatal(err)
 	}

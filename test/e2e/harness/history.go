@@ -34,15 +34,7 @@ type History struct {
 // History starts clients of each member and of all members. kind is etcd or kubernetes.
 func (c *Cluster) History(t testing.TB, kind string) *History {
 	t.Helper()
-	repo, err := binaries.RepoDir()
-	if err != nil {
-		t.Fatal(err)
-	}
-	cache, err := binaries.CacheDir()
-	if err != nil {
-		t.Fatal(err)
-	}
-	built, err := binaries.Builder{Repo: repo, Cache: cache, Progress: t.Logf}.Build(t.Context(), "robustness")
+	built, err := binaries.Programs(t.Context(), t.Logf, "robustness")
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -57,6 +57,19 @@ type Builder struct {
 	Progress    func(format string, args ...any)
 }
 
+// Programs is Build for this repository and the cache of this machine.
+func Programs(ctx context.Context, progress func(format string, args ...any), names ...string) (Set, error) {
+	repo, err := RepoDir()
+	if err != nil {
+		return nil, err
+	}
+	cache, err := CacheDir()
+	if err != nil {
+		return nil, err
+	}
+	return Builder{Repo: repo, Cache: cache, Progress: progress}.Build(ctx, names...)
+}
+
 // Build returns the named binaries, or all that a rig runs, after building
 // those that are missing.
 func (b Builder) Build(ctx context.Context, names ...string) (Set, error) {
