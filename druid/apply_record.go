@@ -131,9 +131,8 @@ func (r *Reconciler) changeRecord(o *observation, record leases.Record, step pol
 		record.Replacing = nil
 		return &record, nil
 	default:
-		// The spec may have been read before the names that another druid added.
-		missing := o.desired.Replicas - len(record.Members)
-		if missing <= 0 {
+		missing := step.Missing(record, o.desired.Replicas)
+		if missing == 0 {
 			return nil, nil
 		}
 		return &record, r.grow(o, &record, missing)

@@ -162,6 +162,11 @@ const (
 	// ReasonScaleDownBlocked: a removal waits for another member that is not ready, joins or is replaced, or for
 	// failing backups.
 	ReasonScaleDownBlocked = "ScaleDownBlocked"
+	// ReasonReplacingMember: a new member joins, and then the member that annotation etcd.druid.dev/replace names is removed.
+	ReasonReplacingMember = "ReplacingMember"
+	// ReasonReplaceBlocked: the member that annotation etcd.druid.dev/replace names stays, because another member is not ready, or
+	// backups fail.
+	ReasonReplaceBlocked = "ReplaceBlocked"
 	// ReasonPausing: spec.replicas is 0, and the Pod of the last member is about to be deleted.
 	ReasonPausing = "Pausing"
 	// ReasonPauseBlocked: the deletion of the last Pod waits for its etcd, its node, or failing backups.

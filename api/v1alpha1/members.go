@@ -3,3 +3,7 @@ package v1alpha1
 // LeaveFirstAnnotation on an EtcdCluster has names of members, separated by commas. They leave before all others, in this order,
 // when druid removes members. Names of other members have no effect.
 const LeaveFirstAnnotation = "etcd.druid.dev/leave-first"
+
+// ReplaceAnnotation on an EtcdCluster has the name of one member. A new member joins, and when it votes, druid removes the named one.
+// The name of anything else has no effect. No name is used twice, so the annotation can stay.
+const ReplaceAnnotation = "etcd.druid.dev/replace"

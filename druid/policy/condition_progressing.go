@@ -26,17 +26,19 @@ func (p progress) String() string {
 	return rules.Word(p, "none", "repairing", "joining", "external members remain", "external members leave", "all leave the joined cluster")
 }
 
-// shrinking is what happens to the names in excess of replicas.
+// shrinking is what happens to the names in excess of replicas, and to the member that a user lets druid replace.
 type shrinking uint8
 
 const (
-	shrinkingNone    shrinking = 1 << iota // there are none
-	shrinkingGoes                          // one leaves, or is about to
-	shrinkingBlocked                       // one is to, and another member hinders it
+	shrinkingNone           shrinking = 1 << iota // there are none
+	shrinkingGoes                                 // one leaves, or is about to
+	shrinkingBlocked                              // one is to, and another member hinders it
+	shrinkingReplaces                             // a new member joins, and then the member that it replaces leaves
+	shrinkingReplaceBlocked                       // another member hinders that
 )
 
 func (s shrinking) String() string {
-	return rules.Word(s, "none", "one leaves", "one is blocked")
+	return rules.Word(s, "none", "one leaves", "one is blocked", "one is replaced", "one cannot be replaced")
 }
 
 // progressingRows decide condition Progressing.
@@ -51,6 +53,8 @@ var progressingRows = rules.New(notDecided, []rules.Row[conditionFacts, conditio
 	{Name: "resumes", When: conditionFacts{record: usableRecord, quorumState: quorumStateLost | quorumStateUnclear, resting: restingResumes}, Verdict: conditionVerdict{metav1.ConditionTrue, v1alpha1.ReasonResuming}},
 	{Name: "member-leaves", When: conditionFacts{record: RecordAbsent | usableRecord, shrinking: shrinkingGoes}, Verdict: conditionVerdict{metav1.ConditionTrue, v1alpha1.ReasonScalingDown}},
 	{Name: "member-cannot-leave", When: conditionFacts{record: RecordAbsent | usableRecord, shrinking: shrinkingBlocked}, Verdict: conditionVerdict{metav1.ConditionFalse, v1alpha1.ReasonScaleDownBlocked}},
+	{Name: "member-replaced", When: conditionFacts{record: RecordAbsent | usableRecord, shrinking: shrinkingReplaces}, Verdict: conditionVerdict{metav1.ConditionTrue, v1alpha1.ReasonReplacingMember}},
+	{Name: "member-cannot-be-replaced", When: conditionFacts{record: RecordAbsent | usableRecord, shrinking: shrinkingReplaceBlocked}, Verdict: conditionVerdict{metav1.ConditionFalse, v1alpha1.ReasonReplaceBlocked}},
 	{Name: "pods-outdated", When: conditionFacts{record: RecordAbsent | usableRecord, progress: progressNone | progressRepairing, rolling: rollingGoes}, Verdict: conditionVerdict{metav1.ConditionTrue, v1alpha1.ReasonRollingUpdate}},
 	{Name: "version-changes", When: conditionFacts{record: RecordAbsent | usableRecord, progress: progressNone | progressRepairing, rolling: rollingUpgrades}, Verdict: conditionVerdict{metav1.ConditionTrue, v1alpha1.ReasonUpgrading}},
 	{Name: "pods-outdated-blocked", When: conditionFacts{record: RecordAbsent | usableRecord, progress: progressNone | progressRepairing, rolling: rollingBlocked}, Verdict: conditionVerdict{metav1.ConditionFalse, v1alpha1.ReasonRollingUpdateBlocked}},

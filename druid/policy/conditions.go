@@ -62,7 +62,7 @@ func conditionFactsOf(p messageContext) conditionFacts {
 		quorumState: quorumStateOf(p.Observed, p.listed),
 		progress:    progressIn(p.Evaluation),
 		readiness:   readinessOf(p.Desired, p.status.Members),
-		shrinking:   p.scaleDown.shrinking(),
+		shrinking:   p.Evaluation.shrinking(),
 		rolling:     p.rolling(),
 		resting:     p.resting(),
 		problem:     rules.YesNoOf(len(p.found) > 0),

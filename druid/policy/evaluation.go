@@ -20,6 +20,7 @@ type Evaluation struct {
 	externals externals
 	upgrade   upgrade
 	rollout   rollout
+	replace   replace
 	update    update
 	// rotations are the decisions about the certificate authorities, by plane.
 	rotations map[string]rotation
@@ -38,6 +39,7 @@ func Evaluate(d Desired, o Observed) Evaluation {
 	e.pause = pauseStateOf(d, o, e.evidence, e.backups)
 	e.scaleDown = scaleDownOf(e)
 	e.rollout = rolloutOf(e)
+	e.replace = replaceOf(e)
 	e.update = updateOf(e)
 	e.rotations = map[string]rotation{}
 	for _, c := range o.Certificates {

@@ -103,7 +103,7 @@ func leavingEvents(before, after v1alpha1.EtcdClusterStatus, inform announcer) {
 	was, is := condition(before, v1alpha1.ConditionProgressing), condition(after, v1alpha1.ConditionProgressing)
 	blocked := slices.Contains([]string{
 		v1alpha1.ReasonScaleDownBlocked, v1alpha1.ReasonRollingUpdateBlocked, v1alpha1.ReasonAgentUpdateBlocked, v1alpha1.ReasonPauseBlocked,
-		v1alpha1.ReasonUpgradeBlocked,
+		v1alpha1.ReasonUpgradeBlocked, v1alpha1.ReasonReplaceBlocked,
 	}, is.Reason)
 	if blocked && was.Message != is.Message {
 		inform(true, is.Reason, "", "%s", is.Message)
@@ -111,7 +111,7 @@ func leavingEvents(before, after v1alpha1.EtcdClusterStatus, inform announcer) {
 	toReport := []string{
 		v1alpha1.ReasonRollingUpdate, v1alpha1.ReasonUpgrading, v1alpha1.ReasonUpdatingAgents, v1alpha1.ReasonPausing, v1alpha1.ReasonPaused, v1alpha1.ReasonResuming,
 		v1alpha1.ReasonExternalMembersPresent, v1alpha1.ReasonRemovingExternalMembers, v1alpha1.ReasonLeavingJoinedCluster,
-		v1alpha1.ReasonRecovering,
+		v1alpha1.ReasonRecovering, v1alpha1.ReasonReplacingMember,
 	}
 	if slices.Contains(toReport, is.Reason) && was.Reason != is.Reason {
 		inform(false, is.Reason, "", "%s", is.Message)

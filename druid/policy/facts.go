@@ -168,6 +168,8 @@ type Desired struct {
 	PauseReported bool
 	// LeaveFirst are the names of the members that leave before all others, in their order.
 	LeaveFirst []string
+	// Replace is the name of the member that a new one is to replace, or empty.
+	Replace string
 	// CutOff says that no client is to be sent to any member.
 	CutOff bool
 	// Recovery is what spec.recovery and the approval request.

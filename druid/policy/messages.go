@@ -83,11 +83,13 @@ var sentences = map[string]func(messageContext) string{
 		leaves := p.scaleDown
 		return fmt.Sprintf("%s, %d requested: %s cannot be removed, because %s", count(len(p.Record.Members)), p.Replicas, leaves.name(), leaves.hindrance)
 	},
-	v1alpha1.ReasonPausing:      pauseMessage,
-	v1alpha1.ReasonPauseBlocked: pauseMessage,
-	v1alpha1.ReasonPaused:       pauseMessage,
-	v1alpha1.ReasonResuming:     resumeWords,
-	v1alpha1.ReasonRecovering:   recoveryMessage,
+	v1alpha1.ReasonReplacingMember: replacingMessage,
+	v1alpha1.ReasonReplaceBlocked:  replaceBlockedMessage,
+	v1alpha1.ReasonPausing:         pauseMessage,
+	v1alpha1.ReasonPauseBlocked:    pauseMessage,
+	v1alpha1.ReasonPaused:          pauseMessage,
+	v1alpha1.ReasonResuming:        resumeWords,
+	v1alpha1.ReasonRecovering:      recoveryMessage,
 	v1alpha1.ReasonClusterRecordInvalid: func(messageContext) string {
 		return "the cluster record is unusable, so druid does nothing. Condition Degraded shows the cause"
 	},

@@ -84,8 +84,12 @@ func removalCandidate(d Desired, o Observed) (Member, bool) {
 	}), true
 }
 
-// turn is the place of a member in the order in which the user lets members leave. All that the user did not name come last.
+// turn is the place of a member in the order in which the user lets members leave. The one to replace comes before all others, and all
+// that the user did not name come last.
 func (d Desired) turn(name string) int {
+	if name == d.Replace {
+		return -1
+	}
 	if i := slices.Index(d.LeaveFirst, name); i >= 0 {
 		return i
 	}

@@ -165,13 +165,10 @@ func Steps(e Evaluation) []Step {
 	if steps, only := recoverySteps(e); only {
 		return steps
 	}
-	if step, ok := leaveStep(e); ok {
+	if step, ok := changeOfMembers(e); ok {
 		return []Step{step}
 	}
 	o, leaves := e.Observed, e.scaleDown
-	if step, ok := leaves.recordStep(o); ok {
-		return []Step{step}
-	}
 	stages, add := staged()
 	leaving := map[string]bool{}
 	if o.RecordState&(RecordForming|RecordFormed|RecordRecovering) != 0 {
@@ -196,6 +193,17 @@ func Steps(e Evaluation) []Step {
 	steps := slices.Concat(stages[:]...)
 	bearTolls(steps, leaves)
 	return steps
+}
+
+// changeOfMembers writes the record, so that a member leaves, or comes to replace another one.
+func changeOfMembers(e Evaluation) (Step, bool) {
+	if step, ok := leaveStep(e); ok {
+		return step, true
+	}
+	if step, ok := e.scaleDown.recordStep(e.Observed); ok {
+		return step, true
+	}
+	return replaceStep(e)
 }
 
 // staged collects steps by stage.

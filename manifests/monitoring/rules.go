@@ -130,7 +130,7 @@ func clusterAlerts() []Rule {
 		unknown     = `condition="Ready",status="Unknown"`
 		degraded    = `condition="Degraded",status="True"`
 		progressing = `condition="Progressing",status="True"`
-		blocked     = `condition="Progressing",status="False",reason=~"RollingUpdateBlocked|UpgradeBlocked|AgentUpdateBlocked|ScaleDownBlocked|PauseBlocked"`
+		blocked     = `condition="Progressing",status="False",reason=~"RollingUpdateBlocked|UpgradeBlocked|AgentUpdateBlocked|ScaleDownBlocked|ReplaceBlocked|PauseBlocked"`
 		stopped     = `condition="Progressing",status="False",reason="DeadlineExceeded"`
 		neverFormed = `condition="Progressing",status="False",reason="BootstrapFailed"`
 		together    = `condition="Spread",status="False"`

@@ -106,6 +106,7 @@ var kinds = []kind{
 		w.say("user: claims stay: %t", w.retain)
 		return true
 	}},
+	{'X', 'm', 1, true, func(w *world, a action) bool { return w.replaceMember(int(a.a)) }},
 }
 
 var kindOf = func() (table [128]*kind) {
@@ -385,6 +386,18 @@ func (w *world) scale(by int) bool {
 	}
 	w.replicas += by
 	w.say("user: replicas %d", w.replicas)
+	return true
+}
+
+// replaceMember names a member that a new one is to replace, or withdraws that request.
+func (w *world) replaceMember(k int) bool {
+	if w.replace == k+1 {
+		w.replace = 0
+		w.say("user: %s stays", names[k])
+		return true
+	}
+	w.replace = k + 1
+	w.say("user: a new member replaces %s", names[k])
 	return true
 }
 

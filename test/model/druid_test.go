@@ -40,8 +40,9 @@ func (w *world) sync(di int, what byte) bool {
 			d.cache.members[k].claim = w.members[k].claim
 		}
 	case 's':
-		changed = d.cache.replicas != w.replicas || d.cache.retain != w.retain || d.cache.statusID != w.statusID || d.cache.known != w.known
-		d.cache.replicas, d.cache.retain, d.cache.statusID, d.cache.known = w.replicas, w.retain, w.statusID, w.known
+		changed = d.cache.replicas != w.replicas || d.cache.retain != w.retain || d.cache.replace != w.replace || d.cache.statusID != w.statusID || d.cache.known != w.known
+		d.cache.replicas, d.cache.retain, d.cache.replace = w.replicas, w.retain, w.replace
+		d.cache.statusID, d.cache.known = w.statusID, w.known
 	}
 	return changed
 }
@@ -110,6 +111,9 @@ func (w *world) procOf(k int) *proc {
 func (w *world) observe(d *druid, from *kube) (policy.Desired, policy.Observed) {
 	desired := policy.Desired{
 		Replicas: from.replicas, ClusterID: from.statusID, RetainClaims: from.retain, ClaimsGo: !from.retain,
+	}
+	if from.replace > 0 {
+		desired.Replace = names[from.replace-1]
 	}
 	o := policy.Observed{
 		RecordState: policy.RecordAbsent, LeaderLease: policy.LeaseOurs, Budget: policy.ObjectForeign,
@@ -377,8 +381,8 @@ func (w *world) writeRecord(d *druid, step policy.Step) {
 		}
 		w.seed(&record, step.Seed)
 	default:
-		missing := d.desired.Replicas - len(record.Members)
-		if missing <= 0 {
+		missing := step.Missing(record, d.desired.Replicas)
+		if missing == 0 {
 			return
 		}
 		w.grow(&record, missing)

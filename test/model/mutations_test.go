@@ -89,7 +89,7 @@ var mutations = map[string]mutation{
 	"a stale published list":                    {guardDeletion: mutTrustList},
 	"mixed max-learners":                        {guardDeletion: mutMixedLimits},
 	"a thawed observer":                         {guardDeletion: mutThawed, podHealth: formed("+b")},
-	"a lost compare-and-set":                    {guardDeletion: mutBlindWrite, podHealth: forming("AFZHU")},
+	"a lost compare-and-set":                    {guardDeletion: mutBlindWrite, podHealth: forming("FFZHU")},
 	"a removal that a quorum does not outlive":  {guardDeletion: mutNoFinalizer, podHealth: formed("vEvN")},
 	"an attempt that goes on after it was lost": {guardDeletion: mutNoBootstrapCheck, podHealth: forming("FFZHUV")},
 	"a drain without a claim":                   {drains: []string{"claim"}, podHealth: leaving(3, asked, "AE")},

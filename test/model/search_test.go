@@ -153,7 +153,7 @@ func (w *world) encode(b []byte) []byte {
 }
 
 func (k *kube) encode(b []byte) []byte {
-	b = fmt.Appendf(b, "k%t %d %d %d %t %x %v", k.record.there, k.record.version, k.drawn, k.replicas, k.retain, k.statusID, k.known)
+	b = fmt.Appendf(b, "k%t %d %d %d %t %d %x %v", k.record.there, k.record.version, k.drawn, k.replicas, k.retain, k.replace, k.statusID, k.known)
 	for i := range k.drawn {
 		m := &k.members[i]
 		b = fmt.Appendf(b, "m%t %d %d %d %v %v", m.lease.there, m.lease.uid, m.lease.version, m.lease.renewed, m.claim, m.pod)

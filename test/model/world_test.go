@@ -61,6 +61,7 @@ type kube struct {
 	statusID uint64
 	known    [maxMembers]bool
 	retain   bool // claims outlive their members and their cluster
+	replace  int  // the member that the user lets druid replace, from 1, or 0
 }
 
 type recordObj struct {

@@ -86,6 +86,7 @@ var Table = []Story{
 	{"TestClusterThatJoinedIsDeletedAndTheOthersStay", InTurn, Alongside, 6, 65, ofMoving},
 	{"TestTwoFaultsInTheMiddleOfAChangeOfScale", InTurn, Alongside, 7, 65, ofScale},
 	{"TestMembersThatCatchUpDisturbNoQuorum", InTurn, Alongside, 7, 60, ofScale},
+	{"TestMembersThatTheUserNamesAreReplacedAndLeaveFirst", InTurn, Alongside, 6, 60, ofScale},
 	{"TestALostPodComesBackWhileTheAPIServerRefusesAnotherObject", InTurn, Alongside, 5, 55, "druid druid/policy manifests"},
 	{"TestNamesThatAUserTakesOutOfTheRecordComeBack", InTurn, Alongside, 5, 15, "druid druid/policy leases"},
 	{"TestPageOfALostNodeIsTrue", InTurn, Alone, 3, 170, ofNodes + " druid/policy"},

@@ -1,0 +1,176 @@
+package policy
+
+import (
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/etcd-druid/druid/api/v1alpha1"
+	"github.com/etcd-druid/druid/internal/rules"
+	"github.com/etcd-druid/druid/leases"
+)
+
+func TestRequestedReplacementsAreSafeForAllFacts(t *testing.T) {
+	checkTable(t, replaceRows, "requested-replacements", "A member that a new one replaces on request: druid/policy.replaceRows", func(f replaceFacts, d rules.Decision[replaceVerdict]) string {
+		switch v := d.Verdict; {
+		case v != replaceNothing && f.named != replaceNamedListed:
+			return "acts for a member that the cluster does not have"
+		case v == replaceGrow && (f.record != RecordFormed || f.size != replaceSizeRight || f.late == rules.Yes):
+			return "adds a member to a cluster that does not have as many as requested"
+		case v == replaceGrow && (f.slot != slotFree || f.settled == rules.No):
+			return "begins while another change is in progress"
+		case v == replaceGrow && (f.others != removalAllowed || f.serves != rules.Yes):
+			return "adds a member although the named one could not leave"
+		case v == replaceLeave && f.size != replaceSizeMany:
+			return "lets a member leave without another one in its place"
+		case v == replaceHeld && f.others&(removalBlocked|removalBackupFailing) == 0:
+			return "names a hindrance that there is not"
+		}
+		return ""
+	})
+}
+
+// grown is the cluster of whole, with member c-d as a fourth one.
+func grown(change ...func(*Observed)) func(*Observed) {
+	return func(o *Observed) {
+		m := o.Members[2]
+		m.Name, m.PodUID, m.ClaimUID = "c-d", "pod-c-d", "claim-c-d"
+		m.Reports.ID, m.Reports.PodUID, m.Reports.VolumeUID = 4, m.PodUID, m.ClaimUID
+		o.Members = append(o.Members, m)
+		o.Record.Members, o.BudgetMin = append(o.Record.Members, "c-d"), 3
+		for _, c := range change {
+			c(o)
+		}
+	}
+}
+
+// joining makes the fourth member one that has not joined yet, and learning a learner.
+func joining(o *Observed) {
+	m := &o.Members[3]
+	m.Reports, m.Voter, m.Serving = leases.Member{PodUID: m.PodUID, VolumeUID: m.ClaimUID}, false, false
+}
+
+func learning(o *Observed) {
+	o.Members[3].Reports.Role, o.Members[3].Voter, o.Members[3].Serving = leases.RoleLearner, false, false
+}
+
+func TestStepsOfARequestedReplacement(t *testing.T) {
+	down := func(i int) func(*Observed) {
+		return func(o *Observed) { o.Members[i].EtcdReady, o.Members[i].Serving = false, false }
+	}
+	slot := func(o *Observed) { o.Record.PendingRemoval = &leases.PendingRemoval{Member: "c-a", Mark: "m"} }
+	outdated := func(o *Observed) {
+		o.Members[1].Make, o.Members[1].Stable, o.Members[0].Stable, o.Members[2].Stable, o.BudgetMin = MakeOutdated, true, true, true, 3
+	}
+	grow, leave := []string{"UpdateRecord request-grows c-a"}, []string{"OpenSlot too-many c-a"}
+	a := Desired{Replicas: 3, Replace: "c-a"}
+	tests := map[string]struct {
+		desired Desired
+		change  func(*Observed)
+		want    []string
+	}{
+		"a new member comes first":             {a, func(*Observed) {}, grow},
+		"also for one that is down":            {a, down(0), grow},
+		"also for the leader":                  {a, func(o *Observed) { o.Members[0].Reports.Role = leases.RoleLeader }, grow},
+		"not while another one is down":        {a, down(1), nil},
+		"not while another one is not known":   {a, func(o *Observed) { o.Members[1].Liveness = leases.Unknown }, nil},
+		"not while a Pod is outdated":          {a, outdated, nil},
+		"not while backups fail":               {Desired{Replicas: 3, Replace: "c-a", Backup: true}, func(o *Observed) { unsaved(o); o.BudgetMin = 3 }, nil},
+		"not while a member replaces itself":   {a, func(o *Observed) { o.Record.Replacing, o.BudgetMin = &leases.Replacing{Member: "c-b"}, 3 }, nil},
+		"not after the deadline":               {Desired{Replicas: 3, Replace: "c-a", Target: Target{Expired: true}}, func(*Observed) {}, nil},
+		"not for a member that has left":       {Desired{Replicas: 3, Replace: "c-x"}, func(*Observed) {}, nil},
+		"not in a cluster that is deleted":     {Desired{Replicas: 3, Replace: "c-a", Deleted: true}, func(*Observed) {}, nil},
+		"a scale-up comes first":               {Desired{Replicas: 5, Replace: "c-a"}, func(*Observed) {}, []string{"UpdateRecord scale-up "}},
+		"a scale-down takes it first":          {Desired{Replicas: 1, Replace: "c-a"}, func(*Observed) {}, leave},
+		"and before those that are to be next": {Desired{Replicas: 1, Replace: "c-a", LeaveFirst: []string{"c-b"}}, func(*Observed) {}, leave},
+		"it stays while the new one joins":     {a, grown(joining), nil},
+		"it stays while the new one learns":    {a, grown(learning), nil},
+		"it leaves when the new one votes":     {a, grown(), leave},
+		"it stays if another one goes down":    {a, grown(down(1)), nil},
+		"withdrawn, the new one leaves":        {Desired{Replicas: 3}, grown(joining), []string{"OpenSlot too-many c-d"}},
+		"withdrawn, its removal goes on": {Desired{Replicas: 3}, grown(slot, func(o *Observed) { o.Members[0].Serving, o.BudgetMin = false, 4 }), []string{
+			"RequestRemoval request c-a",
+		}},
+	}
+	for name, test := range tests {
+		t.Run(name, func(t *testing.T) {
+			got := short(Steps(Evaluate(test.desired, whole(aged, test.change))))
+			if test.want == nil {
+				test.want = []string{}
+			}
+			if diff := cmp.Diff(test.want, got); diff != "" {
+				t.Errorf("steps (-want +got):\n%s", diff)
+			}
+		})
+	}
+}
+
+// The record can have changed since the plan. A second name is never added for one request.
+func TestRecordGrowsOnceForARequestedReplacement(t *testing.T) {
+	plan, ok := replaceStep(Evaluate(Desired{Replicas: 3, Replace: "c-a"}, whole()))
+	if !ok || !plan.MustConfirm() {
+		t.Fatalf("got %+v, want a step that is confirmed", plan)
+	}
+	of := func(names ...string) leases.Record {
+		return leases.Record{Phase: leases.PhaseFormed, Members: names}
+	}
+	taken, forming := of("c-a", "c-b", "c-c"), of("c-a", "c-b", "c-c")
+	taken.PendingRemoval, forming.Phase = &leases.PendingRemoval{Member: "c-b", Mark: "m"}, leases.PhaseForming
+	for name, test := range map[string]struct {
+		record leases.Record
+		want   int
+	}{
+		"as planned":               {of("c-a", "c-b", "c-c"), 1},
+		"it has the name already":  {of("c-a", "c-b", "c-c", "c-d"), 0},
+		"the member has left":      {of("c-b", "c-c", "c-d"), 0},
+		"names were taken out":     {of("c-a", "c-b"), 0},
+		"another one is to leave":  {taken, 0},
+		"the record was made anew": {forming, 0},
+	} {
+		if got := plan.Missing(test.record, 3); got != test.want {
+			t.Errorf("%s: got %d, want %d", name, got, test.want)
+		}
+	}
+	if got := (Step{Kind: UpdateRecord}).Missing(of("c-a"), 3); got != 2 {
+		t.Errorf("a scale-up adds %d names, want 2", got)
+	}
+}
+
+func TestMessagesOfARequestedReplacement(t *testing.T) {
+	slot := func(o *Observed) { o.Record.PendingRemoval = &leases.PendingRemoval{Member: "c-a", Mark: "m"} }
+	down := func(o *Observed) { o.Members[1].EtcdReady = false }
+	tests := map[string]struct {
+		change func(*Observed)
+		reason string
+		want   string
+	}{
+		"about to begin":              {func(*Observed) {}, v1alpha1.ReasonReconciled, "3 members as requested."},
+		"another one is down":         {down, v1alpha1.ReasonReplaceBlocked, "Member c-a cannot be replaced, because member c-b is not ready."},
+		"a new one joins":             {grown(joining), v1alpha1.ReasonReplacingMember, "Replacing member c-a: member c-d joins, and has to vote first."},
+		"a new one learns":            {grown(learning), v1alpha1.ReasonReplacingMember, "Replacing member c-a: member c-d joins, and has to vote first."},
+		"it is about to leave":        {grown(), v1alpha1.ReasonReplacingMember, "Replacing member c-a: removing member c-a."},
+		"clients leave":               {grown(slot), v1alpha1.ReasonReplacingMember, "Replacing member c-a: removing member c-a, draining its clients."},
+		"another one goes down later": {grown(down), v1alpha1.ReasonReplaceBlocked, "Member c-a cannot be replaced, because member c-b is not ready."},
+		"a node is lost while one joins": {grown(joining, func(o *Observed) { o.Members[1].NodeLost = true }), v1alpha1.ReasonReplacingMember,
+			"Replacing member c-a: member c-d joins, and has to vote first."},
+	}
+	for name, test := range tests {
+		t.Run(name, func(t *testing.T) {
+			e := Evaluate(Desired{Replicas: 3, Replace: "c-a"}, whole(aged, test.change))
+			status := Status(e, v1alpha1.EtcdClusterStatus{}, nil, 1, metav1.Now())
+			got := condition(status, v1alpha1.ConditionProgressing)
+			if got.Reason != test.reason || got.Message != test.want {
+				t.Errorf("got %s %q, want %s %q", got.Reason, got.Message, test.reason, test.want)
+			}
+			warned, informed := false, false
+			for _, event := range Events(v1alpha1.EtcdClusterStatus{}, status) {
+				warned = warned || event.Reason == v1alpha1.ReasonReplaceBlocked && event.Warning && event.Note == got.Message
+				informed = informed || event.Reason == v1alpha1.ReasonReplacingMember && !event.Warning && event.Note == got.Message
+			}
+			if warned != (test.reason == v1alpha1.ReasonReplaceBlocked) || informed != (test.reason == v1alpha1.ReasonReplacingMember) {
+				t.Errorf("warned: %t, informed: %t", warned, informed)
+			}
+		})
+	}
+}
