@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"fmt"
+	"strconv"
 	"strings"
 	"time"
 
@@ -59,6 +60,7 @@ func lockedOf(cluster *v1alpha1.EtcdCluster) (*v1alpha1.EtcdCluster, lock, error
 		return cluster, l, nil
 	}
 	l.edit.Seen, l.generation = policy.SeenEdited, cluster.Status.ObservedGeneration
+	l.edit.Requested = cluster.Annotations[v1alpha1.ApplyNowAnnotation] == strconv.FormatInt(cluster.Generation, 10)
 	locked := cluster.DeepCopy()
 	locked.Spec = *adopted
 	return locked, l, nil

@@ -123,6 +123,31 @@ func TestDeadlineInThePastForcesAnEdit(t *testing.T) {
 	}
 }
 
+func TestAnEditIsAcceptedAtOnceOnRequest(t *testing.T) {
+	c, names := renewed(t)
+	c.patchCluster(`{"spec":{"resources":{"requests":{"cpu":"100m"}}}}`)
+	c.pass()
+	c.isGoing("after the first edit", names, names[1])
+	c.patchCluster(`{"spec":{"resources":{"requests":{"cpu":"200m"}}}}`)
+	waits := c.cluster().Generation
+	now := func(generation int64) string {
+		return fmt.Sprintf(`{"metadata":{"annotations":{%q:"%d"}}}`, v1alpha1.ApplyNowAnnotation, generation)
+	}
+	c.patchCluster(now(waits - 1))
+	c.pass()
+	c.adopted(true)
+	c.patchCluster(now(waits))
+	c.pass()
+	c.adopted(false)
+	if pod := c.replace(names[1]); pod.Spec.Containers[0].Resources.Requests.Cpu().String() != "200m" {
+		t.Error("the Pod is not what the edit asks for")
+	}
+	// The request was for that edit alone.
+	c.patchCluster(`{"spec":{"resources":{"requests":{"cpu":"300m"}}}}`)
+	c.pass()
+	c.adopted(true)
+}
+
 func TestAfterTheDeadlineDruidHealsAndResumesAtTheNextEdit(t *testing.T) {
 	c, names := renewed(t)
 	c.patchCluster(`{"spec":{"replicas":1}}`)

@@ -7,3 +7,7 @@ const LeaveFirstAnnotation = "etcd.druid.dev/leave-first"
 // ReplaceAnnotation on an EtcdCluster has the name of one member. A new member joins, and when it votes, druid removes the named one.
 // The name of anything else has no effect. No name is used twice, so the annotation can stay.
 const ReplaceAnnotation = "etcd.druid.dev/replace"
+
+// ApplyNowAnnotation on an EtcdCluster has the metadata.generation of a spec change. druid accepts that change at once, also while
+// another one is in progress. The generation of any other change has no effect.
+const ApplyNowAnnotation = "etcd.druid.dev/apply-now"

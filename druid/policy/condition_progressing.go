@@ -136,7 +136,8 @@ func (p messageContext) inTime() metav1.Condition {
 // waits adds to the message that an edit is not accepted yet.
 func (p messageContext) waits(c metav1.Condition) metav1.Condition {
 	if p.Pending != 0 {
-		c.Message += fmt.Sprintf(". The edit (%s) is accepted when that is complete, or at %s", generation(p.Pending), p.Deadline.UTC().Format(time.RFC3339))
+		c.Message += fmt.Sprintf(". The edit (%s) is accepted when that is complete, or at %s. To apply it now, set annotation %s to %d",
+			generation(p.Pending), p.Deadline.UTC().Format(time.RFC3339), v1alpha1.ApplyNowAnnotation, p.Pending)
 	}
 	return c
 }

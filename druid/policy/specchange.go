@@ -97,7 +97,9 @@ var adoptions = rules.New(specDecisionWait, []rules.Row[adoptionFacts, specDecis
 		Why: "druid takes no further step of a change that you revert"},
 	{Name: "stalled", When: adoptionFacts{seen: SeenEdited, formationState: formationFormed | formationUnknown, reached: rules.No, clock: ClockRuns, effect: effectAnother, stalled: rules.Yes}, Verdict: specDecisionAdopt,
 		Why: "the change in progress does not continue by itself, and the edit might correct it"},
-	{Name: "operation-under-way", When: adoptionFacts{seen: SeenEdited, formationState: formationFormed | formationUnknown, reached: rules.No, clock: ClockRuns, effect: effectAnother, stalled: rules.No}, Verdict: specDecisionWait,
+	{Name: "apply-now", When: adoptionFacts{seen: SeenEdited, formationState: formationFormed | formationUnknown, reached: rules.No, clock: ClockRuns, effect: effectAnother, stalled: rules.No, requested: rules.Yes}, Verdict: specDecisionAdopt,
+		Why: "you request it, and the change in progress continues as the edit says"},
+	{Name: "operation-under-way", When: adoptionFacts{seen: SeenEdited, formationState: formationFormed | formationUnknown, reached: rules.No, clock: ClockRuns, effect: effectAnother, stalled: rules.No, requested: rules.No}, Verdict: specDecisionWait,
 		Why: "druid finishes the change in progress first"},
 })
 
@@ -110,6 +112,7 @@ type adoptionFacts struct {
 	effect         effect         `fact:"the edit"`
 	stalled        rules.YesNo    `fact:"under way gets stuck"` // what is under way waits for something that does not come by itself
 	origin         rules.YesNo    `fact:"its snapshot known"`   // it is known what the cluster begins with
+	requested      rules.YesNo    `fact:"apply-now names it"`   // the annotation has the generation of the edit
 }
 
 // Adoption is the decision about a spec. An empty Rule means that it is not accepted now.
@@ -141,7 +144,7 @@ func Adopt(e Evaluation, edit Edit) Adoption {
 func adoptionFactsOf(e Evaluation, edit Edit) adoptionFacts {
 	return adoptionFacts{
 		seen: edit.Seen, formationState: formationStateOf(e), reached: reached(e), clock: e.clock(), effect: edit.effect(e.Desired, e.Observed), stalled: stalled(e),
-		origin: e.Origin.known(),
+		origin: e.Origin.known(), requested: rules.YesNoOf(edit.Requested),
 	}
 }
 
@@ -212,6 +215,8 @@ type Edit struct {
 	Makes    map[string]PodMake
 	// Grows reports whether it requests larger volumes.
 	Grows bool
+	// Requested reports whether the user requests that druid does not let this edit wait for the change in progress.
+	Requested bool
 }
 
 type (

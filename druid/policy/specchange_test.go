@@ -28,7 +28,7 @@ func TestEditsAreAdoptedWhenNothingIsHalfDone(t *testing.T) {
 		case f.seen == SeenFirst && !adopts && (f.formationState == formationFormed || f.origin == rules.Yes):
 			return "works towards nothing"
 		case f.seen != SeenEdited:
-		case adopts && inProgress && f.effect == effectAnother && f.stalled == rules.No:
+		case adopts && inProgress && f.effect == effectAnother && f.stalled == rules.No && f.requested == rules.No:
 			return "mixes two operations"
 		case adopts && f.formationState == formationNeverFormed && f.clock == ClockPassed:
 			return "takes up a bootstrap that failed"
@@ -36,7 +36,7 @@ func TestEditsAreAdoptedWhenNothingIsHalfDone(t *testing.T) {
 			return "keeps an edit waiting for nothing"
 		case !adopts && f.clock != ClockRuns && f.formationState != formationNeverFormed:
 			return "keeps an edit waiting after the deadline, or without one"
-		case !adopts && (f.effect != effectAnother || f.stalled == rules.Yes) && f.formationState != formationNeverFormed:
+		case !adopts && (f.effect != effectAnother || f.stalled == rules.Yes || f.requested == rules.Yes) && f.formationState != formationNeverFormed:
 			return "keeps out what begins nothing, or may be the cure"
 		}
 		return ""
@@ -63,6 +63,8 @@ func TestAdoption(t *testing.T) {
 	}
 	same := func(replicas int) Edit { return Edit{Seen: SeenEdited, Replicas: replicas, SamePods: true} }
 	other := Edit{Seen: SeenEdited, Replicas: 3, Makes: all(MakeOutdated)}
+	now := other
+	now.Requested = true
 	joining := func(o *Observed) {
 		m := &o.Members[2]
 		m.Reports, m.Voter, m.Serving, m.EtcdReady, m.Liveness = leases.Member{}, false, false, false, leases.Never
@@ -91,6 +93,7 @@ func TestAdoption(t *testing.T) {
 		"another schedule":                         {Desired{Replicas: 3}, whole(), same(3), Adoption{"target-reached", false}},
 		"larger volumes":                           {Desired{Replicas: 3}, whole(), Edit{Seen: SeenEdited, Replicas: 3, SamePods: true, Grows: true}, Adoption{"target-reached", true}},
 		"other Pods, in the middle":                {running(3), edited(brought(0)), other, Adoption{}},
+		"other Pods, in the middle, on request":    {running(3), edited(brought(0)), now, Adoption{"apply-now", true}},
 		"other Pods, while one is made again":      {running(3), edited(brought(0, restarted)), other, Adoption{}},
 		"other Pods, while one cannot start":       {running(3), edited(brought(0, noImage)), other, Adoption{"stalled", true}},
 		"the old Pods, in the middle":              {running(3), edited(brought(0)), Edit{Seen: SeenEdited, Replicas: 3, Makes: map[string]PodMake{"c-a": MakeOutdated, "c-b": MakeCurrent, "c-c": MakeCurrent}}, Adoption{"takes-back", true}},
