@@ -94,7 +94,7 @@ func (s spread) stake() rules.YesNo {
 func spreadCondition(p messageContext) (metav1.Condition, bool) {
 	s := spreadOf(p.listed)
 	d := spreadRows.Decide(spreadFacts{s.placement(), s.stake(), rules.YesNoOf(p.resting() == restingPaused)})
-	return metav1.Condition{Status: d.Verdict.status, Reason: d.Verdict.reason, Message: s.sentence(d.Rule)}, true
+	return metav1.Condition{Status: d.Verdict.status, Reason: d.Verdict.reason, Message: s.sentence(d.Rule, spreadRemedy(p))}, true
 }
 
 // spreadEvents reports a change as turnEvents does. Members that never were on one node are nothing to report.
@@ -105,8 +105,15 @@ func spreadEvents(was, is metav1.Condition, inform announcer) {
 	turnEvents(was, is, inform)
 }
 
-func (s spread) sentence(rule string) string {
-	const remedy = ". Make sure that another node can run one of them (resources, taints, spec.affinity), and delete its Pod while condition AllMembersReady is True"
+// spreadRemedy says how the voters come to separate nodes. A requested replacement has one voter more for a while.
+func spreadRemedy(p messageContext) string {
+	if p.replaces() {
+		return ". Member " + p.Replace + " leaves, because another member replaces it"
+	}
+	return ". Make sure that another node can run one of them (resources, taints, spec.affinity), and delete its Pod while condition AllMembersReady is True"
+}
+
+func (s spread) sentence(rule, remedy string) string {
 	switch rule {
 	case "quorum-on-one-node":
 		return s.together() + ". The loss of that node would cost the quorum" + remedy

@@ -80,17 +80,20 @@ func removalCandidate(d Desired, o Observed) (Member, bool) {
 		return Member{}, false
 	}
 	return slices.MinFunc(candidates, func(a, b Member) int {
-		return cmp.Or(cmp.Compare(d.turn(a.Name), d.turn(b.Name)), cmp.Compare(rankOf(a, o), rankOf(b, o)), b.WasFormed.Compare(a.WasFormed), cmp.Compare(a.Name, b.Name))
+		return cmp.Or(cmp.Compare(d.turn(a, o), d.turn(b, o)), cmp.Compare(rankOf(a, o), rankOf(b, o)), b.WasFormed.Compare(a.WasFormed), cmp.Compare(a.Name, b.Name))
 	}), true
 }
 
-// turn is the place of a member in the order in which the user lets members leave. The one to replace comes before all others, and all
-// that the user did not name come last.
-func (d Desired) turn(name string) int {
-	if name == d.Replace {
+// turn is the place of a member in the order in which the user lets members leave. The one to replace comes before all that vote, and
+// while one takes its place also before that one. All that the user did not name come last.
+func (d Desired) turn(m Member, o Observed) int {
+	takesPlace := len(o.Record.Members) == d.Replicas+1
+	switch i := slices.Index(d.LeaveFirst, m.Name); {
+	case m.Name == d.Replace:
 		return -1
-	}
-	if i := slices.Index(d.LeaveFirst, name); i >= 0 {
+	case d.Replace != "" && !takesPlace && (m.outside() || m.learns()) && !m.publishedVoter(o):
+		return -2
+	case i >= 0:
 		return i
 	}
 	return len(d.LeaveFirst)

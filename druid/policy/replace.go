@@ -1,6 +1,8 @@
 package policy
 
 import (
+	"cmp"
+	"fmt"
 	"slices"
 
 	"github.com/etcd-druid/druid/internal/rules"
@@ -16,6 +18,8 @@ type (
 	replaceNamed uint8
 	// replaceSize compares the names in the record with the replicas.
 	replaceSize uint8
+	// replaceTime is what the spec, its deadline and the EtcdCluster leave time for.
+	replaceTime uint8
 	// replaceVerdict is the decision about the requested replacement.
 	replaceVerdict string
 )
@@ -42,6 +46,16 @@ func (s replaceSize) String() string {
 }
 
 const (
+	replaceTimeFree   replaceTime = 1 << iota // no spec change is in progress
+	replaceTimeChange                         // one is
+	replaceTimePassed                         // its deadline has passed, or the EtcdCluster is deleted
+)
+
+func (s replaceTime) String() string {
+	return rules.Word(s, "free", "a spec change is in progress", "the deadline passed, or it is deleted")
+}
+
+const (
 	replaceNothing replaceVerdict = "Nothing"
 	replaceWait    replaceVerdict = "Wait" // for something that the conditions show, or that comes by itself
 	replaceHeld    replaceVerdict = "Held" // by another member, or by failing backups
@@ -49,8 +63,7 @@ const (
 	replaceLeave   replaceVerdict = "Leave" // the record has more names than replicas, and the named member leaves first
 )
 
-// replaceRows decide about a requested replacement. A name is never used twice, so a request whose member has left does nothing, no
-// matter how often the annotation is applied.
+// replaceRows decide about a requested replacement. A name is never used twice, so a request whose member has left does nothing.
 var replaceRows = rules.New(replaceWait, []rules.Row[replaceFacts, replaceVerdict]{
 	{Name: "no-request", When: replaceFacts{named: replaceNamedNone}, Verdict: replaceNothing,
 		Why: "no annotation requests it"},
@@ -58,27 +71,29 @@ var replaceRows = rules.New(replaceWait, []rules.Row[replaceFacts, replaceVerdic
 		Why: "the named member has left, or never was in the cluster"},
 	{Name: "request-not-formed", When: replaceFacts{named: replaceNamedListed, record: anyRecord &^ RecordFormed}, Verdict: replaceWait,
 		Why: "no member can join a raft group that does not exist"},
-	{Name: "request-late", When: replaceFacts{named: replaceNamedListed, record: RecordFormed, late: rules.Yes}, Verdict: replaceWait,
-		Why: "the EtcdCluster is deleted, or the progress deadline has passed, and druid starts no further change"},
-	{Name: "request-leaves", When: replaceFacts{named: replaceNamedListed, record: RecordFormed, size: replaceSizeMany, late: rules.No}, Verdict: replaceLeave,
+	{Name: "request-late", When: replaceFacts{named: replaceNamedListed, record: RecordFormed, time: replaceTimePassed}, Verdict: replaceWait,
+		Why: "druid starts no further change"},
+	{Name: "request-leaves", When: replaceFacts{named: replaceNamedListed, record: RecordFormed, size: replaceSizeMany, time: replaceTimeFree | replaceTimeChange}, Verdict: replaceLeave,
 		Why: "the record lists enough members without it, and the policy of removals decides when it leaves"},
-	{Name: "request-paused", When: replaceFacts{named: replaceNamedListed, record: RecordFormed, size: replaceSizePaused, late: rules.No}, Verdict: replaceWait,
+	{Name: "request-paused", When: replaceFacts{named: replaceNamedListed, record: RecordFormed, size: replaceSizePaused, time: replaceTimeFree | replaceTimeChange}, Verdict: replaceWait,
 		Why: "the spec requests no member"},
-	{Name: "request-scales", When: replaceFacts{named: replaceNamedListed, record: RecordFormed, size: replaceSizeFew, late: rules.No}, Verdict: replaceWait,
+	{Name: "request-scales", When: replaceFacts{named: replaceNamedListed, record: RecordFormed, size: replaceSizeFew, time: replaceTimeFree | replaceTimeChange}, Verdict: replaceWait,
 		Why: "the members that the spec requests come first"},
-	{Name: "request-after-slot", When: replaceFacts{named: replaceNamedListed, record: RecordFormed, size: replaceSizeRight, late: rules.No, slot: anySlot &^ slotFree}, Verdict: replaceWait,
+	{Name: "request-after-change", When: replaceFacts{named: replaceNamedListed, record: RecordFormed, size: replaceSizeRight, time: replaceTimeChange}, Verdict: replaceWait,
+		Why: "the deadline of the spec change would also end the replacement"},
+	{Name: "request-after-slot", When: replaceFacts{named: replaceNamedListed, record: RecordFormed, size: replaceSizeRight, time: replaceTimeFree, slot: anySlot &^ slotFree}, Verdict: replaceWait,
 		Why: "a member is being removed or replaces itself"},
-	{Name: "request-after-update", When: replaceFacts{named: replaceNamedListed, record: RecordFormed, size: replaceSizeRight, late: rules.No, slot: slotFree, settled: rules.No}, Verdict: replaceWait,
+	{Name: "request-after-update", When: replaceFacts{named: replaceNamedListed, record: RecordFormed, size: replaceSizeRight, time: replaceTimeFree, slot: slotFree, settled: rules.No}, Verdict: replaceWait,
 		Why: "Pods are being replaced, or the version of etcd changes"},
-	{Name: "request-without-quorum", When: replaceFacts{named: replaceNamedListed, record: RecordFormed, size: replaceSizeRight, late: rules.No, slot: slotFree, settled: rules.Yes, serves: rules.No}, Verdict: replaceWait,
-		Why: "no quorum is known to serve, so no member can join"},
-	{Name: "request-others-unknown", When: replaceFacts{named: replaceNamedListed, record: RecordFormed, size: replaceSizeRight, late: rules.No, slot: slotFree, settled: rules.Yes, serves: rules.Yes, others: removalUnknown | removalNotNeeded}, Verdict: replaceWait,
+	{Name: "request-others-unknown", When: replaceFacts{named: replaceNamedListed, record: RecordFormed, size: replaceSizeRight, time: replaceTimeFree, slot: slotFree, settled: rules.Yes, others: removalUnknown | removalNotNeeded}, Verdict: replaceWait,
 		Why: "the state of another member is not known yet"},
-	{Name: "request-after-others", When: replaceFacts{named: replaceNamedListed, record: RecordFormed, size: replaceSizeRight, late: rules.No, slot: slotFree, settled: rules.Yes, serves: rules.Yes, others: removalBlocked}, Verdict: replaceHeld,
+	{Name: "request-after-others", When: replaceFacts{named: replaceNamedListed, record: RecordFormed, size: replaceSizeRight, time: replaceTimeFree, slot: slotFree, settled: rules.Yes, others: removalBlocked}, Verdict: replaceHeld,
 		Why: "another member is not a ready voter, so the named member could not leave"},
-	{Name: "request-after-backup", When: replaceFacts{named: replaceNamedListed, record: RecordFormed, size: replaceSizeRight, late: rules.No, slot: slotFree, settled: rules.Yes, serves: rules.Yes, others: removalBackupFailing}, Verdict: replaceHeld,
+	{Name: "request-after-backup", When: replaceFacts{named: replaceNamedListed, record: RecordFormed, size: replaceSizeRight, time: replaceTimeFree, slot: slotFree, settled: rules.Yes, others: removalBackupFailing}, Verdict: replaceHeld,
 		Why: "backups fail, so the named member could not leave"},
-	{Name: "request-grows", When: replaceFacts{named: replaceNamedListed, record: RecordFormed, size: replaceSizeRight, late: rules.No, slot: slotFree, settled: rules.Yes, serves: rules.Yes, others: removalAllowed}, Verdict: replaceGrow,
+	{Name: "request-without-quorum", When: replaceFacts{named: replaceNamedListed, record: RecordFormed, size: replaceSizeRight, time: replaceTimeFree, slot: slotFree, settled: rules.Yes, others: removalAllowed, admits: rules.No}, Verdict: replaceHeld,
+		Why: "etcd adds a member only while the voters that serve are a quorum also with one voter more"},
+	{Name: "request-grows", When: replaceFacts{named: replaceNamedListed, record: RecordFormed, size: replaceSizeRight, time: replaceTimeFree, slot: slotFree, settled: rules.Yes, others: removalAllowed, admits: rules.Yes}, Verdict: replaceGrow,
 		Why: "a new member joins, and the named member leaves when the new one votes"},
 })
 
@@ -87,11 +102,11 @@ type replaceFacts struct {
 	named   replaceNamed `fact:"annotation names"`
 	record  RecordState
 	size    replaceSize `fact:"names against replicas"`
-	late    rules.YesNo `fact:"deleted, or deadline passed"`
+	time    replaceTime `fact:"spec"`
 	slot    slot        `fact:"slots"`
 	settled rules.YesNo `fact:"Pods up to date"`
-	serves  rules.YesNo `fact:"a quorum serves"`
 	others  removalGate `fact:"the others"`
+	admits  rules.YesNo `fact:"etcd adds a member"`
 }
 
 // replace is the decision about the requested replacement.
@@ -104,10 +119,17 @@ type replace struct {
 // replaceOf decides about the requested replacement. It follows the scale-down and the rolling update.
 func replaceOf(e Evaluation) replace {
 	f := replaceFacts{
-		named: replaceNamedNone, record: e.RecordState, size: e.replaceSize(), late: rules.YesNoOf(e.Deleted || e.Expired), slot: slotOf(e.Record),
-		settled: rules.YesNoOf(e.rollout.sum == rollingNone), serves: rules.YesNoOf(groupQuorum(e.Observed, e.listed) == rules.Yes), others: removalNotNeeded,
+		named: replaceNamedNone, record: e.RecordState, size: e.replaceSize(), time: replaceTimeFree, slot: slotOf(e.Record),
+		settled: rules.YesNoOf(e.rollout.sum == rollingNone), others: removalNotNeeded,
 	}
-	r := replace{}
+	switch {
+	case e.Deleted || e.Expired:
+		f.time = replaceTimePassed
+	case e.clock() == ClockRuns:
+		f.time = replaceTimeChange
+	}
+	r, lacks := replace{}, ""
+	f.admits, lacks = e.admits()
 	switch m, there := e.member(e.Replace); {
 	case e.Replace == "":
 	case !there || !m.Listed:
@@ -115,6 +137,7 @@ func replaceOf(e Evaluation) replace {
 	default:
 		f.named = replaceNamedListed
 		f.others, r.hindrance = wayOut(m, e)
+		r.hindrance = cmp.Or(r.hindrance, lacks)
 	}
 	// A record that does not name its raft group permits no change of the members.
 	if e.RecordState == RecordFormed && e.Record.ClusterID == 0 {
@@ -122,6 +145,32 @@ func replaceOf(e Evaluation) replace {
 	}
 	r.Decision = replaceRows.Decide(f)
 	return r
+}
+
+// admits says whether etcd adds a member, and otherwise what it lacks. etcd counts the new member as a voter that does not serve, and
+// the only member of a cluster may always add one (etcdserver.isConnectedToQuorumAfterAddingNewMemberSince of etcd 3.5 to 3.7).
+func (e Evaluation) admits() (rules.YesNo, string) {
+	voters, up := len(e.Record.Externals), 0
+	for _, m := range e.listed {
+		if m.votes() || m.publishedVoter(e.Observed) {
+			voters++
+			if m.up() {
+				up++
+			}
+		}
+	}
+	if list := e.Record.MemberList; list != nil { // external members can have left, and others can be in etcd alone
+		voters = 0
+		for _, m := range list.Members {
+			if !m.Learner {
+				voters++
+			}
+		}
+	}
+	if voters == 1 && up == 1 || up >= quorum(voters+1) {
+		return rules.Yes, ""
+	}
+	return rules.No, fmt.Sprintf("%d of %d voters serve, and etcd adds no member before %d do", up, voters, quorum(voters+1))
 }
 
 func (e Evaluation) replaceSize() replaceSize {
@@ -159,15 +208,16 @@ func (s Step) Missing(record leases.Record, replicas int) int {
 	}
 }
 
-// replaces says whether the record has the one name too many that a requested replacement adds.
+// replaces says whether the record has the one name too many that a requested replacement adds, and the named member is the one that
+// leaves.
 func (e Evaluation) replaces() bool {
-	return e.replace.Verdict == replaceLeave && len(e.Record.Members) == e.Replicas+1
+	return e.replace.Verdict == replaceLeave && len(e.Record.Members) == e.Replicas+1 && e.scaleDown.member.Name == e.Replace
 }
 
 // newcomer is a listed member that does not vote yet, while another one waits for its vote.
 func (e Evaluation) newcomer() (Member, bool) {
 	at := slices.IndexFunc(e.listed, func(m Member) bool {
-		return m.Name != e.Replace && (m.outside() || m.learns()) && !m.publishedVoter(e.Observed)
+		return m.Name != e.Replace && (m.Lease == LeaseAbsent || m.outside() || m.learns()) && !m.publishedVoter(e.Observed)
 	})
 	if at < 0 {
 		return Member{}, false
@@ -178,13 +228,14 @@ func (e Evaluation) newcomer() (Member, bool) {
 // shrinking summarizes for the status how names come and go in excess of replicas.
 func (e Evaluation) shrinking() shrinking {
 	scaleDown := e.scaleDown.shrinking()
-	_, joins := e.newcomer()
+	newcomer, joins := e.newcomer()
+	admits, _ := e.admits()
 	switch {
 	case e.replace.Verdict == replaceHeld:
 		return shrinkingReplaceBlocked
 	case !e.replaces() || scaleDown == shrinkingNone:
 		return scaleDown
-	case scaleDown == shrinkingBlocked && !joins:
+	case scaleDown == shrinkingBlocked && !joins, joins && !newcomer.learns() && admits == rules.No:
 		return shrinkingReplaceBlocked
 	default:
 		return shrinkingReplaces
@@ -202,7 +253,9 @@ func replacingMessage(p messageContext) string {
 // replaceBlockedMessage says what prevents a requested replacement from beginning, or from going on.
 func replaceBlockedMessage(p messageContext) string {
 	hindrance := p.replace.hindrance
-	if p.replaces() {
+	if newcomer, joins := p.newcomer(); joins && !newcomer.learns() {
+		_, hindrance = p.admits()
+	} else if p.replaces() {
 		hindrance = p.scaleDown.hindrance
 	}
 	return "member " + p.Replace + " cannot be replaced, because " + hindrance

@@ -16,15 +16,15 @@ func TestRequestedReplacementsAreSafeForAllFacts(t *testing.T) {
 		switch v := d.Verdict; {
 		case v != replaceNothing && f.named != replaceNamedListed:
 			return "acts for a member that the cluster does not have"
-		case v == replaceGrow && (f.record != RecordFormed || f.size != replaceSizeRight || f.late == rules.Yes):
+		case v == replaceGrow && (f.record != RecordFormed || f.size != replaceSizeRight || f.time != replaceTimeFree):
 			return "adds a member to a cluster that does not have as many as requested"
 		case v == replaceGrow && (f.slot != slotFree || f.settled == rules.No):
 			return "begins while another change is in progress"
-		case v == replaceGrow && (f.others != removalAllowed || f.serves != rules.Yes):
+		case v == replaceGrow && (f.others != removalAllowed || f.admits != rules.Yes):
 			return "adds a member although the named one could not leave"
 		case v == replaceLeave && f.size != replaceSizeMany:
 			return "lets a member leave without another one in its place"
-		case v == replaceHeld && f.others&(removalBlocked|removalBackupFailing) == 0:
+		case v == replaceHeld && f.others&(removalBlocked|removalBackupFailing) == 0 && f.admits == rules.Yes:
 			return "names a hindrance that there is not"
 		}
 		return ""
@@ -70,25 +70,28 @@ func TestStepsOfARequestedReplacement(t *testing.T) {
 		change  func(*Observed)
 		want    []string
 	}{
-		"a new member comes first":             {a, func(*Observed) {}, grow},
-		"also for one that is down":            {a, down(0), grow},
-		"also for the leader":                  {a, func(o *Observed) { o.Members[0].Reports.Role = leases.RoleLeader }, grow},
-		"not while another one is down":        {a, down(1), nil},
-		"not while another one is not known":   {a, func(o *Observed) { o.Members[1].Liveness = leases.Unknown }, nil},
-		"not while a Pod is outdated":          {a, outdated, nil},
-		"not while backups fail":               {Desired{Replicas: 3, Replace: "c-a", Backup: true}, func(o *Observed) { unsaved(o); o.BudgetMin = 3 }, nil},
-		"not while a member replaces itself":   {a, func(o *Observed) { o.Record.Replacing, o.BudgetMin = &leases.Replacing{Member: "c-b"}, 3 }, nil},
-		"not after the deadline":               {Desired{Replicas: 3, Replace: "c-a", Target: Target{Expired: true}}, func(*Observed) {}, nil},
-		"not for a member that has left":       {Desired{Replicas: 3, Replace: "c-x"}, func(*Observed) {}, nil},
-		"not in a cluster that is deleted":     {Desired{Replicas: 3, Replace: "c-a", Deleted: true}, func(*Observed) {}, nil},
-		"a scale-up comes first":               {Desired{Replicas: 5, Replace: "c-a"}, func(*Observed) {}, []string{"UpdateRecord scale-up "}},
-		"a scale-down takes it first":          {Desired{Replicas: 1, Replace: "c-a"}, func(*Observed) {}, leave},
-		"and before those that are to be next": {Desired{Replicas: 1, Replace: "c-a", LeaveFirst: []string{"c-b"}}, func(*Observed) {}, leave},
-		"it stays while the new one joins":     {a, grown(joining), nil},
-		"it stays while the new one learns":    {a, grown(learning), nil},
-		"it leaves when the new one votes":     {a, grown(), leave},
-		"it stays if another one goes down":    {a, grown(down(1)), nil},
-		"withdrawn, the new one leaves":        {Desired{Replicas: 3}, grown(joining), []string{"OpenSlot too-many c-d"}},
+		"a new member comes first":                                    {a, func(*Observed) {}, grow},
+		"not for one that is down, without which etcd adds no member": {a, down(0), nil},
+		"not while a spec change is in progress":                      {Desired{Replicas: 3, Replace: "c-a", Target: Target{Deadline: someTime}}, func(*Observed) {}, nil},
+		"also for the leader":                                         {a, func(o *Observed) { o.Members[0].Reports.Role = leases.RoleLeader }, grow},
+		"not while another one is down":                               {a, down(1), nil},
+		"not while another one is not known":                          {a, func(o *Observed) { o.Members[1].Liveness = leases.Unknown }, nil},
+		"not while a Pod is outdated":                                 {a, outdated, nil},
+		"not while backups fail":                                      {Desired{Replicas: 3, Replace: "c-a", Backup: true}, func(o *Observed) { unsaved(o); o.BudgetMin = 3 }, nil},
+		"not while a member replaces itself":                          {a, func(o *Observed) { o.Record.Replacing, o.BudgetMin = &leases.Replacing{Member: "c-b"}, 3 }, nil},
+		"not after the deadline":                                      {Desired{Replicas: 3, Replace: "c-a", Target: Target{Expired: true}}, func(*Observed) {}, nil},
+		"not for a member that has left":                              {Desired{Replicas: 3, Replace: "c-x"}, func(*Observed) {}, nil},
+		"not in a cluster that is deleted":                            {Desired{Replicas: 3, Replace: "c-a", Deleted: true}, func(*Observed) {}, nil},
+		"a scale-up comes first":                                      {Desired{Replicas: 5, Replace: "c-a"}, func(*Observed) {}, []string{"UpdateRecord scale-up "}},
+		"a scale-down takes it first":                                 {Desired{Replicas: 1, Replace: "c-a"}, func(*Observed) {}, leave},
+		"and before those that are to be next":                        {Desired{Replicas: 1, Replace: "c-a", LeaveFirst: []string{"c-b"}}, func(*Observed) {}, leave},
+		"it stays while the new one joins":                            {a, grown(joining), nil},
+		"it stays while the new one learns":                           {a, grown(learning), nil},
+		"it leaves when the new one votes":                            {a, grown(), leave},
+		"it stays if another one goes down":                           {a, grown(down(1)), nil},
+		"a scale-down first takes the one that cannot join":           {Desired{Replicas: 1, Replace: "c-a"}, grown(joining), []string{"OpenSlot too-many c-d"}},
+		"a pause too":                   {Desired{Replace: "c-a"}, grown(joining), []string{"OpenSlot too-many c-d"}},
+		"withdrawn, the new one leaves": {Desired{Replicas: 3}, grown(joining), []string{"OpenSlot too-many c-d"}},
 		"withdrawn, its removal goes on": {Desired{Replicas: 3}, grown(slot, func(o *Observed) { o.Members[0].Serving, o.BudgetMin = false, 4 }), []string{
 			"RequestRemoval request c-a",
 		}},
@@ -103,6 +106,38 @@ func TestStepsOfARequestedReplacement(t *testing.T) {
 				t.Errorf("steps (-want +got):\n%s", diff)
 			}
 		})
+	}
+}
+
+// etcd counts the new member as a voter that does not serve.
+func TestVotersThatServeDecideWhetherEtcdAddsAMember(t *testing.T) {
+	list := func(voters, learners int) func(*Observed) {
+		return func(o *Observed) {
+			o.Record.MemberList = &leases.MemberList{}
+			for i := range voters + learners {
+				o.Record.MemberList.Members = append(o.Record.MemberList.Members, leases.ListedMember{ID: leases.FormatID(uint64(i + 1)), Learner: i >= voters})
+			}
+		}
+	}
+	down := func(o *Observed) { o.Members[0].EtcdReady = false }
+	only := func(o *Observed) { o.Record.Members, o.Members = o.Record.Members[:1], o.Members[:1] }
+	external := func(o *Observed) { o.Record.Externals = []string{"a", "b", "c"} }
+	for name, test := range map[string]struct {
+		change []func(*Observed)
+		want   rules.YesNo
+	}{
+		"three of three":                         {nil, rules.Yes},
+		"two of three":                           {[]func(*Observed){down}, rules.No},
+		"three of three and a learner":           {[]func(*Observed){list(3, 1)}, rules.Yes},
+		"three of five":                          {[]func(*Observed){list(5, 0)}, rules.No},
+		"the only one":                           {[]func(*Observed){only}, rules.Yes},
+		"the only one, and it is down":           {[]func(*Observed){only, down}, rules.No},
+		"three next to as many external ones":    {[]func(*Observed){external}, rules.No},
+		"three, and the external ones have left": {[]func(*Observed){external, list(3, 0)}, rules.Yes},
+	} {
+		if got, words := Evaluate(Desired{Replicas: 3}, whole(test.change...)).admits(); got != test.want || (words == "") != (got == rules.Yes) {
+			t.Errorf("%s: got %s %q, want %s", name, got, words, test.want)
+		}
 	}
 }
 
@@ -152,8 +187,10 @@ func TestMessagesOfARequestedReplacement(t *testing.T) {
 		"it is about to leave":        {grown(), v1alpha1.ReasonReplacingMember, "Replacing member c-a: removing member c-a."},
 		"clients leave":               {grown(slot), v1alpha1.ReasonReplacingMember, "Replacing member c-a: removing member c-a, draining its clients."},
 		"another one goes down later": {grown(down), v1alpha1.ReasonReplaceBlocked, "Member c-a cannot be replaced, because member c-b is not ready."},
-		"a node is lost while one joins": {grown(joining, func(o *Observed) { o.Members[1].NodeLost = true }), v1alpha1.ReasonReplacingMember,
-			"Replacing member c-a: member c-d joins, and has to vote first."},
+		"a node is lost while one joins": {grown(joining, func(o *Observed) { o.Members[1].NodeLost = true }), v1alpha1.ReasonReplaceBlocked,
+			"Member c-a cannot be replaced, because 2 of 3 voters serve, and etcd adds no member before 3 do."},
+		"another member is in the slot": {grown(func(o *Observed) { o.Record.PendingRemoval = &leases.PendingRemoval{Member: "c-b", Mark: "m"} }), v1alpha1.ReasonScalingDown,
+			"4 members, 3 requested: removing member c-b, draining its clients."},
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
