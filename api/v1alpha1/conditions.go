@@ -145,6 +145,8 @@ const (
 	// ReasonDeadlineExceeded: the cluster did not reach the state of the last spec change before its deadline, and
 	// druid stopped the change. druid still repairs members.
 	ReasonDeadlineExceeded = "DeadlineExceeded"
+	// ReasonHandsOff: annotation etcd.druid.dev/hands-off is set, and druid takes no action for the cluster.
+	ReasonHandsOff = "HandsOff"
 	// ReasonScalingUp: new members join.
 	ReasonScalingUp = "ScalingUp"
 	// ReasonExternalMembersPresent: the members joined a running cluster, and the external members remain until you

@@ -11,3 +11,7 @@ const ReplaceAnnotation = "etcd.druid.dev/replace"
 // ApplyNowAnnotation on an EtcdCluster has the metadata.generation of a spec change. druid accepts that change at once, also while
 // another one is in progress. The generation of any other change has no effect.
 const ApplyNowAnnotation = "etcd.druid.dev/apply-now"
+
+// HandsOffAnnotation on an EtcdCluster has the reason, in your words, why druid must not act for this cluster. While it is there and
+// not empty, druid observes the cluster, and creates, changes and deletes nothing of it. The agents continue.
+const HandsOffAnnotation = "etcd.druid.dev/hands-off"

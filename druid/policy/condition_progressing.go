@@ -68,9 +68,10 @@ var progressingRows = rules.New(notDecided, []rules.Row[conditionFacts, conditio
 	{Name: "up-to-date", When: conditionFacts{record: RecordAbsent | usableRecord, progress: progressNone, shrinking: shrinkingNone, rolling: rollingNone}, Verdict: conditionVerdict{metav1.ConditionFalse, v1alpha1.ReasonReconciled}},
 })
 
-// overdueRules decide how condition Progressing changes when the deadline has passed, or when no member has begun the
-// bootstrap. An empty reason leaves the condition as progressingRows decide it.
+// overdueRules decide how condition Progressing changes when druid must not act, when the deadline has passed, or when no member has
+// begun the bootstrap. An empty reason leaves the condition as progressingRows decide it.
 var overdueRules = rules.New(conditionVerdict{}, []rules.Row[overdueFacts, conditionVerdict]{
+	{Name: "hands-off", When: overdueFacts{handsOff: rules.Yes}, Verdict: conditionVerdict{metav1.ConditionFalse, v1alpha1.ReasonHandsOff}},
 	{Name: "record-not-usable", When: overdueFacts{record: RecordForeign | RecordUnreadable}, Verdict: conditionVerdict{"", ""}, Why: "the condition shows what is in progress"},
 	{Name: "bootstrap-failed", When: overdueFacts{record: RecordAbsent | RecordForming, wasFormed: rules.No, expired: rules.Yes}, Verdict: conditionVerdict{metav1.ConditionFalse, v1alpha1.ReasonBootstrapFailed}},
 	{Name: "waiting-for-seed", When: overdueFacts{record: RecordAbsent | RecordForming, wasFormed: rules.No, expired: rules.No, claimed: rules.No}, Verdict: conditionVerdict{metav1.ConditionTrue, v1alpha1.ReasonWaitingForSeed}},
@@ -84,6 +85,7 @@ type overdueFacts struct {
 	wasFormed rules.YesNo `fact:"formed"`
 	expired   rules.YesNo `fact:"deadline passed"`
 	claimed   rules.YesNo `fact:"a member has begun"` // a member has begun to form the cluster, or none has to
+	handsOff  rules.YesNo `fact:"hands off"`          // druid must not act for this cluster
 }
 
 // progressing is condition Progressing: the decision of the table, changed if the deadline has passed.
@@ -96,14 +98,17 @@ func progressing(p messageContext) (metav1.Condition, bool) {
 
 // inTime is condition Progressing of a cluster that is not being deleted.
 func (p messageContext) inTime() metav1.Condition {
-	if p.Origin.known() == rules.No {
+	if p.Origin.known() == rules.No && !p.handsOff() {
 		return metav1.Condition{Status: metav1.ConditionTrue, Reason: v1alpha1.ReasonWaitingForSnapshot, Message: p.Origin.Words}
 	}
 	overdueRule := overdueRules.Decide(overdueFacts{
 		record: p.RecordState, wasFormed: rules.YesNoOf(p.ClusterID != 0 || p.formed() == rules.Yes), expired: rules.YesNoOf(p.Expired && reached(p.Evaluation) == rules.No),
-		claimed: rules.YesNoOf(p.Record.Executor != "" || p.Replicas == 0),
+		claimed: rules.YesNoOf(p.Record.Executor != "" || p.Replicas == 0), handsOff: rules.YesNoOf(p.handsOff()),
 	}).Verdict
 	status, reason := overdueRule.status, overdueRule.reason
+	if reason == v1alpha1.ReasonHandsOff {
+		return metav1.Condition{Status: status, Reason: reason, Message: sentence(v1alpha1.ConditionProgressing, reason, p)}
+	}
 	if reason == v1alpha1.ReasonWaitingForSeed {
 		return p.waits(metav1.Condition{Status: status, Reason: reason, Message: sentence(v1alpha1.ConditionProgressing, reason, p)})
 	}

@@ -1,6 +1,8 @@
 package policy
 
 import (
+	"slices"
+
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
@@ -78,13 +80,17 @@ func (p messageContext) decided(kind string, table *rules.Table[conditionFacts, 
 	return c
 }
 
-// setCondition sets the condition. The time of a pause does not count as time with a problem.
+// timed are reasons whose end counts as a transition, although the status of the condition stays the same: their time does not count as
+// time with a problem. The begin of HandsOff is one too, because an alert measures how long druid must not act.
+var timed = []string{v1alpha1.ReasonPaused, v1alpha1.ReasonHandsOff}
+
+// setCondition sets the condition.
 func setCondition(conditions *[]metav1.Condition, c metav1.Condition) {
 	was := meta.FindStatusCondition(*conditions, c.Type)
-	resumed := was != nil && was.Reason == v1alpha1.ReasonPaused && c.Reason != v1alpha1.ReasonPaused
+	counts := was != nil && was.Reason != c.Reason && (slices.Contains(timed, was.Reason) || c.Reason == v1alpha1.ReasonHandsOff)
 	c.Message = AsSentences(c.Message)
 	meta.SetStatusCondition(conditions, c)
-	if resumed {
+	if counts {
 		meta.FindStatusCondition(*conditions, c.Type).LastTransitionTime = c.LastTransitionTime
 	}
 }

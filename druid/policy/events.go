@@ -111,7 +111,7 @@ func leavingEvents(before, after v1alpha1.EtcdClusterStatus, inform announcer) {
 	toReport := []string{
 		v1alpha1.ReasonRollingUpdate, v1alpha1.ReasonUpgrading, v1alpha1.ReasonUpdatingAgents, v1alpha1.ReasonPausing, v1alpha1.ReasonPaused, v1alpha1.ReasonResuming,
 		v1alpha1.ReasonExternalMembersPresent, v1alpha1.ReasonRemovingExternalMembers, v1alpha1.ReasonLeavingJoinedCluster,
-		v1alpha1.ReasonRecovering, v1alpha1.ReasonReplacingMember,
+		v1alpha1.ReasonRecovering, v1alpha1.ReasonReplacingMember, v1alpha1.ReasonHandsOff,
 	}
 	if slices.Contains(toReport, is.Reason) && was.Reason != is.Reason {
 		inform(false, is.Reason, "", "%s", is.Message)

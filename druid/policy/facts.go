@@ -170,6 +170,8 @@ type Desired struct {
 	LeaveFirst []string
 	// Replace is the name of the member that a new one is to replace, or empty.
 	Replace string
+	// HandsOff is the reason why druid must not act for the cluster, in the user's words, or empty.
+	HandsOff string
 	// CutOff says that no client is to be sent to any member.
 	CutOff bool
 	// Recovery is what spec.recovery and the approval request.

@@ -32,6 +32,9 @@ var sentences = map[string]func(messageContext) string{
 		}
 		return fmt.Sprintf("member %s will bootstrap the cluster and has not started yet", p.Record.Seed)
 	},
+	v1alpha1.ReasonHandsOff: func(p messageContext) string {
+		return fmt.Sprintf("druid takes no action until you remove annotation %s: %s", v1alpha1.HandsOffAnnotation, p.HandsOff)
+	},
 	v1alpha1.ReasonQuorate: func(p messageContext) string { return p.voters() },
 	v1alpha1.ReasonClientsCutOff: func(p messageContext) string {
 		return p.voters() + ". The client Service has no member, because spec.clientService.serving is false"

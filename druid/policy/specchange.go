@@ -75,6 +75,8 @@ func (c specDecision) String() string {
 // between two specs and never among three. An edit that begins no change, or without which nothing continues, does not
 // wait.
 var adoptions = rules.New(specDecisionWait, []rules.Row[adoptionFacts, specDecision]{
+	{Name: "hands-off", When: adoptionFacts{seen: SeenFirst | SeenEdited, handsOff: rules.Yes}, Verdict: specDecisionWait,
+		Why: "you request that druid does not act, so the time for a change would pass without it"},
 	{Name: "awaits-snapshot", When: adoptionFacts{seen: SeenFirst, formationState: formationNeverFormed | formationUnknown, origin: rules.No}, Verdict: specDecisionWait,
 		Why: "the restore is not known yet, and members without it would form an empty cluster"},
 	{Name: "first-sight", When: adoptionFacts{seen: SeenFirst}, Verdict: specDecisionAdopt,
@@ -90,7 +92,7 @@ var adoptions = rules.New(specDecisionWait, []rules.Row[adoptionFacts, specDecis
 	{Name: "retry-after-deadline", When: adoptionFacts{seen: SeenEdited, formationState: formationFormed | formationUnknown, reached: rules.No, clock: ClockPassed}, Verdict: specDecisionAdopt,
 		Why: "the deadline of the change in progress has passed"},
 	{Name: "no-operation", When: adoptionFacts{seen: SeenEdited, formationState: formationFormed | formationUnknown, reached: rules.No, clock: ClockNone}, Verdict: specDecisionAdopt,
-		Why: "no edit is in progress: members are only repaired"},
+		Why: "no spec change is in progress: members are only repaired, or one is replaced on request"},
 	{Name: "needs-no-operation", When: adoptionFacts{seen: SeenEdited, formationState: formationFormed | formationUnknown, reached: rules.No, clock: ClockRuns, effect: effectNone}, Verdict: specDecisionAdopt,
 		Why: "it replaces no Pod and no member, and it can correct a backup that blocks everything else"},
 	{Name: "takes-back", When: adoptionFacts{seen: SeenEdited, formationState: formationFormed | formationUnknown, reached: rules.No, clock: ClockRuns, effect: effectBack}, Verdict: specDecisionAdopt,
@@ -113,6 +115,7 @@ type adoptionFacts struct {
 	stalled        rules.YesNo    `fact:"under way gets stuck"` // what is under way waits for something that does not come by itself
 	origin         rules.YesNo    `fact:"its snapshot known"`   // it is known what the cluster begins with
 	requested      rules.YesNo    `fact:"apply-now names it"`   // the annotation has the generation of the edit
+	handsOff       rules.YesNo    `fact:"hands off"`            // druid must not act for this cluster
 }
 
 // Adoption is the decision about a spec. An empty Rule means that it is not accepted now.
@@ -144,7 +147,7 @@ func Adopt(e Evaluation, edit Edit) Adoption {
 func adoptionFactsOf(e Evaluation, edit Edit) adoptionFacts {
 	return adoptionFacts{
 		seen: edit.Seen, formationState: formationStateOf(e), reached: reached(e), clock: e.clock(), effect: edit.effect(e.Desired, e.Observed), stalled: stalled(e),
-		origin: e.Origin.known(), requested: rules.YesNoOf(edit.Requested),
+		origin: e.Origin.known(), requested: rules.YesNoOf(edit.Requested), handsOff: rules.YesNoOf(e.handsOff()),
 	}
 }
 

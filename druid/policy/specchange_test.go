@@ -21,6 +21,10 @@ func TestEditsAreAdoptedWhenNothingIsHalfDone(t *testing.T) {
 		adopts := verdict == specDecisionAdopt
 		inProgress := f.formationState != formationNeverFormed && f.reached == rules.No && f.clock == ClockRuns
 		switch {
+		case f.handsOff == rules.Yes && f.seen != SeenSame:
+			if adopts {
+				return "accepts a change on which it must not act"
+			}
 		case f.seen == SeenSame && verdict != specDecisionNothing:
 			return "writes what is written already"
 		case f.seen == SeenFirst && adopts && f.formationState != formationFormed && f.origin == rules.No:
@@ -136,6 +140,8 @@ func TestOverdueChanges(t *testing.T) {
 		switch {
 		case reason == v1alpha1.ReasonBootstrapFailed && (f.wasFormed == rules.Yes || f.expired == rules.No):
 			return "gives up a cluster that formed, or has time"
+		case (reason == v1alpha1.ReasonHandsOff) != (f.handsOff == rules.Yes):
+			return "hides or invents that druid must not act"
 		case reason == v1alpha1.ReasonDeadlineExceeded && f.expired == rules.No:
 			return "stops what has time"
 		case reason == "" && f.expired == rules.Yes && f.record&(RecordForeign|RecordUnreadable) == 0:

@@ -156,7 +156,7 @@ func (s Step) Same(other Step) bool {
 // Steps returns the steps that bring the cluster closer to the desired state, ordered by stage. A step that writes the
 // record is alone, because all others follow from the new record. A steady cluster has no steps.
 func Steps(e Evaluation) []Step {
-	if e.Deleted && !e.goes() || bootstrapFailed(e) {
+	if e.Deleted && !e.goes() || bootstrapFailed(e) || e.handsOff() {
 		return nil
 	}
 	if step, ok := recordStep(e); ok {

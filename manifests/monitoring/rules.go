@@ -132,6 +132,7 @@ func clusterAlerts() []Rule {
 		progressing = `condition="Progressing",status="True"`
 		blocked     = `condition="Progressing",status="False",reason=~"RollingUpdateBlocked|UpgradeBlocked|AgentUpdateBlocked|ScaleDownBlocked|ReplaceBlocked|PauseBlocked"`
 		stopped     = `condition="Progressing",status="False",reason="DeadlineExceeded"`
+		handsOff    = `condition="Progressing",status="False",reason="HandsOff"`
 		neverFormed = `condition="Progressing",status="False",reason="BootstrapFailed"`
 		together    = `condition="Spread",status="False"`
 		auth        = `condition="AuthReady",status="False"`
@@ -155,6 +156,8 @@ func clusterAlerts() []Rule {
 			"A change of an etcd cluster has been blocked for 15 minutes.", "Fix the cause in its status first"),
 		conditionAlert("EtcdClusterDeadlineExceeded", warning, stopped, 60,
 			"A change of an etcd cluster exceeded its progress deadline.", "druid stopped it; it continues with the next edit of the spec"),
+		conditionAlert("EtcdClusterHandsOff", warning, handsOff, 24*3600,
+			"druid has taken no action for an etcd cluster for 24 hours.", "Annotation etcd.druid.dev/hands-off is set; the message has the reason"),
 		conditionAlert("EtcdClusterBootstrapFailed", critical, neverFormed, 60,
 			"A new etcd cluster did not form before its progress deadline.", "druid takes no further action"),
 		conditionAlert("EtcdMembersColocated", warning, together, 3600,

@@ -1,0 +1,50 @@
+package druid
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/etcd-druid/druid/api/v1alpha1"
+)
+
+func TestDruidTakesNoActionWhileItsHandsAreOff(t *testing.T) {
+	c, names := renewed(t)
+	if err := c.annotates(v1alpha1.HandsOffAnnotation, " disk copy on n2, ask Kim "); err != nil {
+		t.Fatal(err)
+	}
+	c.pass()
+	c.stands(v1alpha1.ReasonHandsOff)
+	if p := c.progressing(); p.Status != metav1.ConditionFalse || !strings.HasSuffix(p.Message, "hands-off: disk copy on n2, ask Kim.") || p.LastTransitionTime.Sub(c.at).Abs() > time.Second {
+		t.Errorf("condition is %+v", p)
+	}
+	if reported := strings.Join(c.reported(), "\n"); !strings.Contains(reported, "Normal "+v1alpha1.ReasonHandsOff) {
+		t.Errorf("events are\n%s", reported)
+	}
+	// Neither what is missing nor what the spec asks for.
+	if err := c.Delete(t.Context(), &corev1.Service{ObjectMeta: metav1.ObjectMeta{Namespace: c.namespace, Name: "demo-client"}}); err != nil {
+		t.Fatal(err)
+	}
+	c.patchCluster(`{"spec":{"resources":{"requests":{"cpu":"100m"}}}}`)
+	for range 3 {
+		c.after(late)
+		c.adopted(true)
+		if err := c.gone("demo-client", &corev1.Service{}); err != nil {
+			t.Error(err)
+		}
+	}
+	c.isGoing("while its hands are off", names)
+
+	if err := c.annotates(v1alpha1.HandsOffAnnotation, ""); err != nil {
+		t.Fatal(err)
+	}
+	c.pass()
+	c.adopted(false)
+	c.pass()
+	if err := c.fetch("demo-client", &corev1.Service{}); err != nil {
+		t.Error(err)
+	}
+}
