@@ -12,6 +12,9 @@ func (r *recovery) obstacleTo(best source, found bool, o Observed) string {
 	switch {
 	case hasExternals(o.Record):
 		return "the raft group has external members, of which druid knows nothing. Recover it with the members that you run yourself"
+	case r.epoch == 0:
+		return "a Lease reports the largest epoch, and a new raft group needs a larger one. No agent counts that far, so something else " +
+			"wrote it. Restore the newest backup into a new EtcdCluster with spec.bootstrap.restore"
 	case len(r.voters) == 0:
 		return "no list of voters is known: no agent reports what its disk holds, and the cluster record has no member list. " +
 			"Bring back a member with its data" + earlierData(o)

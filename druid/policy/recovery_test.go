@@ -1,6 +1,7 @@
 package policy
 
 import (
+	"math"
 	"slices"
 	"strings"
 	"testing"
@@ -256,6 +257,22 @@ func TestTheDataOfAnEarlierRaftGroupIsNamed(t *testing.T) {
 	}
 	if r := x.decide(); !strings.Contains(r.obstacle, "The volumes of demo-b, demo-c have the data of an earlier raft group: do not delete them") {
 		t.Errorf("by rule %s, the obstacle is %q", r.rule, r.obstacle)
+	}
+}
+
+// An epoch that no agent reaches by counting is no reason to begin at the first one again.
+func TestNoRaftGroupIsFormedAfterTheLargestEpoch(t *testing.T) {
+	x := newRescue(3)
+	x.claim(0, leases.DiskIntact)
+	x.claim(1, leases.DiskEmpty)
+	x.claim(2, leases.DiskEmpty)
+	x.member(1).Reports.Disk.Prepared = math.MaxUint32
+	x.d.Recovery.Automatic = true
+	if r := x.decide(); r.plan != nil || !strings.Contains(r.obstacle, "reports the largest epoch") {
+		t.Errorf("by rule %s, the obstacle is %q, the plan %+v", r.rule, r.obstacle, r.plan)
+	}
+	if step, ok := Evaluate(x.d, x.o).recoveryStep(); ok {
+		t.Errorf("druid takes step %+v", step)
 	}
 }
 

@@ -62,7 +62,7 @@ func (m Member) ofGroup(o Observed) bool {
 	return m.Reports.ClusterID == 0 || o.Record.ClusterID == 0 || m.Reports.ClusterID == o.Record.ClusterID || m.Reports.Epoch > o.Record.FormedEpoch
 }
 
-// nextEpoch is higher than every epoch that druid knows of: also than those that agents wrote to their volumes.
+// nextEpoch is higher than every epoch that druid knows of: also than those that agents wrote to their volumes. It is 0 if there is none.
 func nextEpoch(o Observed) uint32 {
 	highest := max(o.Record.Epoch, o.Record.FormedEpoch, o.Record.Released)
 	for _, m := range o.Members {
