@@ -28,6 +28,14 @@ const (
 	// ConditionAuthReady is True while authentication in etcd is as spec.auth requires. A cluster has it with spec.auth,
 	// and while authentication is on.
 	ConditionAuthReady = "AuthReady"
+
+	// ConditionReconciling is True while the cluster does not match its spec and this can end without you. It is absent
+	// otherwise. Tools that apply objects read it. Its reason and message are those of another condition.
+	ConditionReconciling = "Reconciling"
+
+	// ConditionStalled is True while something is wrong that only you can end. It is absent otherwise. Tools that apply
+	// objects read it. Its reason and message are those of another condition.
+	ConditionStalled = "Stalled"
 )
 
 // Reasons of ConditionAuthReady.

@@ -32,7 +32,9 @@ type EtcdCluster struct {
 	// spec is the desired state of the cluster.
 	// +required
 	Spec EtcdClusterSpec `json:"spec"`
-	// status is the state of the cluster that druid last observed in Leases and Pods.
+	// status is the state of the cluster that druid last observed in Leases and Pods. Before druid has observed it,
+	// observedGeneration is -1.
+	// +kubebuilder:default={"observedGeneration":-1}
 	// +optional
 	Status EtcdClusterStatus `json:"status,omitempty"`
 }
@@ -394,7 +396,7 @@ type EtcdClusterStatus struct {
 
 	// conditions are Ready, AllMembersReady, Progressing, Degraded and Spread. If spec.backup is set, BackupReady and
 	// BackupVerified are added, and if spec.tls is set, CertificatesReady. AuthReady is added if spec.auth is set or
-	// authentication is on.
+	// authentication is on. Reconciling or Stalled is added while the cluster does not match its spec.
 	// +listType=map
 	// +listMapKey=type
 	// +optional

@@ -109,6 +109,7 @@ func (a Adoption) Adopted(before v1alpha1.EtcdClusterStatus, spec v1alpha1.EtcdC
 		condition.Reason = reason
 	}
 	setCondition(&s.Conditions, condition)
+	setToolConditions(&s.Conditions, number, now)
 	return s, nil
 }
 

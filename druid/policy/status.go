@@ -91,6 +91,7 @@ func Status(e Evaluation, before v1alpha1.EtcdClusterStatus, refused []Problem, 
 		condition.Type, condition.ObservedGeneration, condition.LastTransitionTime = c.kind, generation, now
 		setCondition(&s.Conditions, condition)
 	}
+	setToolConditions(&s.Conditions, generation, now)
 	for i := range s.Members {
 		s.Members[i].Message = AsSentences(s.Members[i].Message)
 	}
