@@ -176,6 +176,11 @@ func toolSituations() []toolSituation {
 	addVerdicts(add, v1alpha1.ConditionBackupVerified, verifiedRows)
 	addVerdicts(add, v1alpha1.ConditionCertificatesReady, certificatesReadyRows)
 	addVerdicts(add, v1alpha1.ConditionAuthReady, authReadyRows)
+	order := map[string]int{}
+	for i, c := range conditions {
+		order[c.kind] = i
+	}
+	slices.SortStableFunc(all, func(a, b toolSituation) int { return order[a.kind] - order[b.kind] })
 	return all
 }
 
@@ -205,7 +210,7 @@ func (s toolSituation) cluster(t *testing.T) *unstructured.Unstructured {
 		}
 	}
 	i := slices.IndexFunc(conditions, func(c metav1.Condition) bool { return c.Type == s.kind })
-	conditions[i].Status, conditions[i].Reason, conditions[i].Message = metav1.ConditionStatus(s.status), s.reason, "the message"
+	conditions[i].Status, conditions[i].Reason, conditions[i].Message = metav1.ConditionStatus(s.status), s.reason, "The message."
 	cluster := &v1alpha1.EtcdCluster{
 		TypeMeta:   metav1.TypeMeta{APIVersion: v1alpha1.GroupVersion.String(), Kind: "EtcdCluster"},
 		ObjectMeta: metav1.ObjectMeta{Name: "demo", Namespace: "default", Generation: 2},
@@ -215,9 +220,9 @@ func (s toolSituation) cluster(t *testing.T) *unstructured.Unstructured {
 	return untyped(t, cluster)
 }
 
-func untyped(t *testing.T, cluster *v1alpha1.EtcdCluster) *unstructured.Unstructured {
+func untyped(t *testing.T, object any) *unstructured.Unstructured {
 	t.Helper()
-	raw, err := json.Marshal(cluster)
+	raw, err := json.Marshal(object)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -270,12 +275,13 @@ func TestToolsReadEveryVerdict(t *testing.T) {
 			t.Errorf("%v: %s has reason %s", s, kind, reason)
 		}
 		got[s] = toolReading{kind, kstatusOf(t, u)}
-		rows = append(rows, []string{"`" + s.kind + "`", s.status, "`" + s.reason + "`", got[s].condition, got[s].kstatus})
+		argo, _ := argoHealth(t, u)
+		rows = append(rows, []string{"`" + s.kind + "`", s.status, "`" + s.reason + "`", got[s].condition, got[s].kstatus, argo})
 	}
 	if diff := gocmp.Diff(toolReadings, got, gocmp.AllowUnexported(toolReading{}, toolSituation{})); diff != "" {
 		t.Errorf("what tools read (-want +got):\n%s", diff)
 	}
-	golden.Section(t, "../../docs/reference/conditions-and-reasons.md", "tools", golden.Table([]string{"Condition", "Status", "Because", "druid sets", "kstatus"}, rows))
+	golden.Section(t, "../../docs/reference/conditions-and-reasons.md", "tools", golden.Table([]string{"Condition", "Status", "Because", "druid sets", "kstatus", "Argo CD"}, rows))
 }
 
 // TestToolsWaitForDruid: what druid has not seen yet is not current, whatever its conditions say.
