@@ -14,13 +14,18 @@ import (
 // +kubebuilder:resource:shortName=etcdc;edc,categories=all
 // +kubebuilder:subresource:status
 // +kubebuilder:subresource:scale:specpath=.spec.replicas,statuspath=.status.clusterSize,selectorpath=.status.selector
-// +kubebuilder:printcolumn:name="Replicas",type=integer,JSONPath=`.spec.replicas`
-// +kubebuilder:printcolumn:name="Ready",type=integer,JSONPath=`.status.readyReplicas`
+// +kubebuilder:printcolumn:name="Ready",type=string,JSONPath=`.status.readyMembers`
 // +kubebuilder:printcolumn:name="State",type=string,JSONPath=`.status.conditions[?(@.type=="Ready")].reason`
 // +kubebuilder:printcolumn:name="Version",type=string,JSONPath=`.spec.version`
 // +kubebuilder:printcolumn:name="Leader",type=string,JSONPath=`.status.members[?(@.role=="Leader")].name`
-// +kubebuilder:printcolumn:name="Leaving",type=string,JSONPath=`.status.members[?(@.leaving)].name`
+// +kubebuilder:printcolumn:name="Backup",type=string,JSONPath=`.status.conditions[?(@.type=="BackupReady")].reason`
+// +kubebuilder:printcolumn:name="Progress",type=string,JSONPath=`.status.conditions[?(@.type=="Progressing")].reason`
 // +kubebuilder:printcolumn:name="Age",type=date,JSONPath=`.metadata.creationTimestamp`
+// +kubebuilder:printcolumn:name="Leaving",type=string,JSONPath=`.status.members[?(@.leaving)].name`,priority=1
+// +kubebuilder:printcolumn:name="Degraded",type=string,JSONPath=`.status.conditions[?(@.type=="Degraded")].reason`,priority=1
+// +kubebuilder:printcolumn:name="Verified",type=string,JSONPath=`.status.conditions[?(@.type=="BackupVerified")].reason`,priority=1
+// +kubebuilder:printcolumn:name="Spread",type=string,JSONPath=`.status.conditions[?(@.type=="Spread")].reason`,priority=1
+// +kubebuilder:printcolumn:name="Cluster ID",type=string,JSONPath=`.status.clusterID`,priority=1
 // +kubebuilder:validation:XValidation:rule="self.metadata.name.size() <= 50",message="metadata.name must be at most 50 characters, because the names of members and Services contain it"
 // +kubebuilder:validation:XValidation:rule="!self.metadata.name.contains('.')",message="metadata.name must not contain dots, because it is a label of the members' DNS names"
 // +kubebuilder:validation:XValidation:rule="self.metadata.name.matches('^[a-z]')",message="metadata.name must start with a letter, because the names of Services start with it"
@@ -368,6 +373,10 @@ type EtcdClusterStatus struct {
 	// readyReplicas is the number of ready members.
 	// +optional
 	ReadyReplicas int32 `json:"readyReplicas"`
+
+	// readyMembers is readyReplicas and the number of replicas in the accepted spec, such as 3/3.
+	// +optional
+	ReadyMembers string `json:"readyMembers,omitempty"`
 
 	// endpoints are the URLs at which clients in the Kubernetes cluster reach etcd.
 	// +listType=atomic

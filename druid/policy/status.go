@@ -1,6 +1,7 @@
 package policy
 
 import (
+	"fmt"
 	"slices"
 
 	"k8s.io/apimachinery/pkg/api/meta"
@@ -80,6 +81,7 @@ func Status(e Evaluation, before v1alpha1.EtcdClusterStatus, refused []Problem, 
 			s.ReadyReplicas++
 		}
 	}
+	s.ReadyMembers = fmt.Sprintf("%d/%d", s.ReadyReplicas, e.Replicas)
 	s.TLS, s.Auth = tlsStatus(e, before.TLS, now), authStatus(e, before.Auth)
 	p := messageContext{e, s, found}
 	for _, c := range conditions {

@@ -256,3 +256,23 @@ func checkTableAbout[F, V any](t *testing.T, table *rules.Table[F, V], name, tit
 		rulestest.Section(t, "../../docs/reference/decisions.md", name, title, about, table, rulestest.Check(t, table, wrong))
 	})
 }
+
+func TestReadyMembersAreOfThoseThatTheSpecAsksFor(t *testing.T) {
+	gone := func(o *Observed) { o.Members[1].Pod, o.Members[1].EtcdReady = PodAbsent, false }
+	for name, test := range map[string]struct {
+		replicas int
+		change   []func(*Observed)
+		want     string
+	}{
+		"all":             {3, nil, "3/3"},
+		"one is down":     {3, []func(*Observed){gone}, "2/3"},
+		"members leave":   {1, nil, "3/1"},
+		"members are due": {5, nil, "3/5"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			if got := Status(Evaluate(Desired{Replicas: test.replicas}, whole(test.change...)), v1alpha1.EtcdClusterStatus{}, nil, 1, metav1.Now()).ReadyMembers; got != test.want {
+				t.Errorf("%s are ready, want %s", got, test.want)
+			}
+		})
+	}
+}
