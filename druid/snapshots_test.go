@@ -209,6 +209,13 @@ func (s *stage) concludedAs(status v1alpha1.EtcdSnapshotStatus) {
 			s.Errorf("in phase %s, condition %s is %+v", status.Phase, kind, c)
 		}
 	}
+	goesOn := status.Phase == v1alpha1.SnapshotPending || status.Phase == v1alpha1.SnapshotRunning
+	for kind, want := range map[string]bool{v1alpha1.ConditionReconciling: goesOn, v1alpha1.ConditionStalled: status.Phase == v1alpha1.SnapshotFailed} {
+		c := meta.FindStatusCondition(status.Conditions, kind)
+		if (c != nil) != want || c != nil && (c.Status != metav1.ConditionTrue || c.Reason != string(status.Phase) || c.Message != status.Message || c.LastTransitionTime.Year() < 2000) {
+			s.Errorf("in phase %s, condition %s is %+v", status.Phase, kind, c)
+		}
+	}
 }
 
 // snapshot asks for a backup of cluster demo and returns the UID of the request.

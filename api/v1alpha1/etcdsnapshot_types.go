@@ -26,7 +26,8 @@ type EtcdSnapshot struct {
 	// spec is the request. You can change only deletionPolicy.
 	// +required
 	Spec EtcdSnapshotSpec `json:"spec"`
-	// status is the result.
+	// status is the result. Before druid has observed the EtcdSnapshot, it has only condition Reconciling.
+	// +kubebuilder:default={"conditions":{{"type":"Reconciling","status":"True","reason":"Pending","message":"druid has not observed the EtcdSnapshot yet.","lastTransitionTime":"1970-01-01T00:00:00Z"}}}
 	// +optional
 	Status EtcdSnapshotStatus `json:"status,omitempty"`
 }
@@ -152,7 +153,8 @@ const (
 )
 
 // Condition types of an EtcdSnapshot. An EtcdSnapshot has both from its first phase. The reason is the phase, and the
-// message is that of the status.
+// message is that of the status. ConditionReconciling is True before it ends, and ConditionStalled when it failed. They are
+// absent otherwise.
 const (
 	// SnapshotConditionComplete is True when the backup is saved.
 	SnapshotConditionComplete = "Complete"
@@ -163,7 +165,8 @@ const (
 // EtcdSnapshotStatus is the result of an EtcdSnapshot.
 type EtcdSnapshotStatus struct {
 	// conditions are Complete and Failed, as those of a Job. Complete is True when phase is Succeeded, and Failed when
-	// phase is Failed. Both are False before.
+	// phase is Failed. Both are False before. For tools that wait, Reconciling is True before, and Stalled when phase is
+	// Failed.
 	// +listType=map
 	// +listMapKey=type
 	// +optional

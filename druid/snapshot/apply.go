@@ -313,7 +313,8 @@ func statusAfter(o *observation, snapshot *v1alpha1.EtcdSnapshot, order leaseOrd
 
 // conditionsAfter returns the conditions for a status.
 func conditionsAfter(snapshot *v1alpha1.EtcdSnapshot, status v1alpha1.EtcdSnapshotStatus, now time.Time) []metav1.Condition {
-	conditions := slices.Clone(snapshot.Status.Conditions)
+	// The default of the CustomResourceDefinition is older than the EtcdSnapshot, and has no generation.
+	conditions := slices.DeleteFunc(slices.Clone(snapshot.Status.Conditions), func(c metav1.Condition) bool { return c.ObservedGeneration == 0 })
 	for kind, phase := range map[string]v1alpha1.SnapshotPhase{
 		v1alpha1.SnapshotConditionComplete: v1alpha1.SnapshotSucceeded, v1alpha1.SnapshotConditionFailed: v1alpha1.SnapshotFailed,
 	} {
@@ -325,6 +326,18 @@ func conditionsAfter(snapshot *v1alpha1.EtcdSnapshot, status v1alpha1.EtcdSnapsh
 			c.Status = metav1.ConditionTrue
 		}
 		meta.SetStatusCondition(&conditions, c)
+	}
+	for kind, holds := range map[string]bool{
+		v1alpha1.ConditionReconciling: snapshotPhases[status.Phase] != phaseFinal, v1alpha1.ConditionStalled: status.Phase == v1alpha1.SnapshotFailed,
+	} {
+		if !holds {
+			meta.RemoveStatusCondition(&conditions, kind)
+			continue
+		}
+		meta.SetStatusCondition(&conditions, metav1.Condition{
+			Type: kind, Status: metav1.ConditionTrue, Reason: string(status.Phase), Message: status.Message,
+			ObservedGeneration: snapshot.Generation, LastTransitionTime: metav1.NewTime(now),
+		})
 	}
 	slices.SortFunc(conditions, func(a, b metav1.Condition) int { return cmp.Compare(a.Type, b.Type) })
 	return conditions

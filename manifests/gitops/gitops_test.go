@@ -111,11 +111,11 @@ func (s *server) writes(t *testing.T, ready string, conditions ...string) {
 	}
 }
 
-// kstatus of the EtcdCluster as the API server returns it.
-func (s *server) kstatus(t *testing.T) string {
+// kstatus of demo as the API server returns it.
+func (s *server) kstatus(t *testing.T, kind string) string {
 	t.Helper()
 	u := &unstructured.Unstructured{}
-	u.SetGroupVersionKind(v1alpha1.GroupVersion.WithKind("EtcdCluster"))
+	u.SetGroupVersionKind(v1alpha1.GroupVersion.WithKind(kind))
 	if err := s.Get(t.Context(), client.ObjectKey{Namespace: s.namespace, Name: "demo"}, u); err != nil {
 		t.Fatal(err)
 	}
@@ -195,12 +195,12 @@ func TestAPIServerShowsState(t *testing.T) {
 	if _, err := s.shell.Run("kubectl apply -f docs/samples/demo.yaml", commandWithin); err != nil {
 		t.Fatal(err)
 	}
-	if got := s.kstatus(t); got != "InProgress" {
+	if got := s.kstatus(t, "EtcdCluster"); got != "InProgress" {
 		t.Errorf("a cluster that druid has not seen is %s", got)
 	}
 	s.writes(t, "2/3", "Ready=True=Quorate", "Progressing=True=RepairingMember", "Degraded=True=NodeLost", "Spread=True=MembersSpread",
 		"BackupReady=True=FullBackupSucceeded", "BackupVerified=Unknown=NotYetVerified", "Reconciling=True=RepairingMember")
-	if got := s.kstatus(t); got != "InProgress" {
+	if got := s.kstatus(t, "EtcdCluster"); got != "InProgress" {
 		t.Errorf("a cluster that is repaired is %s", got)
 	}
 	for command, want := range map[string][]string{
@@ -222,13 +222,30 @@ func TestAPIServerShowsState(t *testing.T) {
 		}
 	}
 	s.writes(t, "3/3", "Ready=True=Quorate", "Progressing=False=Reconciled")
-	if got := s.kstatus(t); got != "Current" {
+	if got := s.kstatus(t, "EtcdCluster"); got != "Current" {
 		t.Errorf("a healthy cluster is %s", got)
 	}
 	if _, err := s.shell.Run("kubectl scale etcdcluster demo --replicas=5", commandWithin); err != nil {
 		t.Fatal(err)
 	}
-	if got := s.kstatus(t); got != "InProgress" {
+	if got := s.kstatus(t, "EtcdCluster"); got != "InProgress" {
 		t.Errorf("a cluster with an edit that druid has not accepted is %s", got)
+	}
+	snapshot := &v1alpha1.EtcdSnapshot{ObjectMeta: metav1.ObjectMeta{Namespace: s.namespace, Name: "demo"}}
+	snapshot.Spec.ClusterRef.Name = "demo"
+	if err := s.Create(t.Context(), snapshot); err != nil {
+		t.Fatal(err)
+	}
+	if got := s.kstatus(t, "EtcdSnapshot"); got != "InProgress" {
+		t.Errorf("an EtcdSnapshot that druid has not seen is %s", got)
+	}
+	snapshot.Status = v1alpha1.EtcdSnapshotStatus{Phase: v1alpha1.SnapshotFailed, Conditions: []metav1.Condition{
+		{Type: v1alpha1.ConditionStalled, Status: metav1.ConditionTrue, Reason: "Failed", LastTransitionTime: metav1.Now()},
+	}}
+	if err := s.Status().Update(t.Context(), snapshot); err != nil {
+		t.Fatal(err)
+	}
+	if got := s.kstatus(t, "EtcdSnapshot"); got != "Failed" {
+		t.Errorf("an EtcdSnapshot that failed is %s", got)
 	}
 }
