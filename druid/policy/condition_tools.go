@@ -129,14 +129,15 @@ func toolFactsOf(conditions []metav1.Condition) toolFacts {
 	return f
 }
 
-// toolProgressOf classifies condition Progressing. A removal that is blocked goes on by itself when another member is ready.
+// toolProgressOf classifies condition Progressing. A removal or a replacement that is blocked goes on by itself when another member is
+// ready.
 func toolProgressOf(c metav1.Condition) toolProgress {
 	switch c.Reason {
 	case v1alpha1.ReasonSpecAccepted, v1alpha1.ReasonSpecChanged, v1alpha1.ReasonRetryAfterDeadline:
 		return toolAccepted
 	case v1alpha1.ReasonReconciled, v1alpha1.ReasonPaused, v1alpha1.ReasonExternalMembersPresent:
 		return toolDone
-	case v1alpha1.ReasonScaleDownBlocked:
+	case v1alpha1.ReasonScaleDownBlocked, v1alpha1.ReasonReplaceBlocked:
 		return toolGoesOn
 	}
 	if c.Status == metav1.ConditionFalse {
