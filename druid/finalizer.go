@@ -27,6 +27,9 @@ const foregroundPause = 2 * time.Second
 // compare-and-set and runs before all other steps. It returns the EtcdCluster as written, or nil if nothing had to be
 // written. Its second result reports whether the pass ends here.
 func (r *Reconciler) guardDeletion(ctx context.Context, o *observation) (written *v1alpha1.EtcdCluster, over bool, err error) {
+	if o.desired.HandsOff != "" && !o.desired.Deleted {
+		return nil, false, nil
+	}
 	guardDeletion := o.evaluation.Finalizer
 	is := o.lock.wanted(o.cluster)
 	others := slices.DeleteFunc(slices.Clone(is.Finalizers), func(f string) bool { return f == v1alpha1.JoinFinalizer })

@@ -1,6 +1,7 @@
 package druid
 
 import (
+	"fmt"
 	"strings"
 	"testing"
 	"time"
@@ -46,5 +47,34 @@ func TestDruidTakesNoActionWhileItsHandsAreOff(t *testing.T) {
 	c.pass()
 	if err := c.fetch("demo-client", &corev1.Service{}); err != nil {
 		t.Error(err)
+	}
+}
+
+// The time of a change does not run out while druid must not act.
+func TestTheDeadlineBeginsAgainWhenHandsAreOnAgain(t *testing.T) {
+	c, names := renewed(t)
+	c.patchCluster(`{"spec":{"resources":{"requests":{"cpu":"100m"}}}}`)
+	c.pass()
+	c.isGoing("after the edit", names, names[1])
+	if err := c.annotates(v1alpha1.HandsOffAnnotation, "a look at the disk"); err != nil {
+		t.Fatal(err)
+	}
+	c.patchCluster(`{"spec":{"resources":{"requests":{"cpu":"200m"}}}}`)
+	c.reported()
+	c.after(late)
+	if p := c.progressing(); !strings.Contains(p.Message, fmt.Sprintf("a look at the disk. Until then, generation %d of spec is not accepted", c.cluster().Generation)) {
+		t.Errorf("condition is %+v", p)
+	}
+	if reported := strings.Join(c.reported(), "\n"); strings.Contains(reported, "waits until") {
+		t.Errorf("events are\n%s", reported)
+	}
+	if err := c.annotates(v1alpha1.HandsOffAnnotation, ""); err != nil {
+		t.Fatal(err)
+	}
+	c.pass()
+	c.stands(v1alpha1.ReasonRollingUpdate)
+	c.adopted(true)
+	if at := c.cluster().Status.ProgressDeadline; at == nil || at.Sub(c.at.Add(defaultProgressDeadline)).Abs() > time.Second {
+		t.Errorf("the deadline is %v", at)
 	}
 }

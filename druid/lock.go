@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"k8s.io/apimachinery/pkg/api/equality"
+	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -77,12 +78,27 @@ func (r *Reconciler) observeLock(o *observation) {
 		d.Pending = o.lock.wanted(o.cluster).Generation
 		o.observeEdit()
 	}
+	if o.cluster.Status.ProgressDeadline != nil && handsOffEnded(o.cluster) {
+		o.cluster.Status.ProgressDeadline = new(metav1.NewTime(r.now().Add(d.Allowed).Truncate(time.Second)))
+	}
 	if deadline := o.cluster.Status.ProgressDeadline; deadline != nil {
 		d.Deadline = deadline.Time
 		left := deadline.Sub(r.now())
 		d.Expired = left <= 0 && !r.restores(o)
 		o.lookAgain(left)
 	}
+}
+
+// handsOffEnded says that the status still reports that druid must not act, and the annotation is gone. The time for a change in progress
+// and for members that are down then begins again: druid could not use what has passed.
+func handsOffEnded(cluster *v1alpha1.EtcdCluster) bool {
+	c := meta.FindStatusCondition(cluster.Status.Conditions, v1alpha1.ConditionProgressing)
+	return c != nil && c.Reason == v1alpha1.ReasonHandsOff && handsOff(cluster) == ""
+}
+
+// handsOff is the reason why druid must not act for the cluster, or empty.
+func handsOff(cluster *v1alpha1.EtcdCluster) string {
+	return strings.TrimSpace(cluster.Annotations[v1alpha1.HandsOffAnnotation])
 }
 
 // wanted is the EtcdCluster with the current spec instead of the accepted one.

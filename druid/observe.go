@@ -193,7 +193,7 @@ func desiredOf(cluster *v1alpha1.EtcdCluster) (policy.Desired, error) {
 		Ran:            map[string]string{},
 		CutOff:         !cluster.ServesClients(),
 		LeaveFirst:     leaveFirst(cluster),
-		HandsOff:       strings.TrimSpace(cluster.Annotations[v1alpha1.HandsOffAnnotation]),
+		HandsOff:       handsOff(cluster),
 		Replace:        cluster.Annotations[v1alpha1.ReplaceAnnotation],
 		Recovery:       recoveryWishOf(cluster),
 		Epoch:          uint32(cluster.Status.Epoch),

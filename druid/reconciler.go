@@ -64,6 +64,9 @@ func (r *Reconciler) Reconcile(ctx context.Context, request reconcile.Request) (
 		r.memory.forgetCluster(cluster.UID)
 		return reconcile.Result{}, nil // Kubernetes deletes what the cluster owns
 	}
+	if handsOffEnded(cluster) {
+		r.memory.forgetCluster(cluster.UID)
+	}
 	o, refused, stepErr := r.advance(ctx, cluster)
 	if o != nil {
 		if err := r.writeStatus(ctx, o, refused); err != nil {

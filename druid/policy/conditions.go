@@ -80,14 +80,17 @@ func (p messageContext) decided(kind string, table *rules.Table[conditionFacts, 
 	return c
 }
 
-// timed are reasons whose end counts as a transition, although the status of the condition stays the same: their time does not count as
-// time with a problem. The begin of HandsOff is one too, because an alert measures how long druid must not act.
-var timed = []string{v1alpha1.ReasonPaused, v1alpha1.ReasonHandsOff}
+// The end of these reasons counts as a transition, although the status of the condition stays the same: their time does not count as time
+// with a problem. The begin of these counts too, because no change of the spec precedes it, and alerts measure how long it lasts.
+var (
+	timedEnds   = []string{v1alpha1.ReasonPaused, v1alpha1.ReasonHandsOff}
+	timedBegins = []string{v1alpha1.ReasonHandsOff, v1alpha1.ReasonReplaceBlocked}
+)
 
 // setCondition sets the condition.
 func setCondition(conditions *[]metav1.Condition, c metav1.Condition) {
 	was := meta.FindStatusCondition(*conditions, c.Type)
-	counts := was != nil && was.Reason != c.Reason && (slices.Contains(timed, was.Reason) || c.Reason == v1alpha1.ReasonHandsOff)
+	counts := was != nil && was.Reason != c.Reason && (slices.Contains(timedEnds, was.Reason) || slices.Contains(timedBegins, c.Reason))
 	c.Message = AsSentences(c.Message)
 	meta.SetStatusCondition(conditions, c)
 	if counts {

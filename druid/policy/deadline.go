@@ -129,7 +129,7 @@ func deadlineEvents(before, after v1alpha1.EtcdClusterStatus, inform announcer) 
 // PendingEvent reports once that an edit is not accepted yet. After the deadline, only the condition reports it.
 func PendingEvent(d Desired, before v1alpha1.EtcdClusterStatus) (Event, bool) {
 	was := condition(before, v1alpha1.ConditionProgressing)
-	if d.Pending == 0 || d.Expired || strings.Contains(was.Message, generation(d.Pending)) {
+	if d.Pending == 0 || d.Expired || d.HandsOff != "" || strings.Contains(was.Message, generation(d.Pending)) {
 		return Event{}, false
 	}
 	return Event{Reason: v1alpha1.ReasonSpecChanged, Note: fmt.Sprintf("%s waits until the change in progress is complete, at most until %s",

@@ -33,7 +33,11 @@ var sentences = map[string]func(messageContext) string{
 		return fmt.Sprintf("member %s will bootstrap the cluster and has not started yet", p.Record.Seed)
 	},
 	v1alpha1.ReasonHandsOff: func(p messageContext) string {
-		return fmt.Sprintf("druid takes no action until you remove annotation %s: %s", v1alpha1.HandsOffAnnotation, p.HandsOff)
+		words := fmt.Sprintf("druid takes no action until you remove annotation %s: %s", v1alpha1.HandsOffAnnotation, p.HandsOff)
+		if p.Pending != 0 {
+			words += fmt.Sprintf(". Until then, %s is not accepted", generation(p.Pending))
+		}
+		return words
 	},
 	v1alpha1.ReasonQuorate: func(p messageContext) string { return p.voters() },
 	v1alpha1.ReasonClientsCutOff: func(p messageContext) string {

@@ -91,7 +91,7 @@ func (d Desired) turn(m Member, o Observed) int {
 	switch i := slices.Index(d.LeaveFirst, m.Name); {
 	case m.Name == d.Replace:
 		return -1
-	case d.Replace != "" && !takesPlace && (m.outside() || m.learns()) && !m.publishedVoter(o):
+	case o.Record.Lists(d.Replace) && !takesPlace && (m.outside() || m.learns()) && !m.publishedVoter(o):
 		return -2
 	case i >= 0:
 		return i

@@ -150,7 +150,10 @@ func replaceOf(e Evaluation) replace {
 // admits says whether etcd adds a member, and otherwise what it lacks. etcd counts the new member as a voter that does not serve, and
 // the only member of a cluster may always add one (etcdserver.isConnectedToQuorumAfterAddingNewMemberSince of etcd 3.5 to 3.7).
 func (e Evaluation) admits() (rules.YesNo, string) {
-	voters, up := len(e.Record.Externals), 0
+	if hasExternals(e.Record) {
+		return rules.No, "the cluster that it joined still has external members. Complete the move first"
+	}
+	voters, up := 0, 0
 	for _, m := range e.listed {
 		if m.votes() || m.publishedVoter(e.Observed) {
 			voters++
@@ -159,7 +162,7 @@ func (e Evaluation) admits() (rules.YesNo, string) {
 			}
 		}
 	}
-	if list := e.Record.MemberList; list != nil { // external members can have left, and others can be in etcd alone
+	if list := e.Record.MemberList; list != nil { // etcd can have voters that the record does not list
 		voters = 0
 		for _, m := range list.Members {
 			if !m.Learner {
@@ -253,10 +256,12 @@ func replacingMessage(p messageContext) string {
 // replaceBlockedMessage says what prevents a requested replacement from beginning, or from going on.
 func replaceBlockedMessage(p messageContext) string {
 	hindrance := p.replace.hindrance
-	if newcomer, joins := p.newcomer(); joins && !newcomer.learns() {
-		_, hindrance = p.admits()
-	} else if p.replaces() {
+	if p.replaces() {
 		hindrance = p.scaleDown.hindrance
+		if newcomer, joins := p.newcomer(); joins && !newcomer.learns() {
+			_, lacks := p.admits()
+			hindrance = cmp.Or(lacks, hindrance)
+		}
 	}
 	return "member " + p.Replace + " cannot be replaced, because " + hindrance
 }

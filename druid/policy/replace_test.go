@@ -1,6 +1,7 @@
 package policy
 
 import (
+	"fmt"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -109,13 +110,23 @@ func TestStepsOfARequestedReplacement(t *testing.T) {
 	}
 }
 
+// A request whose member has left changes no order of leaving.
+func TestARequestThatIsDoneChangesNoOrder(t *testing.T) {
+	for named, want := range map[string]string{"": "c-b", "c-x": "c-b", "c-a": "c-d"} {
+		d := Desired{Replicas: 1, Replace: named, LeaveFirst: []string{"c-b"}}
+		if got, _ := removalCandidate(d, whole(aged, grown(joining))); got.Name != want {
+			t.Errorf("annotation %q: got %s, want %s", named, got.Name, want)
+		}
+	}
+}
+
 // etcd counts the new member as a voter that does not serve.
 func TestVotersThatServeDecideWhetherEtcdAddsAMember(t *testing.T) {
 	list := func(voters, learners int) func(*Observed) {
 		return func(o *Observed) {
 			o.Record.MemberList = &leases.MemberList{}
 			for i := range voters + learners {
-				o.Record.MemberList.Members = append(o.Record.MemberList.Members, leases.ListedMember{ID: leases.FormatID(uint64(i + 1)), Learner: i >= voters})
+				o.Record.MemberList.Members = append(o.Record.MemberList.Members, leases.ListedMember{ID: leases.FormatID(uint64(i + 1)), Name: fmt.Sprintf("c-%c", 'a'+i), Learner: i >= voters})
 			}
 		}
 	}
@@ -132,7 +143,8 @@ func TestVotersThatServeDecideWhetherEtcdAddsAMember(t *testing.T) {
 		"three of five":                          {[]func(*Observed){list(5, 0)}, rules.No},
 		"the only one":                           {[]func(*Observed){only}, rules.Yes},
 		"the only one, and it is down":           {[]func(*Observed){only, down}, rules.No},
-		"three next to as many external ones":    {[]func(*Observed){external}, rules.No},
+		"three next to external ones":            {[]func(*Observed){external}, rules.No},
+		"the external ones are still listed":     {[]func(*Observed){external, list(6, 0)}, rules.No},
 		"three, and the external ones have left": {[]func(*Observed){external, list(3, 0)}, rules.Yes},
 	} {
 		if got, words := Evaluate(Desired{Replicas: 3}, whole(test.change...)).admits(); got != test.want || (words == "") != (got == rules.Yes) {
