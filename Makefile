@@ -197,9 +197,10 @@ else
 endif
 
 .PHONY: lint
-lint: vale ## Lint code and pages; the layers of docs/explanation/packages.md are among the rules. The agent's commands must compile on macOS too.
+lint: vale ## Lint code and pages; the layers of docs/explanation/packages.md are among the rules. The commands for backups must compile on macOS and Windows too.
 	@$(GOLANGCI_LINT) run
 	@GOOS=darwin GOARCH=arm64 go build ./agent/cli || { echo "agent backup runs on macOS too: put what only Linux has into a file *_linux.go"; exit 1; }
+	@GOOS=windows go build ./agent/cli/backup || { echo "druid-backup runs on Windows too: put what only Unix has into a file *_unix.go"; exit 1; }
 
 .PHONY: vale
 vale: ## Check the language of the pages, and the examples of the rules in docs/.vale/styles.

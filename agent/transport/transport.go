@@ -18,7 +18,6 @@ import (
 	"go.uber.org/zap"
 	"go.uber.org/zap/zapcore"
 	"golang.org/x/net/netutil"
-	"golang.org/x/sys/unix"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/backoff"
 )
@@ -262,12 +261,6 @@ func (c *gatheringConn) Read(p []byte) (int, error) {
 		c.next = time.Now().Add(gatherFor)
 	}
 	return n, err
-}
-
-// wakeAt sets how many bytes must arrive before the kernel wakes this process. If it fails, reading only costs more
-// CPU.
-func (c *gatheringConn) wakeAt(n int) {
-	_ = c.raw.Control(func(fd uintptr) { _ = unix.SetsockoptInt(int(fd), unix.SOL_SOCKET, unix.SO_RCVLOWAT, n) })
 }
 
 // Reach returns nil if a TCP connection to address, a host and a port, succeeds. It uses no protocol above TCP. Call

@@ -187,11 +187,11 @@ func need(p catalog.Plan, size, log int64) int64 {
 
 // freeAt returns the free bytes.
 func freeAt(path string) (int64, error) {
-	var fs syscall.Statfs_t
-	if err := syscall.Statfs(path, &fs); err != nil {
+	free, _, err := Space(path)
+	if err != nil {
 		return 0, fmt.Errorf("restore: free space of %s: %w", path, err)
 	}
-	return int64(fs.Bavail * uint64(fs.Bsize)), nil
+	return free, nil
 }
 
 // checkSpace compares the free space at path with the minimum that is needed, as far as that is known before anything

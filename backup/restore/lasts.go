@@ -8,7 +8,6 @@ import (
 	"math"
 	"os"
 	"slices"
-	"syscall"
 
 	bolt "go.etcd.io/bbolt"
 	"go.etcd.io/etcd/server/v3/storage/schema"
@@ -76,7 +75,7 @@ func mapped(dir string, size int) ([]byte, error) {
 	if err != nil {
 		return nil, fmt.Errorf("create the table of keys: %w", err)
 	}
-	table, err := syscall.Mmap(int(f.Fd()), 0, int(info.Size()), syscall.PROT_READ|syscall.PROT_WRITE, syscall.MAP_SHARED)
+	table, err := mapFile(f, int(info.Size()))
 	if err != nil {
 		return nil, fmt.Errorf("map the table of keys: %w", err)
 	}
@@ -89,7 +88,7 @@ func (l *lasts) close() error {
 	if l.table = nil; table == nil {
 		return nil
 	}
-	if err := syscall.Munmap(table); err != nil {
+	if err := unmap(table); err != nil {
 		return fmt.Errorf("release the table of keys: %w", err)
 	}
 	return nil

@@ -7,7 +7,6 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
-	"syscall"
 	"time"
 
 	"github.com/etcd-druid/druid/backup/catalog"
@@ -42,6 +41,9 @@ type workspace struct {
 // enter takes the workspace, removes what a restore that died left in it, and marks it. It changes nothing if the data
 // directory is not empty, or if the workspace was not made by a restore.
 func enter(c *Config) (*workspace, error) {
+	if errPlatform != nil {
+		return nil, fmt.Errorf("restore: %w", errPlatform)
+	}
 	w := &workspace{path: c.DataDir + suffix, dataDir: c.DataDir}
 	if err := w.checkTarget(); err != nil {
 		return nil, err
@@ -87,7 +89,7 @@ func (w *workspace) take() (err error) {
 	if w.lock, err = os.Open(w.path); err != nil {
 		return fmt.Errorf("restore: open the workspace: %w", err)
 	}
-	if err := syscall.Flock(int(w.lock.Fd()), syscall.LOCK_EX|syscall.LOCK_NB); err != nil {
+	if err := lockDirectory(w.lock); err != nil {
 		return errors.Join(fmt.Errorf("restore: %w: %s is locked: %w", ErrBusy, w.path, err), w.lock.Close())
 	}
 	return nil

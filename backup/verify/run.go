@@ -13,7 +13,6 @@ import (
 	"time"
 
 	bolt "go.etcd.io/bbolt"
-	"golang.org/x/sys/unix"
 
 	"github.com/etcd-druid/druid/backup/catalog"
 	"github.com/etcd-druid/druid/backup/delta"
@@ -114,12 +113,11 @@ func (c Config) room(ctx context.Context, p catalog.Plan) error {
 	for _, d := range p.Deltas {
 		need += 7 * d.Size
 	}
-	var fs unix.Statfs_t
-	if err := unix.Statfs(c.Scratch, &fs); err != nil {
+	free, total, err := restore.Space(c.Scratch)
+	if err != nil {
 		return fmt.Errorf("free space of %s: %w", c.Scratch, err)
 	}
-	block := uint64(fs.Bsize)
-	free, stays := int64(fs.Bavail*block), int64(fs.Blocks*block)/100*c.Reserve
+	stays := total / 100 * c.Reserve
 	if free-need < stays {
 		return fmt.Errorf("%w at %s: the restore needs about %d MiB, %d MiB are free, and %d MiB must stay free; free space there", restore.ErrSpace, c.Scratch,
 			need>>20, free>>20, stays>>20)

@@ -74,6 +74,21 @@ func Command() *cobra.Command {
 	return cmd
 }
 
+// Program is the program druid-backup, which has the commands of `agent backup` at its top.
+func Program() *cobra.Command {
+	root := Command()
+	root.Use = "druid-backup"
+	// `version` and `completion` need no store, so its opening moves to the commands that do.
+	open := root.PersistentPreRunE
+	root.PersistentPreRunE = nil
+	for _, cmd := range root.Commands() {
+		cmd.PersistentPreRunE = open
+		cmd.Example = strings.ReplaceAll(cmd.Example, "agent backup ", "druid-backup ")
+	}
+	root.AddCommand(cli.VersionCommand())
+	return root
+}
+
 // read reads the catalog. A place without backups is a negative answer, and the error says what is there instead.
 func (s *session) read(ctx context.Context) (catalog.Catalog, error) {
 	c, err := catalog.Read(ctx, s.store, s.prefix)

@@ -405,3 +405,29 @@ func TestStoresAreRead(t *testing.T) {
 		t.Errorf("got %+v, %v; want the region of stores without", c.S3, err)
 	}
 }
+
+func TestTheProgramHasTheCommandsAtItsTop(t *testing.T) {
+	url, _ := directory(t)
+	var out bytes.Buffer
+	run := func(args ...string) int {
+		out.Reset()
+		root := Program()
+		root.SetOut(&out)
+		root.SetErr(&out)
+		root.SetArgs(args)
+		return cli.Main(t.Context(), root, slog.New(slog.DiscardHandler))
+	}
+	if code := run("list", "--store", url); code != exitNo || !strings.HasPrefix(out.String(), "druid-backup list: no backups in ") {
+		t.Errorf("list of an empty store: exit code %d, %s", code, out.String())
+	}
+	for _, args := range [][]string{{"version"}, {"completion", "bash"}} {
+		if code := run(args...); code != 0 || out.Len() == 0 {
+			t.Errorf("%v without a store: exit code %d, %s", args, code, out.String())
+		}
+	}
+	for _, cmd := range Program().Commands() {
+		if code := run(cmd.Name(), "--help"); code != 0 || strings.Contains(out.String(), "agent backup") {
+			t.Errorf("the help of %s names another program:\n%s", cmd.Name(), out.String())
+		}
+	}
+}

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"os"
 	"path"
 	"strings"
@@ -99,24 +100,15 @@ func (s *Store) place(root *os.Root, tmp, key string, o store.PutOptions) error 
 		err = renameIfAbsent(root, tmp, key) // some file systems have no second name for a file
 	}
 	switch {
-	case errors.Is(err, syscall.EEXIST) && hasTwoNames(root, tmp):
+	case errors.Is(err, fs.ErrExist) && hasTwoNames(root, tmp):
 	// NFS repeats a call whose response was lost, and then finds its own link.
-	case errors.Is(err, syscall.EEXIST):
+	case errors.Is(err, fs.ErrExist):
 		return s.exists(key)
 	case err != nil:
 		return s.failed("put", key, err)
 	}
 	_ = root.Remove(tmp) // the object is there; Sweep removes its second name
 	return nil
-}
-
-func hasTwoNames(root *os.Root, tmp string) bool {
-	info, err := root.Lstat(tmp)
-	if err != nil {
-		return false
-	}
-	stat, ok := info.Sys().(*syscall.Stat_t)
-	return ok && stat.Nlink == 2
 }
 
 func (s *Store) exists(key string) error {
@@ -131,7 +123,7 @@ func (s *Store) syncAbove(root *os.Root, key string) error {
 		if err != nil {
 			return s.failed("sync", name, err)
 		}
-		if err := errors.Join(d.Sync(), d.Close()); err != nil {
+		if err := errors.Join(syncDirectory(d), d.Close()); err != nil {
 			return s.failed("sync", name, err)
 		}
 	}
