@@ -235,6 +235,18 @@ vulnerabilities: ## Report known vulnerabilities in what the programs call. It n
 verify-quickstart: ## Fail if the quickstart does not tell its story to the end; on a rig of its own.
 	@go run ./test/quickstart --once
 
+##@ Release
+
+RELEASE := go -C tools/release run .
+
+.PHONY: release
+release: ## Build all files of a release from the last commit into dist/VERSION: make release VERSION=v0.1.0. Sign the checksums with a secret key of minisign: KEY=druid.key
+	@$(RELEASE) make --repo ../.. --version '$(VERSION)' $(if $(KEY),--key '$(abspath $(KEY))')
+
+.PHONY: push-release
+push-release: ## Push the image of a release in dist/VERSION, and its SBOM: make push-release VERSION=v0.1.0. To another repository: TO=registry.example.com/druid
+	@$(RELEASE) push --repo ../.. --version '$(VERSION)' $(if $(TO),--to '$(TO)')
+
 ##@ Set up
 
 # Debian packages: the rig's (test/rig says what is missing where there is no apt-get), and the compilers of the race detector and vale.

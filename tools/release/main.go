@@ -1,0 +1,77 @@
+// Command release builds the files of a release of druid from a clone of its repository, and pushes the image of a release.
+package main
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"os"
+	"os/signal"
+	"path/filepath"
+)
+
+const usage = `usage:
+  release make --version v0.1.0 [--repo DIR] [--out DIR] [--key FILE]
+  release push --version v0.1.0 --to ghcr.io/etcd-druid/druid [--out DIR]
+`
+
+func main() {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
+	defer stop()
+	if err := run(ctx, os.Args[1:], os.Stderr); err != nil {
+		stop()
+		_, _ = fmt.Fprintln(os.Stderr, "release:", err)
+		os.Exit(1)
+	}
+}
+
+// run runs one command. It says its progress to out.
+func run(ctx context.Context, args []string, out io.Writer) error {
+	if len(args) == 0 || args[0] != "make" && args[0] != "push" {
+		return errors.New("want the command make or push\n" + usage)
+	}
+	flags := flag.NewFlagSet(args[0], flag.ContinueOnError)
+	flags.SetOutput(out)
+	text := flags.String("version", "", "version of the release, like v0.1.0")
+	repo := flags.String("repo", ".", "clone of the repository")
+	dir := flags.String("out", "", "directory of the release (default <repo>/dist/<version>)")
+	keyFile := flags.String("key", "", "make: secret key of minisign, which signs the checksums")
+	to := flags.String("to", repository, "push: repository to push the image to")
+	if err := flags.Parse(args[1:]); err != nil {
+		return err
+	}
+	if flags.NArg() > 0 {
+		return fmt.Errorf("unknown argument %q\n%s", flags.Arg(0), usage)
+	}
+	v, err := parseVersion(*text)
+	if err != nil {
+		return err
+	}
+	root, err := filepath.Abs(*repo)
+	if err != nil {
+		return err
+	}
+	if *dir == "" {
+		*dir = filepath.Join(root, "dist", string(v))
+	}
+	if args[0] == "push" {
+		digest, err := push(ctx, *dir, v, *to)
+		if err != nil {
+			return err
+		}
+		_, _ = fmt.Fprintln(out, "pushed", digest)
+		return nil
+	}
+	r := release{repo: root, out: *dir, version: v, imagePlatforms: imagePlatforms, tools: tools, progress: out}
+	if *keyFile != "" {
+		if r.key, err = readKey(*keyFile, os.Getenv(passwordVariable)); err != nil {
+			return err
+		}
+	}
+	if err := r.readCommit(ctx); err != nil {
+		return err
+	}
+	return r.make(ctx)
+}

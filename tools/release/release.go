@@ -1,0 +1,175 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"time"
+
+	"aead.dev/minisign"
+)
+
+// release is what is built from a commit of the repository.
+type release struct {
+	repo, out string
+	version   version
+	// commit and at are the commit and its time, which all files that need a time have.
+	commit string
+	at     time.Time
+	// key signs the checksums. If it is nil, nothing is signed.
+	key            *minisign.PrivateKey
+	imagePlatforms []platform
+	tools          []tool
+	progress       io.Writer
+}
+
+// readCommit reads the commit and its time from git. It fails if the files are not those of the commit.
+func (r *release) readCommit(ctx context.Context) error {
+	changed, err := r.git(ctx, "status", "--porcelain")
+	if err != nil {
+		return err
+	}
+	if changed != "" {
+		return fmt.Errorf("these files are not as in the last commit, and a release is built from a commit: commit or remove them first\n%s", changed)
+	}
+	if r.commit, err = r.git(ctx, "rev-parse", "HEAD"); err != nil {
+		return err
+	}
+	seconds, err := r.git(ctx, "log", "-1", "--format=%ct")
+	if err != nil {
+		return err
+	}
+	unix, err := strconv.ParseInt(seconds, 10, 64)
+	if err != nil {
+		return fmt.Errorf("read the time of the commit: %w", err)
+	}
+	r.at = time.Unix(unix, 0).UTC()
+	return nil
+}
+
+func (r *release) git(ctx context.Context, args ...string) (string, error) {
+	cmd := exec.CommandContext(ctx, "git", args...)
+	cmd.Dir = r.repo
+	out, err := cmd.Output()
+	if err != nil {
+		var said []byte
+		if exit, ok := errors.AsType[*exec.ExitError](err); ok {
+			said = exit.Stderr
+		}
+		return "", fmt.Errorf("git %s in %s: %w; a release is built from a clone of the repository\n%s", strings.Join(args, " "), r.repo, err, said)
+	}
+	return strings.TrimSpace(string(out)), nil
+}
+
+// make writes all files of the release to a directory that it empties first. What can fail because of the repository fails before
+// the programs are built, which takes minutes.
+func (r *release) make(ctx context.Context) error {
+	notes, err := r.changes()
+	if err != nil {
+		return err
+	}
+	if err := r.empty(); err != nil {
+		return err
+	}
+	if err := r.writeInstall(); err != nil {
+		return err
+	}
+	if err := r.writeChart(); err != nil {
+		return err
+	}
+	scratch, err := os.MkdirTemp("", "druid-release-")
+	if err != nil {
+		return err
+	}
+	defer os.RemoveAll(scratch)
+	b := &builder{repo: r.repo, dir: scratch, version: r.version}
+	r.say("building the image for %d platforms", len(r.imagePlatforms))
+	digest, err := r.writeImages(ctx, b)
+	if err != nil {
+		return err
+	}
+	if err := r.writeTools(ctx, b); err != nil {
+		return err
+	}
+	if err := r.writeSBOM(b.done, digest); err != nil {
+		return err
+	}
+	if err := r.writeNotes(notes, digest); err != nil {
+		return err
+	}
+	if err := r.writeSums(); err != nil {
+		return err
+	}
+	r.say("%s is in %s", r.version, r.out)
+	return nil
+}
+
+func (r *release) say(format string, args ...any) {
+	_, _ = fmt.Fprintf(r.progress, format+"\n", args...)
+}
+
+// empty makes the directory of the release and removes an earlier one. It refuses a directory that has something else.
+func (r *release) empty() error {
+	entries, err := os.ReadDir(r.out)
+	if err != nil && !errors.Is(err, os.ErrNotExist) {
+		return err
+	}
+	ours := len(entries) == 0
+	for _, e := range entries {
+		ours = ours || e.Name() == installFile
+	}
+	if !ours {
+		return fmt.Errorf("%s has files and no %s, so it is not an earlier release: choose another directory", r.out, installFile)
+	}
+	if err := os.RemoveAll(r.out); err != nil {
+		return err
+	}
+	return os.MkdirAll(r.out, 0o755)
+}
+
+// write writes a file of the release.
+func (r *release) write(name string, content func(io.Writer) error) error {
+	var all bytes.Buffer
+	if err := content(&all); err != nil {
+		return fmt.Errorf("write %s: %w", name, err)
+	}
+	return os.WriteFile(filepath.Join(r.out, name), all.Bytes(), plainMode)
+}
+
+// writeTools writes an archive with the program and the license for each tool and platform.
+func (r *release) writeTools(ctx context.Context, b *builder) error {
+	license, err := os.ReadFile(filepath.Join(r.repo, "LICENSE"))
+	if err != nil {
+		return err
+	}
+	for _, t := range r.tools {
+		for _, p := range t.platforms {
+			r.say("building %s for %s", t.name, p)
+			program, err := b.build(ctx, t.name, p)
+			if err != nil {
+				return err
+			}
+			content, err := os.ReadFile(program.file)
+			if err != nil {
+				return err
+			}
+			entries := []entry{{t.name + p.extension(), programMode, content}, {"LICENSE", plainMode, license}}
+			archive, suffix := writeTarGzip, ".tar.gz"
+			if p.os == "windows" {
+				archive, suffix = writeZip, ".zip"
+			}
+			name := fmt.Sprintf("%s-%s-%s-%s%s", t.name, r.version, p.os, p.arch, suffix)
+			if err := r.write(name, func(w io.Writer) error { return archive(w, r.at, entries) }); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
