@@ -199,6 +199,7 @@ endif
 .PHONY: lint
 lint: vale ## Lint code and pages; the layers of docs/explanation/packages.md are among the rules. The commands for backups must compile on macOS and Windows too.
 	@$(GOLANGCI_LINT) run
+	@cd tools/release && go tool -modfile=../go.mod golangci-lint run
 	@GOOS=darwin GOARCH=arm64 go build ./agent/cli || { echo "agent backup runs on macOS too: put what only Linux has into a file *_linux.go"; exit 1; }
 	@GOOS=windows go build ./agent/cli/backup || { echo "druid-backup runs on Windows too: put what only Unix has into a file *_unix.go"; exit 1; }
 

@@ -98,7 +98,7 @@ func (r release) image(p platform, content map[string][]byte) (v1.Image, error) 
 	}
 	img := mutate.ConfigMediaType(mutate.MediaType(empty.Image, types.OCIManifestSchema1), types.OCIConfigJSON)
 	img, err := mutate.ConfigFile(img, &v1.ConfigFile{
-		OS: p.os, Architecture: p.arch, Created: v1.Time{Time: r.at.UTC()},
+		OS: p.os, Architecture: p.arch, Created: v1.Time{Time: r.at.UTC()}, RootFS: v1.RootFS{Type: "layers"},
 		Config: v1.Config{
 			User: user, Entrypoint: []string{"/" + programDir + "druid"}, Labels: r.description(),
 			Env: []string{"PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"},

@@ -14,8 +14,7 @@ import (
 
 const usage = `usage:
   release make --version v0.1.0 [--repo DIR] [--out DIR] [--key FILE]
-  release push --version v0.1.0 --to ghcr.io/etcd-druid/druid [--out DIR]
-`
+  release push --version v0.1.0 --to ghcr.io/etcd-druid/druid [--out DIR]`
 
 func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)

@@ -6,6 +6,7 @@ import (
 	"debug/buildinfo"
 	"encoding/base64"
 	"encoding/hex"
+	"errors"
 	"fmt"
 	"io"
 	"maps"
@@ -40,9 +41,19 @@ func (r *release) writeSBOM(programs []built, image v1.Hash) error {
 		components = append(components, program)
 		links = append(links, cyclonedx.Dependency{Ref: program.BOMRef, Dependencies: &refs})
 	}
-	if r, ok := rootsOfTrust(); ok {
-		modules[r.BOMRef] = r
+	inImage := []string{}
+	for _, p := range programs {
+		if slices.Contains(slices.Concat(imageLayers...), p.name) {
+			inImage = append(inImage, reference(p))
+		}
 	}
+	trust, err := rootsOfTrust()
+	if err != nil {
+		return fmt.Errorf("SBOM: %w", err)
+	}
+	modules[trust.BOMRef] = trust
+	inImage = append(inImage, trust.BOMRef)
+	links = append(links, cyclonedx.Dependency{Ref: r.imageName(), Dependencies: &inImage})
 	components = slices.AppendSeq(components, maps.Values(modules))
 	byRef := func(a, b cyclonedx.Component) int { return cmp.Compare(a.BOMRef, b.BOMRef) }
 	slices.SortFunc(components, byRef)
@@ -57,10 +68,14 @@ func (r *release) writeSBOM(programs []built, image v1.Hash) error {
 		},
 	}
 	bom.Components, bom.Dependencies = &components, &links
+	// Many tools do not read a later version yet.
 	return r.write(r.sbomFile(), func(w io.Writer) error {
-		return cyclonedx.NewBOMEncoder(w, cyclonedx.BOMFileFormatJSON).SetPretty(true).Encode(bom)
+		return cyclonedx.NewBOMEncoder(w, cyclonedx.BOMFileFormatJSON).SetPretty(true).EncodeVersion(bom, cyclonedx.SpecVersion1_6)
 	})
 }
+
+// reference names a program within the SBOM.
+func reference(p built) string { return p.name + "-" + p.os + "-" + p.arch }
 
 // describe returns a program and the modules that it links, with Go's own library.
 func describe(p built, v version) (cyclonedx.Component, []cyclonedx.Component, error) {
@@ -73,7 +88,7 @@ func describe(p built, v version) (cyclonedx.Component, []cyclonedx.Component, e
 		return cyclonedx.Component{}, nil, err
 	}
 	program := cyclonedx.Component{
-		BOMRef: p.name + "-" + p.os + "-" + p.arch, Type: cyclonedx.ComponentTypeApplication, Name: p.name, Version: string(v),
+		BOMRef: reference(p), Type: cyclonedx.ComponentTypeApplication, Name: p.name, Version: string(v),
 		Hashes:     &[]cyclonedx.Hash{{Algorithm: cyclonedx.HashAlgoSHA256, Value: fmt.Sprintf("%x", sha256.Sum256(content))}},
 		Properties: &[]cyclonedx.Property{{Name: "druid:os", Value: p.os}, {Name: "druid:architecture", Value: p.arch}},
 	}
@@ -104,17 +119,17 @@ func hexSum(sum string) (string, bool) {
 }
 
 // rootsOfTrust is the module whose certificates are in the image.
-func rootsOfTrust() (cyclonedx.Component, bool) {
+func rootsOfTrust() (cyclonedx.Component, error) {
 	info, ok := debug.ReadBuildInfo()
 	if !ok {
-		return cyclonedx.Component{}, false
+		return cyclonedx.Component{}, errors.New("this program does not know which modules it links: build it with the go command")
 	}
 	for _, m := range info.Deps {
 		if m.Path == rootsModule {
 			c := library(m.Path, m.Version)
 			c.Type, c.Description = cyclonedx.ComponentTypeData, "The roots of trust of Mozilla, as /etc/ssl/certs/ca-certificates.crt of the image"
-			return c, true
+			return c, nil
 		}
 	}
-	return cyclonedx.Component{}, false
+	return cyclonedx.Component{}, fmt.Errorf("this program does not link %s", rootsModule)
 }

@@ -1,0 +1,165 @@
+package main
+
+import (
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"aead.dev/minisign"
+)
+
+func TestVersions(t *testing.T) {
+	for text, good := range map[string]bool{
+		"v0.1.0": true, "v10.20.30": true, "v0.1.0-rc.1": true, "v1.0.0-alpha-2": true,
+		"": false, "0.1.0": false, "v0.1": false, "v01.0.0": false, "v0.1.0-": false, "v0.1.0-01": false, "v0.1.0+build": false, "v0.1.0\n": false,
+		"v0.1.0 ": false, "latest": false, "v0.1.0-" + strings.Repeat("a", tagLength): false,
+	} {
+		_, err := parseVersion(text)
+		if good != (err == nil) {
+			t.Errorf("version %q: %v", text, err)
+		}
+		if err != nil && !strings.HasPrefix(err.Error(), "the version ") {
+			t.Errorf("version %q: the error does not say what is wrong: %v", text, err)
+		}
+	}
+}
+
+func TestArguments(t *testing.T) {
+	for name, test := range map[string]struct {
+		args []string
+		want string
+	}{
+		"no command":        {nil, "want the command make or push"},
+		"unknown command":   {[]string{"build"}, "want the command make or push"},
+		"no version":        {[]string{"make"}, "the version is empty"},
+		"bad version":       {[]string{"make", "--version", "1.0"}, `the version is "1.0"`},
+		"one argument more": {[]string{"push", "--version", "v0.1.0", "more"}, `unknown argument "more"`},
+		"no key":            {[]string{"make", "--version", "v0.1.0", "--key", "none"}, "read the key"},
+		"no repository":     {[]string{"make", "--version", "v0.1.0", "--repo", t.TempDir()}, "built from a clone of the repository"},
+	} {
+		if err := run(t.Context(), test.args, io.Discard); err == nil || !strings.Contains(err.Error(), test.want) {
+			t.Errorf("%s: got %v, want %s", name, err, test.want)
+		}
+	}
+}
+
+func write(t *testing.T, dir, name, content string) {
+	t.Helper()
+	path := filepath.Join(dir, name)
+	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(path, []byte(content), 0o600); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func TestAReleaseIsBuiltFromACommit(t *testing.T) {
+	dir := t.TempDir()
+	git := func(args ...string) {
+		t.Helper()
+		cmd := exec.CommandContext(t.Context(), "git", append([]string{"-c", "user.name=n", "-c", "user.email=e"}, args...)...)
+		cmd.Dir = dir
+		cmd.Env = append(os.Environ(), "GIT_COMMITTER_DATE=2026-01-02T03:04:05Z")
+		if out, err := cmd.CombinedOutput(); err != nil {
+			t.Fatalf("git %v: %v\n%s", args, err, out)
+		}
+	}
+	write(t, dir, "a", "a")
+	git("init", "-q")
+	git("add", "-A")
+	git("commit", "-q", "-m", "a")
+	r := release{repo: dir}
+	if err := r.readCommit(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if len(r.commit) != 40 || !r.at.Equal(moment) {
+		t.Errorf("got the commit %s at %s", r.commit, r.at)
+	}
+	write(t, dir, "b", "b")
+	if err := r.readCommit(t.Context()); err == nil || !strings.Contains(err.Error(), "commit or remove them first\n?? b") {
+		t.Errorf("with a file that is not committed: %v", err)
+	}
+}
+
+func TestTheChangelogHasASectionForEachVersion(t *testing.T) {
+	dir := t.TempDir()
+	write(t, dir, changelogFile, "# Changelog\n\nText.\n\n## v0.2.0\n\nTwo.\n\n### More\n\nMore.\n\n## v0.1.0\n\nOne.\n")
+	for v, want := range map[version]string{"v0.2.0": "Two.\n\n### More\n\nMore.", "v0.2.0-rc.1": "Two.\n\n### More\n\nMore.", "v0.1.0": "One.", "v0.1.1": "", "v0.1": ""} {
+		r := release{repo: dir, version: v}
+		got, err := r.changes()
+		if got != want || (err == nil) != (want != "") {
+			t.Errorf("%s: got %q, %v, want %q", v, got, err, want)
+		}
+	}
+}
+
+func TestManifestsAndChartsOfAnUnknownShapeAreRefused(t *testing.T) {
+	dir := t.TempDir()
+	r := release{repo: dir, out: t.TempDir(), version: testVersion}
+	write(t, dir, "manifests/install/install.yaml", "image: "+repository+":dev\n")
+	if err := r.writeInstall(); err == nil || !strings.Contains(err.Error(), "1 times, want 2") {
+		t.Errorf("manifests that name the image once: %v", err)
+	}
+	write(t, dir, "charts/druid/.helmignore", "*.tmp\n")
+	write(t, dir, "charts/druid/Chart.yaml", "version: 0\n")
+	if err := r.writeChart(); err == nil || !strings.Contains(err.Error(), "0 lines with appVersion, want 1") {
+		t.Errorf("a chart without appVersion: %v", err)
+	}
+	if !ignored("*.tmp\n", "templates/a.tmp") || ignored("*.tmp\n", "templates/a.yaml") {
+		t.Error(".helmignore has no effect")
+	}
+}
+
+func TestADirectoryThatIsNoReleaseStays(t *testing.T) {
+	dir := t.TempDir()
+	write(t, dir, "mine", "x")
+	r := release{out: dir}
+	if err := r.empty(); err == nil || !strings.Contains(err.Error(), "is not an earlier release") {
+		t.Errorf("got %v", err)
+	}
+	if _, err := os.Stat(filepath.Join(dir, "mine")); err != nil {
+		t.Error(err)
+	}
+	write(t, dir, installFile, "x")
+	if err := r.empty(); err != nil {
+		t.Error(err)
+	}
+}
+
+func TestKeys(t *testing.T) {
+	_, key, err := minisign.GenerateKey(nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	plain, err := key.MarshalText()
+	if err != nil {
+		t.Fatal(err)
+	}
+	encrypted, err := minisign.EncryptKey("password", key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	dir := t.TempDir()
+	write(t, dir, "plain", string(plain))
+	write(t, dir, "encrypted", string(encrypted))
+	write(t, dir, "other", "other")
+	for name, test := range map[string]struct{ file, password, want string }{
+		"without a password":         {"plain", "", ""},
+		"with its password":          {"encrypted", "password", ""},
+		"with a password that lacks": {"encrypted", "", "set it in the variable " + passwordVariable},
+		"with another password":      {"encrypted", "other", "read the key"},
+		"that is no key":             {"other", "", "create one with minisign -G"},
+	} {
+		got, err := readKey(filepath.Join(dir, test.file), test.password)
+		switch {
+		case test.want == "" && (err != nil || !got.Equal(key)):
+			t.Errorf("a key %s: %v", name, err)
+		case test.want != "" && (err == nil || !strings.Contains(err.Error(), test.want)):
+			t.Errorf("a key %s: got %v, want %s", name, err, test.want)
+		}
+	}
+}
