@@ -241,8 +241,8 @@ verify-quickstart: ## Fail if the quickstart does not tell its story to the end;
 RELEASE := go -C tools/release run .
 
 .PHONY: release
-release: ## Build all files of a release from the last commit into dist/VERSION: make release VERSION=v0.1.0. Sign the checksums with a secret key of minisign: KEY=druid.key
-	@$(RELEASE) make --repo ../.. --version '$(VERSION)' $(if $(KEY),--key '$(abspath $(KEY))')
+release: ## Build all files of a release from the last commit into dist/VERSION: make release VERSION=v0.1.0. Signed by a secret key of minisign: KEY=druid.key. For some platforms: PLATFORMS=linux/amd64
+	@$(RELEASE) make --repo ../.. --version '$(VERSION)' $(if $(KEY),--key '$(abspath $(KEY))') $(if $(PLATFORMS),--platforms '$(PLATFORMS)')
 
 .PHONY: push-release
 push-release: ## Push the image of a release in dist/VERSION, and its SBOM: make push-release VERSION=v0.1.0. To another repository: TO=registry.example.com/druid

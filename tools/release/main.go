@@ -13,7 +13,7 @@ import (
 )
 
 const usage = `usage:
-  release make --version v0.1.0 [--repo DIR] [--out DIR] [--key FILE]
+  release make --version v0.1.0 [--repo DIR] [--out DIR] [--key FILE] [--platforms LIST]
   release push --version v0.1.0 --to ghcr.io/etcd-druid/druid [--out DIR]`
 
 func main() {
@@ -37,6 +37,7 @@ func run(ctx context.Context, args []string, out io.Writer) error {
 	repo := flags.String("repo", ".", "clone of the repository")
 	dir := flags.String("out", "", "directory of the release (default <repo>/dist/<version>)")
 	keyFile := flags.String("key", "", "make: secret key of minisign, which signs the checksums")
+	list := flags.String("platforms", "", "make: build for these platforms alone, like linux/amd64,darwin/arm64; a release has all")
 	to := flags.String("to", repository, "push: repository to push the image to")
 	if err := flags.Parse(args[1:]); err != nil {
 		return err
@@ -63,7 +64,10 @@ func run(ctx context.Context, args []string, out io.Writer) error {
 		_, _ = fmt.Fprintln(out, "pushed", digest)
 		return nil
 	}
-	r := release{repo: root, out: *dir, version: v, imagePlatforms: imagePlatforms, tools: tools, progress: out}
+	r := release{repo: root, out: *dir, version: v, progress: out}
+	if err := r.choose(*list); err != nil {
+		return err
+	}
 	if *keyFile != "" {
 		if r.key, err = readKey(*keyFile, os.Getenv(passwordVariable)); err != nil {
 			return err

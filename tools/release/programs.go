@@ -6,6 +6,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 )
 
@@ -30,6 +31,24 @@ var everywhere = []platform{
 	{"linux", "amd64"}, {"linux", "arm64"},
 	{"darwin", "amd64"}, {"darwin", "arm64"},
 	{"windows", "amd64"}, {"windows", "arm64"},
+}
+
+// only returns the platforms among all that the list names, or all if it is empty.
+func only(all []platform, list string) ([]platform, error) {
+	if list == "" {
+		return all, nil
+	}
+	var some []platform
+	for name := range strings.SplitSeq(list, ",") {
+		i := slices.IndexFunc(everywhere, func(p platform) bool { return p.String() == name })
+		if i < 0 {
+			return nil, fmt.Errorf("unknown platform %q: want one or more of %v with commas between them", name, everywhere)
+		}
+		if slices.Contains(all, everywhere[i]) {
+			some = append(some, everywhere[i])
+		}
+	}
+	return some, nil
 }
 
 // imageLayers are the programs of the image, below cmd/ of the repository: one list for each layer.

@@ -30,6 +30,23 @@ type release struct {
 	progress       io.Writer
 }
 
+// choose sets what is built: all platforms, or those of a list.
+func (r *release) choose(list string) (err error) {
+	if r.imagePlatforms, err = only(imagePlatforms, list); err != nil {
+		return err
+	}
+	if len(r.imagePlatforms) == 0 {
+		return fmt.Errorf("the platforms %s have none of the image: add one of %v", list, imagePlatforms)
+	}
+	for _, t := range tools {
+		if t.platforms, err = only(t.platforms, list); err != nil {
+			return err
+		}
+		r.tools = append(r.tools, t)
+	}
+	return nil
+}
+
 // readCommit reads the commit and its time from git. It fails if the files are not those of the commit.
 func (r *release) readCommit(ctx context.Context) error {
 	changed, err := r.git(ctx, "status", "--porcelain")

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"fmt"
 	"io"
 	"os"
 	"os/exec"
@@ -37,12 +38,30 @@ func TestArguments(t *testing.T) {
 		"no version":        {[]string{"make"}, "the version is empty"},
 		"bad version":       {[]string{"make", "--version", "1.0"}, `the version is "1.0"`},
 		"one argument more": {[]string{"push", "--version", "v0.1.0", "more"}, `unknown argument "more"`},
+		"unknown platform":  {[]string{"make", "--version", "v0.1.0", "--platforms", "linux/amd64,linux/mips"}, `unknown platform "linux/mips"`},
+		"no image":          {[]string{"make", "--version", "v0.1.0", "--platforms", "darwin/arm64"}, "have none of the image"},
 		"no key":            {[]string{"make", "--version", "v0.1.0", "--key", "none"}, "read the key"},
 		"no repository":     {[]string{"make", "--version", "v0.1.0", "--repo", t.TempDir()}, "built from a clone of the repository"},
 	} {
 		if err := run(t.Context(), test.args, io.Discard); err == nil || !strings.Contains(err.Error(), test.want) {
 			t.Errorf("%s: got %v, want %s", name, err, test.want)
 		}
+	}
+}
+
+func TestPlatforms(t *testing.T) {
+	var all, some release
+	if err := all.choose(""); err != nil {
+		t.Fatal(err)
+	}
+	if len(all.imagePlatforms) != 2 || len(all.tools) != len(tools) || len(all.tools[0].platforms) != 6 {
+		t.Errorf("all platforms are %v and %v", all.imagePlatforms, all.tools)
+	}
+	if err := some.choose("linux/arm64,darwin/arm64"); err != nil {
+		t.Fatal(err)
+	}
+	if got := fmt.Sprint(some.imagePlatforms, some.tools[0].platforms); got != "[linux/arm64] [linux/arm64 darwin/arm64]" {
+		t.Errorf("the chosen platforms are %s", got)
 	}
 }
 
