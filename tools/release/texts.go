@@ -90,13 +90,13 @@ func (r *release) changes() (string, error) {
 		return "", err
 	}
 	for _, v := range []version{r.version, r.version.final()} {
-		_, after, found := strings.Cut("\n"+string(text), "\n## "+string(v)+"\n")
+		_, after, found := strings.Cut("\n"+string(text), "\n## Version "+v.chart()+"\n")
 		if found {
 			section, _, _ := strings.Cut(after, "\n## ")
 			return strings.TrimSpace(section), nil
 		}
 	}
-	return "", fmt.Errorf("%s has no section for the release: add the line \"## %s\" and what changes for users", changelogFile, r.version.final())
+	return "", fmt.Errorf("%s has no section for the release: add the line \"## Version %s\" and what changes for users", changelogFile, r.version.final().chart())
 }
 
 // writeNotes writes what the page of the release says.

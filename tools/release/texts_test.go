@@ -106,7 +106,7 @@ func TestAReleaseIsBuiltFromACommit(t *testing.T) {
 
 func TestTheChangelogHasASectionForEachVersion(t *testing.T) {
 	dir := t.TempDir()
-	write(t, dir, changelogFile, "# Changelog\n\nText.\n\n## v0.2.0\n\nTwo.\n\n### More\n\nMore.\n\n## v0.1.0\n\nOne.\n")
+	write(t, dir, changelogFile, "# Changelog\n\nText.\n\n## Version 0.2.0\n\nTwo.\n\n### More\n\nMore.\n\n## Version 0.1.0\n\nOne.\n")
 	for v, want := range map[version]string{"v0.2.0": "Two.\n\n### More\n\nMore.", "v0.2.0-rc.1": "Two.\n\n### More\n\nMore.", "v0.1.0": "One.", "v0.1.1": "", "v0.1": ""} {
 		r := release{repo: dir, version: v}
 		got, err := r.changes()
