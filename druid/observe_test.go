@@ -8,6 +8,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/etcd-druid/druid/api/v1alpha1"
 	"github.com/etcd-druid/druid/druid/policy"
@@ -217,7 +218,9 @@ func TestOptionsNameWhatIsWrong(t *testing.T) {
 		change func(*Options)
 		want   string
 	}{
-		"the defaults lack only the image": {func(*Options) {}, "--agent-image is empty"},
+		"the defaults lack only the image": {func(*Options) {}, "--agent-image is empty, and the variables POD_NAMESPACE and POD_NAME do not name the Pod"},
+		"half of the name of the own Pod":  {func(o *Options) { o.Pod.Name = "druid" }, "--agent-image is empty"},
+		"the own Pod has the image":        {func(o *Options) { o.Pod = types.NamespacedName{Namespace: "n", Name: "druid"} }, ""},
 		"an address without a port":        {func(o *Options) { o.HealthAddress = "localhost" }, "--health-address"},
 		"no workers":                       {func(o *Options) { o.Concurrency = 0 }, "--concurrency"},
 		"a namespace that cannot be one":   {func(o *Options) { o.Namespaces = []string{"Not_One"} }, "--namespaces"},

@@ -11,6 +11,7 @@ import (
 
 	"github.com/spf13/pflag"
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/validation"
 
 	"github.com/etcd-druid/druid/agent/config"
@@ -18,8 +19,9 @@ import (
 
 // Options are druid's start options.
 type Options struct {
-	// AgentImage is the image of the agents, with its tag.
+	// AgentImage is the image of the agents, with its tag. Empty: the image of druid's own Pod, which Pod names.
 	AgentImage string
+	Pod        types.NamespacedName
 	// Namespaces to watch; all when empty.
 	Namespaces []string
 	// LeaderElect allows several replicas, one of which is active. Its Lease is in LeaderNamespace.
@@ -110,7 +112,7 @@ const minGracePeriod = 10 * time.Second
 
 // AddFlags adds the options to set. What o holds is their default.
 func (o *Options) AddFlags(set *pflag.FlagSet) {
-	set.StringVar(&o.AgentImage, "agent-image", o.AgentImage, "image of the agents, with its tag")
+	set.StringVar(&o.AgentImage, "agent-image", o.AgentImage, "image of the agents, with its tag; if empty, the image of the Pod of druid")
 	set.StringSliceVar(&o.Namespaces, "namespaces", o.Namespaces, "namespaces to watch, all when empty")
 	set.BoolVar(&o.LeaderElect, "leader-elect", o.LeaderElect, "enable leader election, which is required to run more than one replica")
 	set.StringVar(&o.LeaderNamespace, "leader-namespace", o.LeaderNamespace, "namespace of the Lease for leader election, druid's own when empty")
@@ -139,8 +141,9 @@ func (o *Options) AddFlags(set *pflag.FlagSet) {
 // Validate names every option that is missing or out of its range.
 func (o Options) Validate() error {
 	var errs []error
-	if o.AgentImage == "" {
-		errs = append(errs, errors.New("--agent-image is empty; set it to the image of the agent"))
+	if o.AgentImage == "" && (o.Pod.Namespace == "" || o.Pod.Name == "") {
+		errs = append(errs, fmt.Errorf("--agent-image is empty, and the variables %s and %s do not name the Pod of druid; "+
+			"set the image of the agents, or both variables by the downward API", variablePodNamespace, variablePodName))
 	}
 	if o.Concurrency < 1 || o.Concurrency > 1000 {
 		errs = append(errs, fmt.Errorf("--concurrency is %d, want 1 to 1000", o.Concurrency))

@@ -20,6 +20,7 @@ import (
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/selection"
+	"k8s.io/apimachinery/pkg/types"
 	utilrand "k8s.io/apimachinery/pkg/util/rand"
 	"k8s.io/client-go/kubernetes/scheme"
 	coordinationclient "k8s.io/client-go/kubernetes/typed/coordination/v1"
@@ -77,6 +78,12 @@ func New(ctx context.Context, restConfig *rest.Config, o Options, log *slog.Logg
 	mgr, err := manager.New(restConfig, managerOptions(o, log))
 	if err != nil {
 		return nil, fmt.Errorf("create the manager: %w", err)
+	}
+	if o.AgentImage == "" {
+		if err := o.readImage(ctx, mgr.GetAPIReader()); err != nil {
+			return nil, err
+		}
+		log.InfoContext(ctx, "image of the agents read from the own Pod", "image", o.AgentImage)
 	}
 	r, err := newReconciler(mgr, restConfig, o, log)
 	if err != nil {
@@ -297,6 +304,7 @@ func NewCommand(log *slog.Logger, level *slog.LevelVar) *cobra.Command {
 				return fmt.Errorf("--log-level: %w", err)
 			}
 			level.Set(parsed)
+			o.Pod = types.NamespacedName{Namespace: os.Getenv(variablePodNamespace), Name: os.Getenv(variablePodName)}
 			// client-go writes to it too. Without one, its first message is a stack trace.
 			ctrllog.SetLogger(logr.FromSlogHandler(log.Handler()))
 			if err := crash.Arm(crash.Druid); err != nil {

@@ -134,12 +134,9 @@ func TestValuesOfTheContainer(t *testing.T) {
 		want          string
 		args          []string
 	}{
-		"another tag is also that of the agents": {
-			"image: {repository: r.example/druid, tag: v1}", "image", `"r.example/druid:v1"`, []string{"--agent-image=r.example/druid:v1"},
-		},
+		"another tag": {"image: {repository: r.example/druid, tag: v1}", "image", `"r.example/druid:v1"`, nil},
 		"a digest goes before a tag": {
-			"image: {repository: r.example/druid, tag: v1, digest: \"" + digest + "\"}", "image", `"r.example/druid@` + digest + `"`,
-			[]string{"--agent-image=r.example/druid@" + digest},
+			"image: {repository: r.example/druid, tag: v1, digest: \"" + digest + "\"}", "image", `"r.example/druid@` + digest + `"`, nil,
 		},
 		"the agents can have another image": {
 			"agentImage: r.example/druid:v0", "image", `"ghcr.io/etcd-druid/druid:dev"`, []string{"--agent-image=r.example/druid:v0"},

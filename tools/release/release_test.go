@@ -146,7 +146,7 @@ func contents(t *testing.T, dir string) map[string][]byte {
 	return all
 }
 
-// testInstall reads the two lines that name an image.
+// testInstall reads the lines that name an image.
 func testInstall(t *testing.T, text []byte) {
 	t.Helper()
 	var images []string
@@ -155,11 +155,8 @@ func testInstall(t *testing.T, text []byte) {
 		if image, ok := strings.CutPrefix(line, "image: ghcr.io/"); ok {
 			images = append(images, image)
 		}
-		if image, ok := strings.CutPrefix(line, "--agent-image=ghcr.io/"); ok {
-			images = append(images, image)
-		}
 	}
-	if want := []string{"etcd-druid/druid:v0.1.0-rc.1", "etcd-druid/druid:v0.1.0-rc.1"}; !slices.Equal(images, want) {
+	if want := []string{"etcd-druid/druid:v0.1.0-rc.1"}; !slices.Equal(images, want) {
 		t.Errorf("the images are %q, want %q", images, want)
 	}
 }
@@ -173,10 +170,8 @@ func testChart(t *testing.T, r release) {
 	}
 	file := filepath.Join(r.out, "druid-0.1.0-rc.1.tgz")
 	rendered := output(t, helm, "template", "druid", file, "--namespace", "druid-system")
-	for _, want := range []string{"image: \"" + r.imageName() + "\"", "--agent-image=" + r.imageName()} {
-		if !strings.Contains(rendered, want) {
-			t.Errorf("the chart renders no %q", want)
-		}
+	if want := "image: \"" + r.imageName() + "\""; !strings.Contains(rendered, want) {
+		t.Errorf("the chart renders no %q", want)
 	}
 	if shown := output(t, helm, "show", "chart", file); !strings.Contains(shown, "\nversion: 0.1.0-rc.1\n") {
 		t.Errorf("Helm reads another version:\n%s", shown)

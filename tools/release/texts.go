@@ -21,7 +21,7 @@ const (
 	chartFolder   = "charts/druid"
 )
 
-// writeInstall writes the manifests with the image of the release, which they name as the image of druid and as that of the agents.
+// writeInstall writes the manifests with the image of the release. druid gives the agents the same one.
 func (r *release) writeInstall() error {
 	const file = "manifests/install/" + installFile
 	text, err := os.ReadFile(filepath.Join(r.repo, file))
@@ -29,8 +29,8 @@ func (r *release) writeInstall() error {
 		return err
 	}
 	development := repository + ":dev"
-	if found := strings.Count(string(text), development); found != 2 {
-		return fmt.Errorf("%s names the image %s %d times, want 2: as the image of druid and in --agent-image", file, development, found)
+	if found := strings.Count(string(text), development); found != 1 {
+		return fmt.Errorf("%s names the image %s %d times, want 1", file, development, found)
 	}
 	text = bytes.ReplaceAll(text, []byte(development), []byte(r.imageName()))
 	return r.write(installFile, func(w io.Writer) error { _, err := w.Write(text); return err })

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"syscall"
 	"testing"
@@ -78,10 +79,9 @@ func (r *Rig) setDruid(ctx context.Context, image, agents string) error {
 		}
 		container := &deployment.Spec.Template.Spec.Containers[0]
 		container.Image = image
-		for i, arg := range container.Args {
-			if strings.HasPrefix(arg, "--agent-image=") {
-				container.Args[i] = "--agent-image=" + agents
-			}
+		container.Args = slices.DeleteFunc(container.Args, func(arg string) bool { return strings.HasPrefix(arg, "--agent-image=") })
+		if agents != image {
+			container.Args = append(container.Args, "--agent-image="+agents)
 		}
 		return r.Client.Update(ctx, deployment)
 	})
