@@ -41,6 +41,28 @@ var badDeps = map[string]struct {
 			module + "/test":                 "test/ is imported by tests only",
 		},
 	},
+	"the plugin reads Kubernetes objects": {
+		packages: []string{"./cmd/kubectl-druid", "./internal/plugin", "./internal/view"},
+		bad: map[string]string{
+			"sigs.k8s.io/controller-runtime": "a command for people needs no cache, and stays small",
+			"go.etcd.io/":                    "what it knows of a member stands in the member's Lease",
+			"github.com/aws/":                "it never touches a backup store",
+			"filippo.io/":                    "it never sees a key",
+			module + "/agent":                "the agents build for Linux only",
+			module + "/druid":                "it works while druid is down, and next to another version of it",
+			module + "/manifests":            "it creates no object of a cluster",
+			module + "/membership":           "membership speaks etcd",
+			module + "/test":                 "test/ is imported by tests only",
+		},
+	},
+	"the view of a cluster is a pure function": {
+		packages: []string{"./internal/view"},
+		bad: map[string]string{
+			"k8s.io/client-go/kubernetes": "it has no client",
+			"k8s.io/client-go/dynamic":    "it has no client",
+			"github.com/spf13/":           "it has no flags",
+		},
+	},
 	"the API types can be imported by anybody": {
 		packages: []string{"./api/..."},
 		bad: map[string]string{
@@ -159,6 +181,28 @@ func TestAPIImportsOnlyKubernetesTypes(t *testing.T) {
 			ok := slices.ContainsFunc(allowed, func(prefix string) bool { return strings.HasPrefix(imported, prefix) })
 			if isStandard := !strings.Contains(strings.Split(imported, "/")[0], "."); !ok && !isStandard {
 				t.Errorf("%s imports %s, want only apimachinery and Kubernetes' own API types", p.ImportPath, imported)
+			}
+		}
+	}
+}
+
+// People run the plugin on their own computers.
+func TestThePluginBuildsForEverySystem(t *testing.T) {
+	for _, system := range []string{"darwin", "windows"} {
+		for _, arch := range []string{"amd64", "arm64"} {
+			cmd := exec.CommandContext(t.Context(), "go", "list", "-deps", "-e", "-f", "{{if .DepsErrors}}{{.ImportPath}}: {{.DepsErrors}}{{end}}", "./cmd/kubectl-druid")
+			cmd.Env = append(cmd.Environ(), "GOOS="+system, "GOARCH="+arch, "CGO_ENABLED=0")
+			out, err := cmd.CombinedOutput()
+			if text := strings.TrimSpace(string(out)); err != nil || text != "" {
+				t.Errorf("%s/%s: %v\n%s", system, arch, err, text)
+			}
+		}
+	}
+	// What is left is that the source uses nothing that only one system has.
+	for _, p := range list(t, "./cmd/kubectl-druid", "./internal/plugin", "./internal/view") {
+		for _, imported := range p.Imports {
+			if imported == "syscall" || strings.HasPrefix(imported, "golang.org/x/sys/") {
+				t.Errorf("%s imports %s, which differs between systems", p.ImportPath, imported)
 			}
 		}
 	}

@@ -27,7 +27,12 @@ type codedError struct {
 	err  error
 }
 
-func (e *codedError) Error() string { return e.err.Error() }
+func (e *codedError) Error() string {
+	if e.err == nil {
+		return fmt.Sprintf("exit code %d", e.code)
+	}
+	return e.err.Error()
+}
 
 func (e *codedError) Unwrap() error { return e.err }
 
@@ -38,6 +43,9 @@ func WithCode(code int, err error) error {
 	}
 	return &codedError{code, err}
 }
+
+// Exit ends a process with the exit code. Main prints nothing about it: the command has printed what there is to say.
+func Exit(code int) error { return &codedError{code: code} }
 
 // service marks a command whose errors are logged.
 const service = "etcd.druid.dev/service"
@@ -75,12 +83,16 @@ func Main(ctx context.Context, root *cobra.Command, log *slog.Logger) int {
 	case ctx.Err() != nil && errors.Is(err, context.Canceled):
 		return exitOK
 	}
+	coded, hasCode := errors.AsType[*codedError](err)
+	if hasCode && coded.err == nil {
+		return coded.code
+	}
 	if called.Annotations[service] != "" {
 		log.ErrorContext(ctx, "command ended", "command", called.CommandPath(), "err", err)
 	} else {
 		_, _ = fmt.Fprintf(root.ErrOrStderr(), "%s: %v\n", called.CommandPath(), err) // there is nowhere else to say it
 	}
-	if coded, ok := errors.AsType[*codedError](err); ok {
+	if hasCode {
 		return coded.code
 	}
 	return exitError

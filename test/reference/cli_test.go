@@ -17,6 +17,7 @@ import (
 
 	agentcli "github.com/etcd-druid/druid/agent/cli"
 	"github.com/etcd-druid/druid/druid"
+	"github.com/etcd-druid/druid/internal/plugin"
 	"github.com/etcd-druid/druid/test/golden"
 )
 
@@ -38,6 +39,18 @@ Every command also has the flag ` + "`--help`" + `.
 	renderCommand(t, &page, agentcli.Root(log, level))
 	renderLaunch(t, &page)
 	golden.File(t, pages+"cli.md", page.String())
+}
+
+func TestPlugin(t *testing.T) {
+	var page strings.Builder
+	page.WriteString(`# Commands of the plugin
+
+<!-- Written by go test ./test/reference -update: do not edit. -->
+
+[The kubectl plugin](../how-to/run/kubectl-plugin.md) is the program ` + "`kubectl-druid`" + `. Every command also has the flag ` + "`--help`" + `.
+`)
+	renderCommand(t, &page, plugin.NewCommand())
+	golden.File(t, pages+"kubectl-druid.md", page.String())
 }
 
 func renderCommand(t *testing.T, page *strings.Builder, c *cobra.Command) {

@@ -1,0 +1,60 @@
+package plugin
+
+import (
+	"io"
+	"os"
+	"time"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+	"golang.org/x/term"
+	"k8s.io/client-go/tools/clientcmd"
+)
+
+// The exit codes of get and status. Every error has the code 1 too.
+const (
+	codeUnknown = 1
+	codeNotWell = 2
+)
+
+// options are what all commands share.
+type options struct {
+	loading   clientcmd.ClientConfigLoadingRules
+	overrides clientcmd.ConfigOverrides
+	// now is the clock of this computer.
+	now func() time.Time
+}
+
+// NewCommand returns kubectl druid.
+func NewCommand() *cobra.Command { return newCommand(time.Now) }
+
+// newCommand is NewCommand with a clock.
+func newCommand(now func() time.Time) *cobra.Command {
+	o := &options{loading: *clientcmd.NewDefaultClientConfigLoadingRules(), now: now}
+	root := &cobra.Command{
+		Use:         "kubectl-druid",
+		Annotations: map[string]string{cobra.CommandDisplayNameAnnotation: "kubectl druid"},
+		Short:       "Inspect and operate the EtcdClusters of druid",
+		Long: "Inspect and operate the EtcdClusters of druid. All commands read Kubernetes objects with your permissions, and work while druid is down.\n" +
+			"Colors are used on a terminal only, and not if the environment variable NO_COLOR is set.",
+		Args: cobra.NoArgs,
+	}
+	o.bind(root.PersistentFlags())
+	root.AddCommand(o.getCommand(), o.statusCommand())
+	return root
+}
+
+// bind adds the flags of kubectl that choose a cluster and a user.
+func (o *options) bind(flags *pflag.FlagSet) {
+	flags.StringVar(&o.loading.ExplicitPath, "kubeconfig", "", "path of the kubeconfig file")
+	names := clientcmd.RecommendedConfigOverrideFlags("")
+	// Kubernetes does not accept passwords any more.
+	names.AuthOverrideFlags.Username, names.AuthOverrideFlags.Password = clientcmd.FlagInfo{}, clientcmd.FlagInfo{}
+	clientcmd.BindOverrideFlags(&o.overrides, flags, names)
+}
+
+// colored says whether w is a terminal on which the user wants colors.
+func colored(w io.Writer) bool {
+	file, ok := w.(*os.File)
+	return ok && os.Getenv("NO_COLOR") == "" && term.IsTerminal(int(file.Fd()))
+}

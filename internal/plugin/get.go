@@ -1,0 +1,240 @@
+package plugin
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+	coordinationv1 "k8s.io/api/coordination/v1"
+	"sigs.k8s.io/yaml"
+
+	"github.com/etcd-druid/druid/internal/cli"
+	"github.com/etcd-druid/druid/internal/view"
+	"github.com/etcd-druid/druid/leases"
+)
+
+// The formats of output.
+const (
+	formatTable = "table"
+	formatWide  = "wide"
+	formatJSON  = "json"
+	formatYAML  = "yaml"
+)
+
+func (o *options) getCommand() *cobra.Command {
+	var all bool
+	output := formatTable
+	command := &cobra.Command{
+		Use:   "get",
+		Short: "List EtcdClusters, the worst first",
+		Long: "List the EtcdClusters of a namespace or of all, the worst first.\n" +
+			"The exit code is 0 if all are well, 2 if one is not well, and 1 if of one it is unknown, or after an error.",
+		Example: "  kubectl druid get --all-namespaces\n  kubectl druid get --output json",
+		Args:    cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if err := checkFormat(output, formatTable, formatWide, formatJSON, formatYAML); err != nil {
+				return err
+			}
+			k, err := o.connect()
+			if err != nil {
+				return err
+			}
+			if all {
+				k.namespace = ""
+			}
+			now := o.now()
+			clusters, missing, err := k.fleet(cmd.Context(), now)
+			if err != nil {
+				return err
+			}
+			if err := printFleet(cmd, clusters, missing, fleetFormat{output, all, k.namespace}, now); err != nil {
+				return err
+			}
+			return exitOf(clusters...)
+		},
+	}
+	command.Flags().BoolVarP(&all, "all-namespaces", "A", false, "list the EtcdClusters of all namespaces")
+	bindOutput(command, &output, formatTable, formatWide, formatJSON, formatYAML)
+	return command
+}
+
+func bindOutput(command *cobra.Command, output *string, formats ...string) {
+	command.Flags().StringVarP(output, "output", "o", *output, "`format`: "+strings.Join(formats, ", "))
+	_ = command.RegisterFlagCompletionFunc("output", cobra.FixedCompletions(formats, cobra.ShellCompDirectiveNoFileComp))
+}
+
+func checkFormat(output string, formats ...string) error {
+	if !slices.Contains(formats, output) {
+		return fmt.Errorf("--output is %q, want one of %s", output, strings.Join(formats, ", "))
+	}
+	return nil
+}
+
+// fleet reads all EtcdClusters of the namespace, the worst first.
+func (k *kube) fleet(ctx context.Context, now time.Time) ([]view.Cluster, []view.Unread, error) {
+	list, err := k.clusters(ctx, k.namespace)
+	if err != nil {
+		return nil, nil, err
+	}
+	var missing optional
+	byCluster := map[string][]coordinationv1.Lease{}
+	for _, lease := range k.leasesOf(ctx, k.namespace, "", &missing) {
+		key := lease.Namespace + "/" + lease.Labels[leases.LabelCluster]
+		byCluster[key] = append(byCluster[key], lease)
+	}
+	all := make([]view.Cluster, 0, len(list))
+	for _, c := range list {
+		all = append(all, view.Of(view.Objects{Cluster: c, Leases: byCluster[c.Namespace+"/"+c.Name], Unread: missing.unread}, now))
+	}
+	view.Sort(all)
+	return all, missing.unread, nil
+}
+
+// exitOf is the exit code of a command that printed these clusters.
+func exitOf(clusters ...view.Cluster) error {
+	has := func(h view.Health) bool {
+		return slices.ContainsFunc(clusters, func(c view.Cluster) bool { return c.Health == h })
+	}
+	switch {
+	case has(view.NotWell):
+		return cli.Exit(codeNotWell)
+	case has(view.Unclear):
+		return cli.Exit(codeUnknown)
+	default:
+		return nil
+	}
+}
+
+// fleetFormat says how a list is printed.
+type fleetFormat struct {
+	output string
+	// all adds the column of the namespace.
+	all       bool
+	namespace string
+}
+
+func printFleet(cmd *cobra.Command, clusters []view.Cluster, missing []view.Unread, f fleetFormat, now time.Time) error {
+	out := cmd.OutOrStdout()
+	if f.output == formatJSON || f.output == formatYAML {
+		return printData(out, clusters, f.output)
+	}
+	if len(clusters) == 0 {
+		where := "in any namespace"
+		if !f.all {
+			where = "in namespace " + f.namespace
+		}
+		_, err := fmt.Fprintf(cmd.ErrOrStderr(), "No EtcdClusters found %s.\n", where)
+		return err
+	}
+	p := newPage(out, now)
+	p.fleet(clusters, f)
+	if p.err != nil {
+		return p.err
+	}
+	warnings := newPage(cmd.ErrOrStderr(), now)
+	warnings.unread(missing)
+	return warnings.err
+}
+
+// printData prints the view itself.
+func printData(w io.Writer, data any, format string) error {
+	raw, err := json.MarshalIndent(data, "", "  ")
+	if err != nil {
+		return fmt.Errorf("print %s: %w", format, err)
+	}
+	raw = append(raw, '\n')
+	if format == formatYAML {
+		if raw, err = yaml.JSONToYAML(raw); err != nil {
+			return fmt.Errorf("print %s: %w", format, err)
+		}
+	}
+	_, err = w.Write(raw)
+	return err
+}
+
+// fleet prints one line for each cluster.
+func (p *page) fleet(clusters []view.Cluster, f fleetFormat) {
+	header := []string{"NAME", "STATE", "READY", "VERSION", "LEADER", "SAVED", "AGE"}
+	if f.all {
+		header = append([]string{"NAMESPACE"}, header...)
+	}
+	if f.output == formatWide {
+		header = append(header, "DB / QUOTA", "VERIFIED", "SPEC", "MESSAGE")
+	}
+	rows := make([][]cell, 0, len(clusters))
+	for _, c := range clusters {
+		row := []cell{{text: c.Name}, {mark(c.Health) + " " + string(c.State), toneOf(c.Health)}, {text: readyOf(c)}, {text: or(c.Version)}, {text: or(c.Leader)}, p.saved(c.Backup), {text: p.age(c.Created)}}
+		if f.all {
+			row = append([]cell{{text: c.Namespace}}, row...)
+		}
+		if f.output == formatWide {
+			row = append(row, cell{text: database(c)}, p.verified(c.Backup), cell{text: spec(c)}, cell{text: cmp.Or(c.Message, c.Why)})
+		}
+		rows = append(rows, row)
+	}
+	p.table(header, rows)
+}
+
+func readyOf(c view.Cluster) string {
+	if c.Ready == nil {
+		return fmt.Sprintf("%s/%d", unknown, c.Replicas)
+	}
+	return fmt.Sprintf("%d/%d", *c.Ready, c.Replicas)
+}
+
+// saved says how old the last moment is up to which everything is saved.
+func (p *page) saved(b *view.Backup) cell {
+	switch {
+	case b == nil:
+		return cell{text: "no backup"}
+	case b.Error != "":
+		return cell{p.ago(b.SavedAt), bad}
+	default:
+		return cell{text: p.ago(b.SavedAt)}
+	}
+}
+
+// verified says how old the last verification is.
+func (p *page) verified(b *view.Backup) cell {
+	switch {
+	case b == nil:
+		return cell{text: "no backup"}
+	case b.Verdict == string(leases.VerdictBroken):
+		return cell{"broken, " + p.ago(b.VerifiedAt), bad}
+	case b.Verdict == view.NeverVerified:
+		return cell{text: "never"}
+	default:
+		return cell{text: p.ago(b.VerifiedAt)}
+	}
+}
+
+// database is the size of the largest database, and the quota.
+func database(c view.Cluster) string {
+	var largest *int64
+	for _, m := range c.Members {
+		if m.DBSize != nil && (largest == nil || *m.DBSize > *largest) {
+			largest = m.DBSize
+		}
+	}
+	return size(largest) + " / " + size(&c.Quota)
+}
+
+func spec(c view.Cluster) string {
+	if c.Accepted != c.Generation {
+		return fmt.Sprintf("generation %d waits", c.Generation)
+	}
+	return "accepted"
+}
+
+// unread says what could not be read.
+func (p *page) unread(all []view.Unread) {
+	for _, u := range all {
+		p.line(cell{u.Kind + " could not be read, and what they report is unknown: " + u.Problem, middle})
+	}
+}

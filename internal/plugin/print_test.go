@@ -1,0 +1,88 @@
+package plugin
+
+import (
+	"bytes"
+	"os"
+	"strings"
+	"testing"
+
+	"github.com/etcd-druid/druid/internal/view"
+	"github.com/etcd-druid/druid/test/env"
+	"github.com/etcd-druid/druid/test/golden"
+	"github.com/etcd-druid/druid/test/situations"
+)
+
+func TestMain(m *testing.M) { os.Exit(env.Main(m)) }
+
+func TestStatusOfEachSituation(t *testing.T) {
+	for _, s := range situations.All() {
+		t.Run(s.Name, func(t *testing.T) {
+			var out bytes.Buffer
+			p := newPage(&out, situations.Now)
+			p.status(view.Of(s.Objects, situations.Now))
+			if p.err != nil {
+				t.Fatal(p.err)
+			}
+			golden.File(t, "testdata/status/"+s.Name+".txt", out.String())
+		})
+	}
+}
+
+// fleet is every situation in a namespace of its own.
+func fleet() (all []view.Cluster) {
+	for _, s := range situations.All() {
+		s.Objects.Cluster.Namespace = s.Name
+		all = append(all, view.Of(s.Objects, situations.Now))
+	}
+	view.Sort(all)
+	return all
+}
+
+func TestTheFleetIsPrintedWorstFirst(t *testing.T) {
+	for _, format := range []string{formatTable, formatWide} {
+		var out bytes.Buffer
+		p := newPage(&out, situations.Now)
+		p.fleet(fleet(), fleetFormat{output: format, all: true})
+		golden.File(t, "testdata/fleet-"+format+".txt", out.String())
+	}
+}
+
+func TestColorsDoNotMoveColumns(t *testing.T) {
+	var colored, plainText bytes.Buffer
+	p := newPage(&colored, situations.Now)
+	p.color = true
+	p.fleet(fleet(), fleetFormat{output: formatWide, all: true})
+	newPage(&plainText, situations.Now).fleet(fleet(), fleetFormat{output: formatWide, all: true})
+	text := colored.String()
+	if !strings.Contains(text, string(bad)) {
+		t.Error("a cluster that is not well has no color")
+	}
+	for _, sequence := range []string{string(good), string(bad), string(middle), string(strong), reset} {
+		text = strings.ReplaceAll(text, sequence, "")
+	}
+	if text != plainText.String() {
+		t.Errorf("without its colors the table is\n%s\nwant\n%s", text, plainText.String())
+	}
+}
+
+// What the page shows is what the commands print.
+func TestThePageShowsWhatIsPrinted(t *testing.T) {
+	text, err := os.ReadFile("../../docs/how-to/run/kubectl-plugin.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, shown := range []string{"fleet-table", "status/serving", "status/quorum-lost-with-a-plan"} {
+		printed, err := os.ReadFile("testdata/" + shown + ".txt")
+		if err != nil {
+			t.Fatal(err)
+		}
+		if !strings.Contains(string(text), "\n"+string(printed)+"```\n") {
+			t.Errorf("the page does not show %s as it is:\n%s", shown, printed)
+		}
+	}
+	for _, state := range view.States {
+		if !strings.Contains(string(text), "`"+string(state)+"`") {
+			t.Errorf("the page does not explain the state %s", state)
+		}
+	}
+}

@@ -1,0 +1,151 @@
+package view
+
+import (
+	"fmt"
+	"strings"
+
+	"github.com/etcd-druid/druid/api/v1alpha1"
+)
+
+// docs is where the pages are.
+const docs = "https://github.com/etcd-druid/druid/blob/main/docs/"
+
+// reasonsPage explains every condition and every reason.
+const reasonsPage = "reference/conditions-and-reasons.md"
+
+// Step is something to do now.
+type Step struct {
+	// Do says what to do. Command does it, or shows more. Docs is the page about it.
+	Do      string `json:"do"`
+	Command string `json:"command,omitempty"`
+	Docs    string `json:"docs,omitempty"`
+}
+
+// pageOf returns the section of the conditions of a type.
+func pageOf(condition string) string { return docs + reasonsPage + "#" + strings.ToLower(condition) }
+
+// pages are those that say what to do about a reason.
+var pages = map[string]string{
+	v1alpha1.ReasonRecordLost:                "how-to/rescue/manual-actions.md#cluster-record-lost",
+	v1alpha1.ReasonDataLost:                  "how-to/rescue/manual-actions.md#data-lost",
+	v1alpha1.ReasonObjectNotOwned:            "how-to/rescue/manual-actions.md#object-not-owned",
+	v1alpha1.ReasonRecoveryProposed:          "how-to/rescue/quorum-lost.md#check-the-plan",
+	v1alpha1.ReasonRecoveryRefused:           "how-to/rescue/quorum-lost.md#when-druid-refuses",
+	v1alpha1.ReasonDataUndecided:             "how-to/rescue/data-differs.md#no-majority-has-the-same-data",
+	v1alpha1.ReasonDataDiffers:               "how-to/rescue/data-differs.md#a-member-differs-from-a-majority",
+	v1alpha1.ReasonAlarmRaised:               "how-to/rescue/nospace.md",
+	v1alpha1.ReasonVolumeNotExpanded:         "how-to/run/resize-volumes.md",
+	v1alpha1.ReasonPodUnschedulable:          "how-to/run/place-on-nodes.md",
+	v1alpha1.ReasonContainerCannotStart:      "how-to/rescue/pod-not-ready.md",
+	v1alpha1.ReasonMemberCannotStart:         "how-to/rescue/pod-not-ready.md",
+	v1alpha1.ReasonMemberStuck:               "how-to/rescue/pod-not-ready.md",
+	v1alpha1.ReasonNodeLost:                  "how-to/rescue/node-lost.md",
+	v1alpha1.ReasonOrphanedObjects:           "how-to/rescue/orphaned-objects.md",
+	v1alpha1.ReasonAuthRequiredNotConfigured: "how-to/secure/authentication.md",
+	v1alpha1.ReasonAuthIncomplete:            "how-to/secure/authentication.md",
+	v1alpha1.ReasonAuthAccessDenied:          "how-to/secure/authentication.md",
+	v1alpha1.ReasonCertificatesRejected:      "how-to/secure/tls.md#check-the-certificates",
+	v1alpha1.ReasonDeadlineExceeded:          "how-to/run/edit.md",
+	v1alpha1.ReasonScaleDownBlocked:          "how-to/run/scale.md",
+	v1alpha1.ReasonPauseBlocked:              "how-to/run/pause.md#pauseblocked",
+	v1alpha1.ReasonRollingUpdateBlocked:      "how-to/run/rolling-update.md",
+	v1alpha1.ReasonUpgradeBlocked:            "how-to/run/upgrade-etcd.md",
+	v1alpha1.ReasonVerificationFailed:        "how-to/back-up/verify.md",
+	v1alpha1.ReasonMembersNotReady:           "how-to/rescue/pod-not-ready.md",
+	v1alpha1.ReasonClientsCutOff:             "how-to/run/cut-off-clients.md",
+	v1alpha1.ReasonPaused:                    "how-to/run/pause.md#resume",
+}
+
+// next returns what to do now, the first step first. A cluster that is well needs nothing.
+func (v Cluster) next() []Step {
+	switch v.State {
+	case StateServing, StateChanging:
+		return nil
+	case StateQuorumLost:
+		return v.quorumLost()
+	case StateStatusOutdated:
+		return v.silent()
+	case StateNotAccepted:
+		return []Step{{Do: "Check that druid runs and watches this namespace.", Command: druidPods, Docs: docs + "how-to/install/install.md"}}
+	case StateForming, StateResuming:
+		return []Step{{Do: "Wait. The members start.", Command: v.describe(), Docs: pageOf(v1alpha1.ConditionProgressing)}}
+	default:
+		return v.fromConditions()
+	}
+}
+
+// druidPods lists druid's own Pods.
+const druidPods = "kubectl get pods -A -l app.kubernetes.io/name=druid"
+
+func (v Cluster) describe() string {
+	return fmt.Sprintf("kubectl -n %s describe etcdcluster %s", v.Namespace, v.Name)
+}
+
+func (v Cluster) members() string {
+	return fmt.Sprintf("kubectl -n %s get pods,leases -l etcd.druid.dev/cluster=%s", v.Namespace, v.Name)
+}
+
+// quorumLost is the decision tree of docs/how-to/rescue/quorum-lost.md.
+func (v Cluster) quorumLost() []Step {
+	const page = docs + "how-to/rescue/quorum-lost.md"
+	steps := []Step{{
+		Do:      "Bring back the nodes or volumes of the members that are down, if you can. The cluster then serves again, and no write is lost.",
+		Command: v.members(), Docs: page + "#bring-members-back",
+	}}
+	switch {
+	case v.Recovery == nil || v.Recovery.Phase == "" || v.Recovery.Phase == v1alpha1.RecoveryWaiting:
+		steps = append(steps, Step{Do: "If you cannot, wait for druid's plan.", Docs: page})
+	case v.Recovery.Phase == v1alpha1.RecoveryProposed:
+		steps = append(steps, Step{Do: "If you cannot, read druid's plan, and approve it.", Command: v.plan(), Docs: page + "#check-the-plan"})
+	case v.Recovery.Phase == v1alpha1.RecoveryRefused:
+		steps = append(steps, Step{Do: "druid refuses to recover: " + v.Recovery.Message, Docs: page + "#when-druid-refuses"})
+	default:
+		steps = append(steps, Step{Do: "druid recovers the cluster: " + v.Recovery.Message, Docs: page + "#when-a-recovery-does-not-continue"})
+	}
+	return append(steps, Step{Do: "Do not delete a PersistentVolumeClaim, a Pod or a Lease."})
+}
+
+// plan shows the plan.
+func (v Cluster) plan() string {
+	return fmt.Sprintf("kubectl -n %s get etcdcluster %s -o jsonpath='{.status.recovery}'", v.Namespace, v.Name)
+}
+
+func (v Cluster) silent() []Step {
+	return []Step{
+		{Do: "Check that the members run, and that they reach the API server.", Command: v.members(), Docs: docs + "reference/runbooks.md#etcdagentnotrenewing"},
+		{Do: "Check that druid runs: it did not update the status.", Command: druidPods, Docs: docs + "reference/runbooks.md#druidnotleading"},
+		{Do: "Check the clock of this computer: a wrong one makes Leases look old."},
+	}
+}
+
+// fromConditions has a step for each condition that is not as wished and waits for a user.
+func (v Cluster) fromConditions() (steps []Step) {
+	for _, c := range v.Conditions {
+		if !v.needsStep(c) {
+			continue
+		}
+		step := Step{Do: c.Message, Docs: c.Docs}
+		if page := pages[c.Reason]; page != "" {
+			step.Docs = docs + page
+		}
+		if c.Type == v1alpha1.ConditionBackupReady {
+			step.Docs = docs + "reference/runbooks.md#etcdbackupnotready"
+		}
+		steps = append(steps, step)
+	}
+	return steps
+}
+
+// needsStep says whether a user can do something about the condition. Of a paused cluster, only Progressing has a step.
+func (v Cluster) needsStep(c Condition) bool {
+	switch {
+	case c.Type == v1alpha1.ConditionSpread: // information only
+		return false
+	case c.Reason == v1alpha1.ReasonPaused:
+		return c.Type == v1alpha1.ConditionProgressing
+	case v.State == StateClientsCutOff:
+		return c.Reason == v1alpha1.ReasonClientsCutOff
+	default:
+		return !c.Wished
+	}
+}
