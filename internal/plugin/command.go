@@ -40,7 +40,7 @@ func newCommand(now func() time.Time) *cobra.Command {
 		Args: cobra.NoArgs,
 	}
 	o.bind(root.PersistentFlags())
-	root.AddCommand(o.getCommand(), o.statusCommand())
+	root.AddCommand(o.getCommand(), o.statusCommand(), o.whyCommand(), o.recoverCommand(), o.pauseCommand(), o.resumeCommand(), o.snapshotCommand())
 	return root
 }
 

@@ -21,8 +21,12 @@ import (
 )
 
 var (
-	clusterResource = v1alpha1.GroupVersion.WithResource("etcdclusters")
+	clusterResource  = v1alpha1.GroupVersion.WithResource("etcdclusters")
+	snapshotResource = v1alpha1.GroupVersion.WithResource("etcdsnapshots")
 )
+
+// manager is the name under which the API server notes what the plugin writes.
+const manager = "kubectl-druid"
 
 // gardenerGroup is the API group of another etcd operator that is called etcd-druid, whose plugin has the same name.
 const gardenerGroup = "druid.gardener.cloud"
@@ -158,6 +162,10 @@ func (k *kube) objects(ctx context.Context, name string) (view.Objects, error) {
 		o.Pods = pods.Items
 	}
 	o.Nodes = k.nodes(ctx, o.Pods, &missing)
+	events, err := k.typed.CoreV1().Events(k.namespace).List(ctx, metav1.ListOptions{FieldSelector: "involvedObject.kind=EtcdCluster,involvedObject.name=" + name})
+	if missing.keep("Events", err); err == nil {
+		o.Events = events.Items
+	}
 	o.Unread = missing.unread
 	return o, nil
 }

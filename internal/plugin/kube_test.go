@@ -93,8 +93,8 @@ func (s *stage) put(o view.Objects) {
 	}
 	for i := range o.Nodes {
 		node, err := s.typed.CoreV1().Nodes().Create(s.Context(), &o.Nodes[i], metav1.CreateOptions{})
-		if apierrors.IsAlreadyExists(err) {
-			continue
+		if apierrors.IsAlreadyExists(err) { // a test before this one had it in another state
+			node, err = s.typed.CoreV1().Nodes().Get(s.Context(), o.Nodes[i].Name, metav1.GetOptions{})
 		}
 		if err != nil {
 			s.Fatal(err)

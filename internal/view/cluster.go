@@ -41,8 +41,10 @@ type Cluster struct {
 	Certificates []Certificate            `json:"certificates,omitempty"`
 	Conditions   []Condition              `json:"conditions,omitempty"`
 	Recovery     *v1alpha1.RecoveryStatus `json:"recovery,omitempty"`
-	Next         []Step                   `json:"next,omitempty"`
-	Unread       []Unread                 `json:"unread,omitempty"`
+	// Events are the last ones, the newest first.
+	Events []Event  `json:"events,omitempty"`
+	Next   []Step   `json:"next,omitempty"`
+	Unread []Unread `json:"unread,omitempty"`
 }
 
 // Condition is a condition of the status.
@@ -84,7 +86,7 @@ func Of(o Objects, now time.Time) Cluster {
 		Created: c.CreationTimestamp.Time, Replicas: c.Spec.Replicas, Version: c.Spec.Version, Generation: c.Generation,
 		Accepted: c.Status.ObservedGeneration, Endpoints: c.Status.Endpoints, Quota: quotaOf(c.Spec),
 		Members: f.describeMembers(now), Backup: f.backup(), Certificates: certificatesOf(c.Status.TLS), Conditions: conditionsOf(c),
-		Recovery: c.Status.Recovery, Unread: o.Unread,
+		Recovery: c.Status.Recovery, Events: eventsOf(o.Events), Unread: o.Unread,
 	}
 	if len(v.Conditions) > 0 {
 		v.Ready = new(c.Status.ReadyReplicas)

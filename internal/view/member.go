@@ -45,6 +45,8 @@ type Member struct {
 	Alarm   string `json:"alarm,omitempty"`
 	Refused string `json:"refused,omitempty"`
 	Waits   string `json:"waits,omitempty"`
+	// Rule is the row of the last decision of the agent about the start of etcd.
+	Rule string `json:"rule,omitempty"`
 }
 
 // describeMembers describes each member that the status or a Lease has.
@@ -93,7 +95,7 @@ func (m *Member) report(lease member, newest uint64, now time.Time) {
 	if lease.Version != "" {
 		m.Version = lease.Version
 	}
-	m.Agent, m.Alarm, m.Refused, m.Waits = lease.AgentVersion, lease.Alarm, lease.Refused, lease.Reason
+	m.Agent, m.Alarm, m.Refused, m.Waits, m.Rule = lease.AgentVersion, lease.Alarm, lease.Refused, lease.Reason, lease.Rule
 }
 
 // known is nil for zero, with which a Lease says that a number is unknown.

@@ -107,7 +107,7 @@ func (v Cluster) quorumLost() []Step {
 
 // plan shows the plan.
 func (v Cluster) plan() string {
-	return fmt.Sprintf("kubectl -n %s get etcdcluster %s -o jsonpath='{.status.recovery}'", v.Namespace, v.Name)
+	return fmt.Sprintf("kubectl druid -n %s recover %s", v.Namespace, v.Name)
 }
 
 func (v Cluster) silent() []Step {
@@ -130,6 +130,9 @@ func (v Cluster) fromConditions() (steps []Step) {
 		}
 		if c.Type == v1alpha1.ConditionBackupReady {
 			step.Docs = docs + "reference/runbooks.md#etcdbackupnotready"
+		}
+		if c.Type == v1alpha1.ConditionProgressing && c.Reason == v1alpha1.ReasonPaused {
+			step.Do, step.Command = "Resume the cluster when you need it.", fmt.Sprintf("kubectl druid -n %s resume %s --replicas 3", v.Namespace, v.Name)
 		}
 		steps = append(steps, step)
 	}

@@ -13,12 +13,13 @@ import (
 
 // Objects are what the API server has about one EtcdCluster. A list that could not be read is empty, and Unread names it.
 type Objects struct {
-	Cluster   v1alpha1.EtcdCluster
-	Leases    []coordinationv1.Lease
-	Pods      []corev1.Pod
-	Nodes     []corev1.Node
-	Snapshots []v1alpha1.EtcdSnapshot
-	Unread    []Unread
+	Cluster v1alpha1.EtcdCluster
+	Leases  []coordinationv1.Lease
+	Pods    []corev1.Pod
+	Nodes   []corev1.Node
+	// Events are those of the EtcdCluster.
+	Events []corev1.Event
+	Unread []Unread
 }
 
 // Unread is a kind of objects that could not be read, and why.

@@ -41,6 +41,7 @@ func quorumLost(o *view.Objects) {
 	set(o, v1alpha1.ConditionReady, metav1.ConditionFalse, v1alpha1.ReasonQuorumLost, "1 of 3 voters serve; a quorum is 2. etcd refuses writes and linearizable reads.", 3*time.Minute)
 	set(o, v1alpha1.ConditionAllMembersReady, metav1.ConditionFalse, v1alpha1.ReasonMembersNotReady, "1 of 3 members ready. Member demo-bqdq7: node n1 is not ready.", 3*time.Minute)
 	o.Leases[4].Spec.RenewTime = &metav1.MicroTime{Time: ago(4 * time.Minute)}
+	o.Events = append(o.Events, event("Warning", v1alpha1.EventQuorumLost, "1 of 3 voters serve; a quorum is 2. etcd refuses writes and linearizable reads.", 3*time.Minute))
 	o.Cluster.Status.Recovery = &v1alpha1.RecoveryStatus{Phase: v1alpha1.RecoveryWaiting, Message: "The quorum was lost less than 5 minutes ago."}
 }
 

@@ -1,6 +1,7 @@
 package situations
 
 import (
+	"strings"
 	"time"
 
 	coordinationv1 "k8s.io/api/coordination/v1"
@@ -84,6 +85,9 @@ func Serving() view.Objects {
 	set(&o, v1alpha1.ConditionSpread, metav1.ConditionTrue, v1alpha1.ReasonMembersSpread, "Each voter runs on a node of its own.", 47*time.Hour)
 	set(&o, v1alpha1.ConditionBackupReady, metav1.ConditionTrue, v1alpha1.ReasonIncrementalBackupSucceeded, "A full backup and all changes since then are saved, within spec.backup.delta.period.", 47*time.Hour)
 	set(&o, v1alpha1.ConditionBackupVerified, metav1.ConditionTrue, v1alpha1.ReasonVerificationSucceeded, "An agent restored the backups, and they hold what etcd reported.", 46*time.Hour)
+	o.Events = []corev1.Event{
+		event("Normal", v1alpha1.EventClusterFormed, "The raft group exists.", 47*time.Hour), event("Normal", v1alpha1.EventMemberReady, "Member demo-sx47z is ready.", 47*time.Hour),
+	}
 	for i, name := range Members {
 		role := leases.RoleMember
 		if i == 0 {
@@ -135,6 +139,15 @@ func unset(o *view.Objects, kinds ...string) {
 	}
 }
 
+// event is an Event that druid emitted some time ago.
+func event(kind, reason, message string, since time.Duration) corev1.Event {
+	return corev1.Event{
+		ObjectMeta:     metav1.ObjectMeta{Namespace: "default", Name: "demo." + strings.ToLower(reason)},
+		InvolvedObject: corev1.ObjectReference{APIVersion: v1alpha1.GroupVersion.String(), Kind: "EtcdCluster", Namespace: "default", Name: "demo"},
+		Type:           kind, Reason: reason, Message: message, EventTime: metav1.MicroTime{Time: ago(since)}, ReportingController: "druid", ReportingInstance: "druid-0", Action: reason,
+	}
+}
+
 func memberLease(i int, role leases.Role) coordinationv1.Lease {
 	return coordinationv1.Lease{
 		ObjectMeta: metav1.ObjectMeta{
@@ -144,7 +157,7 @@ func memberLease(i int, role leases.Role) coordinationv1.Lease {
 				"cluster-id": "e7e42b2a87bb6d62", "epoch": "1", "lineage": "00000001-9f31c2d4",
 				"raft":     leases.Raft{Term: 4, Committed: 90144 - uint64(i), LastTerm: 4, LastIndex: 90144 - uint64(i)}.String(),
 				"revision": []string{"48211", "48211", "48208"}[i], "db-size": []string{"222298112", "222298112", "220200960"}[i],
-				"db-size-in-use": "180355072", "volume-free": "4831838208", "version": "3.6.16", "agent-version": "v0.6.0", "data": "present", "rule": "resume",
+				"db-size-in-use": "180355072", "volume-free": "4831838208", "version": "3.6.16", "agent-version": "v0.6.0", "data": "intact", "rule": "resume",
 			}),
 		},
 		Spec: coordinationv1.LeaseSpec{

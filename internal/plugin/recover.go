@@ -1,0 +1,145 @@
+package plugin
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strings"
+
+	"github.com/spf13/cobra"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/etcd-druid/druid/api/v1alpha1"
+)
+
+// recoveryPage explains a recovery from a lost quorum.
+const recoveryPage = "https://github.com/etcd-druid/druid/blob/main/docs/how-to/rescue/quorum-lost.md"
+
+func (o *options) recoverCommand() *cobra.Command {
+	var hash string
+	command := &cobra.Command{
+		Use:   "recover CLUSTER",
+		Short: "Show the plan to recover from a lost quorum, or approve it",
+		Long: "Show the plan of druid to recover an EtcdCluster from a lost quorum. This changes nothing.\n" +
+			"With --approve, set the annotation " + v1alpha1.RecoverAnnotation + " to the hash of the plan. druid then carries out this plan and no other.",
+		Example:           "  kubectl druid recover demo\n  kubectl druid recover demo --approve 5d41402abc4b2a76",
+		Args:              oneCluster,
+		ValidArgsFunction: o.completeClusters,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			k, err := o.connect()
+			if err != nil {
+				return err
+			}
+			cluster, err := k.cluster(cmd.Context(), args[0])
+			if err != nil {
+				return err
+			}
+			p := newPage(cmd.OutOrStdout(), o.now())
+			if !cmd.Flags().Changed("approve") {
+				p.recovery(cluster)
+				return p.err
+			}
+			if err := approvable(cluster, hash); err != nil {
+				return fmt.Errorf("approve the plan of EtcdCluster %s/%s: %w", cluster.Namespace, cluster.Name, err)
+			}
+			patch := map[string]any{"metadata": map[string]any{"annotations": map[string]any{v1alpha1.RecoverAnnotation: hash}}}
+			if err := k.patch(cmd, cluster, patch); err != nil {
+				return err
+			}
+			p.line(cell{text: fmt.Sprintf("You approved plan %s of EtcdCluster %s/%s. druid carries it out.", hash, cluster.Namespace, cluster.Name)})
+			p.line(cell{text: "See how far it is: " + invoke(cluster, "recover")})
+			return p.err
+		},
+	}
+	command.Flags().StringVar(&hash, "approve", "", "`hash` of the plan that you approve")
+	return command
+}
+
+// approvable says why the plan cannot be approved.
+func approvable(c v1alpha1.EtcdCluster, hash string) error {
+	r := c.Status.Recovery
+	switch {
+	case r == nil || r.Plan == nil:
+		return errors.New("druid has no plan. Nothing was changed")
+	case r.Approve == "":
+		return fmt.Errorf("the plan needs no approval: its phase is %s. Nothing was changed", r.Phase)
+	case r.Plan.Hash != hash:
+		return fmt.Errorf("the plan has the hash %s now, and not %q. Nothing was changed. Read the plan again", r.Plan.Hash, hash)
+	case !strings.HasSuffix(r.Approve, v1alpha1.RecoverAnnotation+"="+hash):
+		return fmt.Errorf("another version of druid wants another command: %s", r.Approve)
+	default:
+		return nil
+	}
+}
+
+// patch changes an EtcdCluster by a merge patch.
+func (k *kube) patch(cmd *cobra.Command, c v1alpha1.EtcdCluster, patch map[string]any) error {
+	raw, err := json.Marshal(patch)
+	if err != nil {
+		return fmt.Errorf("patch EtcdCluster %s/%s: %w", c.Namespace, c.Name, err)
+	}
+	_, err = k.dynamic.Resource(clusterResource).Namespace(c.Namespace).Patch(cmd.Context(), c.Name, types.MergePatchType, raw, metav1.PatchOptions{FieldManager: manager})
+	if err != nil {
+		return fmt.Errorf("patch EtcdCluster %s/%s: %w", c.Namespace, c.Name, err)
+	}
+	return nil
+}
+
+// invoke is a command of the plugin about an EtcdCluster.
+func invoke(c v1alpha1.EtcdCluster, verb string) string {
+	return fmt.Sprintf("kubectl druid -n %s %s %s", c.Namespace, verb, c.Name)
+}
+
+// recovery prints status.recovery.
+func (p *page) recovery(c v1alpha1.EtcdCluster) {
+	r := c.Status.Recovery
+	if r == nil {
+		p.line(cell{text: fmt.Sprintf("EtcdCluster %s/%s needs no recovery, as far as druid knows.", c.Namespace, c.Name)})
+		return
+	}
+	p.line(cell{c.Namespace + "/" + c.Name, strong}, cell{text: "  Recovery: "}, cell{or(string(r.Phase)), middle})
+	p.line(cell{text: sentence(r.Message)})
+	if r.Plan != nil {
+		p.plan(*r.Plan)
+	}
+	if r.Last != nil {
+		p.field("Last", cell{text: fmt.Sprintf("epoch %d from %s of %s, %s ago", r.Last.Epoch, r.Last.Source, or(r.Last.Member), p.age(r.Last.At.Time))})
+	}
+	p.line()
+	if r.Plan != nil && r.Approve != "" {
+		p.line(cell{text: "Bring the members back instead, if you can: then no write is lost. Otherwise approve the plan:"})
+		p.line(cell{text: "  " + invoke(c, "recover") + " --approve " + r.Plan.Hash})
+	}
+	p.line(cell{text: recoveryPage})
+}
+
+func (p *page) plan(plan v1alpha1.RecoveryPlan) {
+	p.line()
+	source := "the disk of member " + plan.Member
+	if plan.Source == v1alpha1.RecoveryFromBackup {
+		source = "the backup " + plan.Backup + ", on member " + plan.Member
+	}
+	p.field("Source", cell{text: source})
+	p.field("Data", cell{text: "certain up to revision " + number(known(plan.Revision))})
+	p.field("Lost", cell{lost(plan), bad})
+	if len(plan.GiveUp) > 0 {
+		p.field("Gives up", cell{strings.Join(plan.GiveUp, ", ") + ". Your approval asserts that their data is destroyed", bad})
+	}
+	p.field("Hash", cell{text: plan.Hash})
+}
+
+// lost is the loss of a plan.
+func lost(plan v1alpha1.RecoveryPlan) string {
+	var parts []string
+	if plan.LostRevisions != nil {
+		parts = append(parts, number(plan.LostRevisions)+" revisions")
+	}
+	if plan.LostSeconds != nil {
+		parts = append(parts, number(plan.LostSeconds)+" seconds of writes")
+	}
+	if len(parts) == 0 {
+		return unknown
+	}
+	return "at most " + strings.Join(parts, " and ")
+}

@@ -1,0 +1,89 @@
+package plugin
+
+import (
+	"fmt"
+
+	"github.com/spf13/cobra"
+
+	"github.com/etcd-druid/druid/api/v1alpha1"
+	"github.com/etcd-druid/druid/internal/view"
+)
+
+// decisionsPage explains the rules of the agents and of druid.
+const decisionsPage = "https://github.com/etcd-druid/druid/blob/main/docs/reference/decisions.md"
+
+func (o *options) whyCommand() *cobra.Command {
+	return &cobra.Command{
+		Use:   "why CLUSTER",
+		Short: "Explain the state of an EtcdCluster",
+		Long: "Explain the state of an EtcdCluster by the rule that decides it, and by each condition that is not as it should be.\n" +
+			"Then show the members that are not ready, the last decision of their agents, and the last Events.",
+		Example:           "  kubectl druid why demo",
+		Args:              oneCluster,
+		ValidArgsFunction: o.completeClusters,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			c, err := o.view(cmd, args[0])
+			if err != nil {
+				return err
+			}
+			p := newPage(cmd.OutOrStdout(), o.now())
+			p.why(c)
+			return p.err
+		},
+	}
+}
+
+// why prints what is behind the state.
+func (p *page) why(c view.Cluster) {
+	p.line(cell{c.Namespace + "/" + c.Name, strong}, cell{text: "  "}, cell{mark(c.Health) + " " + string(c.State), toneOf(c.Health)})
+	p.line(cell{text: "Rule " + c.Rule + ": " + c.Why})
+	p.line(cell{text: decisionsPage + "#the-state-of-a-cluster-in-the-plugin-internalviewheadlines"})
+	p.line()
+	p.abnormal(c)
+	for _, m := range c.Members {
+		p.memberWhy(m)
+	}
+	for _, e := range c.Events {
+		p.line(cell{text: fmt.Sprintf("%-10s%-9s%s: %s", p.ago(&e.At), e.Type, e.Reason, e.Message)})
+	}
+	p.unread(c.Unread)
+}
+
+// abnormal prints the conditions that are not as they should be.
+func (p *page) abnormal(c view.Cluster) {
+	found := false
+	for _, condition := range c.Conditions {
+		if condition.Wished {
+			continue
+		}
+		found = true
+		p.line(cell{condition.Type, strong}, cell{text: " is "}, cell{condition.Status, middle}, cell{text: fmt.Sprintf(" because of %s, for %s", condition.Reason, p.age(condition.Since))})
+		p.line(cell{text: "  " + sentence(condition.Message)})
+		p.line(cell{text: "  " + condition.Docs})
+		p.line()
+	}
+	switch {
+	case len(c.Conditions) == 0:
+		p.line(cell{text: "The status has no condition yet."})
+		p.line()
+	case !found:
+		p.line(cell{text: "All conditions are as they should be."})
+		p.line()
+	default: // they are printed
+	}
+}
+
+// memberWhy prints a member that is not ready.
+func (p *page) memberWhy(m view.Member) {
+	if m.State == string(v1alpha1.MemberPaused) || m.State == string(v1alpha1.MemberReady) && m.Waits == "" && m.Alarm == "" && m.Refused == "" {
+		return
+	}
+	p.line(cell{"Member " + m.Name, strong}, cell{text: " is "}, stateOf(m))
+	for _, note := range notes(m) {
+		p.line(cell{text: "  " + sentence(note)})
+	}
+	if m.Rule != "" {
+		p.line(cell{text: fmt.Sprintf("  The last decision of its agent about the start of etcd is the rule %s: %s", m.Rule, decisionsPage+"#how-a-member-starts-bootstrapstartrules")})
+	}
+	p.line()
+}
