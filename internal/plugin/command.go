@@ -40,7 +40,8 @@ func newCommand(now func() time.Time) *cobra.Command {
 		Args: cobra.NoArgs,
 	}
 	o.bind(root.PersistentFlags())
-	root.AddCommand(o.getCommand(), o.statusCommand(), o.whyCommand(), o.recoverCommand(), o.pauseCommand(), o.resumeCommand(), o.snapshotCommand())
+	root.AddCommand(o.getCommand(), o.statusCommand(), o.whyCommand(), o.recoverCommand(), o.pauseCommand(), o.resumeCommand(), o.snapshotCommand(),
+		o.etcdctlCommand(), o.connectCommand(), o.logsCommand(), o.versionCommand())
 	return root
 }
 

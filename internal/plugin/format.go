@@ -6,6 +6,7 @@ import (
 	"strconv"
 	"strings"
 	"time"
+	"unicode"
 	"unicode/utf8"
 
 	"k8s.io/apimachinery/pkg/util/duration"
@@ -60,10 +61,19 @@ func (p *page) print(text string) {
 }
 
 func (p *page) paint(c cell) string {
+	c.text = strings.Map(printable, c.text)
 	if !p.color || c.tone == plain || c.text == "" {
 		return c.text
 	}
 	return string(c.tone) + c.text + reset
+}
+
+// printable replaces what a terminal could take for a command: texts come from logs and from objects that others wrote.
+func printable(r rune) rune {
+	if r != '\n' && r != '\t' && unicode.IsControl(r) {
+		return unicode.ReplacementChar
+	}
+	return r
 }
 
 // table prints rows in columns. The colors do not count for the widths.

@@ -169,7 +169,7 @@ func (p *page) fleet(clusters []view.Cluster, f fleetFormat) {
 	}
 	rows := make([][]cell, 0, len(clusters))
 	for _, c := range clusters {
-		row := []cell{{text: c.Name}, {mark(c.Health) + " " + string(c.State), toneOf(c.Health)}, {text: readyOf(c)}, {text: or(c.Version)}, {text: or(c.Leader)}, p.saved(c.Backup), {text: p.age(c.Created)}}
+		row := []cell{{text: c.Name}, {mark(c.Health) + " " + string(c.State), toneOf(c.Health)}, {text: readyOf(c)}, {text: or(c.Version)}, {text: leader(c)}, p.saved(c.Backup), {text: p.age(c.Created)}}
 		if f.all {
 			row = append([]cell{{text: c.Namespace}}, row...)
 		}

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"log/slog"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -66,7 +67,11 @@ func (s *stage) run(args ...string) (stdout, stderr string, code int) {
 	s.Helper()
 	var out, errs bytes.Buffer
 	root := newCommand(func() time.Time { return situations.Now })
-	root.SetArgs(append(args, "--kubeconfig", s.kubeconfig))
+	if !slices.Contains(args, "--kubeconfig") && args[0] != "completion" {
+		args = slices.Insert(slices.Clone(args), 1, "--kubeconfig", s.kubeconfig)
+	}
+	root.SetArgs(args)
+	root.SetIn(strings.NewReader("from the terminal"))
 	root.SetOut(&out)
 	root.SetErr(&errs)
 	code = cli.Main(s.Context(), root, slog.New(slog.DiscardHandler))

@@ -65,13 +65,21 @@ func TestColorsDoNotMoveColumns(t *testing.T) {
 	}
 }
 
+func TestTextsOfOthersDoNotControlTheTerminal(t *testing.T) {
+	var out bytes.Buffer
+	newPage(&out, situations.Now).log(parseLine(`2026-11-24T02:59:01Z {"level":"info","msg":"\u001b[2Jgone","key":"\u009b\u0007"}`, logSource{"demo-bqdq7", "etcd"}))
+	if got := out.String(); strings.ContainsAny(got, "\x1b\a\u009b") || !strings.Contains(got, "[2Jgone") {
+		t.Errorf("it prints %q", got)
+	}
+}
+
 // What the page shows is what the commands print.
 func TestThePageShowsWhatIsPrinted(t *testing.T) {
 	text, err := os.ReadFile("../../docs/how-to/run/kubectl-plugin.md")
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, shown := range []string{"fleet-table", "status/serving", "status/quorum-lost-with-a-plan", "why/member-down", "recover/quorum-lost-with-a-plan"} {
+	for _, shown := range []string{"fleet-table", "status/serving", "status/quorum-lost-with-a-plan", "why/member-down", "recover/quorum-lost-with-a-plan", "logs", "connect/tls"} {
 		printed, err := os.ReadFile("testdata/" + shown + ".txt")
 		if err != nil {
 			t.Fatal(err)

@@ -126,7 +126,10 @@ func forming(o *view.Objects) {
 }
 
 func withTLS(o *view.Objects) {
-	o.Cluster.Spec.TLS = &v1alpha1.TLSSpec{}
+	o.Cluster.Spec.TLS = &v1alpha1.TLSSpec{
+		Client: &v1alpha1.ClientTLS{Auto: &v1alpha1.AutoTLS{}, Clients: []v1alpha1.TLSClient{{Name: "app", CommonName: "app"}}},
+		Peer:   &v1alpha1.PeerTLS{Auto: &v1alpha1.AutoTLS{}},
+	}
 	o.Cluster.Status.Endpoints = []string{"https://demo-client.default.svc:2379"}
 	plane := func(ends time.Duration) *v1alpha1.TLSPlaneStatus {
 		return &v1alpha1.TLSPlaneStatus{
@@ -136,6 +139,12 @@ func withTLS(o *view.Objects) {
 	}
 	o.Cluster.Status.TLS = &v1alpha1.TLSStatus{Client: plane(60 * 24 * time.Hour), Peer: plane(61 * 24 * time.Hour)}
 	set(o, v1alpha1.ConditionCertificatesReady, metav1.ConditionTrue, v1alpha1.ReasonCertificatesValid, "All members have good certificates.", 47*time.Hour)
+}
+
+func ownCertificates(o *view.Objects) {
+	withTLS(o)
+	o.Cluster.Spec.TLS.Client = &v1alpha1.ClientTLS{SecretRef: &v1alpha1.TLSSecretRef{Name: "demo-certificates"}}
+	o.Cluster.Status.TLS.Client.AuthorityNotAfter, o.Cluster.Status.TLS.Client.Phase = nil, ""
 }
 
 func authorityLost(o *view.Objects) {

@@ -47,6 +47,7 @@ func All() []Situation {
 		{"paused", paused},
 		{"forming", forming},
 		{"tls", withTLS},
+		{"own-certificates", ownCertificates},
 		{"authority-lost", authorityLost},
 		{"druid-and-agents-silent", silent},
 		{"not-accepted", notAccepted},

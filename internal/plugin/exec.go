@@ -1,0 +1,138 @@
+package plugin
+
+import (
+	"errors"
+	"fmt"
+
+	"github.com/spf13/cobra"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/client-go/kubernetes/scheme"
+	"k8s.io/client-go/tools/remotecommand"
+	clientexec "k8s.io/client-go/util/exec"
+	"k8s.io/streaming/pkg/httpstream"
+
+	"github.com/etcd-druid/druid/api/v1alpha1"
+	"github.com/etcd-druid/druid/internal/cli"
+	"github.com/etcd-druid/druid/internal/view"
+)
+
+// Where the certificates in effect are in the container of etcd, and the port for clients.
+const (
+	containerEtcd  = "etcd"
+	containerAgent = "agent"
+	clientTLSDir   = "/run/druid/tls/client/"
+	clientPort     = 2379
+)
+
+func (o *options) etcdctlCommand() *cobra.Command {
+	var member string
+	command := &cobra.Command{
+		Use:   "etcdctl CLUSTER -- ARGUMENTS",
+		Short: "Run etcdctl in the container of a member",
+		Long: "Run etcdctl in the container of the leader, or of another member that serves, with the endpoint and the certificates of that member.\n" +
+			"The certificate is that of the agents, so that you act as root. The exit code is that of etcdctl. You need create of pods/exec.",
+		Example: "  kubectl druid etcdctl demo -- member list -w table\n  kubectl druid etcdctl demo --member demo-bqdq7 -- endpoint status",
+		Args: func(cmd *cobra.Command, args []string) error {
+			if cmd.ArgsLenAtDash() != 1 || len(args) < 2 {
+				return errors.New("want the name of one EtcdCluster, two dashes, and the arguments of etcdctl")
+			}
+			return nil
+		},
+		ValidArgsFunction: o.completeClusters,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			k, err := o.connect()
+			if err != nil {
+				return err
+			}
+			objects, err := k.objects(cmd.Context(), args[0])
+			if err != nil {
+				return err
+			}
+			pod, err := choose(view.Of(objects, o.now()), member)
+			if err != nil {
+				return fmt.Errorf("EtcdCluster %s/%s: %w", k.namespace, args[0], err)
+			}
+			return k.exec(cmd, pod, append(etcdctl(objects.Cluster), args[1:]...))
+		},
+	}
+	command.Flags().StringVar(&member, "member", "", "`name` of the member. If not set, it is the leader, or another member that serves")
+	return command
+}
+
+// choose returns the Pod in which etcdctl runs.
+func choose(c view.Cluster, member string) (string, error) {
+	serving := ""
+	for _, m := range c.Members {
+		switch {
+		case m.Name == member:
+			return member, nil
+		case m.State == string(v1alpha1.MemberReady) && (serving == "" || m.Name == c.Leader):
+			serving = m.Name
+		default: // it does not serve, or another one is chosen
+		}
+	}
+	switch {
+	case member != "":
+		return "", fmt.Errorf("it has no member %s", member)
+	case serving == "":
+		return "", errors.New("no member is ready. Choose one with --member")
+	default:
+		return serving, nil
+	}
+}
+
+// usesTLS says whether members serve clients by TLS alone, or by TLS too.
+func usesTLS(c v1alpha1.EtcdCluster) bool {
+	tls := c.Status.TLS
+	return tls != nil && tls.Client != nil && (tls.Client.Stage == v1alpha1.TLSStageOn || tls.Client.Stage == v1alpha1.TLSStageBoth)
+}
+
+// etcdctl is the command up to the arguments of the user. The certificates of druid and of cert-manager cover localhost. Those of a user
+// need not, but they cover the name of the Service.
+func etcdctl(c v1alpha1.EtcdCluster) []string {
+	if !usesTLS(c) {
+		return []string{"etcdctl", fmt.Sprintf("--endpoints=http://localhost:%d", clientPort)}
+	}
+	endpoint := fmt.Sprintf("https://localhost:%d", clientPort)
+	if c.Spec.TLS != nil && c.Spec.TLS.Client != nil && c.Spec.TLS.Client.SecretRef != nil && len(c.Status.Endpoints) > 0 {
+		endpoint = c.Status.Endpoints[0]
+	}
+	return []string{
+		"etcdctl", "--endpoints=" + endpoint, "--cacert=" + clientTLSDir + "trust.crt",
+		"--cert=" + clientTLSDir + "current/client.crt", "--key=" + clientTLSDir + "current/client.key",
+	}
+}
+
+// exec runs a command in the container of etcd. Its input, output and exit code are those of this process.
+func (k *kube) exec(cmd *cobra.Command, pod string, command []string) error {
+	request := k.typed.CoreV1().RESTClient().Post().Resource("pods").Namespace(k.namespace).Name(pod).SubResource("exec").VersionedParams(&corev1.PodExecOptions{
+		Container: containerEtcd, Command: command, Stdin: true, Stdout: true, Stderr: true,
+	}, scheme.ParameterCodec)
+	spdy, err := remotecommand.NewSPDYExecutor(k.config, "POST", request.URL())
+	if err != nil {
+		return fmt.Errorf("run etcdctl in Pod %s/%s: %w", k.namespace, pod, err)
+	}
+	websocket, err := remotecommand.NewWebSocketExecutor(k.config, "GET", request.URL().String())
+	if err != nil {
+		return fmt.Errorf("run etcdctl in Pod %s/%s: %w", k.namespace, pod, err)
+	}
+	executor, err := remotecommand.NewFallbackExecutor(websocket, spdy, func(err error) bool {
+		return httpstream.IsUpgradeFailure(err) || httpstream.IsHTTPSProxyError(err)
+	})
+	if err != nil {
+		return fmt.Errorf("run etcdctl in Pod %s/%s: %w", k.namespace, pod, err)
+	}
+	err = executor.StreamWithContext(cmd.Context(), remotecommand.StreamOptions{Stdin: cmd.InOrStdin(), Stdout: cmd.OutOrStdout(), Stderr: cmd.ErrOrStderr()})
+	return exitCode(err, k.namespace+"/"+pod)
+}
+
+// exitCode ends this process as the command ended. etcdctl has said what is wrong.
+func exitCode(err error, pod string) error {
+	if ended, ok := errors.AsType[clientexec.CodeExitError](err); ok {
+		return cli.Exit(ended.Code)
+	}
+	if err != nil {
+		return fmt.Errorf("run etcdctl in Pod %s: %w", pod, err)
+	}
+	return nil
+}

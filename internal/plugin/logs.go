@@ -1,0 +1,252 @@
+package plugin
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/spf13/cobra"
+	"golang.org/x/sync/errgroup"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+)
+
+// maxLogLine bounds a line, in bytes. The kubelet divides longer ones at 16 KiB.
+const maxLogLine = 1 << 20
+
+// logFlags are those of the command logs.
+type logFlags struct {
+	follow  bool
+	tail    int64
+	since   time.Duration
+	members []string
+}
+
+func (o *options) logsCommand() *cobra.Command {
+	f := logFlags{tail: 100}
+	command := &cobra.Command{
+		Use:   "logs CLUSTER",
+		Short: "Show the logs of etcd and of the agents, merged and readable",
+		Long: "Show the logs of etcd and of the agents of all members, in the order of their times. The times are in UTC.\n" +
+			"Each line has the member, the container, the level, the message and its values. With --follow, lines appear as they come.",
+		Example:           "  kubectl druid logs demo --since 10m\n  kubectl druid logs demo --follow --member demo-bqdq7",
+		Args:              oneCluster,
+		ValidArgsFunction: o.completeClusters,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			k, err := o.connect()
+			if err != nil {
+				return err
+			}
+			sources, err := k.logSources(cmd.Context(), args[0], f)
+			if err != nil {
+				return err
+			}
+			w := &logWriter{page: newPage(cmd.OutOrStdout(), o.now()), warn: newPage(cmd.ErrOrStderr(), o.now()), hold: !f.follow}
+			return k.logs(cmd.Context(), sources, f, w)
+		},
+	}
+	flags := command.Flags()
+	flags.BoolVarP(&f.follow, "follow", "f", false, "show new lines as they come, until you interrupt the command")
+	flags.Int64Var(&f.tail, "tail", f.tail, "`number` of the last lines of each container, -1 for all")
+	flags.DurationVar(&f.since, "since", 0, "show only lines that are newer than this, such as 10m")
+	flags.StringSliceVar(&f.members, "member", nil, "`names` of members. If not set, the logs are those of all members")
+	return command
+}
+
+// logSource is a container with a log.
+type logSource struct{ pod, container string }
+
+// logSources are etcd and the agent of each member.
+func (k *kube) logSources(ctx context.Context, cluster string, f logFlags) (all []logSource, err error) {
+	if _, err := k.cluster(ctx, cluster); err != nil {
+		return nil, err
+	}
+	pods, err := k.typed.CoreV1().Pods(k.namespace).List(ctx, selecting(cluster))
+	if err != nil {
+		return nil, fmt.Errorf("list the Pods of EtcdCluster %s/%s: %w", k.namespace, cluster, err)
+	}
+	for _, pod := range pods.Items {
+		if len(f.members) > 0 && !slices.Contains(f.members, pod.Name) {
+			continue
+		}
+		for _, c := range slices.Concat(pod.Spec.InitContainers, pod.Spec.Containers) {
+			if c.Name == containerEtcd || c.Name == containerAgent {
+				all = append(all, logSource{pod.Name, c.Name})
+			}
+		}
+	}
+	if len(all) == 0 {
+		return nil, fmt.Errorf("EtcdCluster %s/%s has no such Pods, so there is no log", k.namespace, cluster)
+	}
+	return all, nil
+}
+
+// logs reads all sources at once. A source that cannot be read does not hide the others.
+func (k *kube) logs(ctx context.Context, sources []logSource, f logFlags, w *logWriter) error {
+	group, reading := errgroup.WithContext(ctx)
+	read := make([]bool, len(sources))
+	for i, s := range sources {
+		group.Go(func() error {
+			err := k.log(reading, s, f, w)
+			read[i] = err == nil
+			if err != nil && reading.Err() == nil {
+				w.warning(fmt.Sprintf("The log of %s in Pod %s/%s could not be read: %v", s.container, k.namespace, s.pod, err))
+			}
+			return w.failed()
+		})
+	}
+	if err := group.Wait(); err != nil {
+		return err
+	}
+	if ctx.Err() != nil && f.follow {
+		return nil // the user ended it
+	}
+	if err := w.flush(); err != nil {
+		return err
+	}
+	if !slices.Contains(read, true) {
+		return errors.New("no log could be read")
+	}
+	return nil
+}
+
+func (k *kube) log(ctx context.Context, s logSource, f logFlags, w *logWriter) error {
+	options := &corev1.PodLogOptions{Container: s.container, Follow: f.follow, Timestamps: true}
+	if f.tail >= 0 {
+		options.TailLines = &f.tail
+	}
+	if f.since > 0 {
+		options.SinceTime = &metav1.Time{Time: w.page.now.Add(-f.since)}
+	}
+	stream, err := k.typed.CoreV1().Pods(k.namespace).GetLogs(s.pod, options).Stream(ctx)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = stream.Close() }()
+	return scan(stream, s, w)
+}
+
+func scan(stream io.Reader, s logSource, w *logWriter) error {
+	scanner := bufio.NewScanner(stream)
+	scanner.Buffer(nil, maxLogLine)
+	for scanner.Scan() {
+		w.add(parseLine(scanner.Text(), s))
+	}
+	return scanner.Err()
+}
+
+// logLine is a line of a log.
+type logLine struct {
+	at         time.Time
+	source     logSource
+	level, msg string
+	values     string
+}
+
+// hidden are the keys that a line does not repeat: the container has them, or the line begins with them.
+var hidden = []string{"time", "ts", "level", "msg", "caller", "logger"}
+
+// parseLine reads a line that begins with the time of the kubelet. The agent and etcd write JSON, with other keys. Any other
+// text is a message.
+func parseLine(text string, s logSource) logLine {
+	stamp, rest, _ := strings.Cut(text, " ")
+	at, err := time.Parse(time.RFC3339Nano, stamp)
+	if err != nil {
+		return logLine{source: s, msg: text}
+	}
+	line := logLine{at: at, source: s, msg: rest}
+	var fields map[string]any
+	decoder := json.NewDecoder(strings.NewReader(rest))
+	decoder.UseNumber()
+	if decoder.Decode(&fields) != nil {
+		return line
+	}
+	msg, hasMessage := fields["msg"].(string)
+	if !hasMessage {
+		return line
+	}
+	level, _ := fields["level"].(string)
+	line.level, line.msg = strings.ToUpper(level), msg
+	var values []string
+	for key, value := range fields {
+		if slices.Contains(hidden, key) {
+			continue
+		}
+		shown, ok := value.(string)
+		if raw, err := json.Marshal(value); !ok || strings.ContainsAny(shown, " \"\n\t=") || shown == "" {
+			shown = string(raw)
+			if err != nil {
+				continue
+			}
+		}
+		values = append(values, key+"="+shown)
+	}
+	slices.Sort(values)
+	line.values = strings.Join(values, " ")
+	return line
+}
+
+// logWriter prints lines: at once, or sorted at the end.
+type logWriter struct {
+	mu         sync.Mutex
+	page, warn *page
+	hold       bool
+	lines      []logLine
+}
+
+func (w *logWriter) add(line logLine) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.hold {
+		w.lines = append(w.lines, line)
+		return
+	}
+	w.page.log(line)
+}
+
+func (w *logWriter) warning(text string) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.warn.line(cell{text, middle})
+}
+
+func (w *logWriter) failed() error {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return errors.Join(w.page.err, w.warn.err)
+}
+
+// flush prints what was held, in the order of the times.
+func (w *logWriter) flush() error {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	slices.SortStableFunc(w.lines, func(a, b logLine) int { return a.at.Compare(b.at) })
+	for _, line := range w.lines {
+		w.page.log(line)
+	}
+	return w.page.err
+}
+
+// log prints a line.
+func (p *page) log(line logLine) {
+	of := plain
+	switch line.level {
+	case "ERROR", "FATAL", "PANIC", "DPANIC":
+		of = bad
+	case "WARN", "WARNING":
+		of = middle
+	default: // nothing to see
+	}
+	at := strings.Repeat(" ", len("15:04:05.000"))
+	if !line.at.IsZero() {
+		at = line.at.UTC().Format("15:04:05.000")
+	}
+	p.line(cell{text: fmt.Sprintf("%s %s %-5s ", at, line.source.pod, line.source.container)}, cell{fmt.Sprintf("%-5s ", line.level), of}, cell{line.msg, strong}, cell{text: " " + line.values})
+}
