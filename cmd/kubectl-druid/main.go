@@ -3,6 +3,7 @@ package main
 
 import (
 	"context"
+	"io"
 	"os"
 
 	"github.com/etcd-druid/druid/internal/cli"
@@ -10,6 +11,7 @@ import (
 )
 
 func main() {
-	log, _ := cli.NewLogger(os.Stderr)
+	// client-go logs what its functions return too, and a terminal is no place for JSON.
+	log, _ := cli.NewLogger(io.Discard)
 	os.Exit(cli.Main(context.Background(), plugin.NewCommand(), log))
 }

@@ -37,7 +37,6 @@ func newCommand(now func() time.Time) *cobra.Command {
 		Short:       "Inspect and operate the EtcdClusters of druid",
 		Long: "Inspect and operate the EtcdClusters of druid. All commands read Kubernetes objects with your permissions, and work while druid is down.\n" +
 			"Colors are used on a terminal only, and not if the environment variable NO_COLOR is set.",
-		Args: cobra.NoArgs,
 	}
 	o.bind(root.PersistentFlags())
 	root.AddCommand(o.getCommand(), o.statusCommand(), o.whyCommand(), o.recoverCommand(), o.pauseCommand(), o.resumeCommand(), o.snapshotCommand(),

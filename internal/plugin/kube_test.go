@@ -191,11 +191,12 @@ func TestGetAndStatusOfARealAPIServer(t *testing.T) {
 func TestWrongInputIsASentence(t *testing.T) {
 	s := newStage(t, env.APIServer(t))
 	for want, args := range map[string][]string{
-		"kubectl druid status: got 0 arguments, want the name of one EtcdCluster":                 {"status"},
-		"kubectl druid status: --output is \"xml\", want one of table, json, yaml":                {"status", "demo", "-o", "xml"},
-		"kubectl druid get: --output is \"jsonpath\", want one of table, wide, json, yaml":        {"get", "-o", "jsonpath"},
-		"kubectl druid status: get EtcdCluster " + s.namespace + "/demo: etcdclusters.etcd.druid": {"status", "demo"},
-		"kubectl druid get: read the kubeconfig: context \"nowhere\" does not exist":              {"get", "--context", "nowhere"},
+		"kubectl druid: unknown command \"staus\" for \"kubectl druid\"\n\nDid you mean this?\n\tstatus": {"staus"},
+		"kubectl druid status: got 0 arguments, want the name of one EtcdCluster":                        {"status"},
+		"kubectl druid status: --output is \"xml\", want one of table, json, yaml":                       {"status", "demo", "-o", "xml"},
+		"kubectl druid get: --output is \"jsonpath\", want one of table, wide, json, yaml":               {"get", "-o", "jsonpath"},
+		"kubectl druid status: get EtcdCluster " + s.namespace + "/demo: etcdclusters.etcd.druid":        {"status", "demo"},
+		"kubectl druid get: read the kubeconfig: context \"nowhere\" does not exist":                     {"get", "--context", "nowhere"},
 	} {
 		out, errs, code := s.run(args...)
 		if out != "" || code != 1 || !strings.HasPrefix(errs, want) {
