@@ -113,6 +113,9 @@ func (p *page) headline(c view.Cluster) {
 	p.line(cell{c.Namespace + "/" + c.Name, strong}, cell{text: "  "}, cell{text, toneOf(c.Health)},
 		cell{text: fmt.Sprintf("  %s members ready  etcd %s  age %s", readyOf(c), or(c.Version), p.age(c.Created))})
 	p.line(cell{text: sentence(cmp.Or(c.Message, c.Why))})
+	if c.Deleted != nil {
+		p.line(cell{"Its deletion was requested " + p.ago(c.Deleted) + ".", middle})
+	}
 	p.line()
 }
 

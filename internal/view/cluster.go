@@ -24,6 +24,8 @@ type Cluster struct {
 	Message string     `json:"message,omitempty"`
 	Since   *time.Time `json:"since,omitempty"`
 	Created time.Time  `json:"created"`
+	// Deleted is when the deletion of the EtcdCluster was requested.
+	Deleted *time.Time `json:"deleted,omitempty"`
 	// Replicas are the members that the spec requires, Members those that the status or a Lease has.
 	Replicas int32    `json:"replicas"`
 	Ready    *int32   `json:"readyMembers,omitempty"`
@@ -83,7 +85,7 @@ func Of(o Objects, now time.Time) Cluster {
 	d := headlines.Decide(factsOf(f, now))
 	v := Cluster{
 		Namespace: c.Namespace, Name: c.Name, State: d.Verdict.State, Health: d.Verdict.Health, Rule: d.Rule, Why: d.Why,
-		Created: c.CreationTimestamp.Time, Replicas: c.Spec.Replicas, Version: c.Spec.Version, Generation: c.Generation,
+		Created: c.CreationTimestamp.Time, Deleted: timeOf(c.DeletionTimestamp), Replicas: c.Spec.Replicas, Version: c.Spec.Version, Generation: c.Generation,
 		Accepted: c.Status.ObservedGeneration, Endpoints: c.Status.Endpoints, Quota: quotaOf(c.Spec),
 		Members: f.describeMembers(now), Backup: f.backup(), Certificates: certificatesOf(c.Status.TLS), Conditions: conditionsOf(c),
 		Recovery: c.Status.Recovery, Events: eventsOf(o.Events), Unread: o.Unread,

@@ -171,6 +171,12 @@ func scalingUp(o *view.Objects) {
 	set(o, v1alpha1.ConditionProgressing, metav1.ConditionTrue, v1alpha1.ReasonScalingUp, "3 of 5 members joined.", time.Minute)
 }
 
+// leaving is an EtcdCluster that is deleted, and whose members leave the cluster that they joined.
+func leaving(o *view.Objects) {
+	o.Cluster.DeletionTimestamp, o.Cluster.Finalizers = &metav1.Time{Time: ago(time.Minute)}, []string{"etcd.druid.dev/join"}
+	set(o, v1alpha1.ConditionProgressing, metav1.ConditionTrue, v1alpha1.ReasonLeavingJoinedCluster, "The EtcdCluster is deleted, and its members leave the joined cluster, one at a time.", time.Minute)
+}
+
 // leasesNotReadable is what a user sees who may read EtcdClusters alone.
 func leasesNotReadable(o *view.Objects) {
 	o.Leases, o.Pods, o.Nodes = nil, nil, nil

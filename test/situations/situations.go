@@ -52,6 +52,7 @@ func All() []Situation {
 		{"druid-and-agents-silent", silent},
 		{"not-accepted", notAccepted},
 		{"scaling-up", scalingUp},
+		{"leaving-a-joined-cluster", leaving},
 		{"leases-not-readable", leasesNotReadable},
 	}
 	all := make([]Situation, 0, len(makers))
