@@ -35,6 +35,11 @@ func TestStateOfEachSituation(t *testing.T) {
 		if got := (view.Headline{State: v.State, Health: v.Health}); got != want[s.Name] {
 			t.Errorf("%s is %v by rule %s, want %v", s.Name, got, v.Rule, want[s.Name])
 		}
+		for _, c := range v.Conditions {
+			if c.Type == v1alpha1.ConditionStalled || c.Type == v1alpha1.ConditionReconciling {
+				t.Errorf("%s lists %s, which repeats another condition", s.Name, c.Type)
+			}
+		}
 		if s.Name == "serving" || s.Name == "quorum-lost-with-a-plan" || s.Name == "leases-not-readable" {
 			raw, err := json.MarshalIndent(v, "", "  ")
 			if err != nil {
