@@ -107,7 +107,7 @@ func Of(o Objects, now time.Time) Cluster {
 var explaining = map[State]string{
 	StateQuorumLost: v1alpha1.ConditionReady, StateUnknown: v1alpha1.ConditionReady, StateForming: v1alpha1.ConditionReady,
 	StateResuming: v1alpha1.ConditionReady, StateClientsCutOff: v1alpha1.ConditionReady, StateServing: v1alpha1.ConditionReady,
-	StateBootstrapFailed: v1alpha1.ConditionProgressing, StateChangeBlocked: v1alpha1.ConditionProgressing, StatePaused: v1alpha1.ConditionProgressing,
+	StateBootstrapFailed: v1alpha1.ConditionProgressing, StateChangeBlocked: v1alpha1.ConditionProgressing, StateHandsOff: v1alpha1.ConditionProgressing, StatePaused: v1alpha1.ConditionProgressing,
 	StateChanging: v1alpha1.ConditionProgressing, StateDegraded: v1alpha1.ConditionDegraded, StateMembersNotReady: v1alpha1.ConditionAllMembersReady,
 }
 
@@ -138,6 +138,9 @@ var wished = map[string]metav1.ConditionStatus{v1alpha1.ConditionDegraded: metav
 
 func conditionsOf(c v1alpha1.EtcdCluster) (all []Condition) {
 	for _, condition := range c.Status.Conditions {
+		if condition.Type == v1alpha1.ConditionReconciling || condition.Type == v1alpha1.ConditionStalled {
+			continue // tools read them: they repeat another condition
+		}
 		want := cmp.Or(wished[condition.Type], metav1.ConditionTrue)
 		ok := condition.Status == want || condition.Reason == v1alpha1.ReasonPaused
 		if condition.Type == v1alpha1.ConditionProgressing {

@@ -107,6 +107,8 @@ func changeOf(c v1alpha1.EtcdCluster) change {
 		return changeUnknown
 	case progressing.Status == metav1.ConditionTrue:
 		return changeMoving
+	case progressing.Reason == v1alpha1.ReasonHandsOff:
+		return changeHandsOff
 	case !settled[progressing.Reason]:
 		return changeStopped
 	case c.Status.ObservedGeneration != c.Generation:

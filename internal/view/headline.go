@@ -20,6 +20,7 @@ const (
 	StateNotSecure       State = "NotSecure"
 	StateMembersNotReady State = "MembersNotReady"
 	StateChangeBlocked   State = "ChangeBlocked"
+	StateHandsOff        State = "HandsOff"
 	StateNotAccepted     State = "NotAccepted"
 	StatePartlyUnknown   State = "PartlyUnknown"
 	StateClientsCutOff   State = "ClientsCutOff"
@@ -31,7 +32,7 @@ const (
 // States are all states, the worst first.
 var States = []State{
 	StateQuorumLost, StateBootstrapFailed, StateStatusOutdated, StateUnknown, StateDegraded, StateForming, StateResuming,
-	StateBackupsFailing, StateNotSecure, StateMembersNotReady, StateChangeBlocked, StateNotAccepted, StatePartlyUnknown,
+	StateBackupsFailing, StateNotSecure, StateMembersNotReady, StateChangeBlocked, StateHandsOff, StateNotAccepted, StatePartlyUnknown,
 	StateClientsCutOff, StatePaused, StateChanging, StateServing,
 }
 
@@ -87,13 +88,16 @@ func (r renewals) String() string { return rules.Word(r, "by a quorum", "by fewe
 type change uint8
 
 const (
-	changeNone    change = 1 << iota // the cluster matches its spec
-	changeMoving                     // druid or an agent works towards the spec, or has not accepted it yet
-	changeStopped                    // a change waits for a user, or its deadline has passed
-	changeUnknown                    // the status does not say
+	changeNone     change = 1 << iota // the cluster matches its spec
+	changeMoving                      // druid or an agent works towards the spec, or has not accepted it yet
+	changeStopped                     // a change waits for a user, or its deadline has passed
+	changeHandsOff                    // an annotation keeps druid off the cluster
+	changeUnknown                     // the status does not say
 )
 
-func (c change) String() string { return rules.Word(c, "none", "under way", "stopped", "unknown") }
+func (c change) String() string {
+	return rules.Word(c, "none", "under way", "stopped", "hands off", "unknown")
+}
 
 // headlineFacts are the complete input of the headline.
 type headlineFacts struct {
@@ -121,6 +125,7 @@ var headlines = rules.New(Headline{StateUnknown, Unclear}, []rules.Row[headlineF
 	{Name: "not-secure", When: headlineFacts{secure: rules.No}, Verdict: Headline{StateNotSecure, NotWell}, Why: "a certificate, a user or a role is not as the spec requires"},
 	{Name: "members-not-ready", When: headlineFacts{members: rules.No}, Verdict: Headline{StateMembersNotReady, NotWell}, Why: "the cluster survives fewer failures than it should"},
 	{Name: "change-blocked", When: headlineFacts{change: changeStopped}, Verdict: Headline{StateChangeBlocked, NotWell}, Why: "a change of the spec does not continue by itself"},
+	{Name: "hands-off", When: headlineFacts{change: changeHandsOff}, Verdict: Headline{StateHandsOff, NotWell}, Why: "an annotation keeps druid off the cluster, so that nothing is repaired"},
 	{Name: "degraded-unknown", When: headlineFacts{degraded: rules.Unknown}, Verdict: Headline{StatePartlyUnknown, Unclear}, Why: "the status does not say whether there is a problem"},
 	{Name: "members-unknown", When: headlineFacts{members: rules.Unknown}, Verdict: Headline{StatePartlyUnknown, Unclear}, Why: "of a member it is not known whether it is ready"},
 	{Name: "backups-unknown", When: headlineFacts{backups: rules.Unknown}, Verdict: Headline{StatePartlyUnknown, Unclear}, Why: "it is not known whether backups succeed"},

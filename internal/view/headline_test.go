@@ -26,7 +26,7 @@ func TestHeadlinesHideNothing(t *testing.T) {
 			return "a state that has no place in the order"
 		case health == Well && (f.degraded == rules.Yes || !asRequired):
 			return "calls a cluster well that does not do what its spec requires"
-		case health == Well && f.serving != servingPaused && (f.backups == rules.No || f.secure == rules.No || f.members == rules.No || f.change == changeStopped):
+		case health == Well && f.serving != servingPaused && (f.backups == rules.No || f.secure == rules.No || f.members == rules.No || f.change&(changeStopped|changeHandsOff) != 0):
 			return "hides a problem"
 		case health == Well && f.serving != servingPaused && unknown:
 			return "calls a cluster well of which too little is known"

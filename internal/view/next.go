@@ -47,6 +47,8 @@ var pages = map[string]string{
 	v1alpha1.ReasonCertificatesRejected:      "how-to/secure/tls.md#check-the-certificates",
 	v1alpha1.ReasonDeadlineExceeded:          "how-to/run/edit.md",
 	v1alpha1.ReasonScaleDownBlocked:          "how-to/run/scale.md",
+	v1alpha1.ReasonHandsOff:                  "how-to/run/hands-off.md",
+	v1alpha1.ReasonReplaceBlocked:            "how-to/run/replace-member.md",
 	v1alpha1.ReasonPauseBlocked:              "how-to/run/pause.md#pauseblocked",
 	v1alpha1.ReasonRollingUpdateBlocked:      "how-to/run/rolling-update.md",
 	v1alpha1.ReasonUpgradeBlocked:            "how-to/run/upgrade-etcd.md",

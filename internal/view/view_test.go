@@ -25,8 +25,9 @@ func TestStateOfEachSituation(t *testing.T) {
 		"quorum-lost-with-a-plan": {State: view.StateQuorumLost, Health: view.NotWell}, "backups-failing": {State: view.StateBackupsFailing, Health: view.NotWell},
 		"backup-broken": {State: view.StateBackupsFailing, Health: view.NotWell}, "paused": {State: view.StatePaused, Health: view.Well},
 		"forming": {State: view.StateForming, Health: view.NotWell}, "tls": {State: view.StateServing, Health: view.Well},
-		"leaving-a-joined-cluster": {State: view.StateChanging, Health: view.Well}, "own-certificates": {State: view.StateServing, Health: view.Well},
-		"authority-lost": {State: view.StateNotSecure, Health: view.NotWell}, "druid-and-agents-silent": {State: view.StateStatusOutdated, Health: view.Unclear},
+		"leaving-a-joined-cluster": {State: view.StateChanging, Health: view.Well}, "hands-off": {State: view.StateHandsOff, Health: view.NotWell},
+		"own-certificates": {State: view.StateServing, Health: view.Well},
+		"authority-lost":   {State: view.StateNotSecure, Health: view.NotWell}, "druid-and-agents-silent": {State: view.StateStatusOutdated, Health: view.Unclear},
 		"not-accepted": {State: view.StateNotAccepted, Health: view.Unclear}, "scaling-up": {State: view.StateChanging, Health: view.Well},
 		"leases-not-readable": {State: view.StateServing, Health: view.Well},
 	}

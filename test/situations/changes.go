@@ -177,6 +177,14 @@ func leaving(o *view.Objects) {
 	set(o, v1alpha1.ConditionProgressing, metav1.ConditionTrue, v1alpha1.ReasonLeavingJoinedCluster, "The EtcdCluster is deleted, and its members leave the joined cluster, one at a time.", time.Minute)
 }
 
+// handsOff is a cluster that an annotation keeps druid off.
+func handsOff(o *view.Objects) {
+	const why = "druid takes no action until you remove annotation etcd.druid.dev/hands-off: moving the disks of n2."
+	o.Cluster.Annotations = map[string]string{"etcd.druid.dev/hands-off": "moving the disks of n2"}
+	set(o, v1alpha1.ConditionProgressing, metav1.ConditionFalse, v1alpha1.ReasonHandsOff, why, time.Hour)
+	set(o, v1alpha1.ConditionStalled, metav1.ConditionTrue, v1alpha1.ReasonHandsOff, why, time.Hour)
+}
+
 // leasesNotReadable is what a user sees who may read EtcdClusters alone.
 func leasesNotReadable(o *view.Objects) {
 	o.Leases, o.Pods, o.Nodes = nil, nil, nil

@@ -48,6 +48,7 @@ func All() []Situation {
 		{"forming", forming},
 		{"tls", withTLS},
 		{"own-certificates", ownCertificates},
+		{"hands-off", handsOff},
 		{"authority-lost", authorityLost},
 		{"druid-and-agents-silent", silent},
 		{"not-accepted", notAccepted},
