@@ -62,6 +62,7 @@ type tool struct {
 
 var tools = []tool{
 	{"druid-backup", everywhere},
+	{"kubectl-druid", everywhere},
 }
 
 // built is a program in a file.
