@@ -46,8 +46,10 @@ func newHelm(t *testing.T, name string) helm {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, file := range chartFiles(t) {
-		read(t, filepath.Join(chartDir, file)) // go test's cache sees here what Helm reads
+	for _, dir := range charts {
+		for _, file := range chartFiles(t, dir) {
+			read(t, filepath.Join(dir, file)) // go test's cache sees here what Helm reads
+		}
 	}
 	home := t.TempDir()
 	return helm{path: built[name], env: []string{
@@ -77,10 +79,16 @@ func (h helm) must(t *testing.T, args ...string) string {
 	return out
 }
 
-// render returns the objects that the chart renders with the values, a YAML document, in the namespace.
+// render is template of the chart of druid.
 func (h helm) render(t *testing.T, in, values string) (objects, error) {
 	t.Helper()
-	out, err := h.do(t, "template", release, chartDir, "--namespace", in, "--values", valuesFile(t, values))
+	return h.template(t, chartDir, in, values)
+}
+
+// template returns the objects that the chart in the folder dir renders with the values, a YAML document, in the namespace.
+func (h helm) template(t *testing.T, dir, in, values string) (objects, error) {
+	t.Helper()
+	out, err := h.do(t, "template", release, dir, "--namespace", in, "--values", valuesFile(t, values))
 	if err != nil {
 		return nil, err
 	}

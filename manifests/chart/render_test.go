@@ -18,7 +18,9 @@ import (
 
 func TestLintFindsNothing(t *testing.T) {
 	withEachHelm(t, func(t *testing.T, h helm) {
-		h.must(t, "lint", "--strict", chartDir)
+		for _, dir := range charts {
+			h.must(t, "lint", "--strict", dir)
+		}
 	})
 }
 
