@@ -59,14 +59,15 @@ func ofModule(specs []*ast.ImportSpec) (folders []string) {
 	return folders
 }
 
-// outside is the program that runs on the computers of users, and not in Kubernetes. Its tests run it against a real API server.
-const outside = "cmd/kubectl-druid"
+// outside are the programs that run on the computers of users, and not in Kubernetes. The tests of internal/plugin run the first one
+// against a real API server. The second one is the commands for backups of the agent.
+var outside = []string{"cmd/kubectl-druid", "cmd/druid-backup"}
 
 // Linked are the packages that the programs in Kubernetes link: those below cmd/ and all that they import.
 func Linked(imports map[string][]string) []string {
 	var linked []string
 	for folder := range imports {
-		if strings.HasPrefix(folder, "cmd/") && folder != outside {
+		if strings.HasPrefix(folder, "cmd/") && !slices.Contains(outside, folder) {
 			linked = reach(linked, folder, imports)
 		}
 	}
