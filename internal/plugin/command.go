@@ -1,6 +1,9 @@
 package plugin
 
 import (
+	"context"
+	"errors"
+	"fmt"
 	"io"
 	"os"
 	"time"
@@ -35,13 +38,27 @@ func newCommand(now func() time.Time) *cobra.Command {
 		Use:         "kubectl-druid",
 		Annotations: map[string]string{cobra.CommandDisplayNameAnnotation: "kubectl druid"},
 		Short:       "Inspect and operate the EtcdClusters of druid",
-		Long: "Inspect and operate the EtcdClusters of druid. All commands read Kubernetes objects with your permissions, and work while druid is down.\n" +
+		Long: "Inspect and operate the EtcdClusters of druid. All commands use the Kubernetes API with your permissions. What they show needs no druid. What they change takes effect when druid runs.\n" +
 			"Colors are used on a terminal only, and not if the environment variable NO_COLOR is set.",
 	}
 	o.bind(root.PersistentFlags())
 	root.AddCommand(o.getCommand(), o.statusCommand(), o.whyCommand(), o.recoverCommand(), o.pauseCommand(), o.resumeCommand(), o.snapshotCommand(),
 		o.etcdctlCommand(), o.connectCommand(), o.logsCommand(), o.versionCommand())
+	for _, command := range root.Commands() {
+		command.RunE = interrupted(command.RunE)
+	}
 	return root
+}
+
+// interrupted turns the end by an interrupt into an error. Programs of Kubernetes end with code 0 then, and here 0 means that all is well.
+func interrupted(run func(*cobra.Command, []string) error) func(*cobra.Command, []string) error {
+	return func(cmd *cobra.Command, args []string) error {
+		err := run(cmd, args)
+		if errors.Is(err, context.Canceled) {
+			return fmt.Errorf("interrupted: %v", err) //nolint:errorlint // the cause must not count as a wished end
+		}
+		return err
+	}
 }
 
 // bind adds the flags of kubectl that choose a cluster and a user.

@@ -53,6 +53,7 @@ func (p *page) connection(c v1alpha1.EtcdCluster) {
 	secret := p.secrets(c)
 	p.line()
 	if secret != "" {
+		p.line(cell{text: "umask 077"})
 		p.line(cell{text: "for key in ca.crt tls.crt tls.key; do"})
 		p.line(cell{text: fmt.Sprintf(`  kubectl -n %s get secret %s -o jsonpath="{.data.${key//./\\.}}" | base64 -d > "$key"`, c.Namespace, secret)})
 		p.line(cell{text: "done"})

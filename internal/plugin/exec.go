@@ -26,6 +26,7 @@ const (
 
 func (o *options) etcdctlCommand() *cobra.Command {
 	var member string
+	var stdin bool
 	command := &cobra.Command{
 		Use:   "etcdctl CLUSTER -- ARGUMENTS",
 		Short: "Run etcdctl in the container of a member",
@@ -52,10 +53,11 @@ func (o *options) etcdctlCommand() *cobra.Command {
 			if err != nil {
 				return fmt.Errorf("EtcdCluster %s/%s: %w", k.namespace, args[0], err)
 			}
-			return k.exec(cmd, pod, append(etcdctl(objects.Cluster), args[1:]...))
+			return k.exec(cmd, pod, stdin, append(etcdctl(objects.Cluster), args[1:]...))
 		},
 	}
 	command.Flags().StringVar(&member, "member", "", "`name` of the member. If not set, it is the leader, or another member that serves")
+	command.Flags().BoolVarP(&stdin, "stdin", "i", false, "pass the input of this command to etcdctl, for example a value for put")
 	return command
 }
 
@@ -103,10 +105,10 @@ func etcdctl(c v1alpha1.EtcdCluster) []string {
 	}
 }
 
-// exec runs a command in the container of etcd. Its input, output and exit code are those of this process.
-func (k *kube) exec(cmd *cobra.Command, pod string, command []string) error {
+// exec runs a command in the container of etcd. Its output and exit code are those of this process, and its input with stdin.
+func (k *kube) exec(cmd *cobra.Command, pod string, stdin bool, command []string) error {
 	request := k.typed.CoreV1().RESTClient().Post().Resource("pods").Namespace(k.namespace).Name(pod).SubResource("exec").VersionedParams(&corev1.PodExecOptions{
-		Container: containerEtcd, Command: command, Stdin: true, Stdout: true, Stderr: true,
+		Container: containerEtcd, Command: command, Stdin: stdin, Stdout: true, Stderr: true,
 	}, scheme.ParameterCodec)
 	spdy, err := remotecommand.NewSPDYExecutor(k.config, "POST", request.URL())
 	if err != nil {
@@ -122,7 +124,11 @@ func (k *kube) exec(cmd *cobra.Command, pod string, command []string) error {
 	if err != nil {
 		return fmt.Errorf("run etcdctl in Pod %s/%s: %w", k.namespace, pod, err)
 	}
-	err = executor.StreamWithContext(cmd.Context(), remotecommand.StreamOptions{Stdin: cmd.InOrStdin(), Stdout: cmd.OutOrStdout(), Stderr: cmd.ErrOrStderr()})
+	streams := remotecommand.StreamOptions{Stdout: cmd.OutOrStdout(), Stderr: cmd.ErrOrStderr()}
+	if stdin {
+		streams.Stdin = cmd.InOrStdin()
+	}
+	err = executor.StreamWithContext(cmd.Context(), streams)
 	return exitCode(err, k.namespace+"/"+pod)
 }
 

@@ -84,7 +84,11 @@ func (k *kube) fleet(ctx context.Context, now time.Time) ([]view.Cluster, []view
 	}
 	var missing optional
 	byCluster := map[string][]coordinationv1.Lease{}
-	for _, lease := range k.leasesOf(ctx, k.namespace, "", &missing) {
+	found, err := k.leasesOf(ctx, k.namespace, "", &missing)
+	if err != nil {
+		return nil, nil, err
+	}
+	for _, lease := range found {
 		key := lease.Namespace + "/" + lease.Labels[leases.LabelCluster]
 		byCluster[key] = append(byCluster[key], lease)
 	}

@@ -2,6 +2,7 @@ package plugin
 
 import (
 	"context"
+	"errors"
 	"fmt"
 
 	coordinationv1 "k8s.io/api/coordination/v1"
@@ -122,16 +123,24 @@ func (k *kube) explain(ctx context.Context, what string, err error) error {
 	if gardener {
 		return fmt.Errorf("%s: this Kubernetes has the CustomResourceDefinitions of Gardener's etcd-druid, and not those of this druid. Use the plugin of Gardener's etcd-druid, which has the same name", what)
 	}
-	return fmt.Errorf("%s: druid's CustomResourceDefinitions are not installed in this Kubernetes. Install druid, or choose another context with --context", what)
+	return fmt.Errorf("%s: %w", what, errNotInstalled)
 }
+
+var errNotInstalled = errors.New("druid's CustomResourceDefinitions are not installed in this Kubernetes. Install druid, or choose another context with --context")
 
 // optional keeps what could not be read.
 type optional struct{ unread []view.Unread }
 
-func (o *optional) keep(kind string, err error) {
-	if err != nil {
+// keep notes what the user may not read. Any other error ends the command: what is missing then could be what is wrong.
+func (o *optional) keep(kind string, err error) error {
+	if apierrors.IsForbidden(err) {
 		o.unread = append(o.unread, view.Unread{Kind: kind, Problem: err.Error()})
+		return nil
 	}
+	if err != nil {
+		return fmt.Errorf("read %s: %w", kind, err)
+	}
+	return nil
 }
 
 func selecting(cluster string) metav1.ListOptions {
@@ -142,13 +151,12 @@ func selecting(cluster string) metav1.ListOptions {
 }
 
 // leasesOf reads the Leases of a cluster, or of all clusters if its name is empty.
-func (k *kube) leasesOf(ctx context.Context, namespace, cluster string, o *optional) []coordinationv1.Lease {
+func (k *kube) leasesOf(ctx context.Context, namespace, cluster string, o *optional) ([]coordinationv1.Lease, error) {
 	list, err := k.typed.CoordinationV1().Leases(namespace).List(ctx, selecting(cluster))
-	o.keep("Leases", err)
 	if err != nil {
-		return nil
+		return nil, o.keep("Leases", err)
 	}
-	return list.Items
+	return list.Items, nil
 }
 
 // objects reads everything about one cluster.
@@ -158,22 +166,39 @@ func (k *kube) objects(ctx context.Context, name string) (view.Objects, error) {
 		return view.Objects{}, err
 	}
 	var missing optional
-	o := view.Objects{Cluster: cluster, Leases: k.leasesOf(ctx, k.namespace, name, &missing)}
-	pods, err := k.typed.CoreV1().Pods(k.namespace).List(ctx, selecting(name))
-	if missing.keep("Pods", err); err == nil {
-		o.Pods = pods.Items
+	o := view.Objects{Cluster: cluster}
+	if o.Leases, err = k.leasesOf(ctx, k.namespace, name, &missing); err != nil {
+		return o, err
 	}
-	o.Nodes = k.nodes(ctx, o.Pods, &missing)
-	events, err := k.typed.CoreV1().Events(k.namespace).List(ctx, metav1.ListOptions{FieldSelector: "involvedObject.kind=EtcdCluster,involvedObject.name=" + name})
-	if missing.keep("Events", err); err == nil {
-		o.Events = events.Items
+	if o.Pods, err = k.pods(ctx, name, &missing); err != nil {
+		return o, err
 	}
+	if o.Nodes, err = k.nodes(ctx, o.Pods, &missing); err != nil {
+		return o, err
+	}
+	o.Events, err = k.events(ctx, name, &missing)
 	o.Unread = missing.unread
-	return o, nil
+	return o, err
+}
+
+func (k *kube) pods(ctx context.Context, cluster string, missing *optional) ([]corev1.Pod, error) {
+	list, err := k.typed.CoreV1().Pods(k.namespace).List(ctx, selecting(cluster))
+	if err != nil {
+		return nil, missing.keep("Pods", err)
+	}
+	return list.Items, nil
+}
+
+func (k *kube) events(ctx context.Context, cluster string, missing *optional) ([]corev1.Event, error) {
+	list, err := k.typed.CoreV1().Events(k.namespace).List(ctx, metav1.ListOptions{FieldSelector: "involvedObject.kind=EtcdCluster,involvedObject.name=" + cluster})
+	if err != nil {
+		return nil, missing.keep("Events", err)
+	}
+	return list.Items, nil
 }
 
 // nodes reads the nodes of Pods. Most users may not read nodes, so it stops at the first one that is refused.
-func (k *kube) nodes(ctx context.Context, pods []corev1.Pod, missing *optional) (all []corev1.Node) {
+func (k *kube) nodes(ctx context.Context, pods []corev1.Pod, missing *optional) (all []corev1.Node, err error) {
 	seen := map[string]bool{"": true}
 	for _, pod := range pods {
 		if seen[pod.Spec.NodeName] {
@@ -184,11 +209,10 @@ func (k *kube) nodes(ctx context.Context, pods []corev1.Pod, missing *optional) 
 		switch {
 		case apierrors.IsNotFound(err): // it was removed from Kubernetes
 		case err != nil:
-			missing.keep("Nodes", err)
-			return all
+			return all, missing.keep("Nodes", err)
 		default:
 			all = append(all, *node)
 		}
 	}
-	return all
+	return all, nil
 }

@@ -96,7 +96,11 @@ func (n *node) exec(w http.ResponseWriter, r *http.Request) {
 	}
 	defer func() { _ = connection.Close() }()
 	streams := map[string]httpstream.Stream{}
-	for len(streams) < 4 {
+	wanted := 3 // output, errors and the exit code
+	if r.URL.Query().Get("input") == "1" {
+		wanted++
+	}
+	for len(streams) < wanted {
 		select {
 		case s := <-arrived:
 			streams[s.Headers().Get(corev1.StreamType)] = s
@@ -105,7 +109,10 @@ func (n *node) exec(w http.ResponseWriter, r *http.Request) {
 			return
 		}
 	}
-	input, _ := io.ReadAll(streams[corev1.StreamTypeStdin])
+	var input []byte
+	if stdin := streams[corev1.StreamTypeStdin]; stdin != nil {
+		input, _ = io.ReadAll(stdin)
+	}
 	n.mu.Lock()
 	n.ran, n.input = append(n.ran, *r.URL), string(input)
 	code := n.code
@@ -138,7 +145,7 @@ func TestEtcdctlRunsInTheContainerOfTheLeader(t *testing.T) {
 	s := newStage(t, env.APIServer(t))
 	n, name := newNode(s)
 	s.put(onNode(situation(t, "serving"), name))
-	out, errs, code := s.run("etcdctl", "demo", "--", "put", "greeting", "-w", "json")
+	out, errs, code := s.run("etcdctl", "demo", "--stdin", "--", "put", "greeting", "-w", "json")
 	n.mu.Lock()
 	input := n.input
 	n.mu.Unlock()
@@ -149,8 +156,11 @@ func TestEtcdctlRunsInTheContainerOfTheLeader(t *testing.T) {
 	n.code = 7
 	n.mu.Unlock()
 	_, errs, code = s.run("etcdctl", "demo", "--member", "demo-sx47z", "--", "endpoint", "health")
-	if code != 7 || errs != "" {
-		t.Errorf("exit code %d, %q", code, errs)
+	n.mu.Lock()
+	input = n.input
+	n.mu.Unlock()
+	if code != 7 || errs != "" || input != "" {
+		t.Errorf("exit code %d, %q, input %q, which it must leave to the next command", code, errs, input)
 	}
 	var ran []string
 	n.mu.Lock()

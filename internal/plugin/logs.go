@@ -15,7 +15,6 @@ import (
 	"github.com/spf13/cobra"
 	"golang.org/x/sync/errgroup"
 	corev1 "k8s.io/api/core/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
 // maxLogLine bounds a line, in bytes. The kubelet divides longer ones at 16 KiB.
@@ -44,6 +43,9 @@ func (o *options) logsCommand() *cobra.Command {
 			if err != nil {
 				return err
 			}
+			if f.since > 0 && !cmd.Flags().Changed("tail") {
+				f.tail = -1
+			}
 			sources, err := k.logSources(cmd.Context(), args[0], f)
 			if err != nil {
 				return err
@@ -54,7 +56,7 @@ func (o *options) logsCommand() *cobra.Command {
 	}
 	flags := command.Flags()
 	flags.BoolVarP(&f.follow, "follow", "f", false, "show new lines as they come, until you interrupt the command")
-	flags.Int64Var(&f.tail, "tail", f.tail, "`number` of the last lines of each container, -1 for all")
+	flags.Int64Var(&f.tail, "tail", f.tail, "`number` of the last lines of each container, -1 for all. With --since, the default is all")
 	flags.DurationVar(&f.since, "since", 0, "show only lines that are newer than this, such as 10m")
 	flags.StringSliceVar(&f.members, "member", nil, "`names` of members. If not set, the logs are those of all members")
 	return command
@@ -123,7 +125,7 @@ func (k *kube) log(ctx context.Context, s logSource, f logFlags, w *logWriter) e
 		options.TailLines = &f.tail
 	}
 	if f.since > 0 {
-		options.SinceTime = &metav1.Time{Time: w.page.now.Add(-f.since)}
+		options.SinceSeconds = new(max(int64(f.since.Seconds()), 1)) // by the clock of the node
 	}
 	stream, err := k.typed.CoreV1().Pods(k.namespace).GetLogs(s.pod, options).Stream(ctx)
 	if err != nil {

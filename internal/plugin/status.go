@@ -102,7 +102,7 @@ func (p *page) status(c view.Cluster) {
 	if p.unread(c.Unread); len(c.Unread) > 0 {
 		p.line()
 	}
-	p.next(c.Next)
+	p.next(c)
 }
 
 func (p *page) headline(c view.Cluster) {
@@ -311,13 +311,17 @@ func (p *page) conditions(c view.Cluster) {
 	p.line()
 }
 
-func (p *page) next(steps []view.Step) {
-	if len(steps) == 0 {
+func (p *page) next(c view.Cluster) {
+	switch {
+	case len(c.Next) == 0 && c.Health == view.Well:
 		p.line(cell{"Nothing to do.", good})
+		return
+	case len(c.Next) == 0:
+		p.line(cell{"Wait: " + c.Why + ".", middle})
 		return
 	}
 	p.line(cell{"What now", strong})
-	for i, step := range steps {
+	for i, step := range c.Next {
 		p.line(cell{text: fmt.Sprintf("  %d. %s", i+1, sentence(step.Do))})
 		if step.Command != "" {
 			p.line(cell{text: "     " + step.Command})

@@ -1,7 +1,6 @@
 package plugin
 
 import (
-	"errors"
 	"fmt"
 	"strings"
 
@@ -55,7 +54,7 @@ func (k *kube) served() (all []string, err error) {
 	}
 	switch {
 	case len(all) == 0:
-		return nil, errors.New("druid's CustomResourceDefinitions are not installed in this Kubernetes. Install druid, or choose another context with --context")
+		return nil, errNotInstalled
 	case !known:
 		return nil, fmt.Errorf("this Kubernetes serves %s, which this plugin does not read. Use the plugin of that version of druid", strings.Join(all, ", "))
 	default:

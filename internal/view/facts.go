@@ -24,7 +24,7 @@ func factsOf(f findings, now time.Time) headlineFacts {
 		degraded: answer(c, v1alpha1.ConditionDegraded),
 		members:  answer(c, v1alpha1.ConditionAllMembersReady),
 		change:   changeOf(c),
-		backups:  backupsOf(c),
+		backups:  f.backups(),
 		secure:   secureOf(c),
 	}
 }
@@ -69,6 +69,8 @@ func (f findings) renewals(now time.Time) renewals {
 	switch {
 	case voters == 0:
 		return renewalsUnknown
+	case renewed == voters:
+		return renewalsAll
 	case renewed > voters/2:
 		return renewalsQuorum
 	default:
@@ -118,12 +120,19 @@ func changeOf(c v1alpha1.EtcdCluster) change {
 	}
 }
 
-// backupsOf is Yes without spec.backup, and while the cluster is paused. Backups that were never verified are good.
-func backupsOf(c v1alpha1.EtcdCluster) rules.Answer {
+// backups is Yes without spec.backup, and while the cluster is paused. Backups that were never verified are good. It is Unknown if a
+// Lease reports a failure that the condition does not report yet.
+func (f findings) backups() rules.Answer {
+	c := f.Cluster
 	if answer(c, v1alpha1.ConditionBackupVerified) == rules.No {
 		return rules.No
 	}
-	return optional(c, c.Spec.Backup != nil, v1alpha1.ConditionBackupReady)
+	good := optional(c, c.Spec.Backup != nil, v1alpha1.ConditionBackupReady)
+	fails := f.full != nil && f.full.Error != "" || f.delta != nil && f.delta.Error != ""
+	if good == rules.Yes && c.Spec.Backup != nil && fails {
+		return rules.Unknown
+	}
+	return good
 }
 
 // secureOf is Yes without spec.tls and spec.auth.

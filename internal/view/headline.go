@@ -77,12 +77,15 @@ func (s serving) String() string {
 type renewals uint8
 
 const (
-	renewalsQuorum  renewals = 1 << iota // a quorum renews
+	renewalsAll     renewals = 1 << iota // all voters renew
+	renewalsQuorum                       // a quorum renews
 	renewalsSilent                       // fewer renew
 	renewalsUnknown                      // the Leases were not read, or name no voter
 )
 
-func (r renewals) String() string { return rules.Word(r, "by a quorum", "by fewer", "unknown") }
+func (r renewals) String() string {
+	return rules.Word(r, "by all voters", "by a quorum", "by fewer", "unknown")
+}
 
 // change is what condition Progressing says.
 type change uint8
@@ -128,6 +131,7 @@ var headlines = rules.New(Headline{StateUnknown, Unclear}, []rules.Row[headlineF
 	{Name: "hands-off", When: headlineFacts{change: changeHandsOff}, Verdict: Headline{StateHandsOff, NotWell}, Why: "an annotation keeps druid off the cluster, so that nothing is repaired"},
 	{Name: "degraded-unknown", When: headlineFacts{degraded: rules.Unknown}, Verdict: Headline{StatePartlyUnknown, Unclear}, Why: "the status does not say whether there is a problem"},
 	{Name: "members-unknown", When: headlineFacts{members: rules.Unknown}, Verdict: Headline{StatePartlyUnknown, Unclear}, Why: "of a member it is not known whether it is ready"},
+	{Name: "member-silent", When: headlineFacts{serving: servingYes | servingCutOff, renewals: renewalsQuorum}, Verdict: Headline{StatePartlyUnknown, Unclear}, Why: "the agent of a voter does not renew its Lease, and the status says that all members are ready"},
 	{Name: "backups-unknown", When: headlineFacts{backups: rules.Unknown}, Verdict: Headline{StatePartlyUnknown, Unclear}, Why: "it is not known whether backups succeed"},
 	{Name: "secure-unknown", When: headlineFacts{secure: rules.Unknown}, Verdict: Headline{StatePartlyUnknown, Unclear}, Why: "certificates or users are not reported yet"},
 	{Name: "change-unknown", When: headlineFacts{change: changeUnknown}, Verdict: Headline{StatePartlyUnknown, Unclear}, Why: "the status does not say whether the cluster matches its spec"},

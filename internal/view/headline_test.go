@@ -30,7 +30,7 @@ func TestHeadlinesHideNothing(t *testing.T) {
 			return "hides a problem"
 		case health == Well && f.serving != servingPaused && unknown:
 			return "calls a cluster well of which too little is known"
-		case health == Well && f.serving != servingPaused && f.renewals == renewalsSilent:
+		case health == Well && f.serving != servingPaused && f.renewals&(renewalsSilent|renewalsQuorum) != 0:
 			return "believes a status that the Leases contradict"
 		case health == NotWell && f.serving&(servingUnclear|servingUnseen) != 0:
 			return "calls a cluster not well of which nothing is known"

@@ -34,11 +34,11 @@ type findings struct {
 	members map[string]member
 	full    *leases.Backup
 	delta   *leases.Backup
-	// fullLease and deltaLease are the Leases of full and delta.
-	fullLease, deltaLease *coordinationv1.Lease
-	verified              *leases.Verification
-	pods                  map[string]*corev1.Pod
-	nodes                 map[string]*corev1.Node
+	// deltaLease is the Lease of delta.
+	deltaLease *coordinationv1.Lease
+	verified   *leases.Verification
+	pods       map[string]*corev1.Pod
+	nodes      map[string]*corev1.Node
 }
 
 // member is a member Lease. known is false if its content cannot be decoded.
@@ -59,7 +59,7 @@ func find(o Objects) findings {
 			f.members[lease.Name] = member{lease: lease, Member: m, known: err == nil}
 		case leases.ComponentFullSnapshot:
 			if b, err := leases.DecodeBackup(lease); err == nil {
-				f.full, f.fullLease = &b, lease
+				f.full = &b
 			}
 			if v, err := leases.DecodeVerification(lease); err == nil {
 				f.verified = &v
