@@ -19,6 +19,7 @@ import (
 	"github.com/google/go-containerregistry/pkg/name"
 	v1 "github.com/google/go-containerregistry/pkg/v1"
 	"github.com/google/go-containerregistry/pkg/v1/mutate"
+	"github.com/google/go-containerregistry/pkg/v1/random"
 	"github.com/google/go-containerregistry/pkg/v1/remote"
 	"github.com/google/go-containerregistry/pkg/v1/tarball"
 	"github.com/google/go-containerregistry/pkg/v1/validate"
@@ -62,6 +63,32 @@ func testPush(t *testing.T, r release) {
 	tagged, err := remote.Head(ref.Context().Tag(string(r.version)), remote.WithContext(t.Context()))
 	if err != nil || tagged.Digest != digest {
 		t.Errorf("the tag is %v, %v, want %s", tagged, err, digest)
+	}
+	if again := mustPush(t.Context(), t, r, to); again != digest {
+		t.Errorf("pushed again, the digest is %s, want %s", again, digest)
+	}
+	expectRefusals(t, r, to)
+}
+
+// expectRefusals checks that no one gets an image without all platforms, or another image by the same tag.
+func expectRefusals(t *testing.T, r release, to string) {
+	t.Helper()
+	if _, err := push(t.Context(), r.out, r.version, to, imagePlatforms); err == nil || !strings.Contains(err.Error(), "the image has no platform linux/") {
+		t.Errorf("an image of one platform: %v", err)
+	}
+	other, err := random.Index(10, 1, 1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	taken, err := name.NewTag(to + "-taken:" + string(r.version))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := remote.WriteIndex(taken, other, remote.WithContext(t.Context())); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := push(t.Context(), r.out, r.version, taken.Context().String(), r.imagePlatforms); err == nil || !strings.Contains(err.Error(), "use another version") {
+		t.Errorf("a tag with another image: %v", err)
 	}
 }
 
@@ -272,7 +299,7 @@ func TestTheRootsOfTrustAreCertificates(t *testing.T) {
 func TestPushRefusesAReleaseThatChanged(t *testing.T) {
 	dir := t.TempDir()
 	r := release{out: dir, version: testVersion, progress: io.Discard}
-	if _, err := push(t.Context(), dir, testVersion, "127.0.0.1:1/druid"); !errors.Is(err, os.ErrNotExist) {
+	if _, err := push(t.Context(), dir, testVersion, "127.0.0.1:1/druid", nil); !errors.Is(err, os.ErrNotExist) {
 		t.Errorf("without a release: %v", err)
 	}
 	for _, file := range []string{"a", "b"} {
@@ -289,7 +316,7 @@ func TestPushRefusesAReleaseThatChanged(t *testing.T) {
 	if err := errors.Join(os.WriteFile(filepath.Join(dir, "a"), []byte("changed"), 0o600), os.Remove(filepath.Join(dir, "b"))); err != nil {
 		t.Fatal(err)
 	}
-	_, err := push(t.Context(), dir, testVersion, "127.0.0.1:1/druid")
+	_, err := push(t.Context(), dir, testVersion, "127.0.0.1:1/druid", nil)
 	if err == nil || !strings.Contains(err.Error(), "a is not the file in SHA256SUMS") || !strings.Contains(err.Error(), "b is missing") {
 		t.Errorf("with other files: %v", err)
 	}

@@ -57,7 +57,7 @@ func run(ctx context.Context, args []string, out io.Writer) error {
 		*dir = filepath.Join(root, "dist", string(v))
 	}
 	if args[0] == "push" {
-		digest, err := push(ctx, *dir, v, *to)
+		digest, err := push(ctx, *dir, v, *to, imagePlatforms)
 		if err != nil {
 			return err
 		}

@@ -86,8 +86,9 @@ func (b *builder) build(ctx context.Context, name string, p platform) (built, er
 	flags := "-s -w -X github.com/etcd-druid/druid/internal/cli.version=" + string(b.version)
 	cmd := exec.CommandContext(ctx, "go", "build", "-trimpath", "-buildvcs=false", "-ldflags", flags, "-o", out.file, "./cmd/"+name)
 	cmd.Dir = b.repo
+	// An empty variable would have the value of `go env -w`.
 	cmd.Env = append(os.Environ(), "PWD="+b.repo, "GOOS="+p.os, "GOARCH="+p.arch, "GOAMD64=v1", "GOARM64=v8.0",
-		"CGO_ENABLED=0", "GOFLAGS=", "GOEXPERIMENT=", "GOWORK=off")
+		"CGO_ENABLED=0", "GOFLAGS=-mod=readonly", "GOFIPS140=off", "GOWORK=off")
 	if said, err := cmd.CombinedOutput(); err != nil {
 		return built{}, fmt.Errorf("build %s for %s: %w\n%s", name, p, err, strings.TrimSpace(string(said)))
 	}

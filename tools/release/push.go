@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net/http"
 	"os"
 	"path/filepath"
 
@@ -16,6 +17,7 @@ import (
 	"github.com/google/go-containerregistry/pkg/v1/layout"
 	"github.com/google/go-containerregistry/pkg/v1/mutate"
 	"github.com/google/go-containerregistry/pkg/v1/remote"
+	"github.com/google/go-containerregistry/pkg/v1/remote/transport"
 	"github.com/google/go-containerregistry/pkg/v1/static"
 	"github.com/google/go-containerregistry/pkg/v1/types"
 )
@@ -24,8 +26,8 @@ import (
 const sbomType types.MediaType = "application/vnd.cyclonedx+json"
 
 // push copies the image of a release to a repository under the tag of its version, and the SBOM as a referrer of the image. The
-// credentials are those of `docker login`.
-func push(ctx context.Context, dir string, v version, repository string) (string, error) {
+// credentials are those of `docker login`. It refuses an image without all platforms, and a tag that has another image.
+func push(ctx context.Context, dir string, v version, repository string, want []platform) (string, error) {
 	if err := checkSums(dir); err != nil {
 		return "", err
 	}
@@ -43,13 +45,19 @@ func push(ctx context.Context, dir string, v version, repository string) (string
 	if err != nil {
 		return "", fmt.Errorf("read %s: %w", r.layoutFile(), err)
 	}
-	options := []remote.Option{remote.WithContext(ctx), remote.WithAuthFromKeychain(authn.DefaultKeychain)}
-	if err := remote.WriteIndex(tag, index, options...); err != nil {
-		return "", fmt.Errorf("push to %s: %w", tag, err)
-	}
 	digest, err := index.Digest()
 	if err != nil {
 		return "", err
+	}
+	if err := complete(index, want); err != nil {
+		return "", err
+	}
+	options := []remote.Option{remote.WithContext(ctx), remote.WithAuthFromKeychain(authn.DefaultKeychain)}
+	if err := unused(tag, digest, options); err != nil {
+		return "", err
+	}
+	if err := remote.WriteIndex(tag, index, options...); err != nil {
+		return "", fmt.Errorf("push to %s: %w", tag, err)
 	}
 	sbom, err := os.ReadFile(filepath.Join(dir, r.sbomFile()))
 	if err != nil {
@@ -59,6 +67,41 @@ func push(ctx context.Context, dir string, v version, repository string) (string
 		return "", fmt.Errorf("attach the SBOM to %s: %w", tag, err)
 	}
 	return tag.Context().Digest(digest.String()).String(), nil
+}
+
+// complete returns an error unless the image has these platforms.
+func complete(index v1.ImageIndex, want []platform) error {
+	manifest, err := index.IndexManifest()
+	if err != nil {
+		return err
+	}
+	has := map[platform]bool{}
+	for _, m := range manifest.Manifests {
+		if m.Platform != nil {
+			has[platform{m.Platform.OS, m.Platform.Architecture}] = true
+		}
+	}
+	for _, p := range want {
+		if !has[p] {
+			return fmt.Errorf("the image has no platform %s: build the release again without PLATFORMS", p)
+		}
+	}
+	return nil
+}
+
+// unused returns an error if the tag has another image. Who pulled that one must not get another one by the same name.
+func unused(tag name.Tag, digest v1.Hash, options []remote.Option) error {
+	found, err := remote.Head(tag, options...)
+	var status *transport.Error
+	switch {
+	case errors.As(err, &status) && status.StatusCode == http.StatusNotFound:
+		return nil
+	case err != nil:
+		return fmt.Errorf("look for %s: %w", tag, err)
+	case found.Digest != digest:
+		return fmt.Errorf("%s exists with digest %s, and the release has %s: use another version", tag, found.Digest, digest)
+	}
+	return nil
 }
 
 // attach writes the SBOM as an artifact whose subject is the image.

@@ -9,6 +9,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -56,6 +57,13 @@ func (r *release) readCommit(ctx context.Context) error {
 	if changed != "" {
 		return fmt.Errorf("these files are not as in the last commit, and a release is built from a commit: commit or remove them first\n%s", changed)
 	}
+	ignored, err := r.git(ctx, append([]string{"status", "--porcelain", "--ignored", "--"}, chartFolders...)...)
+	if err != nil {
+		return err
+	}
+	if ignored != "" {
+		return fmt.Errorf("git ignores these files, and they would be in the package of a chart: remove them first\n%s", ignored)
+	}
 	if r.commit, err = r.git(ctx, "rev-parse", "HEAD"); err != nil {
 		return err
 	}
@@ -98,8 +106,10 @@ func (r *release) make(ctx context.Context) error {
 	if err := r.writeInstall(); err != nil {
 		return err
 	}
-	if err := r.writeChart(); err != nil {
-		return err
+	for _, folder := range chartFolders {
+		if err := r.writeChart(folder); err != nil {
+			return err
+		}
 	}
 	scratch, err := os.MkdirTemp("", "druid-release-")
 	if err != nil {
@@ -132,18 +142,19 @@ func (r *release) say(format string, args ...any) {
 	_, _ = fmt.Fprintf(r.progress, format+"\n", args...)
 }
 
+// ourFiles are what the names of the files of a release begin with.
+var ourFiles = []string{installFile, notesFile, sumsFile, "druid-", "etcd-cluster-", "kubectl-druid-"}
+
 // empty makes the directory of the release and removes an earlier one. It refuses a directory that has something else.
 func (r *release) empty() error {
 	entries, err := os.ReadDir(r.out)
 	if err != nil && !errors.Is(err, os.ErrNotExist) {
 		return err
 	}
-	ours := len(entries) == 0
 	for _, e := range entries {
-		ours = ours || e.Name() == installFile
-	}
-	if !ours {
-		return fmt.Errorf("%s has files and no %s, so it is not an earlier release: choose another directory", r.out, installFile)
+		if !slices.ContainsFunc(ourFiles, func(prefix string) bool { return strings.HasPrefix(e.Name(), prefix) }) {
+			return fmt.Errorf("%s has the file %s, which no release has: choose another directory", r.out, e.Name())
+		}
 	}
 	if err := os.RemoveAll(r.out); err != nil {
 		return err

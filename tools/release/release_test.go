@@ -267,7 +267,7 @@ func sum(content []byte) string { return fmt.Sprintf("%x", sha256.Sum256(content
 
 func mustPush(ctx context.Context, t *testing.T, r release, to string) v1.Hash {
 	t.Helper()
-	pushed, err := push(ctx, r.out, r.version, to)
+	pushed, err := push(ctx, r.out, r.version, to, r.imagePlatforms)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -18,8 +18,11 @@ import (
 const (
 	installFile   = "install.yaml"
 	changelogFile = "docs/reference/changelog.md"
-	chartFolder   = "charts/druid"
+	notesFile     = "release-notes.md"
 )
+
+// chartFolders are the charts of a release.
+var chartFolders = []string{"charts/druid", "charts/etcd-cluster"}
 
 // writeInstall writes the manifests with the image of the release. druid gives the agents the same one.
 func (r *release) writeInstall() error {
@@ -44,12 +47,12 @@ var chartVersions = map[string]*regexp.Regexp{
 
 // writeChart writes the package of the chart as `helm package` does. Its own archive has the times of the files on this machine, and
 // so other bytes in each clone. The image of the chart has the tag appVersion.
-func (r *release) writeChart() error {
-	entries, err := filesOf(filepath.Join(r.repo, chartFolder))
+func (r *release) writeChart(folder string) error {
+	entries, err := filesOf(filepath.Join(r.repo, folder))
 	if err != nil {
 		return err
 	}
-	rules, err := os.ReadFile(filepath.Join(r.repo, chartFolder, ".helmignore"))
+	rules, err := os.ReadFile(filepath.Join(r.repo, folder, ".helmignore"))
 	if err != nil {
 		return err
 	}
@@ -62,15 +65,15 @@ func (r *release) writeChart() error {
 		if e.name == "Chart.yaml" {
 			for field, line := range chartVersions {
 				if found := len(line.FindAll(e.content, -1)); found != 1 {
-					return fmt.Errorf("%s/Chart.yaml has %d lines with %s, want 1", chartFolder, found, field)
+					return fmt.Errorf("%s/Chart.yaml has %d lines with %s, want 1", folder, found, field)
 				}
 				e.content = line.ReplaceAllLiteral(e.content, []byte(field+": "+values[field]))
 			}
 		}
-		e.name = "druid/" + e.name
+		e.name = path.Base(folder) + "/" + e.name
 		packed = append(packed, e)
 	}
-	return r.write("druid-"+r.version.chart()+".tgz", func(w io.Writer) error { return writeTarGzip(w, r.at, packed) })
+	return r.write(path.Base(folder)+"-"+r.version.chart()+".tgz", func(w io.Writer) error { return writeTarGzip(w, r.at, packed) })
 }
 
 // ignored returns whether the .helmignore of the chart leaves the file out. Its patterns are about names, not about paths.
@@ -101,7 +104,7 @@ func (r *release) changes() (string, error) {
 
 // writeNotes writes what the page of the release says.
 func (r *release) writeNotes(changes string, digest v1.Hash) error {
-	return r.write("release-notes.md", func(w io.Writer) error {
+	return r.write(notesFile, func(w io.Writer) error {
 		_, err := fmt.Fprintf(w, "# druid %s\n\n%s\n\n## Image\n\n```\n%s@%s\n```\n\nCommit %s.\n", r.version, changes, r.imageName(), digest, r.commit)
 		return err
 	})

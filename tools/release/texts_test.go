@@ -125,7 +125,7 @@ func TestManifestsAndChartsOfAnUnknownShapeAreRefused(t *testing.T) {
 	}
 	write(t, dir, "charts/druid/.helmignore", "*.tmp\n")
 	write(t, dir, "charts/druid/Chart.yaml", "version: 0\n")
-	if err := r.writeChart(); err == nil || !strings.Contains(err.Error(), "0 lines with appVersion, want 1") {
+	if err := r.writeChart(chartFolders[0]); err == nil || !strings.Contains(err.Error(), "0 lines with appVersion, want 1") {
 		t.Errorf("a chart without appVersion: %v", err)
 	}
 	if !ignored("*.tmp\n", "templates/a.tmp") || ignored("*.tmp\n", "templates/a.yaml") {
@@ -136,14 +136,17 @@ func TestManifestsAndChartsOfAnUnknownShapeAreRefused(t *testing.T) {
 func TestADirectoryThatIsNoReleaseStays(t *testing.T) {
 	dir := t.TempDir()
 	write(t, dir, "mine", "x")
+	write(t, dir, installFile, "x")
 	r := release{out: dir}
-	if err := r.empty(); err == nil || !strings.Contains(err.Error(), "is not an earlier release") {
+	if err := r.empty(); err == nil || !strings.Contains(err.Error(), "has the file mine, which no release has") {
 		t.Errorf("got %v", err)
 	}
 	if _, err := os.Stat(filepath.Join(dir, "mine")); err != nil {
 		t.Error(err)
 	}
-	write(t, dir, installFile, "x")
+	if err := os.Remove(filepath.Join(dir, "mine")); err != nil {
+		t.Fatal(err)
+	}
 	if err := r.empty(); err != nil {
 		t.Error(err)
 	}
