@@ -59,8 +59,9 @@ func ofModule(specs []*ast.ImportSpec) (folders []string) {
 	return folders
 }
 
-// outside are the programs that run on the computers of users, and not in Kubernetes. The tests of internal/plugin run the first one
-// against a real API server. The second one is the commands for backups of the agent.
+// outside are the programs that run on the computers of users, and not in Kubernetes. No core story has to show
+// them: the tests of internal/plugin run the first one against a real API server, and the second one is the commands for backups of the
+// agent.
 var outside = []string{"cmd/kubectl-druid", "cmd/druid-backup"}
 
 // Linked are the packages that the programs in Kubernetes link: those below cmd/ and all that they import.
