@@ -168,12 +168,12 @@ func TestRecordGrowsOnceForARequestedReplacement(t *testing.T) {
 		record leases.Record
 		want   int
 	}{
-		"as planned":               {of("c-a", "c-b", "c-c"), 1},
-		"it has the name already":  {of("c-a", "c-b", "c-c", "c-d"), 0},
-		"the member has left":      {of("c-b", "c-c", "c-d"), 0},
-		"names were taken out":     {of("c-a", "c-b"), 0},
-		"another one is to leave":  {taken, 0},
-		"the record was made anew": {forming, 0},
+		"as planned":                {of("c-a", "c-b", "c-c"), 1},
+		"it has the name already":   {of("c-a", "c-b", "c-c", "c-d"), 0},
+		"the member has left":       {of("c-b", "c-c", "c-d"), 0},
+		"names were taken out":      {of("c-a", "c-b"), 0},
+		"another one is to leave":   {taken, 0},
+		"the record was made again": {forming, 0},
 	} {
 		if got := plan.Missing(test.record, 3); got != test.want {
 			t.Errorf("%s: got %d, want %d", name, got, test.want)

@@ -50,6 +50,30 @@ func newCommand(now func() time.Time) *cobra.Command {
 	return root
 }
 
+// forCluster completes a command about one EtcdCluster: it connects, and runs the command for the EtcdCluster that its first argument names.
+func (o *options) forCluster(command *cobra.Command, run func(cmd *cobra.Command, k *kube, args []string) error) *cobra.Command {
+	if command.Args == nil {
+		command.Args = oneCluster
+	}
+	command.ValidArgsFunction = o.completeClusters
+	command.RunE = func(cmd *cobra.Command, args []string) error {
+		k, err := o.connect()
+		if err != nil {
+			return err
+		}
+		return run(cmd, k, args)
+	}
+	return command
+}
+
+// oneCluster wants the name of one EtcdCluster.
+func oneCluster(_ *cobra.Command, args []string) error {
+	if len(args) != 1 {
+		return fmt.Errorf("got %d arguments, want the name of one EtcdCluster", len(args))
+	}
+	return nil
+}
+
 // interrupted turns the end by an interrupt into an error. Programs of Kubernetes end with code 0 then, and here 0 means that all is well.
 func interrupted(run func(*cobra.Command, []string) error) func(*cobra.Command, []string) error {
 	return func(cmd *cobra.Command, args []string) error {

@@ -10,31 +10,24 @@ import (
 )
 
 func (o *options) connectCommand() *cobra.Command {
-	return &cobra.Command{
+	return o.forCluster(&cobra.Command{
 		Use:   "connect CLUSTER",
 		Short: "Show how a client connects to an EtcdCluster",
 		Long: "Show the endpoints of an EtcdCluster, the Secret with the certificates, and commands that connect from your computer.\n" +
 			"The command reads no Secret.",
-		Example:           "  kubectl druid connect demo",
-		Args:              oneCluster,
-		ValidArgsFunction: o.completeClusters,
-		RunE: func(cmd *cobra.Command, args []string) error {
-			k, err := o.connect()
-			if err != nil {
-				return err
-			}
-			cluster, err := k.cluster(cmd.Context(), args[0])
-			if err != nil {
-				return err
-			}
-			if len(cluster.Status.Endpoints) == 0 {
-				return fmt.Errorf("EtcdCluster %s/%s has no endpoints yet. See what it waits for: %s", cluster.Namespace, cluster.Name, invoke(cluster, "status"))
-			}
-			p := newPage(cmd.OutOrStdout(), o.now())
-			p.connection(cluster)
-			return p.err
-		},
-	}
+		Example: "  kubectl druid connect demo",
+	}, func(cmd *cobra.Command, k *kube, args []string) error {
+		cluster, err := k.cluster(cmd.Context(), args[0])
+		if err != nil {
+			return err
+		}
+		if len(cluster.Status.Endpoints) == 0 {
+			return fmt.Errorf("EtcdCluster %s/%s has no endpoints yet. See what it waits for: %s", cluster.Namespace, cluster.Name, invoke(cluster, "status"))
+		}
+		p := newPage(cmd.OutOrStdout(), o.now())
+		p.connection(cluster)
+		return p.err
+	})
 }
 
 // connection prints how to connect.

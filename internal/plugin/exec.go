@@ -27,7 +27,7 @@ const (
 func (o *options) etcdctlCommand() *cobra.Command {
 	var member string
 	var stdin bool
-	command := &cobra.Command{
+	command := o.forCluster(&cobra.Command{
 		Use:   "etcdctl CLUSTER -- ARGUMENTS",
 		Short: "Run etcdctl in the container of a member",
 		Long: "Run etcdctl in the container of the leader, or of another member that serves, with the endpoint and the certificates of that member.\n" +
@@ -39,23 +39,17 @@ func (o *options) etcdctlCommand() *cobra.Command {
 			}
 			return nil
 		},
-		ValidArgsFunction: o.completeClusters,
-		RunE: func(cmd *cobra.Command, args []string) error {
-			k, err := o.connect()
-			if err != nil {
-				return err
-			}
-			objects, err := k.objects(cmd.Context(), args[0])
-			if err != nil {
-				return err
-			}
-			pod, err := choose(view.Of(objects, o.now()), member)
-			if err != nil {
-				return fmt.Errorf("EtcdCluster %s/%s: %w", k.namespace, args[0], err)
-			}
-			return k.exec(cmd, pod, stdin, append(etcdctl(objects.Cluster), args[1:]...))
-		},
-	}
+	}, func(cmd *cobra.Command, k *kube, args []string) error {
+		objects, err := k.objects(cmd.Context(), args[0])
+		if err != nil {
+			return err
+		}
+		pod, err := choose(view.Of(objects, o.now()), member)
+		if err != nil {
+			return fmt.Errorf("EtcdCluster %s/%s: %w", k.namespace, args[0], err)
+		}
+		return k.exec(cmd, pod, stdin, append(etcdctl(objects.Cluster), args[1:]...))
+	})
 	command.Flags().StringVar(&member, "member", "", "`name` of the member. If not set, it is the leader, or another member that serves")
 	command.Flags().BoolVarP(&stdin, "stdin", "i", false, "pass the input of this command to etcdctl, for example a value for put")
 	return command

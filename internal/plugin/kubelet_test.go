@@ -176,7 +176,7 @@ func TestEtcdctlRunsInTheContainerOfTheLeader(t *testing.T) {
 		"two dashes":                  {"etcdctl", "demo", "member", "list"},
 		"it has no member demo-aaaaa": {"etcdctl", "demo", "--member", "demo-aaaaa", "--", "member", "list"},
 		"the arguments of etcdctl":    {"etcdctl", "demo", "--"},
-		`"nobody" not found`:          {"etcdctl", "nobody", "--", "member", "list"},
+		`"other" not found`:           {"etcdctl", "other", "--", "member", "list"},
 	} {
 		if _, errs, code := s.run(args...); code != 1 || !strings.Contains(errs, want) {
 			t.Errorf("%v: exit code %d, %s", args, code, errs)

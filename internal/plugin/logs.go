@@ -30,30 +30,23 @@ type logFlags struct {
 
 func (o *options) logsCommand() *cobra.Command {
 	f := logFlags{tail: 100}
-	command := &cobra.Command{
+	command := o.forCluster(&cobra.Command{
 		Use:   "logs CLUSTER",
 		Short: "Show the logs of etcd and of the agents, merged and readable",
 		Long: "Show the logs of etcd and of the agents of all members, in the order of their times. The times are in UTC.\n" +
 			"Each line has the member, the container, the level, the message and its values. With --follow, lines appear as they come.",
-		Example:           "  kubectl druid logs demo --since 10m\n  kubectl druid logs demo --follow --member demo-bqdq7",
-		Args:              oneCluster,
-		ValidArgsFunction: o.completeClusters,
-		RunE: func(cmd *cobra.Command, args []string) error {
-			k, err := o.connect()
-			if err != nil {
-				return err
-			}
-			if f.since > 0 && !cmd.Flags().Changed("tail") {
-				f.tail = -1
-			}
-			sources, err := k.logSources(cmd.Context(), args[0], f)
-			if err != nil {
-				return err
-			}
-			w := &logWriter{page: newPage(cmd.OutOrStdout(), o.now()), warn: newPage(cmd.ErrOrStderr(), o.now()), hold: !f.follow}
-			return k.logs(cmd.Context(), sources, f, w)
-		},
-	}
+		Example: "  kubectl druid logs demo --since 10m\n  kubectl druid logs demo --follow --member demo-bqdq7",
+	}, func(cmd *cobra.Command, k *kube, args []string) error {
+		if f.since > 0 && !cmd.Flags().Changed("tail") {
+			f.tail = -1
+		}
+		sources, err := k.logSources(cmd.Context(), args[0], f)
+		if err != nil {
+			return err
+		}
+		w := &logWriter{page: newPage(cmd.OutOrStdout(), o.now()), warn: newPage(cmd.ErrOrStderr(), o.now()), hold: !f.follow}
+		return k.logs(cmd.Context(), sources, f, w)
+	})
 	flags := command.Flags()
 	flags.BoolVarP(&f.follow, "follow", "f", false, "show new lines as they come, until you interrupt the command")
 	flags.Int64Var(&f.tail, "tail", f.tail, "`number` of the last lines of each container, -1 for all. With --since, the default is all")

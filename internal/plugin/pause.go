@@ -10,57 +10,47 @@ import (
 )
 
 func (o *options) pauseCommand() *cobra.Command {
-	return &cobra.Command{
+	return o.forCluster(&cobra.Command{
 		Use:   "pause CLUSTER",
 		Short: "Stop all members of an EtcdCluster, and keep its data",
 		Long: "Stop all members of an EtcdCluster: set spec.replicas to 0. Members leave until one is left, and druid deletes its Pod.\n" +
 			"One PersistentVolumeClaim keeps the data. Clients are not served until you resume the cluster.",
-		Example:           "  kubectl druid pause demo",
-		Args:              oneCluster,
-		ValidArgsFunction: o.completeClusters,
-		RunE: func(cmd *cobra.Command, args []string) error {
-			return o.scale(cmd, args[0], 0, func(c v1alpha1.EtcdCluster) error {
-				if c.Spec.Replicas == 0 {
-					return errors.New("spec.replicas is 0 already")
-				}
-				return nil
-			})
-		},
-	}
+		Example: "  kubectl druid pause demo",
+	}, func(cmd *cobra.Command, k *kube, args []string) error {
+		return o.scale(cmd, k, args[0], 0, func(c v1alpha1.EtcdCluster) error {
+			if c.Spec.Replicas == 0 {
+				return errors.New("spec.replicas is 0 already")
+			}
+			return nil
+		})
+	})
 }
 
 func (o *options) resumeCommand() *cobra.Command {
 	var replicas int32
-	command := &cobra.Command{
-		Use:               "resume CLUSTER",
-		Short:             "Start a paused EtcdCluster with its data",
-		Long:              "Start a paused EtcdCluster: set spec.replicas. The member that kept the data starts first, and the others join it.",
-		Example:           "  kubectl druid resume demo --replicas 3",
-		Args:              oneCluster,
-		ValidArgsFunction: o.completeClusters,
-		RunE: func(cmd *cobra.Command, args []string) error {
-			if replicas < 1 {
-				return fmt.Errorf("--replicas is %d, want an odd number of members", replicas)
+	command := o.forCluster(&cobra.Command{
+		Use:     "resume CLUSTER",
+		Short:   "Start a paused EtcdCluster with its data",
+		Long:    "Start a paused EtcdCluster: set spec.replicas. The member that kept the data starts first, and the others join it.",
+		Example: "  kubectl druid resume demo --replicas 3",
+	}, func(cmd *cobra.Command, k *kube, args []string) error {
+		if replicas < 1 {
+			return fmt.Errorf("--replicas is %d, want an odd number of members", replicas)
+		}
+		return o.scale(cmd, k, args[0], replicas, func(c v1alpha1.EtcdCluster) error {
+			if c.Spec.Replicas != 0 {
+				return fmt.Errorf("spec.replicas is %d, so it is not paused. Use kubectl scale to change the number of members", c.Spec.Replicas)
 			}
-			return o.scale(cmd, args[0], replicas, func(c v1alpha1.EtcdCluster) error {
-				if c.Spec.Replicas != 0 {
-					return fmt.Errorf("spec.replicas is %d, so it is not paused. Use kubectl scale to change the number of members", c.Spec.Replicas)
-				}
-				return nil
-			})
-		},
-	}
+			return nil
+		})
+	})
 	command.Flags().Int32Var(&replicas, "replicas", 0, "`number` of members")
 	_ = command.MarkFlagRequired("replicas")
 	return command
 }
 
 // scale sets spec.replicas, if that makes sense.
-func (o *options) scale(cmd *cobra.Command, name string, replicas int32, check func(v1alpha1.EtcdCluster) error) error {
-	k, err := o.connect()
-	if err != nil {
-		return err
-	}
+func (o *options) scale(cmd *cobra.Command, k *kube, name string, replicas int32, check func(v1alpha1.EtcdCluster) error) error {
 	cluster, err := k.cluster(cmd.Context(), name)
 	if err != nil {
 		return err

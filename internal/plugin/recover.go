@@ -11,6 +11,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/etcd-druid/druid/api/v1alpha1"
+	"github.com/etcd-druid/druid/internal/view"
 )
 
 // recoveryPage explains a recovery from a lost quorum.
@@ -18,40 +19,33 @@ const recoveryPage = "https://github.com/etcd-druid/druid/blob/main/docs/how-to/
 
 func (o *options) recoverCommand() *cobra.Command {
 	var hash string
-	command := &cobra.Command{
+	command := o.forCluster(&cobra.Command{
 		Use:   "recover CLUSTER",
 		Short: "Show the plan to recover from a lost quorum, or approve it",
 		Long: "Show the plan of druid to recover an EtcdCluster from a lost quorum. This changes nothing.\n" +
 			"With --approve, set the annotation " + v1alpha1.RecoverAnnotation + " to the hash of the plan. druid then carries out this plan and no other.",
-		Example:           "  kubectl druid recover demo\n  kubectl druid recover demo --approve 5d41402abc4b2a76",
-		Args:              oneCluster,
-		ValidArgsFunction: o.completeClusters,
-		RunE: func(cmd *cobra.Command, args []string) error {
-			k, err := o.connect()
-			if err != nil {
-				return err
-			}
-			cluster, err := k.cluster(cmd.Context(), args[0])
-			if err != nil {
-				return err
-			}
-			p := newPage(cmd.OutOrStdout(), o.now())
-			if !cmd.Flags().Changed("approve") {
-				p.recovery(cluster)
-				return p.err
-			}
-			if err := approvable(cluster, hash); err != nil {
-				return fmt.Errorf("approve the plan of EtcdCluster %s/%s: %w", cluster.Namespace, cluster.Name, err)
-			}
-			patch := map[string]any{"metadata": map[string]any{"annotations": map[string]any{v1alpha1.RecoverAnnotation: hash}}}
-			if err := k.patch(cmd, cluster, patch); err != nil {
-				return err
-			}
-			p.line(cell{text: fmt.Sprintf("You approved plan %s of EtcdCluster %s/%s. druid carries it out.", hash, cluster.Namespace, cluster.Name)})
-			p.line(cell{text: "See how far it is: " + invoke(cluster, "recover")})
+		Example: "  kubectl druid recover demo\n  kubectl druid recover demo --approve 5d41402abc4b2a76",
+	}, func(cmd *cobra.Command, k *kube, args []string) error {
+		cluster, err := k.cluster(cmd.Context(), args[0])
+		if err != nil {
+			return err
+		}
+		p := newPage(cmd.OutOrStdout(), o.now())
+		if !cmd.Flags().Changed("approve") {
+			p.recovery(cluster)
 			return p.err
-		},
-	}
+		}
+		if err := approvable(cluster, hash); err != nil {
+			return fmt.Errorf("approve the plan of EtcdCluster %s/%s: %w", cluster.Namespace, cluster.Name, err)
+		}
+		patch := map[string]any{"metadata": map[string]any{"annotations": map[string]any{v1alpha1.RecoverAnnotation: hash}}}
+		if err := k.patch(cmd, cluster, patch); err != nil {
+			return err
+		}
+		p.line(cell{text: fmt.Sprintf("You approved plan %s of EtcdCluster %s/%s. druid carries it out.", hash, cluster.Namespace, cluster.Name)})
+		p.line(cell{text: "See how far it is: " + invoke(cluster, "recover")})
+		return p.err
+	})
 	command.Flags().StringVar(&hash, "approve", "", "`hash` of the plan that you approve")
 	return command
 }
@@ -121,7 +115,7 @@ func (p *page) plan(plan v1alpha1.RecoveryPlan) {
 		source = "the backup " + plan.Backup + ", on member " + plan.Member
 	}
 	p.field("Source", cell{text: source})
-	p.field("Data", cell{text: "certain up to revision " + number(known(plan.Revision))})
+	p.field("Data", cell{text: "certain up to revision " + number(view.Known(plan.Revision))})
 	p.field("Lost", cell{lost(plan), bad})
 	if len(plan.GiveUp) > 0 {
 		p.field("Gives up", cell{strings.Join(plan.GiveUp, ", ") + ". Your approval asserts that their data is destroyed", bad})

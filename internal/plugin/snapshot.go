@@ -12,6 +12,7 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
 	"github.com/etcd-druid/druid/api/v1alpha1"
+	"github.com/etcd-druid/druid/internal/view"
 )
 
 const (
@@ -30,34 +31,27 @@ type snapshotFlags struct {
 
 func (o *options) snapshotCommand() *cobra.Command {
 	f := snapshotFlags{kind: string(v1alpha1.SnapshotFull), timeout: snapshotTimeout}
-	command := &cobra.Command{
+	command := o.forCluster(&cobra.Command{
 		Use:   "snapshot CLUSTER",
 		Short: "Request a backup of an EtcdCluster",
 		Long: "Request a backup of an EtcdCluster to the store of its spec.backup: create an EtcdSnapshot. The leader's agent makes the backup.\n" +
 			"With --wait, show the progress, and end when the backup is saved or has failed. An interrupt ends the command, and not the backup.",
-		Example:           "  kubectl druid snapshot demo --wait\n  kubectl druid snapshot demo --final --wait",
-		Args:              oneCluster,
-		ValidArgsFunction: o.completeClusters,
-		RunE: func(cmd *cobra.Command, args []string) error {
-			k, err := o.connect()
-			if err != nil {
-				return err
-			}
-			name, err := k.createSnapshot(cmd.Context(), args[0], f)
-			if err != nil {
-				return err
-			}
-			p := newPage(cmd.OutOrStdout(), o.now())
-			p.line(cell{text: fmt.Sprintf("EtcdSnapshot %s/%s created", k.namespace, name)})
-			if !f.wait {
-				p.line(cell{text: fmt.Sprintf("See how far it is: kubectl -n %s get etcdsnapshot %s", k.namespace, name)})
-				return p.err
-			}
-			ctx, cancel := context.WithTimeout(cmd.Context(), f.timeout)
-			defer cancel()
-			return k.await(ctx, name, p)
-		},
-	}
+		Example: "  kubectl druid snapshot demo --wait\n  kubectl druid snapshot demo --final --wait",
+	}, func(cmd *cobra.Command, k *kube, args []string) error {
+		name, err := k.createSnapshot(cmd.Context(), args[0], f)
+		if err != nil {
+			return err
+		}
+		p := newPage(cmd.OutOrStdout(), o.now())
+		p.line(cell{text: fmt.Sprintf("EtcdSnapshot %s/%s created", k.namespace, name)})
+		if !f.wait {
+			p.line(cell{text: fmt.Sprintf("See how far it is: kubectl -n %s get etcdsnapshot %s", k.namespace, name)})
+			return p.err
+		}
+		ctx, cancel := context.WithTimeout(cmd.Context(), f.timeout)
+		defer cancel()
+		return k.await(ctx, name, p)
+	})
 	flags := command.Flags()
 	flags.StringVar(&f.kind, "type", f.kind, "`type` of the backup: Full, or Delta for the changes since the last backup")
 	flags.BoolVar(&f.final, "final", false, "make a backup that retention never deletes, before you delete, pause or move the cluster")
@@ -132,17 +126,9 @@ func progressOf(s v1alpha1.EtcdSnapshotStatus) string {
 		text += ": " + sentence(s.Message)
 	}
 	if a := s.Artifact; a != nil {
-		text += fmt.Sprintf("\n  revision %s, %s\n  %s", number(known(a.Revision)), size(known(a.Size)), or(a.URI))
+		text += fmt.Sprintf("\n  revision %s, %s\n  %s", number(view.Known(a.Revision)), size(view.Known(a.Size)), or(a.URI))
 	}
 	return text
-}
-
-// known is nil for zero, with which a status says that a number is unknown.
-func known(n int64) *int64 {
-	if n == 0 {
-		return nil
-	}
-	return &n
 }
 
 // ended says whether the EtcdSnapshot ended, and returns an error if it failed.

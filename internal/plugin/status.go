@@ -19,58 +19,43 @@ const nearExpiry = 14 * 24 * time.Hour
 
 func (o *options) statusCommand() *cobra.Command {
 	output := formatTable
-	command := &cobra.Command{
+	command := o.forCluster(&cobra.Command{
 		Use:   "status CLUSTER",
 		Short: "Show the state of an EtcdCluster, and what to do now",
 		Long: "Show the state of an EtcdCluster on one page: members, backups, certificates, problems, and what to do now.\n" +
 			"The exit code is 0 if the cluster is well, 2 if it is not well, and 1 if its state is unknown, or after an error.",
-		Example:           "  kubectl druid status demo\n  kubectl druid status demo --output yaml",
-		Args:              oneCluster,
-		ValidArgsFunction: o.completeClusters,
-		RunE: func(cmd *cobra.Command, args []string) error {
-			if err := checkFormat(output, formatTable, formatJSON, formatYAML); err != nil {
-				return err
-			}
-			c, err := o.view(cmd, args[0])
-			if err != nil {
-				return err
-			}
-			if output == formatTable {
-				p := newPage(cmd.OutOrStdout(), o.now())
-				p.status(c)
-				err = p.err
-			} else {
-				err = printData(cmd.OutOrStdout(), c, output)
-			}
-			if err != nil {
-				return err
-			}
-			return exitOf(c)
-		},
-	}
+		Example: "  kubectl druid status demo\n  kubectl druid status demo --output yaml",
+	}, func(cmd *cobra.Command, k *kube, args []string) error {
+		if err := checkFormat(output, formatTable, formatJSON, formatYAML); err != nil {
+			return err
+		}
+		c, err := o.view(cmd, k, args[0])
+		if err != nil {
+			return err
+		}
+		if output == formatTable {
+			p := newPage(cmd.OutOrStdout(), o.now())
+			p.status(c)
+			err = p.err
+		} else {
+			err = printData(cmd.OutOrStdout(), c, output)
+		}
+		if err != nil {
+			return err
+		}
+		return exitOf(c)
+	})
 	bindOutput(command, &output, formatTable, formatJSON, formatYAML)
 	return command
 }
 
 // view reads and describes one cluster.
-func (o *options) view(cmd *cobra.Command, name string) (view.Cluster, error) {
-	k, err := o.connect()
-	if err != nil {
-		return view.Cluster{}, err
-	}
+func (o *options) view(cmd *cobra.Command, k *kube, name string) (view.Cluster, error) {
 	objects, err := k.objects(cmd.Context(), name)
 	if err != nil {
 		return view.Cluster{}, err
 	}
 	return view.Of(objects, o.now()), nil
-}
-
-// oneCluster wants the name of one EtcdCluster.
-func oneCluster(_ *cobra.Command, args []string) error {
-	if len(args) != 1 {
-		return fmt.Errorf("got %d arguments, want the name of one EtcdCluster", len(args))
-	}
-	return nil
 }
 
 // completeClusters completes the name of an EtcdCluster.

@@ -13,24 +13,21 @@ import (
 const decisionsPage = "https://github.com/etcd-druid/druid/blob/main/docs/reference/decisions.md"
 
 func (o *options) whyCommand() *cobra.Command {
-	return &cobra.Command{
+	return o.forCluster(&cobra.Command{
 		Use:   "why CLUSTER",
 		Short: "Explain the state of an EtcdCluster",
 		Long: "Explain the state of an EtcdCluster by the rule that decides it, and by each condition that is not as it should be.\n" +
 			"Then show the members that are not ready, the last decision of their agents, and the last Events.",
-		Example:           "  kubectl druid why demo",
-		Args:              oneCluster,
-		ValidArgsFunction: o.completeClusters,
-		RunE: func(cmd *cobra.Command, args []string) error {
-			c, err := o.view(cmd, args[0])
-			if err != nil {
-				return err
-			}
-			p := newPage(cmd.OutOrStdout(), o.now())
-			p.why(c)
-			return p.err
-		},
-	}
+		Example: "  kubectl druid why demo",
+	}, func(cmd *cobra.Command, k *kube, args []string) error {
+		c, err := o.view(cmd, k, args[0])
+		if err != nil {
+			return err
+		}
+		p := newPage(cmd.OutOrStdout(), o.now())
+		p.why(c)
+		return p.err
+	})
 }
 
 // why prints what is behind the state.

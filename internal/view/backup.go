@@ -40,13 +40,13 @@ func (f findings) backup() *Backup {
 	}
 	b := &Backup{}
 	if f.full != nil {
-		b.FullAt, b.FullRevision, b.FullSize = moment(f.full.Taken), known(f.full.Revision), known(f.full.Size)
+		b.FullAt, b.FullRevision, b.FullSize = moment(f.full.Taken), Known(f.full.Revision), Known(f.full.Size)
 		b.Saved, b.SavedAt = b.FullRevision, b.FullAt
 		b.fail(*f.full)
 	}
 	if f.delta != nil {
 		if f.delta.Revision > 0 {
-			b.Saved, b.Unsaved = known(f.delta.Revision), f.delta.Lag.Seconds()
+			b.Saved, b.Unsaved = Known(f.delta.Revision), f.delta.Lag.Seconds()
 			if at := f.deltaLease.Spec.RenewTime; at != nil {
 				b.SavedAt = moment(at.Time)
 			}
@@ -54,7 +54,7 @@ func (f findings) backup() *Backup {
 		b.fail(*f.delta)
 	}
 	if v := f.verified; v != nil {
-		b.Verdict, b.VerifiedAt, b.VerifiedRevision, b.Trouble = cmp.Or(string(v.Verdict), NeverVerified), moment(v.At), known(v.Revision), v.Trouble
+		b.Verdict, b.VerifiedAt, b.VerifiedRevision, b.Trouble = cmp.Or(string(v.Verdict), NeverVerified), moment(v.At), Known(v.Revision), v.Trouble
 	}
 	return b
 }

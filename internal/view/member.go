@@ -91,15 +91,15 @@ func (m *Member) report(lease member, newest uint64, now time.Time) {
 	if !lease.Raft.IsZero() {
 		m.RaftLag, m.Term = new(newest-lease.Raft.LastIndex), new(lease.Raft.Term)
 	}
-	m.Revision, m.DBSize, m.DBInUse, m.VolumeFree = known(lease.Revision), known(lease.DBSize), known(lease.DBSizeInUse), known(lease.VolumeFree)
+	m.Revision, m.DBSize, m.DBInUse, m.VolumeFree = Known(lease.Revision), Known(lease.DBSize), Known(lease.DBSizeInUse), Known(lease.VolumeFree)
 	if lease.Version != "" {
 		m.Version = lease.Version
 	}
 	m.Agent, m.Alarm, m.Refused, m.Waits, m.Rule = lease.AgentVersion, lease.Alarm, lease.Refused, lease.Reason, lease.Rule
 }
 
-// known is nil for zero, with which a Lease says that a number is unknown.
-func known(n int64) *int64 {
+// Known is nil for zero, with which a Lease and a status say that a number is unknown.
+func Known(n int64) *int64 {
 	if n == 0 {
 		return nil
 	}
