@@ -7,6 +7,7 @@ import (
 	coordinationv1 "k8s.io/api/coordination/v1"
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/etcd-druid/druid/druid/control"
 	"github.com/etcd-druid/druid/leases"
 )
 
@@ -34,6 +35,8 @@ type memory struct {
 	// looks counts the looks at each cluster, and seen has for each of its facts the last one that cared for it.
 	looks map[types.UID]uint64
 	seen  map[types.UID]map[fact]uint64
+	// ending has when the API server last refused an object of a cluster because the namespace is being deleted.
+	ending map[types.UID]time.Time
 	// names are the clusters of the facts: of one that is gone druid is given its name alone.
 	names map[types.NamespacedName]types.UID
 }
@@ -67,6 +70,7 @@ func newMemory() *memory {
 		renewals:  map[fact]firstRenewal{},
 		looks:     map[types.UID]uint64{},
 		seen:      map[types.UID]map[fact]uint64{},
+		ending:    map[types.UID]time.Time{},
 		names:     map[types.NamespacedName]types.UID{},
 	}
 }
@@ -214,6 +218,25 @@ func (m *memory) drop(uid types.UID) {
 	}
 	delete(m.seen, uid)
 	delete(m.looks, uid)
+	delete(m.ending, uid)
+}
+
+// namespaceEnds notes that the API server refused an object of the cluster because its namespace is being deleted.
+func (m *memory) namespaceEnds(uid types.UID, now time.Time) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.ending[uid] = now
+}
+
+// pauseOfNamespace returns how long druid leaves the cluster alone after such a refusal, and 0 if it need not.
+func (m *memory) pauseOfNamespace(uid types.UID, now time.Time) time.Duration {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	refused, known := m.ending[uid]
+	if !known {
+		return 0
+	}
+	return max(control.NamePause-now.Sub(refused), 0)
 }
 
 // forgetCluster drops the facts of a deleted cluster.

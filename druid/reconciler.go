@@ -64,10 +64,17 @@ func (r *Reconciler) Reconcile(ctx context.Context, request reconcile.Request) (
 		r.memory.forgetCluster(cluster.UID)
 		return reconcile.Result{}, nil // Kubernetes deletes what the cluster owns
 	}
+	// Each Pod that ends in a namespace that is being deleted requests a pass, and the pass could create nothing.
+	if pause := r.memory.pauseOfNamespace(cluster.UID, r.now()); pause > 0 && cluster.DeletionTimestamp == nil {
+		return reconcile.Result{RequeueAfter: pause}, nil
+	}
 	if handsOffEnded(cluster) {
 		r.memory.forgetCluster(cluster.UID)
 	}
 	o, refused, stepErr := r.advance(ctx, cluster)
+	if control.NamespaceEnds(stepErr) {
+		r.memory.namespaceEnds(cluster.UID, r.now())
+	}
 	if o != nil {
 		if err := r.writeStatus(ctx, o, refused); err != nil {
 			stepErr = errors.Join(stepErr, err)
@@ -227,7 +234,7 @@ func classify(step policy.Step, err error) ([]policy.Problem, error) {
 // isRefusal reports whether the API server or a webhook rejects the object. A webhook that rejects without a code
 // results in a bad request. A webhook that does not respond results in an internal error of the API server.
 func isRefusal(err error) bool {
-	return apierrors.IsForbidden(err) && !apierrors.HasStatusCause(err, control.NamespaceTerminating) || apierrors.IsInvalid(err) ||
+	return apierrors.IsForbidden(err) && !control.NamespaceEnds(err) || apierrors.IsInvalid(err) ||
 		apierrors.IsBadRequest(err) || apierrors.IsInternalError(err) && strings.Contains(err.Error(), "failed calling webhook")
 }
 

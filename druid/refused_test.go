@@ -10,6 +10,7 @@ import (
 	"net/http/httptest"
 	"strings"
 	"testing"
+	"time"
 
 	admissionv1 "k8s.io/api/admission/v1"
 	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
@@ -207,6 +208,31 @@ func TestNoPodIsReplacedWhileTheBudgetCannotBeRaised(t *testing.T) {
 	c.pass()
 	if going := c.going(names); len(going) != 1 {
 		t.Errorf("%v go, want one", going)
+	}
+}
+
+// Whatever changes in a namespace that is being deleted, druid asks for an object once in each pause.
+func TestFewObjectsAreRequestedInANamespaceThatIsBeingDeleted(t *testing.T) {
+	c, names := stuckCluster(t, 3)
+	namespace := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: c.namespace}}
+	if err := c.stage.Delete(t.Context(), namespace); err != nil {
+		t.Fatal(err)
+	}
+	before := len(c.deeds.writes())
+	for _, name := range names {
+		c.end(name)
+		_ = c.try()
+	}
+	if posts := c.deeds.matching("POST", "/pods"); len(posts) != 1 {
+		t.Errorf("druid requested Pods %d times, want 1: %v", len(posts), posts)
+	}
+	if writes := c.deeds.writes()[before:]; len(writes) > 6 {
+		t.Errorf("druid wrote %d times:\n%s", len(writes), strings.Join(writes, "\n"))
+	}
+	c.at = c.at.Add(control.NamePause + time.Second)
+	_ = c.try()
+	if posts := c.deeds.matching("POST", "/pods"); len(posts) <= 1 {
+		t.Errorf("druid did not try again after the pause: %v", posts)
 	}
 }
 

@@ -3,6 +3,7 @@ package control
 import (
 	"context"
 	"maps"
+	"slices"
 	"strings"
 	"time"
 
@@ -43,12 +44,20 @@ func Passing(err error) time.Duration {
 	case apierrors.IsConflict(err):
 		// The caches are behind, but only for a moment.
 		return StaleCachePause
-	case apierrors.HasStatusCause(err, NamespaceTerminating):
+	case NamespaceEnds(err):
 		// Nothing can be created in a namespace that is being deleted, and the EtcdCluster is deleted with it.
 		return NamePause
 	default:
 		return 0
 	}
+}
+
+// NamespaceEnds reports whether the API server refused at least one object because its namespace is being deleted.
+func NamespaceEnds(err error) bool {
+	if joined, ok := err.(interface{ Unwrap() []error }); ok {
+		return slices.ContainsFunc(joined.Unwrap(), NamespaceEnds)
+	}
+	return apierrors.HasStatusCause(err, NamespaceTerminating)
 }
 
 func passingAll(errs []error) time.Duration {

@@ -141,9 +141,9 @@ func TestNamespaceIsDeletedUnderAWriter(t *testing.T) {
 			t.Errorf("an agent logged %q while its cluster went:\n%s", word, text)
 		}
 	}
-	// What druid wanted back in a namespace that goes is asked for a few times, not again and again.
+	// Once the API server has refused an object in the namespace, druid tries again every 30 seconds, whatever ends meanwhile.
 	asked := rig.Since(t, begun, harness.DruidNamespace, "druid").In(c.Namespace).Writes()
-	if len(asked) > 100 {
+	if len(asked) > 50 {
 		t.Errorf("druid wrote %d times into a namespace that went:\n%s", len(asked), asked)
 	}
 	t.Logf("druid wrote %d times into the namespace while it went, %d writes of etcd were acknowledged", len(asked), w.Acked())
