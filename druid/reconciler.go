@@ -83,17 +83,22 @@ func (r *Reconciler) Reconcile(ctx context.Context, request reconcile.Request) (
 			o.lookAgain(control.NamePause)
 		}
 	}
+	return r.result(ctx, cluster, o, stepErr)
+}
+
+// result says when the next pass is due, after a pass with an observation, if there was one, and its error.
+func (r *Reconciler) result(ctx context.Context, cluster *v1alpha1.EtcdCluster, o *observation, err error) (reconcile.Result, error) {
 	switch {
-	case stepErr == nil && o == nil: // it was let go
+	case err == nil && o == nil: // it was let go
 		return reconcile.Result{}, nil
-	case stepErr == nil:
+	case err == nil:
 		return reconcile.Result{RequeueAfter: o.again}, nil
-	case control.Passing(stepErr) > 0:
-		return reconcile.Result{RequeueAfter: sooner(control.Passing(stepErr), o)}, nil
+	case control.Passing(err) > 0:
+		return reconcile.Result{RequeueAfter: sooner(control.Passing(err), o)}, nil
 	case r.goes(ctx, cluster):
 		return reconcile.Result{}, nil // deleted while druid worked on it: what it needed went away
 	default:
-		return reconcile.Result{}, fmt.Errorf("reconcile EtcdCluster %s: %w", request.NamespacedName, stepErr)
+		return reconcile.Result{}, fmt.Errorf("reconcile EtcdCluster %s: %w", client.ObjectKeyFromObject(cluster), err)
 	}
 }
 
