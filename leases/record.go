@@ -98,6 +98,8 @@ type Record struct {
 	// Upgrade is the request to compare the members, and its answer. It is read with the record, but not written with
 	// it.
 	Upgrade Upgrade
+	// Restore is the request to plan a restore in place, and its answer. It is read with the record, but not written with it.
+	Restore Restore
 	// Externals are the IDs, hex, of the voters that a group had before it was joined, empty for a group that was
 	// formed here. They are written with the claim of the bootstrap and never change. While the list is not empty, a
 	// member that is not desired stays until the user allows its removal.
@@ -250,6 +252,7 @@ func DecodeRecord(lease *coordinationv1.Lease) (Record, error) {
 		Members:     d.names(annotationMembers),
 		Released:    uint32(d.optional(annotationReleased, 32)),
 		Upgrade:     DecodeUpgrade(lease),
+		Restore:     DecodeRestore(lease),
 		Externals:   d.names(annotationExternals),
 		Leaving:     d.flag(annotationLeaving),
 		Auth:        parseAuth(lease.Annotations[annotationAuth]),

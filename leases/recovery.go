@@ -36,10 +36,17 @@ const (
 	RecoverSurvivor RecoveryMode = "Survivor"
 	// RecoverBackup: from the backup store.
 	RecoverBackup RecoveryMode = "Backup"
+	// RecoverRestore: from the backup store, up to the target of the order, although the quorum serves. An agent stops its etcd for
+	// such an order also if the quorum serves.
+	RecoverRestore RecoveryMode = "Restore"
 )
 
-// Recovery is the order to form a new raft group after the quorum was lost. It is in effect only while the phase of the
-// record is Recovering. The other fields of the record describe the old raft group until the phase is Formed again.
+// Restores says whether the order restores a cluster whose quorum serves.
+func (o *Recovery) Restores() bool { return o != nil && o.Mode == RecoverRestore }
+
+// Recovery is the order to form a new raft group, after the quorum was lost or for a restore in place. It is in effect only
+// while the phase of the record is Recovering. The other fields of the record describe the old raft group until the phase is
+// Formed again.
 type Recovery struct {
 	// Epoch of the new raft group. It exceeds every epoch that druid saw. An order whose epoch does not exceed the formed
 	// epoch requests nothing.
@@ -55,10 +62,14 @@ type Recovery struct {
 	Claim string `json:"claim,omitempty"`
 	// GiveUp are the members that the user gave up: by the approval, the user asserts that their data is destroyed.
 	GiveUp []string `json:"giveUp,omitempty"`
-	// Lineage and Revision, in the mode Backup, are the newest backup when druid made the order. The agent restores the
+	// Lineage and Revision, in the mode Backup, are the newest backup when druid made the order. There, the agent restores the
 	// newest revision of that lineage.
 	Lineage  string `json:"lineage,omitempty"`
 	Revision int64  `json:"revision,omitempty"`
+	// Target and Request, in the mode Restore, are what is restored, and the nonce of the request that was planned and approved.
+	// Lineage and Revision are then those of the plan.
+	Target  *RestoreTarget `json:"target,omitempty"`
+	Request string         `json:"request,omitempty"`
 	// Known is the highest revision that druid saw. The new raft group starts with a higher one.
 	Known int64 `json:"known,omitempty"`
 	// Plan is the hash of the plan that this order carries out.
@@ -90,8 +101,9 @@ type Recovered struct {
 	Member string `json:"member"`
 	// Revision with which the new raft group started.
 	Revision int64 `json:"revision"`
-	// Plan is the hash of the plan that was carried out.
-	Plan string `json:"plan,omitempty"`
+	// Plan is the hash of the plan that was carried out, and Request, in the mode Restore, the nonce of the request.
+	Plan    string `json:"plan,omitempty"`
+	Request string `json:"request,omitempty"`
 }
 
 // Name identifies the order in claims and attempts.
@@ -102,20 +114,27 @@ var orderNames = regexp.MustCompile(`^[1-9][0-9]{0,9}-[a-z0-9]{1,32}$`)
 func validOrderName(s string) bool { return orderNames.MatchString(s) }
 
 // check returns what is wrong with the order.
-func (o Recovery) check() error {
+func (o *Recovery) check() error {
 	switch {
 	case o.Epoch < 2 || !validOrderName(o.Name()):
 		return fmt.Errorf("%w: recovery order of epoch %d with nonce %q", ErrUnreadable, o.Epoch, o.Nonce)
 	case o.Stage != StagePrepare && o.Stage != StageExecute:
 		return fmt.Errorf("%w: stage %q of a recovery order", ErrUnreadable, o.Stage)
-	case o.Mode != RecoverSurvivor && o.Mode != RecoverBackup:
+	case o.Mode != RecoverSurvivor && o.Mode != RecoverBackup && o.Mode != RecoverRestore:
 		return fmt.Errorf("%w: mode %q of a recovery order", ErrUnreadable, o.Mode)
+	case o.Restores() != (o.Target != nil), o.Restores() && !o.namesRestore():
+		return fmt.Errorf("%w: target %v and lineage %q of a recovery order with mode %s", ErrUnreadable, o.Target, o.Lineage, o.Mode)
 	case o.Chosen == "" || slices.Contains(o.GiveUp, o.Chosen):
 		return fmt.Errorf("%w: recovery order for member %q, which gives up %q", ErrUnreadable, o.Chosen, o.GiveUp)
 	case o.Stage == StageExecute && o.Claim == "":
 		return fmt.Errorf("%w: recovery order to execute without a claim", ErrUnreadable)
 	}
 	return nil
+}
+
+// namesRestore says whether an order with a target names all of a restore.
+func (o *Recovery) namesRestore() bool {
+	return o.Request != "" && o.Lineage != "" && o.Revision > 0 && o.Target.check() == nil
 }
 
 // Order returns the recovery order that is in effect, or nil. An order whose epoch does not exceed the formed epoch is
@@ -220,7 +239,7 @@ func (r Record) Reformed(a RecoveryAttempt, done Recovered, fork Fork) (Record, 
 	r.Seed, r.Nonce, r.Executor, r.Lineage = o.Chosen, a.Nonce, a.PodUID, LineageOf(o.Epoch, a.Nonce)
 	r.Fork = &fork
 	r.Replacing, r.PendingRemoval, r.MemberList, r.Recovery, r.Attempt = nil, nil, nil, nil, nil
-	done.Plan = o.Plan
+	done.Plan, done.Request = o.Plan, o.Request
 	r.Recovered = &done
 	return r, nil
 }
