@@ -97,7 +97,7 @@ type Bootstrapper struct {
 	mu       sync.Mutex
 	identity datadir.IdentityFile // of the data that etcd was last started on
 	known    bool
-	// later has an element if the leader's duties read of a later raft group, see WatchOrders.
+	// later has an element if the leader's duties read of a later raft group or of an order to restore, see WatchOrders.
 	later chan struct{}
 
 	// These fields are used by one goroutine at a time: that of launch or that of FinishStart.

@@ -51,6 +51,10 @@ var startRules = rules.New(ModeRefuse, []rules.Row[Facts, Mode]{
 	{Name: "newer-schema", When: Facts{Data: Newer}, Verdict: ModeRefuse,
 		Why: "the data was written by a newer minor version of etcd; set spec.version back to that version", Detail: "data"},
 
+	{Name: "prepare-restore", When: Facts{Record: Recovering, Lease: isOurs, Order: OrderPrepare, Restores: rules.Yes}, Verdict: ModePrepare,
+		Why: "the order restores the cluster also while a quorum lists this member, and the volume acknowledges that before etcd can start on it again"},
+	{Name: "restore-acknowledged", When: Facts{Listed: anyListed &^ NoQuorum, Record: Recovering, Order: OrderWait | OrderForm, Restores: rules.Yes}, Verdict: ModeWait,
+		Why: "this member acknowledged the order to restore the cluster, and waits until the other members have stopped"},
 	{Name: "resume", When: Facts{Data: Intact, Listed: isListed, Own: OwnID, Epoch: EpochUnknown | Current | Prepared}, Verdict: ModeResume,
 		Why: "a quorum lists this member with the ID of its data"},
 	{Name: "place-recovered", When: Facts{Listed: NoQuorum, Record: Formed, Lease: isOurs, Order: OrderPlace}, Verdict: ModePlace,
@@ -62,7 +66,7 @@ var startRules = rules.New(ModeRefuse, []rules.Row[Facts, Mode]{
 	{Name: "order-acknowledged", When: Facts{Record: Recovering, Order: OrderWait | OrderForm}, Verdict: ModeWait,
 		Why: "this member acknowledged the recovery order; druid selects the member that forms the cluster again, and that member forms it"},
 	{Name: "recovering", When: Facts{Record: Recovering}, Verdict: ModeWait,
-		Why: "the cluster is recovering from the loss of its quorum"},
+		Why: "the cluster is being formed again, after the loss of its quorum or for a restore"},
 	{Name: "prepared", When: Facts{Listed: NoQuorum, Epoch: Prepared}, Verdict: ModeWait,
 		Why: "the volume acknowledges a recovery order, and no release of it is known", Detail: "record"},
 

@@ -56,11 +56,13 @@ func broken(f Facts, d Decision) string {
 		return "a recovery that no one ordered"
 	case d.Mode == ModePlace && (f.Order != OrderPlace || f.Record != Formed || f.Lease&isOurs == 0):
 		return "uses data that the record does not name"
-	case (d.Mode == ModeRecover || d.Mode == ModePrepare || d.Mode == ModePlace) && f.Listed != NoQuorum:
+	case (d.Mode == ModeRecover || d.Mode == ModePrepare && f.Restores == rules.No || d.Mode == ModePlace) && f.Listed != NoQuorum:
 		return "recovers a cluster that serves"
+	case f.Record == Recovering && f.Restores == rules.Yes && f.Order&(OrderWait|OrderForm) != 0 && d.Mode == ModeResume:
+		return "serves again although it acknowledged that the cluster is restored"
 	case d.Mode == ModePrepare && f.Lease&(Superseded|LeaseUnread) != 0:
 		return "acknowledges for a volume that is not ours"
-	case f.Order == OrderPrepare && f.Record == Recovering && f.Listed == NoQuorum && f.Lease&isOurs != 0 && d.Mode != ModePrepare && f.Data&(Foreign|Newer|DataUnread) == 0:
+	case f.Order == OrderPrepare && f.Record == Recovering && (f.Listed == NoQuorum || f.Restores == rules.Yes) && f.Lease&isOurs != 0 && d.Mode != ModePrepare && f.Data&(Foreign|Newer|DataUnread) == 0:
 		return "an order waits for a member that can acknowledge it"
 	case bootstraps && f.Record&isForming != 0 && f.Backup&(BackupUnusable|StoreUnreachable) != 0:
 		return "a bootstrap although it is not known what the store holds"
@@ -80,7 +82,7 @@ func broken(f Facts, d Decision) string {
 	case d.Mode == ModeJoin && f.Listed&isListed != 0 && f.Joining != JoiningNow:
 		return "R4: starts a listed ID without its data"
 	// A member that can come back does so in every state of Kubernetes.
-	case f.Data == Intact && f.Epoch != Fenced && f.Lease != Superseded && f.Listed&isListed != 0 && f.Own == OwnID && d.Mode != ModeResume:
+	case f.Data == Intact && f.Epoch != Fenced && f.Lease != Superseded && !restored(f) && f.Listed&isListed != 0 && f.Own == OwnID && d.Mode != ModeResume:
 		return "a good member of a quorum does not come back"
 	case continues && f.Lease != Superseded && f.Listed == NoQuorum && f.Record != Recovering && d.Mode != ModeResume && d.Mode != ModePlace:
 		return "a majority that restarts does not re-form"
@@ -90,6 +92,12 @@ func broken(f Facts, d Decision) string {
 		return "touches data that is not ours to touch"
 	}
 	return ""
+}
+
+// restored says whether an order to restore concerns a member that knows of it, so that the member does not come back.
+func restored(f Facts) bool {
+	acknowledges := f.Order == OrderPrepare && f.Lease&isOurs != 0
+	return f.Record == Recovering && f.Restores == rules.Yes && (acknowledges || f.Order&(OrderWait|OrderForm) != 0)
 }
 
 // TestDecideIsSafeForAllFacts also fixes the content of the table: its rows, the number of combinations that each row
@@ -197,21 +205,22 @@ func TestWhereTheRestOfTheBackupsLeads(t *testing.T) {
 	}
 }
 
-// A running etcd is stopped only for a record that calls for it. With a quorum, it is stopped only if a later raft group exists.
+// A running etcd is stopped only for a record that calls for it. With a quorum, it is stopped only if a later raft group exists or
+// if the cluster is restored.
 func TestWhichRunningEtcdIsStopped(t *testing.T) {
 	cases := rulestest.Check(t, runRules, func(f RunFacts, d rules.Decision[RunVerdict]) string {
 		switch {
-		case d.Verdict == StopEtcd && f.Serves == rules.Yes && f.Calls != CallsLater:
+		case d.Verdict == StopEtcd && f.Serves != rules.No && f.Calls&(CallsLater|CallsRestore) == 0:
 			return "stops an etcd that serves"
 		case d.Verdict == StopEtcd && f.Calls&(CallsNothing|CallsUnknown) != 0:
 			return "stops an etcd for nothing"
-		case d.Verdict == KeepRunning && f.Serves == rules.No && f.Calls == CallsOrder:
+		case d.Verdict == KeepRunning && (f.Serves == rules.No && f.Calls == CallsOrder || f.Calls == CallsRestore):
 			return "an order is never acknowledged"
 		case d.Verdict == KeepRunning && f.Calls == CallsLater:
 			return "two raft groups serve"
 		}
 		return ""
 	})
-	rulestest.Section(t, "../../docs/reference/decisions.md", "runs", "An etcd without a quorum: bootstrap.runRules",
+	rulestest.Section(t, "../../docs/reference/decisions.md", "runs", "An etcd that runs while the record has an order: bootstrap.runRules",
 		"The agent of each member uses this table while its etcd runs.", runRules, cases)
 }

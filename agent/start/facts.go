@@ -83,7 +83,7 @@ const (
 	FormingByAnother                    // Forming, claimed by another Pod
 	Formed                              // the raft group exists, and the record reports all of it
 	FormedIncomplete                    // the raft group exists; epoch, nonce, lineage or limit are missing
-	Recovering                          // quorum was lost and an order is under way
+	Recovering                          // an order to form the raft group again is under way
 	anyRecord        = 1<<iota - 1
 	isForming        = Unclaimed | FormingByUs | FormingByAnother
 )
@@ -187,6 +187,8 @@ type Facts struct {
 	Peers    Peers
 	Backup   Backup
 	Order    Order
+	// Restores says whether the order in the record restores the cluster also if its quorum serves.
+	Restores rules.YesNo
 	Slot     Slot
 	Needs    Needs
 	Joining  Joining
@@ -196,8 +198,8 @@ type Facts struct {
 func unknownFacts() Facts {
 	return Facts{
 		Data: DataUnread, Listed: NoQuorum, Own: OtherID, Record: RecordUnread, Epoch: EpochUnknown, Place: Undesired,
-		Lease: LeaseUnread, Evidence: EvidenceUnknown, Peers: Silent, Backup: NoBackup, Order: NoOrder, Slot: SlotTaken,
-		Needs: Unmet, Joining: NotJoining,
+		Lease: LeaseUnread, Evidence: EvidenceUnknown, Peers: Silent, Backup: NoBackup, Order: NoOrder, Restores: rules.No,
+		Slot: SlotTaken, Needs: Unmet, Joining: NotJoining,
 	}
 }
 
@@ -235,7 +237,7 @@ func (f Facts) LogValue() slog.Value {
 		slog.String("record", f.Record.String()), slog.String("epoch", f.Epoch.String()), slog.String("place", f.Place.String()),
 		slog.String("lease", f.Lease.String()), slog.String("evidence", f.Evidence.String()),
 		slog.String("peers", f.Peers.String()), slog.String("backup", f.Backup.String()), slog.String("order", f.Order.String()),
-		slog.String("slot", f.Slot.String()), slog.String("needs", f.Needs.String()),
+		slog.String("restores", f.Restores.String()), slog.String("slot", f.Slot.String()), slog.String("needs", f.Needs.String()),
 		slog.String("joining", f.Joining.String()),
 	)
 }

@@ -59,7 +59,7 @@ func (s *Sight) OrderOf(cfg *config.Config, acknowledged string, claim *leases.C
 
 // Stops says whether the agent stops an etcd that runs on the data, for what the sight has of the record.
 func (s *Sight) Stops(serves rules.YesNo) bool {
-	return runRules.Decide(RunFacts{Serves: serves, Calls: callsOf(recordState{record: s.Record, err: s.RecordErr}, s.IdentityFile)}).Verdict == StopEtcd
+	return runRules.Decide(RunFacts{Serves: rules.AnswerOf(serves == rules.Yes), Calls: callsOf(recordState{record: s.Record, err: s.RecordErr}, s.IdentityFile)}).Verdict == StopEtcd
 }
 
 // classify converts the input to facts. For each fact that can block a start, it returns an explanation.
@@ -85,6 +85,7 @@ func classify(cfg config.Config, v volumeState, own ownLease, r recordState) (Fa
 		note("record", r.err.Error())
 		return f, details
 	}
+	f.Restores = rules.YesNoOf(r.record.Order().Restores())
 	f.Place = classifyPlace(cfg, r.record)
 	f.Slot, detail = classifySlot(cfg, r.record)
 	note("slot", detail)

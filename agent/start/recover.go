@@ -9,9 +9,7 @@ import (
 
 	"github.com/etcd-druid/druid/agent/config"
 	"github.com/etcd-druid/druid/agent/datadir"
-	"github.com/etcd-druid/druid/agent/datadir/volume"
 	"github.com/etcd-druid/druid/agent/survivor"
-	"github.com/etcd-druid/druid/backup/catalog"
 	"github.com/etcd-druid/druid/backup/restore"
 	"github.com/etcd-druid/druid/backup/store"
 	"github.com/etcd-druid/druid/internal/crash"
@@ -100,7 +98,7 @@ func (b *Bootstrapper) build(ctx context.Context, o *observation, g *regroup, in
 		}
 	}
 	source, parent := b.fromDisk, o.volume.identityFile.Lineage
-	if g.order.Mode == leases.RecoverBackup {
+	if g.order.Mode != leases.RecoverSurvivor {
 		source, parent = b.fromBackup, g.order.Lineage
 	}
 	result, err := source(ctx, o, g, inform)
@@ -144,8 +142,9 @@ func (b *Bootstrapper) minLeaseTTL() int64 {
 // errNoBackups says that the configuration has no backup store.
 var errNoBackups = errors.New("the configuration file does not name a backup store; set spec.backup")
 
-// fromBackup builds the data from the newest revision in the lineage that the order names.
-func (b *Bootstrapper) fromBackup(ctx context.Context, _ *observation, g *regroup, inform func(string)) (restore.Result, error) {
+// fromBackup builds the data from what the order names in the backup store: the newest revision of a lineage, or the target of a
+// restore in place.
+func (b *Bootstrapper) fromBackup(ctx context.Context, o *observation, g *regroup, inform func(string)) (restore.Result, error) {
 	reloadable, err := config.ReadReloadable(b.cfg.ConfigPath)
 	if err != nil {
 		return restore.Result{}, err
@@ -159,21 +158,7 @@ func (b *Bootstrapper) fromBackup(ctx context.Context, _ *observation, g *regrou
 	if err != nil {
 		return restore.Result{}, err
 	}
-	plan, err := listed.Plan(catalog.Target{Lineage: catalog.Lineage(g.order.Lineage)})
-	if err != nil {
-		return restore.Result{}, err
-	}
-	if plan.Reach < g.order.Revision {
-		return restore.Result{}, fmt.Errorf("recover: the backups of lineage %s reach revision %d, and the recovery order names %d", g.order.Lineage, plan.Reach, g.order.Revision)
-	}
-	crash.Before("restore-recovered")
-	result, err := restore.Run(ctx, restore.Config{
-		Store: backups, Plan: plan, DataDir: volume.RestoredPath(b.cfg.VolumePath), Name: b.cfg.Member, PeerURLs: []string{g.peerURL},
-		InitialCluster: b.cfg.Member + "=" + g.peerURL, Token: g.token, EtcdVersion: b.cfg.EtcdVersion, Quota: b.cfg.Quota(), Auth: b.authData(),
-		Bump: restore.DefaultBump, ClearAlarms: true, Progress: b.progress(ctx, inform),
-	})
-	crash.After("restore-recovered")
-	return result, err
+	return b.runOrdered(ctx, backups, listed, o.record.record.Lineage, g, inform)
 }
 
 // reform records the raft group as Formed. This is the commit point: no etcd of the new raft group ran before, and the old

@@ -13,8 +13,8 @@ import (
 	"github.com/etcd-druid/druid/membership"
 )
 
-// watchInterval is how often the agent asks its etcd for a linearizable read, and then, without an answer, the API server
-// for the record.
+// watchInterval is how often the agent asks its etcd for a linearizable read and for its raft term, and then, without an
+// answer or in a new term, the API server for the record.
 const watchInterval = 5 * time.Second
 
 // watchMisses is how many reads in a row fail before etcd counts as without a quorum. One can fail during an election.
@@ -27,18 +27,20 @@ type Calls uint8
 const (
 	CallsNothing Calls = 1 << iota
 	CallsOrder         // a recovery order stands that is later than the data
+	CallsRestore       // an order to restore in place stands that is later than the data
 	CallsLater         // a later raft group was formed
 	CallsUnknown       // the record cannot be read
 )
 
 func (c Calls) String() string {
-	return rules.Word(c, "nothing", "recovery order", "later raft group", "unknown")
+	return rules.Word(c, "nothing", "recovery order", "order to restore", "later raft group", "unknown")
 }
 
 // RunFacts is the complete input of runRules.
 type RunFacts struct {
-	Serves rules.YesNo `fact:"etcd answers a linearizable read"`
-	Calls  Calls       `fact:"cluster record names"`
+	// Serves is unknown after one read that failed.
+	Serves rules.Answer `fact:"etcd answers linearizable reads"`
+	Calls  Calls        `fact:"cluster record names"`
 }
 
 // RunVerdict says whether a running etcd is stopped.
@@ -54,8 +56,12 @@ const (
 var runRules = rules.New(KeepRunning, []rules.Row[RunFacts, RunVerdict]{
 	{Name: "formed-again", When: RunFacts{Calls: CallsLater}, Verdict: StopEtcd,
 		Why: "the cluster was formed again without this member, also if its old raft group has a quorum"},
+	{Name: "restore-stops", When: RunFacts{Calls: CallsRestore}, Verdict: StopEtcd,
+		Why: "the cluster is restored from a backup, also if a quorum serves"},
 	{Name: "serves", When: RunFacts{Serves: rules.Yes}, Verdict: KeepRunning,
 		Why: "a quorum serves, and no order ends it"},
+	{Name: "one-read-failed", When: RunFacts{Serves: rules.Unknown}, Verdict: KeepRunning,
+		Why: "one read can fail during an election"},
 	{Name: "order-stops", When: RunFacts{Calls: CallsOrder}, Verdict: StopEtcd,
 		Why: "a recovery order stands, and etcd has no quorum"},
 	{Name: "waits-for-quorum", When: RunFacts{Calls: CallsNothing | CallsUnknown}, Verdict: KeepRunning,
@@ -67,6 +73,8 @@ func callsOf(r recordState, identityFile datadir.IdentityFile) Calls {
 	switch order := r.record.Order(); {
 	case r.err != nil:
 		return CallsUnknown
+	case order != nil && order.Epoch > identityFile.Epoch && order.Restores():
+		return CallsRestore
 	case order != nil && order.Epoch > identityFile.Epoch:
 		return CallsOrder
 	case r.record.Phase == leases.PhaseFormed && r.record.FormedEpoch > identityFile.Epoch && r.record.ClusterID != uint64(identityFile.ClusterID):
@@ -76,25 +84,50 @@ func callsOf(r recordState, identityFile datadir.IdentityFile) Calls {
 	}
 }
 
-// WatchOrders follows a running etcd, and stops it if the record calls for that. It reads the record if etcd has no quorum, or
-// if the leader's duties read of a later raft group. ctx must end when etcd does. stop must stop etcd.
+// WatchOrders follows a running etcd, and stops it if the record calls for that. It reads the record if a read of etcd failed, in
+// each new raft term, or if the leader's duties read of what ends an etcd that serves. The term changes when the leader was stopped.
+// So the others need not wait for the loss of the quorum. ctx must end when etcd does. stop must stop etcd.
 func (b *Bootstrapper) WatchOrders(ctx context.Context, stop func(ctx context.Context, reason string) error) error {
-	for misses := 0; ; {
+	for w := (watched{}); ; {
 		look, again := b.nextLook(ctx)
 		if !again {
 			return nil
 		}
-		serves := rules.YesNoOf(b.answers(ctx))
-		if misses++; serves == rules.Yes {
-			misses = 0
-		}
-		if look == lookDue && misses < watchMisses {
+		serves, news := w.add(b.ownQuorum(ctx))
+		if look == lookDue && !news {
 			continue
 		}
-		if err := b.obey(ctx, serves, stop); err != nil {
+		read, err := b.obey(ctx, serves, stop)
+		if err != nil {
 			return err
 		}
+		if !read {
+			w.term = 0 // the next look reads the record again
+		}
 	}
+}
+
+// watched is what the looks at the own etcd found so far.
+type watched struct {
+	// misses is how many reads failed in a row, and term the raft term in which the record was read last.
+	misses int
+	term   uint64
+}
+
+// add adds a look: whether etcd answered a linearizable read, and its raft term, 0 for unknown. It returns whether etcd has a quorum,
+// and whether the record must be read.
+func (w *watched) add(answers bool, term uint64) (serves rules.Answer, news bool) {
+	if term != 0 && term != w.term {
+		w.term, news = term, true
+	}
+	if answers {
+		w.misses = 0
+		return rules.Yes, news
+	}
+	if w.misses++; w.misses < watchMisses {
+		return rules.Unknown, true
+	}
+	return rules.No, true
 }
 
 // looks are the reasons to look at the own etcd.
@@ -102,7 +135,7 @@ type looks uint8
 
 const (
 	lookDue   looks = iota // the interval is over
-	lookLater              // the leader's duties read of a later raft group
+	lookLater              // the leader's duties read of a later raft group, or of an order to restore
 )
 
 // nextLook waits until a look is due. It returns false if ctx ended.
@@ -119,11 +152,11 @@ func (b *Bootstrapper) nextLook(ctx context.Context) (looks, bool) {
 	}
 }
 
-// obey reads the record, and stops etcd if the record calls for that.
-func (b *Bootstrapper) obey(ctx context.Context, serves rules.YesNo, stop func(ctx context.Context, reason string) error) error {
+// obey reads the record, and stops etcd if the record calls for that. It returns whether the record could be read.
+func (b *Bootstrapper) obey(ctx context.Context, serves rules.Answer, stop func(ctx context.Context, reason string) error) (read bool, err error) {
 	identityFile, known := b.Identity()
 	if !known {
-		return nil
+		return false, nil
 	}
 	var r recordState
 	reading, cancel := context.WithTimeout(ctx, kubernetesTimeout)
@@ -133,15 +166,15 @@ func (b *Bootstrapper) obey(ctx context.Context, serves rules.YesNo, stop func(c
 	if d.Verdict == StopEtcd && ctx.Err() == nil {
 		b.log.InfoContext(ctx, "etcd stopped for a recovery", "rule", d.Rule)
 		b.metrics.WithLabelValues(runTable, d.Rule).Inc()
-		return stop(ctx, d.Why)
+		return true, stop(ctx, d.Why)
 	}
-	return nil
+	return r.err == nil, nil
 }
 
-// compareGroup compares a record that the leader's duties read with the data on which etcd runs. An etcd with a quorum of an
-// earlier raft group does not read the record itself.
+// compareGroup compares a record that the leader's duties read with the data on which etcd runs. An etcd with a quorum does not
+// read the record itself while its raft term lasts.
 func (b *Bootstrapper) compareGroup(record leases.Record, identityFile datadir.IdentityFile) {
-	if callsOf(recordState{record: record}, identityFile) != CallsLater {
+	if callsOf(recordState{record: record}, identityFile)&(CallsLater|CallsRestore) == 0 {
 		return
 	}
 	select {
@@ -153,16 +186,19 @@ func (b *Bootstrapper) compareGroup(record leases.Record, identityFile datadir.I
 // runTable is the name of the table in the metric of all decisions.
 const runTable = "bootstrap.runs"
 
-// answers says whether the own etcd answers a linearizable read.
-func (b *Bootstrapper) answers(ctx context.Context) bool {
+// ownQuorum says whether the own etcd answers a linearizable read, and in which raft term it is, 0 for unknown.
+func (b *Bootstrapper) ownQuorum(ctx context.Context) (answers bool, term uint64) {
 	ctx, cancel := context.WithTimeout(ctx, endpointTimeout)
 	defer cancel()
 	client, err := b.dial(ctx, b.local())
 	if err != nil {
-		return false
+		return false, 0
 	}
 	defer func() { _ = client.Close() }()
+	if status, err := membership.ReadStatus(ctx, client, b.local()); err == nil {
+		term = status.RaftTerm
+	}
 	err = membership.Linearizable(ctx, client)
 	// etcd checks the permission after a quorum confirmed the read.
-	return err == nil || errors.Is(err, rpctypes.ErrPermissionDenied) || errors.Is(err, rpctypes.ErrUserEmpty)
+	return err == nil || errors.Is(err, rpctypes.ErrPermissionDenied) || errors.Is(err, rpctypes.ErrUserEmpty), term
 }
