@@ -165,6 +165,7 @@ func (a *Agent) leaderOptions(store *leases.Store) duties.Options {
 		Grace:        func() time.Duration { return time.Duration(a.live.Current().SuperfluousGracePeriod) },
 		RemoveOthers: func() bool { return a.live.Current().RemoveOthers },
 		Complete:     a.bootstrapper.CompleteRecord,
+		PlanRestore:  a.bootstrapper.PlanRestore,
 		Defrag: func(now time.Time) duties.DefragPolicy {
 			live := a.live.Current()
 			return defragPolicy(live.Defragmentation, live.Backup != nil, c.QuotaBackendBytes, now)

@@ -79,7 +79,10 @@ type Options struct {
 	// Comparison and false. It can be nil.
 	Compare  func() time.Duration
 	Compared func(found membership.Comparison, equal bool)
-	Log      *slog.Logger
+	// PlanRestore plans a restore in place to the target. lineage is that of the cluster record. An error is a sentence for the user. nil
+	// means that requests for a plan are not answered.
+	PlanRestore func(ctx context.Context, target leases.RestoreTarget, lineage string) (leases.RestorePlan, error)
+	Log         *slog.Logger
 	// Decisions counts decisions by table and rule.
 	Decisions *prometheus.CounterVec
 }
@@ -88,7 +91,9 @@ type Options struct {
 // starts all grace periods again, but remembers which members were defragmented.
 type Duties struct {
 	Options
-	poll, recordAge, handBack, comparePause, nospaceAgain, authEvery, authSettle time.Duration
+	poll, recordAge, handBack, comparePause, nospaceAgain, authEvery, authSettle, planTimeout time.Duration
+	// planRest is the pause after an attempt to plan a restore that failed.
+	planRest loop.Backoff
 
 	defrag defragMemory
 	// requested passes a request of a user to the duties.
@@ -102,8 +107,9 @@ func New(o Options) *Duties {
 	}
 	return &Duties{
 		Options: o, poll: pollInterval, recordAge: recordInterval, handBack: handBackAfter, comparePause: comparePause,
-		nospaceAgain: membership.NospaceAgain, authEvery: authInterval, authSettle: authSettle,
-		defrag: defragMemory{attempts: map[uint64]attempt{}}, requested: make(chan *defragRequest),
+		nospaceAgain: membership.NospaceAgain, authEvery: authInterval, authSettle: authSettle, planTimeout: planTimeout,
+		planRest: loop.Backoff{First: planPause, Last: maxPlanPause},
+		defrag:   defragMemory{attempts: map[uint64]attempt{}}, requested: make(chan *defragRequest),
 	}
 }
 
@@ -140,7 +146,7 @@ func newRound(d *Duties) *round {
 	r.comparison = &comparison{round: r}
 	r.stages = [][]Duty{
 		{r.request, &removal{round: r, since: map[uint64]time.Time{}, last: map[uint64]string{}}},
-		{&authentication{round: r, began: time.Now()}, &upgrade{round: r}, r.comparison, r.databases},
+		{&authentication{round: r, began: time.Now()}, &upgrade{round: r}, r.comparison, r.databases, &restoring{round: r, rest: d.planRest}},
 	}
 	return r
 }

@@ -179,6 +179,17 @@ func Need(ctx context.Context, s store.Store, p catalog.Plan) (int64, error) {
 	return need(p, t.Size, 0), nil
 }
 
+// CheckPlan checks whether c.Plan can be restored, as far as the end of its full backup says, and returns what Need returns. It returns
+// ErrTooNew, ErrVersion or ErrSwapped if not. Of c, it uses Store, Plan and EtcdVersion. Only reading all objects shows whether they are
+// intact.
+func CheckPlan(ctx context.Context, c Config) (int64, error) {
+	t, err := precheck(ctx, &c)
+	if err != nil {
+		return 0, err
+	}
+	return need(c.Plan, t.Size, 0), nil
+}
+
 // need is the minimum that is written with the history: records take at least as much space in the database as
 // compressed.
 func need(p catalog.Plan, size, log int64) int64 {

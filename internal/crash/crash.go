@@ -120,6 +120,8 @@ var calls = map[Program][]string{
 		"change-auth", "switch-auth", "report-auth",
 		// A change of the etcd version.
 		"answer-upgrade", "announce-downgrade", "cancel-downgrade",
+		// The plan of a restore in place.
+		"answer-restore",
 		// A comparison of the data.
 		"mark-difference", "report-undecided", "disarm-corrupt",
 		// Renewals of the Leases.

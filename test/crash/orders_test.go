@@ -25,6 +25,29 @@ var orders = map[string]scenario{
 		c.form()
 		return c.ordered(leases.RecoverSurvivor, func(r leases.Record, _ leases.Claim) (leases.Record, error) { return r.Release(r.Recovery.Name()) })
 	}, aftermath: recovered(1)},
+	"a request for a restore": {members: 1, newborn: true, leads: true, eve: func(c *cluster) *pod {
+		c.form()
+		p := seed(c)
+		p.backUp(c.t.TempDir())
+		p.savesOn()
+		p.killAgent()
+		c.eventually("request the plan of a restore", func() error {
+			_, version, err := c.store.Record(c.t.Context())
+			if err != nil {
+				return err
+			}
+			return c.store.RequestRestorePlan(c.t.Context(), version, leases.RestoreRequest{Nonce: "first"})
+		})
+		return p
+	}, aftermath: func(c *cluster, _ *pod) {
+		c.eventually("the plan is on the record", func() error {
+			record, _, err := c.store.Record(c.t.Context())
+			if err == nil && !record.Restore.Plan.Final() {
+				err = fmt.Errorf("the plan is %+v", record.Restore.Plan)
+			}
+			return err
+		})
+	}},
 }
 
 // executed is the record in which the prepared order is executed.

@@ -67,7 +67,7 @@ var classes = merge(map[class][]string{
 		"(kubernetes/typed/coordination/v1.LeaseInterface).Patch", "(kubernetes/typed/coordination/v1.LeaseInterface).Apply",
 		"(kubernetes/typed/coordination/v1.LeaseInterface).Delete", "(leases.Client).Patch",
 		"(*leases.Store).UpdateRecord", "(*leases.Store).PatchMember", "(*leases.Store).RequestRemoval", "(*leases.Store).RenewBackup", "(*leases.Store).ReportVerification",
-		"(*leases.Store).AnswerSnapshot", "(*leases.Store).OrderSnapshot", "(*leases.Store).ClearSnapshotOrder", "(*leases.Store).OrderUpgrade", "(*leases.Store).AnswerUpgrade", "(*leases.Store).ReportAuth", "(*leases.Store).MarkDifference", "(*leases.Store).ReportUndecided", "(*leases.Store).BindMember", "(*leases.Store).AnnounceRepair", "(*leases.Store).PublishClaim", "(*leases.Store).NoteDefragmentation",
+		"(*leases.Store).AnswerSnapshot", "(*leases.Store).OrderSnapshot", "(*leases.Store).ClearSnapshotOrder", "(*leases.Store).OrderUpgrade", "(*leases.Store).AnswerUpgrade", "(*leases.Store).AnswerRestore", "(*leases.Store).ReportAuth", "(*leases.Store).MarkDifference", "(*leases.Store).ReportUndecided", "(*leases.Store).BindMember", "(*leases.Store).AnnounceRepair", "(*leases.Store).PublishClaim", "(*leases.Store).NoteDefragmentation",
 		"(*leases.Store).Lead",
 		// The backup store.
 		"(backup/store.Store).Put", "(backup/store.Store).Delete", "(backup/store.Store).Sweep", "backup/catalog.WriteBootstrap",
@@ -95,7 +95,7 @@ var classes = merge(map[class][]string{
 		"(*leases.Store).SnapshotOrder", "(*leases.Store).WatchSnapshotOrder",
 		"membership.Linearizable", "membership.Observe", "membership.ReadAuthSwitch", "membership.ReadAuth", "membership.ComparePassword", "membership.ReadStatus", "membership.StatusOf", "membership.Alarms", "membership.CompactedAt", "membership.ReadContent", "membership.LengthenLog", "client/v3.New", "(*client/v3.Client).Close",
 		"(*client/v3.Client).ActiveConnection", "(client/v3.KV).Get", "(client/v3.Maintenance).HashKV", "(client/v3.Cluster).MemberList", "client/v3.NewMaintenanceFromMaintenanceClient", "client/v3.RetryMaintenanceClient", "client/v3.WithCountOnly", "client/v3.WithRev",
-		"(backup/store.Store).Get", "(backup/store.Store).List", "backup/catalog.Read", "backup/catalog.Survey", "backup/catalog.ReadBootstrap", "backup/restore.CheckFile", "backup/delta.AskAlongside",
+		"(backup/store.Store).Get", "(backup/store.Store).List", "backup/catalog.Read", "backup/catalog.Survey", "backup/catalog.ReadBootstrap", "backup/restore.CheckFile", "backup/restore.CheckPlan", "backup/delta.AskAlongside",
 		"agent/datadir.AllQuarantined", "agent/datadir.ContentOf", "agent/datadir.Inspect", "agent/datadir.ReadHolding", "agent/datadir.ReadBuilt", "agent/datadir.ReadIdentityFile", "agent/datadir.ReadTail",
 		"agent/datadir.Quarantine", "agent/datadir.Prune", "agent/datadir.PruneBegun",
 		"agent/datadir.PlaceRestored", "agent/datadir/volume.RestoredPath",

@@ -27,6 +27,7 @@ var scenarios = map[crash.Program]map[string][]string{
 		},
 		"a recovery order for a backup":     {"restore-recovered"},
 		"a recovery order that is released": {"withdraw-claim", "identity-file-released"},
+		"a request for a restore":           {"answer-restore"},
 		"adoption":                          {"claim-bootstrap", "add-learner", "identity-file-join", "record-formed"},
 		"replacement":                       {"take-slot", "rename-quarantine", "remove-self", "report-learner", "add-learner", "promote", "free-slot"},
 		"a member whose data differs":       {"mark-difference"},
