@@ -1,6 +1,7 @@
 package start
 
 import (
+	"context"
 	"log/slog"
 	"os"
 	"path/filepath"
@@ -11,6 +12,8 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/etcd-druid/druid/agent/config"
+	"github.com/etcd-druid/druid/backup/store"
+	"github.com/etcd-druid/druid/backup/store/dir"
 	"github.com/etcd-druid/druid/leases"
 )
 
@@ -95,6 +98,15 @@ func TestWhyARestoreInPlaceIsNotPlanned(t *testing.T) {
 		}
 	}
 	b := planning(t, path, nil)
+	newest, err := b.PlanRestore(t.Context(), leases.RestoreTarget{}, lineage)
+	must(t, err)
+	b.openStore = func(_ context.Context, o store.Config) (store.Store, error) {
+		s, err := dir.Open(*o.Directory)
+		return tooNew{s, newest.Full}, err
+	}
+	if plan, err := b.PlanRestore(t.Context(), leases.RestoreTarget{}, lineage); err == nil || !strings.Contains(err.Error(), "set another target") {
+		t.Errorf("the only full backup contains more than the target: %+v, %v", plan, err)
+	}
 	must(t, os.Remove(b.cfg.ConfigPath))
 	if plan, err := b.PlanRestore(t.Context(), leases.RestoreTarget{}, lineage); err == nil {
 		t.Errorf("without a configuration file: %+v", plan)
