@@ -11,6 +11,7 @@ import (
 	"github.com/etcd-druid/druid/agent/config"
 	"github.com/etcd-druid/druid/agent/datadir"
 	"github.com/etcd-druid/druid/agent/datadir/volume"
+	"github.com/etcd-druid/druid/internal/rules"
 	"github.com/etcd-druid/druid/leases"
 )
 
@@ -161,7 +162,7 @@ func TestWhoseTurnItIs(t *testing.T) {
 func TestAMemberThatIsAskedToGoStaysWholeAndJoinsNoMore(t *testing.T) {
 	member := Facts{
 		Data: Intact, Listed: Voter, Own: OwnID, Record: Formed, Epoch: Current, Place: Desired, Lease: Leaving,
-		Evidence: EvidenceUnknown, Peers: Answering, Backup: NoBackup, Order: NoOrder, Slot: SlotLeaving, Needs: Met, Joining: NotJoining,
+		Evidence: EvidenceUnknown, Peers: Answering, Backup: NoBackup, Order: NoOrder, Restores: rules.No, Slot: SlotLeaving, Needs: Met, Joining: NotJoining,
 	}
 	with := func(change func(*Facts)) Facts { f := member; change(&f); return f }
 	lost := func(f *Facts) { f.Data, f.Own = Empty, OtherID }
