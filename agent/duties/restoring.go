@@ -18,7 +18,8 @@ import (
 const (
 	// planTimeout bounds one attempt to plan a restore. A listing of 100 000 objects takes a minute.
 	planTimeout = 10 * time.Minute
-	// planSoon is how long the other duties wait for a plan. Most stores answer earlier. A later plan is written at a later look.
+	// planSoon is how long the other duties wait for a plan after its attempt began. Most stores answer earlier. A later plan is written
+	// at a later look.
 	planSoon = 2 * time.Second
 	// planPause and maxPlanPause are the first and the longest pause after an attempt without a plan. Each one lists the store.
 	planPause, maxPlanPause = 10 * time.Second, time.Minute
@@ -33,7 +34,7 @@ type restoring struct {
 	nonce string
 	next  time.Time
 	rest  loop.Backoff
-	// reported is the error that was written last for the request.
+	// reported is the error that was written last for the request. The one on the record can be shorter.
 	reported string
 }
 
@@ -54,10 +55,14 @@ type planned struct {
 
 // Run plans the restore that is requested on the record, and writes the answer.
 func (r *restoring) Run(ctx context.Context, self Cluster, _ membership.View) (again bool, err error) {
-	if r.attempt == nil && !r.begin(ctx, self) {
-		return false, nil
+	wait := time.Duration(0)
+	if r.attempt == nil {
+		if !r.begin(ctx, self) {
+			return false, nil
+		}
+		wait = planSoon
 	}
-	result, ended := r.attempt.result(ctx, planSoon)
+	result, ended := r.attempt.result(ctx, wait)
 	if !ended {
 		return false, nil
 	}
@@ -104,6 +109,11 @@ func (a *planAttempt) result(ctx context.Context, atMost time.Duration) (p plann
 	case <-timer.C:
 	case <-ctx.Done():
 	}
+	select {
+	case p := <-a.done: // it was there before the timer fired
+		return p, true
+	default:
+	}
 	if errors.Is(a.over.Err(), context.DeadlineExceeded) {
 		return planned{err: fmt.Errorf("the backup store does not respond within %s, the agent tries again; check that it can be reached", a.limit)}, true
 	}
@@ -128,7 +138,7 @@ func (r *restoring) answer(ctx context.Context, self Cluster, nonce string, resu
 	if result.err != nil {
 		plan = leases.RestorePlan{Error: result.err.Error()}
 	}
-	if plan.Error != "" && plan.Error == r.reported {
+	if plan.Error != "" && (plan.Error == r.reported || plan.Error == current.Plan.Error) {
 		return nil
 	}
 	plan.Nonce, plan.At = nonce, time.Now().UTC().Truncate(time.Second)
