@@ -105,6 +105,8 @@ func (r *Reconciler) take(ctx context.Context, o *observation, step policy.Step)
 		policy.MarkRepairing:       r.markRepairing,
 		policy.CreateSnapshot:      r.createSave,
 		policy.OrderUpgrade:        r.orderUpgrade,
+		policy.RequestRestorePlan:  r.requestRestorePlan,
+		policy.ForgetRestorePlan:   r.requestRestorePlan,
 		policy.EndUpgrade:          r.orderUpgrade,
 		policy.IssueCertificates:   r.issueCertificates,
 		policy.CreateAuthority:     r.createAuthority,

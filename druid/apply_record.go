@@ -41,9 +41,20 @@ func (r *Reconciler) applyRecord(ctx context.Context, o *observation, step polic
 	}
 	if lease != nil {
 		r.reportSlot(o, step)
+		r.reportReleased(o, step)
 	}
 	r.taken(ctx, o, step)
 	return lease, nil
+}
+
+// reportReleased reports that a restore in place ended early.
+func (r *Reconciler) reportReleased(o *observation, step policy.Step) {
+	if step.Kind == policy.ReleaseRecovery && o.observed.Record.Order().Restores() {
+		r.event(o, policy.Event{
+			Warning: true, Reason: v1alpha1.EventRestoreReleased,
+			Note: fmt.Sprintf("The restore ended early (%s), and the cluster continues with the data that it had", step.Rule),
+		}, string(step.Kind))
+	}
 }
 
 // createRecord creates the record. It never overwrites an existing record.
@@ -229,7 +240,7 @@ func reserved(cluster, name string) bool {
 // week, a user can read it. Retention decides about the backup itself.
 const saveTTL = 7 * 24 * 60 * 60
 
-// createSave requests the verified full backup before a change of version. It uses one that exists.
+// createSave requests the verified full backup before a change of version or before a restore in place. It uses one that exists.
 func (r *Reconciler) createSave(ctx context.Context, o *observation, step policy.Step) error {
 	snapshot := &v1alpha1.EtcdSnapshot{
 		ObjectMeta: metav1.ObjectMeta{
@@ -237,9 +248,11 @@ func (r *Reconciler) createSave(ctx context.Context, o *observation, step policy
 			OwnerReferences: []metav1.OwnerReference{*metav1.NewControllerRef(o.cluster, v1alpha1.GroupVersion.WithKind("EtcdCluster"))},
 		},
 		Spec: v1alpha1.EtcdSnapshotSpec{
-			ClusterRef: v1alpha1.ClusterReference{Name: o.cluster.Name}, Type: v1alpha1.SnapshotFull, Verify: true,
-			TTLSecondsAfterFinished: new(int32(saveTTL)),
+			ClusterRef: v1alpha1.ClusterReference{Name: o.cluster.Name}, Type: v1alpha1.SnapshotFull, Verify: true, Final: step.Final,
 		},
+	}
+	if !step.Final { // a final one stays: without it, an approval could begin the restore again
+		snapshot.Spec.TTLSecondsAfterFinished = new(int32(saveTTL))
 	}
 	crash.Before("create-snapshot")
 	err := r.client.Create(ctx, snapshot)
@@ -259,6 +272,22 @@ func (r *Reconciler) orderUpgrade(ctx context.Context, o *observation, step poli
 	crash.After("order-upgrade")
 	if err != nil {
 		return fmt.Errorf("write the upgrade order to Lease %s: %w", lease.Name, err)
+	}
+	return nil
+}
+
+// requestRestorePlan writes to the record which restore the leader's agent should plan, or removes that together with the plan. It is
+// a compare-and-set on the record that was observed.
+func (r *Reconciler) requestRestorePlan(ctx context.Context, o *observation, step policy.Step) error {
+	lease := o.leases[leases.RecordName(o.cluster.Name)]
+	crash.Before("request-restore-plan")
+	err := r.leaseStore(o).RequestRestorePlan(ctx, leases.Version(lease.ResourceVersion), *step.Restore)
+	crash.After("request-restore-plan")
+	if errors.Is(err, leases.ErrConflict) {
+		return apierrors.NewConflict(schema.GroupResource{Group: coordinationv1.GroupName, Resource: "leases"}, lease.Name, err)
+	}
+	if err != nil {
+		return fmt.Errorf("write the request for a restore to Lease %s: %w", lease.Name, err)
 	}
 	return nil
 }

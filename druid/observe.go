@@ -122,6 +122,11 @@ func (r *Reconciler) observe(ctx context.Context, from source, cluster *v1alpha1
 	r.observeSeed(o)
 	observeSaving(o)
 	r.observeRecovery(o)
+	// A restore is requested, and withdrawn, while an earlier edit of the spec is not complete.
+	o.desired.Recovery.Restore = restoreTargetOf(cluster)
+	if err := r.observeRestore(ctx, from, o); err != nil {
+		return nil, err
+	}
 	r.observeLock(o)
 	o.evaluate()
 	if !o.desired.Deleted { // druid does not work towards the spec of a deleted cluster

@@ -230,18 +230,24 @@ func observeSave(ctx context.Context, from source, o *observation) error {
 	if !policy.NeedsSave(o.desired, o.observed) {
 		return nil
 	}
-	save := policy.Save{State: policy.SaveAbsent, Name: saveName(o.cluster, o.desired)}
+	save, _, err := saveOf(ctx, from, o, saveName(o.cluster, o.desired))
+	o.observed.Save = save
+	return err
+}
+
+// saveOf reads the EtcdSnapshot called name that druid makes before a change, and when it was created.
+func saveOf(ctx context.Context, from source, o *observation, name string) (policy.Save, time.Time, error) {
+	save := policy.Save{State: policy.SaveAbsent, Name: name}
 	var snapshot v1alpha1.EtcdSnapshot
 	err := from.Get(ctx, key(o, save.Name), &snapshot)
 	switch {
 	case apierrors.IsNotFound(err):
+		return save, time.Time{}, nil
 	case err != nil:
-		return fmt.Errorf("get EtcdSnapshot %s/%s: %w", o.cluster.Namespace, save.Name, err)
-	default:
-		save.State, save.Message = saveState(o.cluster, &snapshot)
+		return policy.Save{}, time.Time{}, fmt.Errorf("get EtcdSnapshot %s/%s: %w", o.cluster.Namespace, save.Name, err)
 	}
-	o.observed.Save = save
-	return nil
+	save.State, save.Message = saveState(o.cluster, &snapshot)
+	return save, snapshot.CreationTimestamp.Time, nil
 }
 
 // observeRemade finds out whether the Pod that would replace an outdated one differs from it. Until an etcd with the

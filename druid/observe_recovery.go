@@ -1,6 +1,8 @@
 package druid
 
 import (
+	"context"
+	"fmt"
 	"time"
 
 	"k8s.io/utils/ptr"
@@ -26,7 +28,51 @@ func recoveryWishOf(cluster *v1alpha1.EtcdCluster) policy.RecoveryWish {
 	spec := ptr.Deref(cluster.Spec.Recovery, v1alpha1.RecoverySpec{})
 	w.Automatic = spec.Policy == v1alpha1.RecoveryAutomatic
 	w.MaxRevisions, w.MaxSeconds = policy.BoundsOf(spec.MaxDataLoss)
+	if s := cluster.Status.Recovery; s != nil && s.Last != nil {
+		w.LastEpoch, w.LastRequest = uint32(s.Last.Epoch), s.Last.Request
+	}
 	return w
+}
+
+// restoreTargetOf reads spec.recovery.restore, nil for none.
+func restoreTargetOf(cluster *v1alpha1.EtcdCluster) *leases.RestoreTarget {
+	if cluster.Spec.Recovery == nil || cluster.Spec.Recovery.Restore == nil {
+		return nil
+	}
+	spec := cluster.Spec.Recovery.Restore
+	target := &leases.RestoreTarget{Lineage: spec.Lineage, Revision: spec.Revision}
+	if spec.Time != nil {
+		target.Time = spec.Time.UTC()
+	}
+	return target
+}
+
+// observeRestore measures how long an order to restore in place stands, and reads the final backup if its restore is approved.
+func (r *Reconciler) observeRestore(ctx context.Context, from source, o *observation) error {
+	order := o.observed.Record.Order()
+	standing := fact{o.cluster.UID, "order to restore in place"}
+	if order.Restores() {
+		r.memory.note(standing, order.Name())
+	}
+	overdue, left := r.memory.lasts(standing, order.Restores(), policy.RestoreLimit, r.now())
+	o.observed.RestoreOverdue = overdue
+	o.lookAgain(left)
+	if !policy.RestoreApproved(o.desired, o.observed) {
+		return nil
+	}
+	save, created, err := saveOf(ctx, from, o, fmt.Sprintf("%s-before-restore-%d", o.cluster.Name, policy.RestoreEpoch(o.observed)))
+	if err != nil {
+		return err
+	}
+	if save.State == policy.SaveComing {
+		if left := policy.RestoreLimit - r.now().Sub(created); left > 0 {
+			o.lookAgain(left)
+		} else {
+			save.State, save.Message = policy.SaveFailed, fmt.Sprintf("it did not complete within %s", policy.RestoreLimit)
+		}
+	}
+	o.observed.RestoreSave = save
+	return nil
 }
 
 // observeRecovery measures by druid's own clock how long the quorum has been lost.

@@ -104,6 +104,8 @@ type Recovered struct {
 	// Plan is the hash of the plan that was carried out, and Request, in the mode Restore, the nonce of the request.
 	Plan    string `json:"plan,omitempty"`
 	Request string `json:"request,omitempty"`
+	// Replaced is the backup lineage of the raft group that was replaced.
+	Replaced string `json:"replaced,omitempty"`
 }
 
 // Name identifies the order in claims and attempts.
@@ -236,6 +238,7 @@ func (r Record) Reformed(a RecoveryAttempt, done Recovered, fork Fork) (Record, 
 		return r, err
 	}
 	r.Phase, r.ClusterID, r.Epoch, r.FormedEpoch = PhaseFormed, id, o.Epoch, o.Epoch
+	done.Replaced = r.Lineage
 	r.Seed, r.Nonce, r.Executor, r.Lineage = o.Chosen, a.Nonce, a.PodUID, LineageOf(o.Epoch, a.Nonce)
 	r.Fork = &fork
 	r.Replacing, r.PendingRemoval, r.MemberList, r.Recovery, r.Attempt = nil, nil, nil, nil, nil

@@ -57,6 +57,8 @@ type RestoreRequest struct {
 	// Nonce identifies the request. It is derived from the target and the raft group.
 	Nonce  string        `json:"nonce"`
 	Target RestoreTarget `json:"target"`
+	// Known is the highest revision that druid saw when it wrote the request, 0 for none.
+	Known int64 `json:"known,omitempty"`
 }
 
 // RestorePlan is what the backup store has for a target. It holds the answer of one moment: a later backup does not change it.

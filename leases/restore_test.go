@@ -83,7 +83,7 @@ func TestAnOrderToRestoreNamesWhatItRestores(t *testing.T) {
 		t.Fatal(err)
 	}
 	formed, err := claimed.Reformed(a, Recovered{Epoch: 2, Mode: RecoverRestore, Member: "demo-b", Revision: 9}, Fork{Parent: "00000001-aa", Revision: 7})
-	if err != nil || formed.Recovered.Request != "cc" {
-		t.Errorf("the result does not name the request: %+v, %v", formed.Recovered, err)
+	if err != nil || formed.Recovered.Request != "cc" || formed.Recovered.Replaced != formedRecord().Lineage {
+		t.Errorf("the result does not name the request and the replaced lineage: %+v, %v", formed.Recovered, err)
 	}
 }

@@ -186,7 +186,8 @@ const (
 	ReasonPaused = "Paused"
 	// ReasonResuming: the cluster was paused, and its member is started again. It is also a reason of Ready.
 	ReasonResuming = "Resuming"
-	// ReasonRecovering: the quorum is lost, and a recovery order stands. No client is sent to any member.
+	// ReasonRecovering: the quorum is lost, or a restore in place was approved, and a recovery order stands. No client is sent to any
+	// member.
 	ReasonRecovering = "Recovering"
 	// ReasonRollingUpdate: Pods are replaced one at a time, because the spec requires other Pods.
 	ReasonRollingUpdate = "RollingUpdate"
@@ -361,10 +362,16 @@ const (
 	EventQuorumLost = "QuorumLost"
 	// EventQuorumRecovered: after a loss of the quorum, a member formed the raft group again from its disk or a backup.
 	EventQuorumRecovered = "QuorumRecovered"
-	// EventClientsServed: a quorum serves, and spec.clientService.serving is not false any more.
+	// EventClientsServed: a quorum serves, and clients are not cut off any more.
 	EventClientsServed = "ClientsServed"
 	// EventQuorumRestored: the voters that serve are a quorum again.
 	EventQuorumRestored = "QuorumRestored"
+	// EventRestored: the cluster was restored in place, as spec.recovery.restore requested.
+	EventRestored = "Restored"
+	// EventRestoreProposed: the plan of the restore in status.recovery needs your approval.
+	EventRestoreProposed = "RestoreProposed"
+	// EventRestoreReleased: a restore in place ended early, and the cluster continues with the data that it had.
+	EventRestoreReleased = "RestoreReleased"
 	// EventResumed: a quorum serves again after a pause.
 	EventResumed = "Resumed"
 	// EventRetainedVolumesFound: a cluster starts empty while volumes of an earlier cluster of its name exist.

@@ -27,6 +27,39 @@ type RecoverySpec struct {
 	// plan needs your approval, because the number of writes since the last report is unknown.
 	// +optional
 	MaxDataLoss *MaxDataLoss `json:"maxDataLoss,omitempty"`
+
+	// restore brings an earlier state of the data back, in place of the present one. druid shows in status.recovery what it
+	// would do, and does nothing before you approve that plan. Then it cuts clients off, makes a final backup, and forms the
+	// cluster again from the backups. If that fails, takes longer than 30 minutes, or if you remove this field before the
+	// cluster is formed, the cluster continues with its present data. Each plan is carried out at most once. The restore needs
+	// spec.backup. It takes effect at once, also while an earlier edit of the spec is not complete.
+	// +optional
+	Restore *RestoreInPlace `json:"restore,omitempty"`
+}
+
+// RestoreInPlace is one state in the history of the cluster.
+//
+// +kubebuilder:validation:XValidation:rule="(has(self.revision) ? 1 : 0) + (has(self.time) ? 1 : 0) + (has(self.latest) && self.latest ? 1 : 0) == 1",message="exactly one of revision, time and latest: true must be set"
+type RestoreInPlace struct {
+	// revision of etcd. The state right after that revision is restored.
+	// +kubebuilder:validation:Minimum=1
+	// +optional
+	Revision int64 `json:"revision,omitempty"`
+
+	// time is a moment, by the clock of the member that saved the backup. The state at that moment is restored.
+	// +optional
+	Time *metav1.Time `json:"time,omitempty"`
+
+	// latest restores the newest state in the lineage. With the lineage in status.recovery.last.replaced, it undoes a restore.
+	// +optional
+	Latest bool `json:"latest,omitempty"`
+
+	// lineage of the backups: the part of their keys between the name of the cluster and the kind of the backup. If not set, it is
+	// the one in which the cluster saves now.
+	// +kubebuilder:validation:MaxLength=64
+	// +kubebuilder:validation:XValidation:rule="self.matches('^[0-9a-f]{8}-[0-9a-z]{1,32}$')",message="lineage must be that of a backup, like 00000001-6f1c0e9a2b3c4d5e"
+	// +optional
+	Lineage string `json:"lineage,omitempty"`
 }
 
 // RecoveryPolicy says who approves a recovery.
@@ -67,6 +100,10 @@ const (
 	RecoveryProposed RecoveryPhase = "Proposed"
 	// RecoveryRefused: no recovery is possible, and the message says what to do.
 	RecoveryRefused RecoveryPhase = "Refused"
+	// RecoveryPlanning: a restore is requested, and the leader's agent plans it.
+	RecoveryPlanning RecoveryPhase = "Planning"
+	// RecoverySaving: a restore is approved, clients are cut off, and a final backup is made.
+	RecoverySaving RecoveryPhase = "Saving"
 	// RecoveryPreparing: the agents stop etcd and acknowledge.
 	RecoveryPreparing RecoveryPhase = "Preparing"
 	// RecoveryExecuting: one agent forms the new raft group.
@@ -75,7 +112,8 @@ const (
 	RecoveryRecovered RecoveryPhase = "Recovered"
 )
 
-// RecoveryStatus is the state of a recovery from a lost quorum. It is absent while no quorum is lost and no recovery took place.
+// RecoveryStatus is the state of a recovery from a lost quorum, or of a restore in place. It is absent while no quorum is lost, no
+// restore is requested, and none took place.
 type RecoveryStatus struct {
 	// phase of the recovery.
 	// +optional
@@ -100,7 +138,7 @@ type RecoveryStatus struct {
 
 // RecoverySource says from what the raft group is formed again.
 //
-// +kubebuilder:validation:Enum=Survivor;Backup
+// +kubebuilder:validation:Enum=Survivor;Backup;Restore
 type RecoverySource string
 
 // The sources.
@@ -109,6 +147,8 @@ const (
 	RecoveryFromSurvivor RecoverySource = "Survivor"
 	// RecoveryFromBackup is the backup store.
 	RecoveryFromBackup RecoverySource = "Backup"
+	// RecoveryFromRestore is the backup store, up to the state that spec.recovery.restore requests.
+	RecoveryFromRestore RecoverySource = "Restore"
 )
 
 // RecoveryPlan is one way to form a raft group again.
@@ -116,11 +156,16 @@ type RecoveryPlan struct {
 	// hash identifies the plan. It covers the UID of the EtcdCluster, the cluster ID, the epoch, the source, the members that
 	// are given up, and the loss.
 	Hash string `json:"hash"`
-	// source is Survivor or Backup.
+	// source is Survivor, Backup or Restore.
 	Source RecoverySource `json:"source"`
-	// member that forms the new raft group. With source Survivor, its disk is the source.
-	Member string `json:"member"`
-	// backup is the lineage and the revision in the backup store, with source Backup.
+	// member that forms the new raft group. With source Survivor, its disk is the source. With source Restore, druid chooses it when
+	// all members have stopped etcd.
+	// +optional
+	Member string `json:"member,omitempty"`
+	// target is what spec.recovery.restore requests, in words, with source Restore.
+	// +optional
+	Target string `json:"target,omitempty"`
+	// backup is the lineage and the revision in the backup store, with source Backup or Restore.
 	// +optional
 	Backup string `json:"backup,omitempty"`
 	// revision up to which the source has the data for certain. The log of a survivor can have more.
@@ -131,7 +176,19 @@ type RecoveryPlan struct {
 	// +kubebuilder:validation:MaxItems=16
 	// +optional
 	GiveUp []string `json:"giveUp,omitempty"`
-	// lostRevisions is how many revisions that a member or a backup had are lost at most. It is absent if it is unknown.
+	// full is the key of the full backup from which the restore begins, and deltas is the number of delta backups after it, with source
+	// Restore.
+	// +optional
+	Full string `json:"full,omitempty"`
+	// +optional
+	Deltas int32 `json:"deltas,omitempty"`
+	// notes say in which way the restored state differs from the requested one.
+	// +listType=atomic
+	// +kubebuilder:validation:MaxItems=8
+	// +optional
+	Notes []string `json:"notes,omitempty"`
+	// lostRevisions is how many revisions that a member or a backup had are lost at most. With source Restore, these are the
+	// revisions that the restore undoes. It is absent if it is unknown.
 	// +optional
 	LostRevisions *int64 `json:"lostRevisions,omitempty"`
 	// lostSeconds is how many seconds of writes are lost at most. It is absent if it is unknown.
@@ -143,14 +200,20 @@ type RecoveryPlan struct {
 type LastRecovery struct {
 	// epoch of the raft group.
 	Epoch int64 `json:"epoch"`
-	// source is Survivor or Backup.
+	// source is Survivor, Backup or Restore.
 	Source RecoverySource `json:"source"`
+	// request identifies the restore that was carried out, with source Restore, as long as spec.recovery.restore is set.
+	// +optional
+	Request string `json:"request,omitempty"`
 	// member that formed the raft group.
 	// +optional
 	Member string `json:"member,omitempty"`
 	// parent is the backup lineage from which the data came.
 	// +optional
 	Parent string `json:"parent,omitempty"`
+	// replaced is the backup lineage of the raft group that was replaced. Restore its latest state to undo a restore.
+	// +optional
+	Replaced string `json:"replaced,omitempty"`
 	// fork is the last revision of the parent that the new raft group has.
 	// +optional
 	Fork int64 `json:"fork,omitempty"`

@@ -68,7 +68,7 @@ func conditionFactsOf(p messageContext) conditionFacts {
 		rolling:     p.rolling(),
 		resting:     p.resting(),
 		problem:     rules.YesNoOf(len(p.found) > 0),
-		cutOff:      rules.YesNoOf(p.CutOff),
+		cutOff:      rules.YesNoOf(p.CutOff || p.restore.cutsOff()),
 	}
 }
 

@@ -25,6 +25,7 @@ type Evaluation struct {
 	// rotations are the decisions about the certificate authorities, by plane.
 	rotations map[string]rotation
 	recovery  recovery
+	restore   restore
 	// problems are the observed problems and those that follow from the cluster.
 	problems []Problem
 }
@@ -46,6 +47,7 @@ func Evaluate(d Desired, o Observed) Evaluation {
 		e.rotations[c.Plane] = rotationOf(c, e)
 	}
 	e.recovery = recoveryOf(d, o, e.listed)
+	e.restore = restoreOf(d, o, e.listed)
 	e.problems = problemsOf(e)
 	return e
 }

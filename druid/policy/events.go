@@ -39,15 +39,28 @@ func Events(before, after v1alpha1.EtcdClusterStatus) []Event {
 	return events
 }
 
-// recoveryEvents report that a raft group was formed again.
+// recoveryEvents report that a raft group was formed again, and that a restore needs an approval.
 func recoveryEvents(before, after v1alpha1.EtcdClusterStatus, inform announcer) {
-	if after.Recovery == nil || after.Recovery.Last == nil {
+	if after.Recovery == nil {
 		return
 	}
-	last := *after.Recovery.Last
-	if before.Recovery == nil || before.Recovery.Last == nil || before.Recovery.Last.Epoch != last.Epoch {
-		inform(false, v1alpha1.EventQuorumRecovered, "", "Member %s formed the cluster again with epoch %d, from source %s", last.Member, last.Epoch, last.Source)
+	was := v1alpha1.RecoveryStatus{}
+	if before.Recovery != nil {
+		was = *before.Recovery
 	}
+	if p := after.Recovery.Plan; p != nil && p.Source == v1alpha1.RecoveryFromRestore && after.Recovery.Phase == v1alpha1.RecoveryProposed &&
+		(was.Phase != v1alpha1.RecoveryProposed || was.Plan == nil || was.Plan.Hash != p.Hash) {
+		inform(false, v1alpha1.EventRestoreProposed, "", "The plan to restore %s from backup %s needs your approval: see status.recovery", p.Target, p.Backup)
+	}
+	last := after.Recovery.Last
+	if last == nil || was.Last != nil && was.Last.Epoch == last.Epoch {
+		return
+	}
+	if last.Source == v1alpha1.RecoveryFromRestore {
+		inform(false, v1alpha1.EventRestored, "", "Member %s restored the cluster in place with epoch %d, from lineage %s", last.Member, last.Epoch, last.Parent)
+		return
+	}
+	inform(false, v1alpha1.EventQuorumRecovered, "", "Member %s formed the cluster again with epoch %d, from source %s", last.Member, last.Epoch, last.Source)
 }
 
 // announcer adds an Event.

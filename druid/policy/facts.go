@@ -216,6 +216,10 @@ type Observed struct {
 	// QuorumOverdue says that the quorum was lost for as long as spec.recovery.afterSeconds. RecoveredRecently says that the
 	// last recovery was less than ten minutes ago.
 	QuorumOverdue, RecoveredRecently bool
+	// RestoreOverdue says that an order to restore in place stands for longer than its time limit. RestoreSave is the final backup
+	// before a restore; druid reads it only after an approval.
+	RestoreOverdue bool
+	RestoreSave    Save
 	// SavedUntil is the time up to which all changes are known to be in the backup store, zero if unknown.
 	SavedUntil time.Time
 	// Requests are the Certificates of the planes whose certificates cert-manager issues.

@@ -35,7 +35,7 @@ const anyLiveness = leases.Live | leases.Stale | leases.Never | leases.Unknown
 
 // labelFacts is the complete input of servingRows and voterRows.
 type labelFacts struct {
-	cutOff     rules.YesNo     `fact:"clients cut off"` // by spec.clientService.serving
+	cutOff     rules.YesNo     `fact:"clients cut off"` // by spec.clientService.serving, or for a restore in place
 	recovering rules.YesNo     `fact:"record says Recovering"`
 	leaving    rules.YesNo     // the Pod terminates, this plan deletes it, or its member is being removed
 	out        rules.YesNo     `fact:"acknowledged to be out"` // the raft group acknowledged that the member is out of it
@@ -55,7 +55,7 @@ type labelFacts struct {
 // more are unknown, no Pod is taken out. A stale Lease and a ready etcd mean that only the agent failed.
 var servingRows = rules.New(labelKeep, []rules.Row[labelFacts, labelVerdict]{
 	{Name: "cut-off", When: labelFacts{cutOff: rules.Yes}, Verdict: labelClear,
-		Why: "you set spec.clientService.serving to false"},
+		Why: "you set spec.clientService.serving to false, or you approved a restore in place"},
 	{Name: "recovering", When: labelFacts{recovering: rules.Yes}, Verdict: labelClear,
 		Why: "a client must not write to a raft group that is about to be replaced"},
 	{Name: "leaving", When: labelFacts{leaving: rules.Yes}, Verdict: labelClear},
@@ -82,7 +82,7 @@ var voterRows = rules.New(labelKeep, []rules.Row[labelFacts, labelVerdict]{
 func labelFactsOf(m Member, leaving bool, e Evaluation) labelFacts {
 	o := e.Observed
 	f := labelFacts{
-		cutOff:     rules.YesNoOf(e.CutOff),
+		cutOff:     rules.YesNoOf(e.CutOff || e.restore.cutsOff()),
 		recovering: rules.YesNoOf(o.RecordState == RecordRecovering),
 		leaving:    rules.YesNoOf(leaving || m.Pod == PodTerminating),
 		says:       reportsNothing,

@@ -41,6 +41,9 @@ var sentences = map[string]func(messageContext) string{
 	},
 	v1alpha1.ReasonQuorate: func(p messageContext) string { return p.voters() },
 	v1alpha1.ReasonClientsCutOff: func(p messageContext) string {
+		if !p.CutOff {
+			return p.voters() + ". The client Service has no member, because you approved a restore in place"
+		}
 		return p.voters() + ". The client Service has no member, because spec.clientService.serving is false"
 	},
 	v1alpha1.ReasonQuorumLost: func(p messageContext) string { return p.voters() + ". etcd refuses writes and linearizable reads" },

@@ -37,10 +37,11 @@ const (
 	standingNone standing = 1 << iota
 	standingPrepare
 	standingExecute
+	standingRestore  // an order to restore in place, about which restoreRows decide
 	standingOutdated // the volume of a member acknowledges a later one: the record was rolled back
 )
 
-func (s standing) String() string { return rules.Word(s, "none", "Prepare", "Execute", "outdated") }
+func (s standing) String() string { return rules.Word(s, "none", "Prepare", "Execute", "restore in place", "outdated") }
 
 // standingVoid are the orders that no member carries out. druid plans as if the record had no order.
 const standingVoid = standingNone | standingOutdated
@@ -60,6 +61,8 @@ var recoveryRows = rules.New(recoverNothing, []rules.Row[recoveryFacts, recovery
 		Why: "the cluster is deleted or paused, never formed, or its record cannot be used"},
 	{Name: "record-behind", When: recoveryFacts{behind: rules.Yes}, Verdict: recoverNothing,
 		Why: "a member formed a later raft group than the record names, and druid corrects the record"},
+	{Name: "restore-ordered", When: recoveryFacts{standing: standingRestore}, Verdict: recoverNothing,
+		Why: "the members stopped for a restore in place that you approved, and its own rules end it"},
 	{Name: "quorum-serves", When: recoveryFacts{quorum: rules.Yes, standing: standingNone}, Verdict: recoverNothing,
 		Why: "there is nothing to recover"},
 	{Name: "quorum-returned", When: recoveryFacts{quorum: rules.Yes}, Verdict: recoverRelease,

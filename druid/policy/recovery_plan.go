@@ -29,6 +29,12 @@ type RecoveryWish struct {
 	MaxRevisions, MaxSeconds *int64
 	// Approved is the hash in the annotation, or empty.
 	Approved string
+	// Restore is what spec.recovery.restore requests, or nil.
+	Restore *leases.RestoreTarget
+	// LastEpoch and LastRequest are those of the last recovery in the status. The request is removed there when the spec requests
+	// no restore any more, so that the same restore can be requested again.
+	LastEpoch   uint32
+	LastRequest string
 	// Cluster is the UID of the EtcdCluster, for the hash. Namespace and Name are in the command that approves.
 	Cluster, Namespace, Name string
 }
@@ -81,7 +87,7 @@ func (r recovery) is(verdict recoveryVerdict) bool { return r.verdict&verdict !=
 func recoveryOf(d Desired, o Observed, listed []Member) recovery {
 	r := recovery{order: o.Record.Order()}
 	r.facts = recoveryFacts{
-		applies: rules.YesNoOf(!d.Deleted && d.Replicas > 0 && o.RecordState&(RecordFormed|RecordRecovering) != 0 && o.Record.FormedEpoch > 0 && !o.Record.Leaving),
+		applies: rules.YesNoOf(recoverable(d, o)),
 		behind:  rules.No, quorum: groupQuorum(o, listed), standing: standingNone, acks: acksFew, chosen: rules.Yes, returns: returnsMay,
 		overdue: rules.YesNoOf(o.QuorumOverdue), obstacle: rules.No, approved: rules.No, automatic: rules.No, worse: rules.No,
 	}
@@ -91,6 +97,18 @@ func recoveryOf(d Desired, o Observed, listed []Member) recovery {
 	decision := recoveryRows.Decide(r.facts)
 	r.rule, r.verdict, r.why = decision.Rule, decision.Verdict, decision.Why
 	return r
+}
+
+// recoverable says whether druid may form the raft group of the cluster again.
+func recoverable(d Desired, o Observed) bool {
+	return !d.Deleted && d.Replicas > 0 && o.RecordState&(RecordFormed|RecordRecovering) != 0 && o.Record.FormedEpoch > 0 && !o.Record.Leaving
+}
+
+// recordBehind says whether a member formed a later raft group than the record names.
+func recordBehind(o Observed, listed []Member) bool {
+	return slices.ContainsFunc(listed, func(m Member) bool {
+		return m.Lease == LeaseOurs && m.Readable && m.Reports.EverFormed() && m.Reports.Epoch > o.Record.FormedEpoch
+	})
 }
 
 // observe fills in the facts of a cluster that druid may recover.
@@ -103,9 +121,11 @@ func (r *recovery) observe(d Desired, o Observed, listed []Member) {
 		r.facts.standing = map[leases.Stage]standing{leases.StagePrepare: standingPrepare, leases.StageExecute: standingExecute}[r.order.Stage]
 		r.epoch = r.order.Epoch
 	}
-	r.facts.behind = rules.YesNoOf(slices.ContainsFunc(listed, func(m Member) bool {
-		return m.Lease == LeaseOurs && m.Readable && m.Reports.EverFormed() && m.Reports.Epoch > o.Record.FormedEpoch
-	}))
+	r.facts.behind = rules.YesNoOf(recordBehind(o, listed))
+	if r.order.Restores() {
+		r.facts.standing = standingRestore
+		return
+	}
 	if r.facts.quorum == rules.Yes {
 		return
 	}

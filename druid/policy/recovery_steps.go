@@ -125,12 +125,20 @@ func recoveryStatus(e Evaluation, before *v1alpha1.RecoveryStatus, now metav1.Ti
 	if done := e.Record.Recovered; done != nil && e.RecordState == RecordFormed && (s.Last == nil || s.Last.Epoch < int64(done.Epoch)) {
 		s.Last = &v1alpha1.LastRecovery{
 			Epoch: int64(done.Epoch), Source: v1alpha1.RecoverySource(done.Mode), Member: done.Member, Revision: done.Revision, At: now,
+			Request: done.Request, Replaced: done.Replaced,
 		}
 		if fork := e.Record.Fork; fork != nil {
 			s.Last.Parent, s.Last.Fork = fork.Parent, fork.Revision
 		}
 	}
+	if s.Last != nil && s.Last.Request != "" && e.Desired.Recovery.Restore == nil {
+		s.Last = s.Last.DeepCopy()
+		s.Last.Request = ""
+	}
 	e.recovery.describe(&s, e.Desired.Recovery)
+	if s.Phase == "" {
+		e.restore.describe(&s, e.Desired.Recovery)
+	}
 	if s.Phase == "" && s.Last != nil {
 		s.Phase = v1alpha1.RecoveryRecovered
 		s.Message = AsSentences(fmt.Sprintf("member %s formed the cluster again with epoch %d", s.Last.Member, s.Last.Epoch))
@@ -150,7 +158,7 @@ func (r recovery) describe(s *v1alpha1.RecoveryStatus, w RecoveryWish) {
 		s.Phase, s.Message = v1alpha1.RecoveryExecuting, fmt.Sprintf("member %s forms the cluster again. Its agent reports the progress in status.members", r.order.Chosen)
 	case r.is(recoverPropose):
 		s.Phase, s.Message = v1alpha1.RecoveryProposed, r.plan.words()
-		s.Approve = fmt.Sprintf("kubectl annotate etcdcluster --namespace %s %s --overwrite %s=%s", w.Namespace, w.Name, v1alpha1.RecoverAnnotation, r.plan.hash)
+		s.Approve = w.approval(r.plan.hash)
 	case r.facts.standing == standingPrepare && r.verdict != recoverRelease:
 		s.Phase, s.Message = v1alpha1.RecoveryPreparing, "the members stop etcd and report what they hold. "+r.unacknowledged()
 	case !lost || r.verdict != recoverWait:
@@ -163,6 +171,11 @@ func (r recovery) describe(s *v1alpha1.RecoveryStatus, w RecoveryWish) {
 	if r.plan != nil {
 		s.Plan = r.plan.status()
 	}
+}
+
+// approval is the command that approves a plan.
+func (w RecoveryWish) approval(hash string) string {
+	return fmt.Sprintf("kubectl annotate etcdcluster --namespace %s %s --overwrite %s=%s", w.Namespace, w.Name, v1alpha1.RecoverAnnotation, hash)
 }
 
 // unacknowledged names the members for whose acknowledgement druid waits.
@@ -198,7 +211,7 @@ func recoveryMessage(p messageContext) string {
 	case o == nil:
 		return "the cluster record names no recovery order that is in effect"
 	case o.Stage == leases.StageExecute:
-		return fmt.Sprintf("member %s forms the cluster again, from %s", o.Chosen, map[leases.RecoveryMode]string{leases.RecoverSurvivor: "its disk", leases.RecoverBackup: "the backup store"}[o.Mode])
+		return fmt.Sprintf("member %s forms the cluster again, from %s", o.Chosen, map[leases.RecoveryMode]string{leases.RecoverSurvivor: "its disk", leases.RecoverBackup: "the backup store", leases.RecoverRestore: "the backup store"}[o.Mode])
 	default:
 		return "the members stop etcd and report what they hold, before one of them forms the cluster again"
 	}

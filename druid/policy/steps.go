@@ -52,12 +52,16 @@ const (
 	ReleaseClaim Kind = "ReleaseClaim"
 	// GrowClaim requests a larger volume.
 	GrowClaim Kind = "GrowClaim"
-	// CreateSnapshot requests the backup before a change of version. Object is its name.
+	// CreateSnapshot requests the backup before a change of version or before a restore in place. Object is its name.
 	CreateSnapshot Kind = "CreateSnapshot"
 	// OrderUpgrade requests that the leader's agent compare the members, and EndUpgrade removes that order from the
 	// record. Object is its nonce.
 	OrderUpgrade Kind = "OrderUpgrade"
 	EndUpgrade   Kind = "EndUpgrade"
+	// RequestRestorePlan requests that the leader's agent plan a restore in place, and ForgetRestorePlan removes that request. Object is
+	// its nonce.
+	RequestRestorePlan Kind = "RequestRestorePlan"
+	ForgetRestorePlan  Kind = "ForgetRestorePlan"
 	// IssueCertificates writes a Secret with certificates, and makes the certificate authority of its plane before that if
 	// there never was one. Object is the name of the Secret.
 	IssueCertificates Kind = "IssueCertificates"
@@ -124,6 +128,10 @@ type Step struct {
 	Serving, Voter *bool
 	// Order to write to the record. An empty one removes the order.
 	Order *leases.UpgradeOrder
+	// Restore is the request for a plan to write to the record. One without a nonce removes the request.
+	Restore *leases.RestoreRequest
+	// Final says that retention never deletes the backup to create.
+	Final bool
 	// Recovery is the order to write to the record. Epoch is the highest one to release.
 	Recovery *leases.Recovery
 	Epoch    uint32
@@ -185,6 +193,7 @@ func Steps(e Evaluation) []Step {
 		healSteps(o, e.listed, leaving, add)
 		changeSteps(e, leaving, add)
 		budgetStep(e, add)
+		e.restore.steps(e, add)
 	}
 	for _, m := range o.Members {
 		leaving[m.Name] = partSteps(m, e, add) || leaving[m.Name]
@@ -221,7 +230,10 @@ func recoverySteps(e Evaluation) ([]Step, bool) {
 	if step, ok := e.recoveryStep(); ok {
 		return []Step{step}, true
 	}
-	if e.RecordState == RecordRecovering {
+	if step, ok := e.restore.recordStep(e.Observed); ok {
+		return []Step{step}, true
+	}
+	if e.RecordState == RecordRecovering || e.restore.cutsOff() {
 		return recoveringSteps(e), true
 	}
 	return nil, false
@@ -243,6 +255,7 @@ func recoveringSteps(e Evaluation) []Step {
 	for _, m := range e.Members {
 		labelStep(m, labelFactsOf(m, leaving[m.Name], e), add)
 	}
+	e.restore.steps(e, add)
 	return slices.Concat(stages[:]...)
 }
 

@@ -169,8 +169,8 @@ func YesNoOf(yes bool) YesNo {
 
 // Word returns the name of a value, or nothing if it has none. words are in the order of the bits. The String method
 // of each fact type calls it, so that a type has as many values as names.
-func Word[T ~uint8](value T, words ...string) string {
-	if i := bits.TrailingZeros8(uint8(value)); i < len(words) && value == 1<<i {
+func Word[T ~uint8 | ~uint16](value T, words ...string) string {
+	if i := bits.TrailingZeros16(uint16(value)); i < len(words) && value == 1<<i {
 		return words[i]
 	}
 	return ""

@@ -1,0 +1,198 @@
+package policy
+
+import (
+	"cmp"
+	"crypto/sha256"
+	"encoding/hex"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/etcd-druid/druid/internal/rules"
+	"github.com/etcd-druid/druid/leases"
+)
+
+// RestoreLimit is how long an order to restore in place stands, and how long its final backup may take. It holds a backup of some
+// 8 GiB at 5 MB/s.
+const RestoreLimit = 30 * time.Minute
+
+// restore is the decision about a restore in place.
+type restore struct {
+	rule    string
+	verdict restoreVerdict
+	why     string
+	facts   restoreFacts
+	// group is what is known of the voters. Its order is the one to restore that stands, or nil.
+	group recovery
+	// request for the plan, as the spec and the record have it, and the plan in the record.
+	request leases.RestoreRequest
+	plan    leases.RestorePlan
+	hash    string
+	// obstacle says why no restore is possible, and busy what it waits for.
+	obstacle, busy string
+	save           Save
+}
+
+// is reports whether the decision is one of these.
+func (r restore) is(verdict restoreVerdict) bool { return r.verdict&verdict != 0 }
+
+// cutsOff says whether no client is to be sent to any member before the order is written. After that, the phase of the record says so.
+func (r restore) cutsOff() bool { return r.is(restoreCutOff | restoreSave | restorePrepare) }
+
+// restoreOf decides about spec.recovery.restore.
+func restoreOf(d Desired, o Observed, listed []Member) restore {
+	r := restore{group: recovery{order: o.Record.Order(), epoch: nextEpoch(o)}, save: o.RestoreSave}
+	r.facts = restoreFacts{
+		applies: rules.YesNoOf(recoverable(d, o)), behind: rules.YesNoOf(recordBehind(o, listed)), order: restoreOrderNone, wanted: rules.No,
+		overdue: rules.YesNoOf(o.RestoreOverdue), chosen: rules.Yes, acks: acksFew, done: rules.No, quorum: groupQuorum(o, listed),
+		obstacle: rules.No, plan: planUnasked, approved: rules.No, busy: rules.No, cut: rules.No, saved: max(SaveUnasked, o.RestoreSave.State),
+	}
+	if r.facts.applies == rules.Yes {
+		r.observeRequest(d, o)
+		r.observeOrder(o, listed)
+		r.observeMembers(d, o, listed)
+	}
+	decision := restoreRows.Decide(r.facts)
+	r.rule, r.verdict, r.why = decision.Rule, decision.Verdict, decision.Why
+	return r
+}
+
+// RestoreApproved says whether druid must know the final backup: a plan for the request is approved, and no order stands.
+func RestoreApproved(d Desired, o Observed) bool {
+	r := restoreOf(d, o, o.listed())
+	return r.facts.order == restoreOrderNone && r.facts.wanted == rules.Yes && r.facts.done == rules.No && r.facts.approved == rules.Yes
+}
+
+// RestoreEpoch is the epoch that the restore would form. It names the final backup.
+func RestoreEpoch(o Observed) uint32 { return nextEpoch(o) }
+
+// observeRequest compares what the spec requests with the request and the plan in the record.
+func (r *restore) observeRequest(d Desired, o Observed) {
+	asked, w := o.Record.Restore, d.Recovery
+	if w.Restore != nil {
+		r.facts.wanted = rules.Yes
+		r.request = leases.RestoreRequest{Nonce: restoreNonce(w), Target: *w.Restore, Known: highestRevision(o)}
+		if done := o.Record.Recovered; done != nil && done.Request == r.request.Nonce {
+			r.facts.done = rules.YesNoOf(w.LastEpoch < done.Epoch || w.LastRequest == done.Request)
+		}
+	}
+	switch {
+	case asked.Request.Nonce == "" || w.Restore != nil && asked.Request.Nonce != r.request.Nonce:
+		return
+	case asked.Plan.Final():
+		r.facts.plan = planMade
+	case asked.Plan.Error != "":
+		r.facts.plan = planFailed
+	default:
+		r.facts.plan = planAwaited
+	}
+	r.request, r.plan = asked.Request, asked.Plan
+	r.hash = r.digest(o.Record.ClusterID, w.Cluster)
+	r.facts.approved = rules.YesNoOf(r.facts.plan == planMade && w.Approved == r.hash)
+}
+
+// restoreNonce identifies the request: the EtcdCluster and the target.
+func restoreNonce(w RecoveryWish) string {
+	sum := sha256.Sum256(fmt.Appendf(nil, "%s %s %d %d", w.Cluster, w.Restore.Lineage, w.Restore.Revision, w.Restore.Time.Unix()))
+	return hex.EncodeToString(sum[:6])
+}
+
+// digest is the hash by which the plan is approved. It covers the EtcdCluster, the raft group, the epoch and the plan, so that an
+// approval is of no use twice or elsewhere.
+func (r *restore) digest(cluster uint64, uid string) string {
+	words := fmt.Appendf(nil, "restore %s %x %d %s %s %s %d %v", uid, cluster, r.group.epoch, r.request.Nonce, r.plan.Lineage, r.plan.Full, r.plan.Revision, r.plan.Notes)
+	sum := sha256.Sum256(words)
+	return hex.EncodeToString(sum[:6])
+}
+
+// observeOrder finds how far the order in the record is carried out.
+func (r *restore) observeOrder(o Observed, listed []Member) {
+	order := r.group.order
+	switch {
+	case order == nil:
+		return
+	case !order.Restores(), order.Epoch < o.highestPrepared():
+		r.facts.order, r.group.order = restoreOrderOther, nil
+		return
+	}
+	r.facts.order = map[leases.Stage]restoreOrder{leases.StagePrepare: restoreOrderPrepare, leases.StageExecute: restoreOrderExecute}[order.Stage]
+	r.facts.wanted = rules.YesNoOf(r.facts.wanted == rules.Yes && r.request.Nonce == order.Request)
+	r.group.observeVoters(o, listed)
+	r.facts.acks = r.group.facts.acks
+	r.facts.chosen = r.group.facts.chosen
+	if _, found := r.restorer(); order.Stage == leases.StagePrepare && r.facts.acks == acksEnough && !found {
+		r.facts.chosen = rules.No
+	}
+}
+
+// restorer is the member that restores the backup: the one that the order names, or else the one with most free space.
+func (r *restore) restorer() (oldVoter, bool) {
+	able := slices.DeleteFunc(slices.Clone(r.group.voters), func(v oldVoter) bool { return !v.known || !v.acknowledged || !v.canRestore() })
+	if len(able) == 0 {
+		return oldVoter{}, false
+	}
+	return slices.MaxFunc(able, func(a, b oldVoter) int {
+		if a.member.Name == r.group.order.Chosen || b.member.Name == r.group.order.Chosen {
+			return cmp.Compare(chosenFirst(a, r.group.order), chosenFirst(b, r.group.order))
+		}
+		return cmp.Compare(a.claim.Free, b.claim.Free)
+	}), true
+}
+
+func chosenFirst(v oldVoter, order *leases.Recovery) int {
+	if v.member.Name == order.Chosen {
+		return 1
+	}
+	return 0
+}
+
+// observeMembers finds what prevents a restore, and what it waits for.
+func (r *restore) observeMembers(d Desired, o Observed, listed []Member) {
+	switch {
+	case !d.Backup:
+		r.obstacle = "spec.backup is not set, and a restore in place reads from its store"
+	case hasExternals(o.Record):
+		r.obstacle = "the raft group has external members, which druid cannot stop. Wait until they left it"
+	case r.group.epoch == 0:
+		r.obstacle = "a Lease reports the largest epoch, and a new raft group needs a larger one. Restore into a new EtcdCluster with spec.bootstrap.restore"
+	}
+	r.facts.obstacle = rules.YesNoOf(r.obstacle != "")
+	r.busy = changing(d, o, listed)
+	r.facts.busy = rules.YesNoOf(r.busy != "")
+	r.facts.cut = rules.YesNoOf(!slices.ContainsFunc(o.Members, func(m Member) bool { return m.Serving }))
+}
+
+// changing says which change of the members a restore waits for.
+func changing(d Desired, o Observed, listed []Member) string {
+	if o.Record.PendingRemoval != nil {
+		return "member " + o.Record.PendingRemoval.Member + " is being removed"
+	}
+	if o.Record.Replacing != nil {
+		return "member " + o.Record.Replacing.Member + " is being replaced"
+	}
+	for _, m := range listed {
+		switch {
+		case m.Pod != PodLive || m.NodeLost:
+		case m.Agent != AgentCurrent:
+			return "the agent of member " + m.Name + " is being updated"
+		case m.Lease == LeaseOurs && m.Readable && m.Reports.Version != "" && m.Reports.Version != d.Version:
+			return fmt.Sprintf("member %s runs etcd %s, and the spec requests %s", m.Name, m.Reports.Version, d.Version)
+		}
+	}
+	return ""
+}
+
+// highestRevision is the highest revision that a member or a backup reported, or that a volume can hold.
+func highestRevision(o Observed) int64 {
+	highest := max(o.Full.Reports.Revision, o.Delta.Reports.Revision)
+	for _, m := range o.Members {
+		if m.Lease != LeaseOurs || !m.Readable {
+			continue
+		}
+		highest = max(highest, m.Reports.Revision)
+		if c := m.Reports.Disk; c != nil {
+			highest = max(highest, c.Revision+int64(c.Tail))
+		}
+	}
+	return highest
+}

@@ -1,0 +1,312 @@
+package policy
+
+import (
+	"slices"
+	"strings"
+	"testing"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/etcd-druid/druid/api/v1alpha1"
+	"github.com/etcd-druid/druid/internal/rules"
+	"github.com/etcd-druid/druid/leases"
+)
+
+func TestARestoreNeedsAPlanAnApprovalAndABackup(t *testing.T) {
+	const cuts = restoreCutOff | restoreSave | restorePrepare
+	checkTable(t, restoreRows, "restore", "A restore in place: druid/policy.restoreRows", func(f restoreFacts, d rules.Decision[restoreVerdict]) string {
+		v := d.Verdict
+		ordered := f.order&restoreOrdered != 0
+		switch {
+		case v != restoreNothing && (f.applies == rules.No || f.behind == rules.Yes || f.order == restoreOrderOther):
+			return "acts on a cluster that is not druid's to restore, or that recovers from a lost quorum"
+		case v&(cuts|restoreExecute) != 0 && f.wanted == rules.No:
+			return "restores what is not requested"
+		case v&cuts != 0 && (f.plan != planMade || f.approved == rules.No || f.quorum != rules.Yes || f.obstacle == rules.Yes || f.done == rules.Yes):
+			return "cuts clients off without an approved plan, or without a quorum"
+		case v == restorePrepare && (f.saved != SaveDone || f.cut == rules.No):
+			return "stops etcd without the final backup"
+		case v == restoreSave && f.cut == rules.No:
+			return "makes the final backup while clients write"
+		case v == restoreExecute && (f.order != restoreOrderPrepare || f.acks != acksEnough || f.chosen == rules.No || f.overdue == rules.Yes):
+			return "executes without fences, or too late"
+		case v == restoreRelease && !ordered:
+			return "releases what does not stand"
+		case ordered && (f.wanted == rules.No || f.overdue == rules.Yes) && v != restoreRelease && f.applies == rules.Yes && f.behind == rules.No:
+			return "keeps clients cut off for a restore that ended"
+		case v&cuts != 0 && ordered:
+			return "begins again what stands"
+		}
+		return ""
+	})
+}
+
+// restored is a cluster that serves, with backups.
+func restored(members int) *rescue {
+	x := newRescue(members)
+	x.d.Backup, x.d.Version, x.o.QuorumOverdue = true, "3.6.5", false
+	x.o.Full.Reports = leases.Backup{Revision: 90, Lineage: "00000001-aa"}
+	for i := range members {
+		x.serves(i)
+		x.member(i).Reports.Version = "3.6.5"
+	}
+	x.d.Recovery.Restore = &leases.RestoreTarget{Revision: 40}
+	return x
+}
+
+// serves makes member i serve clients.
+func (x *rescue) serves(i int) {
+	m := x.member(i)
+	m.Liveness, m.EtcdReady, m.Serving, m.Reports.Disk = leases.Live, true, true, nil
+}
+
+// stops makes the agent of member i stop etcd for the order.
+func (x *rescue) stops(i int) {
+	x.claim(i, leases.DiskIntact)
+	x.member(i).Liveness, x.member(i).EtcdReady, x.member(i).Serving = leases.Stale, false, false
+}
+
+// planned answers the request for a plan.
+func (x *rescue) planned(t *testing.T) {
+	t.Helper()
+	x.rule(t, "ask")
+	step := x.step(t, RequestRestorePlan)
+	x.o.Record.Restore = leases.Restore{Request: *step.Restore}
+	x.rule(t, "await-plan")
+	x.o.Record.Restore.Plan = leases.RestorePlan{Nonce: step.Restore.Nonce, Lineage: "00000001-aa", Full: "full", Deltas: 2, Revision: 40}
+}
+
+// step returns the only step of that kind.
+func (x *rescue) step(t *testing.T, kind Kind) Step {
+	t.Helper()
+	steps := Steps(Evaluate(x.d, x.o))
+	i := slices.IndexFunc(steps, func(s Step) bool { return s.Kind == kind })
+	if i < 0 {
+		t.Fatalf("no step %s by rule %s: %+v", kind, restoreOf(x.d, x.o, x.o.listed()).rule, steps)
+	}
+	return steps[i]
+}
+
+func (x *rescue) rule(t *testing.T, rule string) restore {
+	t.Helper()
+	r := restoreOf(x.d, x.o, x.o.listed())
+	if r.rule != rule {
+		t.Fatalf("rule %s, want %s: facts %+v, obstacle %q", r.rule, rule, r.facts, r.obstacle)
+	}
+	return r
+}
+
+// write takes the step that writes the order to the record.
+func (x *rescue) write(t *testing.T, kind Kind) {
+	t.Helper()
+	step := x.step(t, kind)
+	record, ok := step.ChangeRecovery(x.o.Record, "0123")
+	if !ok {
+		t.Fatalf("%+v does not apply to %+v", step, x.o.Record)
+	}
+	x.o.Record = record
+	x.o.RecordState = map[leases.Phase]RecordState{leases.PhaseFormed: RecordFormed, leases.PhaseRecovering: RecordRecovering}[record.Phase]
+}
+
+// saved brings an approved restore to the final backup.
+func (x *rescue) saved(t *testing.T) {
+	t.Helper()
+	x.planned(t)
+	x.d.Recovery.Approved = x.rule(t, "propose").hash
+	x.rule(t, "cut-off")
+	for i := range x.o.Members {
+		x.member(i).Serving = false
+	}
+	x.rule(t, "save")
+	x.o.RestoreSave = Save{State: SaveDone, Name: "demo-before-restore-2"}
+}
+
+func (x *rescue) status(before *v1alpha1.RecoveryStatus) *v1alpha1.RecoveryStatus {
+	return recoveryStatus(Evaluate(x.d, x.o), before, metav1.NewTime(rescueStart))
+}
+
+// formed is the record after an agent restored the backup.
+func (x *rescue) formed(t *testing.T) {
+	t.Helper()
+	order := x.o.Record.Order()
+	a := leases.RecoveryAttempt{Order: order.Name(), Nonce: "ff", PodUID: "pod-demo-a", ClusterID: "8"}
+	claimed, err := x.o.Record.Claimed(a)
+	if err != nil {
+		t.Fatal(err)
+	}
+	record, err := claimed.Reformed(a, leases.Recovered{Epoch: order.Epoch, Mode: order.Mode, Member: order.Chosen, Revision: 1000}, leases.Fork{Parent: "00000001-aa", Revision: 40})
+	if err != nil {
+		t.Fatal(err)
+	}
+	record.Restore = x.o.Record.Restore
+	x.o.Record, x.o.RecordState = record, RecordFormed
+	for i := range x.o.Members {
+		x.serves(i)
+		m := x.member(i)
+		m.Reports.ClusterID, m.Reports.Epoch = 8, order.Epoch
+	}
+}
+
+// A restore is planned, approved, saved and ordered. It is carried out once, also if the request stays, and again after it was removed.
+func TestARestoreIsCarriedOutOnce(t *testing.T) {
+	x := restored(3)
+	x.planned(t)
+	r := x.rule(t, "propose")
+	s := x.status(nil)
+	if s.Phase != v1alpha1.RecoveryProposed || !strings.HasSuffix(s.Approve, "recover="+r.hash) || s.Plan == nil || s.Plan.Backup != "00000001-aa@40" || *s.Plan.LostRevisions != 60 {
+		t.Fatalf("status %+v, plan %+v", s, s.Plan)
+	}
+	x.d.Recovery.Approved = "0123456789ab"
+	x.rule(t, "propose")
+	x.d.Recovery.Approved = r.hash
+	x.rule(t, "cut-off")
+	x.member(0).Voter, x.member(1).Voter, x.member(2).Voter = true, true, true
+	for i := range x.o.Members {
+		step := x.step(t, LabelPod)
+		if step.Member != x.member(i).Name || step.Serving == nil || *step.Serving {
+			t.Fatalf("step %+v, want one that cuts clients off", step)
+		}
+		if s := x.status(nil); s.Phase != v1alpha1.RecoverySaving {
+			t.Errorf("status %+v", s)
+		}
+		x.member(i).Serving = false
+	}
+	x.o.RestoreSave = Save{State: SaveAbsent, Name: "demo-before-restore-2"}
+	if step := x.step(t, CreateSnapshot); step.Object != "demo-before-restore-2" || !step.Final {
+		t.Fatalf("step %+v", step)
+	}
+	x.o.RestoreSave.State = SaveComing
+	x.rule(t, "await-save")
+	x.o.RestoreSave.State = SaveDone
+	x.write(t, PrepareRecovery)
+	order := x.o.Record.Order()
+	if !order.Restores() || order.Target.Revision != 40 || order.Lineage != "00000001-aa" || order.Plan != r.hash || order.Epoch != 2 {
+		t.Fatalf("order %+v", order)
+	}
+	x.stops(0)
+	x.stops(1)
+	x.rule(t, "await-acknowledgements") // the third one still runs its etcd
+	x.stops(2)
+	x.member(1).Reports.Disk.Free, x.member(0).Reports.Disk.Free = 9, 3
+	if rule := x.decide().rule; rule != "restore-ordered" {
+		t.Errorf("the recovery of a lost quorum decides by rule %s", rule)
+	}
+	x.write(t, ExecuteRecovery)
+	if order = x.o.Record.Order(); order.Stage != leases.StageExecute || order.Claim != x.member(0).Reports.Disk.Digest() || order.Known < 100 {
+		t.Fatalf("order %+v", order)
+	}
+	x.rule(t, "executing")
+	if s = x.status(s); s.Phase != v1alpha1.RecoveryExecuting || s.Plan.Member != "demo-a" {
+		t.Errorf("status %+v", s)
+	}
+	x.formed(t)
+	x.rule(t, "restored")
+	s = x.status(s)
+	if s.Phase != v1alpha1.RecoveryRecovered || s.Last.Source != v1alpha1.RecoveryFromRestore || s.Last.Replaced != "00000001-aa" || !strings.Contains(s.Message, "undo it") {
+		t.Errorf("status %+v, last %+v", s, s.Last)
+	}
+	x.d.Recovery.LastEpoch, x.d.Recovery.LastRequest = 2, s.Last.Request
+	x.rule(t, "restored")
+	// The request is removed, and made again: it needs another plan and another approval.
+	target := x.d.Recovery.Restore
+	x.d.Recovery.Restore = nil
+	if step := x.step(t, ForgetRestorePlan); step.Restore.Nonce != "" {
+		t.Errorf("step %+v", step)
+	}
+	if s = x.status(s); s.Last.Request != "" {
+		t.Errorf("the status still names the request: %+v", s.Last)
+	}
+	x.o.Record.Restore, x.d.Recovery.LastRequest = leases.Restore{}, ""
+	x.d.Recovery.Restore = target
+	x.planned(t)
+	x.rule(t, "propose")
+}
+
+func TestARestoreThatEndsEarlyLeavesTheClusterAsItWas(t *testing.T) {
+	for name, test := range map[string]struct {
+		executes bool
+		change   func(*rescue)
+		rule     string
+	}{
+		"the request is removed":                    {false, func(x *rescue) { x.d.Recovery.Restore = nil }, "withdrawn"},
+		"another state is requested":                {false, func(x *rescue) { x.d.Recovery.Restore = &leases.RestoreTarget{Revision: 41} }, "withdrawn"},
+		"the request is removed while it is read":   {true, func(x *rescue) { x.d.Recovery.Restore = nil }, "withdrawn"},
+		"the order is older than the limit":         {false, func(x *rescue) { x.o.RestoreOverdue = true }, "too-late"},
+		"the restore takes longer than the limit":   {true, func(x *rescue) { x.o.RestoreOverdue = true }, "too-late"},
+		"the disk of the selected member changes":   {true, func(x *rescue) { x.member(0).Reports.Disk.Last++ }, "no-restorer"},
+		"the volume of the selected member is gone": {true, func(x *rescue) { x.member(0).Claim, x.member(0).Pod = ClaimAbsent, PodAbsent }, "no-restorer"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			x := restored(3)
+			x.saved(t)
+			x.write(t, PrepareRecovery)
+			for i := range 3 {
+				x.stops(i)
+			}
+			if test.executes {
+				x.write(t, ExecuteRecovery)
+			}
+			test.change(x)
+			x.rule(t, test.rule)
+			hash := x.d.Recovery.Approved
+			x.write(t, ReleaseRecovery)
+			if x.o.Record.Phase != leases.PhaseFormed || x.o.Record.ClusterID != 7 || x.o.Record.Released != 2 {
+				t.Errorf("record %+v", x.o.Record)
+			}
+			x.o.RestoreOverdue = false
+			for i := range 3 {
+				x.serves(i)
+			}
+			if r := restoreOf(x.d, x.o, x.o.listed()); r.cutsOff() || r.hash == hash {
+				t.Errorf("the same approval begins the restore again, by rule %s", r.rule)
+			}
+		})
+	}
+}
+
+// Before the order, clients come back by themselves when the restore cannot begin.
+func TestARestoreThatCannotBeginDoesNotCutClientsOff(t *testing.T) {
+	for name, test := range map[string]struct {
+		change  func(*rescue)
+		rule    string
+		message string
+	}{
+		"no backups":                {func(x *rescue) { x.d.Backup = false }, "refused", "spec.backup is not set"},
+		"members of another system": {func(x *rescue) { x.o.Record.Externals, x.o.Record.MemberList = []string{"1"}, nil }, "refused", "external members"},
+		"the store has no such state": {func(x *rescue) {
+			x.o.Record.Restore.Plan = leases.RestorePlan{Nonce: x.o.Record.Restore.Request.Nonce, Error: "the backups begin at revision 50"}
+		}, "plan-failed", "begin at revision 50"},
+		"the final backup fails": {func(x *rescue) { x.o.RestoreSave = Save{State: SaveFailed, Name: "s", Message: "the store is full"} }, "save-failed", "the store is full"},
+		"a member leaves": {func(x *rescue) { x.o.Record.PendingRemoval = &leases.PendingRemoval{Member: "demo-b", Mark: "m"} }, "busy", "demo-b is being removed"},
+		"an older agent":  {func(x *rescue) { x.member(2).Agent = AgentOutdated }, "busy", "agent of member demo-c"},
+		"an upgrade":      {func(x *rescue) { x.member(2).Reports.Version = "3.5.21" }, "busy", "demo-c runs etcd 3.5.21"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			x := restored(3)
+			x.saved(t)
+			for i := range 3 {
+				x.member(i).Serving = false
+			}
+			test.change(x)
+			x.rule(t, test.rule)
+			if r := restoreOf(x.d, x.o, x.o.listed()); r.cutsOff() {
+				t.Error("clients are cut off")
+			}
+			if s := x.status(nil); !strings.Contains(s.Message, test.message) {
+				t.Errorf("status %+v", s)
+			}
+		})
+	}
+}
+
+func TestALostQuorumEndsARestoreThatDidNotBegin(t *testing.T) {
+	x := restored(3)
+	x.saved(t)
+	x.stops(0)
+	x.stops(1)
+	x.stops(2)
+	x.rule(t, "no-quorum")
+	if s := x.status(nil); s.Phase != v1alpha1.RecoveryWaiting {
+		t.Errorf("status %+v", s)
+	}
+}

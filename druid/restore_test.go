@@ -1,0 +1,200 @@
+package druid
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/etcd-druid/druid/api/v1alpha1"
+	"github.com/etcd-druid/druid/druid/policy"
+	"github.com/etcd-druid/druid/leases"
+)
+
+// restorable is a cluster whose record has the member list, whose Leases have a revision, and which is backed up.
+func restorable(t *testing.T) (c *clocked, names []string) {
+	t.Helper()
+	c, names, _ = listsMembers(t)
+	c.patchCluster(`{"spec":{"backup":{"store":{"s3":{"bucket":"backups"}}}}}`)
+	c.pass()
+	c.renewAll(names)
+	return c, names
+}
+
+// renewAll renews the Leases of all members whose etcd serves.
+func (c *clocked) renewAll(names []string) {
+	c.Helper()
+	for i := range names {
+		c.renew(names, i)
+	}
+	c.pass()
+}
+
+// requestsRestore sets spec.recovery.restore.
+func (c *clocked) requestsRestore(restore string) {
+	c.Helper()
+	c.patchCluster(`{"spec":{"recovery":{"restore":` + restore + `}}}`)
+	c.pass()
+}
+
+// planned answers the request for a plan, as the leader's agent does.
+func (c *clocked) planned(revision int64) {
+	c.Helper()
+	record, err := c.record("demo")
+	if err != nil {
+		c.Fatal(err)
+	}
+	request := record.Restore.Request
+	if request.Nonce == "" {
+		c.Fatal("the record has no request for a plan")
+	}
+	_, version, err := c.stage.store("demo").Record(c.Context())
+	if err != nil {
+		c.Fatal(err)
+	}
+	plan := leases.RestorePlan{Nonce: request.Nonce, Lineage: "00000001-aa", Full: "full", Deltas: 1, Revision: revision, At: c.at}
+	if _, err := c.stage.store("demo").AnswerRestore(c.Context(), version, plan); err != nil {
+		c.Fatal(err)
+	}
+	c.pass()
+}
+
+// savesFinally ends the final backup with a phase.
+func (c *clocked) savesFinally(phase v1alpha1.SnapshotPhase) *v1alpha1.EtcdSnapshot {
+	c.Helper()
+	snapshot := &v1alpha1.EtcdSnapshot{}
+	if err := c.fetch("demo-before-restore-2", snapshot); err != nil {
+		c.Fatal(err)
+	}
+	snapshot.Status.Phase = phase
+	if err := c.stage.Status().Update(c.Context(), snapshot); err != nil {
+		c.Fatal(err)
+	}
+	c.pass()
+	return snapshot
+}
+
+// A restore is planned, and begins only after the approval: clients are cut off, a final backup is made, and the order is written once.
+func TestARestoreInPlaceIsOrderedAfterItsApproval(t *testing.T) {
+	c, names := restorable(t)
+	c.requestsRestore(`{"revision":5}`)
+	if got := c.recovery(); got.Phase != v1alpha1.RecoveryPlanning {
+		t.Fatalf("the status is %+v", got)
+	}
+	c.planned(5)
+	got := c.recovery()
+	if got.Phase != v1alpha1.RecoveryProposed || got.Plan == nil || got.Plan.Backup != "00000001-aa@5" || got.Plan.LostRevisions == nil || *got.Plan.LostRevisions != 2 {
+		t.Fatalf("the status is %+v, plan %+v", got, got.Plan)
+	}
+	before := len(c.deeds.writes())
+	c.after(time.Minute)
+	if writes := c.deeds.writes(); len(writes) > before {
+		t.Errorf("a plan that waits for its approval is written again: %v", writes[before:])
+	}
+	c.renewAll(names)
+	if !c.servesClients(names[0]) {
+		t.Errorf("clients are cut off before the approval")
+	}
+	c.approve(got.Plan.Hash)
+	for _, name := range names {
+		if c.servesClients(name) {
+			t.Errorf("%s serves clients after the approval", name)
+		}
+	}
+	if _, order := c.ordered(); order != nil {
+		t.Fatalf("etcd is stopped before the final backup: %+v", order)
+	}
+	if got := c.recovery(); got.Phase != v1alpha1.RecoverySaving {
+		t.Errorf("the status is %+v", got)
+	}
+	if snapshot := c.savesFinally(v1alpha1.SnapshotSucceeded); !snapshot.Spec.Final || !snapshot.Spec.Verify || snapshot.Spec.TTLSecondsAfterFinished != nil {
+		t.Errorf("the backup is %+v", snapshot.Spec)
+	}
+	record, order := c.ordered()
+	if !order.Restores() || order.Stage != leases.StagePrepare || order.Revision != 5 || order.Lineage != "00000001-aa" || record.Phase != leases.PhaseRecovering {
+		t.Fatalf("the order is %+v", order)
+	}
+	// The user withdraws it.
+	c.patchCluster(`{"spec":{"recovery":null}}`)
+	c.renewAll(names)
+	if record, order = c.ordered(); order != nil || record.Released != 2 || record.Phase != leases.PhaseFormed {
+		t.Errorf("the order stands: %+v", order)
+	}
+	c.renewAll(names)
+	if !c.servesClients(names[0]) {
+		t.Error("clients are still cut off")
+	}
+	if record, _ = c.ordered(); record.Restore.Request.Nonce != "" {
+		t.Errorf("the request for the plan stays: %+v", record.Restore)
+	}
+	if warnings := strings.Join(c.reported(), "\n"); !strings.Contains(warnings, v1alpha1.EventRestoreReleased) || !strings.Contains(warnings, v1alpha1.EventRestoreProposed) {
+		t.Errorf("the Events are %s", warnings)
+	}
+	// The same approval does nothing about the same request.
+	c.requestsRestore(`{"revision":5}`)
+	c.planned(5)
+	if again := c.recovery(); again.Phase != v1alpha1.RecoveryProposed || again.Plan.Hash == got.Plan.Hash {
+		t.Errorf("the status is %+v", again)
+	}
+}
+
+// A final backup that fails, or takes too long, ends the restore, and clients are served again.
+func TestARestoreWithoutItsFinalBackupDoesNotBegin(t *testing.T) {
+	for name, test := range map[string]struct {
+		save func(c *clocked, names []string)
+		says string
+	}{
+		"it fails": {func(c *clocked, _ []string) { c.savesFinally(v1alpha1.SnapshotFailed) }, "failed"},
+		"it takes long": {func(c *clocked, names []string) {
+			c.at = c.at.Add(policy.RestoreLimit + time.Minute)
+			c.renewAll(names)
+		}, "did not complete"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			c, names := restorable(t)
+			c.requestsRestore(`{"latest":true,"lineage":"00000001-aa"}`)
+			c.planned(5)
+			c.approve(c.recovery().Plan.Hash)
+			test.save(c, names)
+			c.renewAll(names)
+			if got := c.recovery(); got.Phase != v1alpha1.RecoveryRefused || !strings.Contains(got.Message, test.says) {
+				t.Errorf("the status is %+v", got)
+			}
+			if _, order := c.ordered(); order != nil || !c.servesClients(names[0]) {
+				t.Errorf("the order is %+v, clients served: %t", order, c.servesClients(names[0]))
+			}
+		})
+	}
+}
+
+// patchError tries a patch of the EtcdCluster and returns the refusal.
+func (s *stage) patchError(patch string) error {
+	s.Helper()
+	return s.Patch(s.Context(), s.newCluster("demo", 1), client.RawPatch("application/merge-patch+json", []byte(patch)), client.DryRunAll)
+}
+
+func TestABadRestoreIsRefused(t *testing.T) {
+	c, _ := restorable(t)
+	for restore, says := range map[string]string{
+		`{}`:                              "exactly one of",
+		`{"latest":false}`:                "exactly one of",
+		`{"revision":5,"latest":true}`:    "exactly one of",
+		`{"revision":0}`:                  "revision",
+		`{"revision":-1}`:                 "revision",
+		`{"time":"yesterday"}`:            "time",
+		`{"latest":true,"lineage":"../"}`: "lineage must be",
+	} {
+		err := c.patchError(fmt.Sprintf(`{"spec":{"recovery":{"restore":%s}}}`, restore))
+		if !apierrors.IsInvalid(err) || !strings.Contains(err.Error(), says) {
+			t.Errorf("%s: %v", restore, err)
+		}
+	}
+	err := c.patchError(`{"spec":{"backup":null,"recovery":{"restore":{"latest":true}}}}`)
+	if !apierrors.IsInvalid(err) || !strings.Contains(err.Error(), "recovery.restore needs backup") {
+		t.Errorf("without backups: %v", err)
+	}
+}
