@@ -3,6 +3,7 @@ package druid
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"maps"
 	"slices"
@@ -113,18 +114,14 @@ func (r *Reconciler) observe(ctx context.Context, from source, cluster *v1alpha1
 	if err := r.observeVolumes(ctx, from, o); err != nil {
 		return nil, err
 	}
-	if err := r.observeUpgrade(ctx, from, o); err != nil {
-		return nil, err
-	}
-	if err := observeOrigin(ctx, from, o); err != nil {
+	if err := errors.Join(r.observeUpgrade(ctx, from, o), observeOrigin(ctx, from, o)); err != nil {
 		return nil, err
 	}
 	r.observeSeed(o)
 	observeSaving(o)
-	r.observeRecovery(o)
 	// A restore is requested, and withdrawn, while an earlier edit of the spec is not complete.
 	o.desired.Recovery.Restore = restoreTargetOf(cluster)
-	if err := r.observeRestore(ctx, from, o); err != nil {
+	if err := r.observeRecovery(ctx, from, o); err != nil {
 		return nil, err
 	}
 	r.observeLock(o)

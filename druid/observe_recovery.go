@@ -75,8 +75,8 @@ func (r *Reconciler) observeRestore(ctx context.Context, from source, o *observa
 	return nil
 }
 
-// observeRecovery measures by druid's own clock how long the quorum has been lost.
-func (r *Reconciler) observeRecovery(o *observation) {
+// observeRecovery measures by druid's own clock how long the quorum has been lost, and observes a restore in place.
+func (r *Reconciler) observeRecovery(ctx context.Context, from source, o *observation) error {
 	delay := recoveryDelay
 	if spec := o.cluster.Spec.Recovery; spec != nil && spec.AfterSeconds > 0 {
 		delay = time.Duration(spec.AfterSeconds) * time.Second
@@ -96,6 +96,7 @@ func (r *Reconciler) observeRecovery(o *observation) {
 		}
 	}
 	o.observed.SavedUntil = savedUntil(o)
+	return r.observeRestore(ctx, from, o)
 }
 
 // savedUntil is the time up to which all changes are in the backup store, by the clock of the agent that saved them.

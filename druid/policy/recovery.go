@@ -41,7 +41,9 @@ const (
 	standingOutdated // the volume of a member acknowledges a later one: the record was rolled back
 )
 
-func (s standing) String() string { return rules.Word(s, "none", "Prepare", "Execute", "restore in place", "outdated") }
+func (s standing) String() string {
+	return rules.Word(s, "none", "Prepare", "Execute", "restore in place", "outdated")
+}
 
 // standingVoid are the orders that no member carries out. druid plans as if the record had no order.
 const standingVoid = standingNone | standingOutdated

@@ -6,8 +6,8 @@ import (
 
 type (
 	restoreVerdict uint16 // what druid does about a restore in place
-	restoreOrder   uint8 // the recovery order in the record
-	restorePlanned uint8 // what is known of the plan for the present request
+	restoreOrder   uint8  // the recovery order in the record
+	restorePlanned uint8  // what is known of the plan for the present request
 )
 
 const (

@@ -2,6 +2,7 @@ package policy
 
 import (
 	"fmt"
+	"strings"
 
 	"github.com/etcd-druid/druid/api/v1alpha1"
 	"github.com/etcd-druid/druid/internal/rules"
@@ -76,17 +77,12 @@ func (r restore) describe(s *v1alpha1.RecoveryStatus, w RecoveryWish) {
 	switch {
 	case r.is(restoreRefuse):
 		s.Phase, s.Message = v1alpha1.RecoveryRefused, r.refusal()
-	case r.is(restoreRelease):
-		s.Phase, s.Message = v1alpha1.RecoveryPreparing, "the restore is released: "+r.why
-	case r.facts.order == restoreOrderExecute:
-		s.Phase = v1alpha1.RecoveryExecuting
-		s.Message = fmt.Sprintf("member %s restores %s. Its agent reports the progress in status.members", r.group.order.Chosen, r.group.order.Target)
-	case r.facts.order == restoreOrderPrepare:
-		s.Phase, s.Message = v1alpha1.RecoveryPreparing, "the members stop etcd for the restore. "+r.group.unacknowledged()
+	case r.group.order.Restores():
+		r.describeOrder(s)
 	case r.is(restoreAsk), r.is(restoreWait) && r.facts.plan != planMade:
 		s.Phase, s.Message = v1alpha1.RecoveryPlanning, "the leader's agent plans to restore "+r.request.Target.String()+". Nothing changes before you approve the plan"
 	case r.is(restorePropose):
-		s.Phase, s.Message, s.Approve = v1alpha1.RecoveryProposed, "the restore needs your approval: "+r.words(), w.approval(r.hash)
+		s.Phase, s.Message, s.Approve = v1alpha1.RecoveryProposed, "the restore needs your approval: "+r.promise(), w.approval(r.hash)
 	case r.is(restoreWait):
 		s.Phase, s.Message = v1alpha1.RecoveryWaiting, "the restore is approved, and waits: "+r.busy
 	case r.cutsOff():
@@ -99,6 +95,19 @@ func (r restore) describe(s *v1alpha1.RecoveryStatus, w RecoveryWish) {
 	s.Message = AsSentences(s.Message)
 	if r.facts.plan == planMade && r.facts.wanted == rules.Yes && s.Phase != v1alpha1.RecoveryRecovered {
 		s.Plan = r.status()
+	}
+}
+
+// describeOrder is describe while an order stands.
+func (r restore) describeOrder(s *v1alpha1.RecoveryStatus) {
+	switch {
+	case r.is(restoreRelease):
+		s.Phase, s.Message = v1alpha1.RecoveryPreparing, "the restore is released: "+r.why
+	case r.facts.order == restoreOrderExecute:
+		s.Phase = v1alpha1.RecoveryExecuting
+		s.Message = fmt.Sprintf("member %s restores %s. Its agent reports the progress in status.members", r.group.order.Chosen, r.group.order.Target)
+	default:
+		s.Phase, s.Message = v1alpha1.RecoveryPreparing, "the members stop etcd for the restore. "+r.group.unacknowledged()
 	}
 }
 
@@ -122,17 +131,14 @@ func (r restore) refusal() string {
 	return "druid cannot restore in place: " + r.obstacle
 }
 
-// words describe the plan.
-func (r restore) words() string {
+// promise is what the plan does, in words.
+func (r restore) promise() string {
 	words := fmt.Sprintf("restore %s from lineage %s, up to revision %d", r.request.Target, r.plan.Lineage, r.plan.Revision)
 	if n := r.undone(); n > 0 {
 		words += fmt.Sprintf("; at least %s are undone", counted(n, "revision"))
 	}
 	words += "; clients are cut off meanwhile"
-	for _, note := range r.plan.Notes {
-		words += "; " + note
-	}
-	return words
+	return strings.Join(append([]string{words}, r.plan.Notes...), "; ")
 }
 
 func (r restore) status() *v1alpha1.RecoveryPlan {

@@ -42,11 +42,11 @@ func TestARestoreNeedsAPlanAnApprovalAndABackup(t *testing.T) {
 }
 
 // restored is a cluster that serves, with backups.
-func restored(members int) *rescue {
-	x := newRescue(members)
+func restored() *rescue {
+	x := newRescue(3)
 	x.d.Backup, x.d.Version, x.o.QuorumOverdue = true, "3.6.5", false
 	x.o.Full.Reports = leases.Backup{Revision: 90, Lineage: "00000001-aa"}
-	for i := range members {
+	for i := range 3 {
 		x.serves(i)
 		x.member(i).Reports.Version = "3.6.5"
 	}
@@ -149,7 +149,7 @@ func (x *rescue) formed(t *testing.T) {
 
 // A restore is planned, approved, saved and ordered. It is carried out once, also if the request stays, and again after it was removed.
 func TestARestoreIsCarriedOutOnce(t *testing.T) {
-	x := restored(3)
+	x := restored()
 	x.planned(t)
 	r := x.rule(t, "propose")
 	s := x.status(nil)
@@ -237,7 +237,7 @@ func TestARestoreThatEndsEarlyLeavesTheClusterAsItWas(t *testing.T) {
 		"the volume of the selected member is gone": {true, func(x *rescue) { x.member(0).Claim, x.member(0).Pod = ClaimAbsent, PodAbsent }, "no-restorer"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			x := restored(3)
+			x := restored()
 			x.saved(t)
 			x.write(t, PrepareRecovery)
 			for i := range 3 {
@@ -277,12 +277,12 @@ func TestARestoreThatCannotBeginDoesNotCutClientsOff(t *testing.T) {
 			x.o.Record.Restore.Plan = leases.RestorePlan{Nonce: x.o.Record.Restore.Request.Nonce, Error: "the backups begin at revision 50"}
 		}, "plan-failed", "begin at revision 50"},
 		"the final backup fails": {func(x *rescue) { x.o.RestoreSave = Save{State: SaveFailed, Name: "s", Message: "the store is full"} }, "save-failed", "the store is full"},
-		"a member leaves": {func(x *rescue) { x.o.Record.PendingRemoval = &leases.PendingRemoval{Member: "demo-b", Mark: "m"} }, "busy", "demo-b is being removed"},
-		"an older agent":  {func(x *rescue) { x.member(2).Agent = AgentOutdated }, "busy", "agent of member demo-c"},
-		"an upgrade":      {func(x *rescue) { x.member(2).Reports.Version = "3.5.21" }, "busy", "demo-c runs etcd 3.5.21"},
+		"a member leaves":        {func(x *rescue) { x.o.Record.PendingRemoval = &leases.PendingRemoval{Member: "demo-b", Mark: "m"} }, "busy", "demo-b is being removed"},
+		"an older agent":         {func(x *rescue) { x.member(2).Agent = AgentOutdated }, "busy", "agent of member demo-c"},
+		"an upgrade":             {func(x *rescue) { x.member(2).Reports.Version = "3.5.21" }, "busy", "demo-c runs etcd 3.5.21"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			x := restored(3)
+			x := restored()
 			x.saved(t)
 			for i := range 3 {
 				x.member(i).Serving = false
@@ -300,7 +300,7 @@ func TestARestoreThatCannotBeginDoesNotCutClientsOff(t *testing.T) {
 }
 
 func TestALostQuorumEndsARestoreThatDidNotBegin(t *testing.T) {
-	x := restored(3)
+	x := restored()
 	x.saved(t)
 	x.stops(0)
 	x.stops(1)

@@ -20,7 +20,17 @@ var elsewhere = map[string]string{
 	"recoveryStatus":  "status.recovery, on the page about a lost quorum",
 	"describe":        "status.recovery, on the page about a lost quorum",
 	"unacknowledged":  "status.recovery, on the page about a lost quorum",
+	"approval":        "status.recovery, on the page about a lost quorum",
+	"describeOrder":   inPlace,
+	"refusal":         inPlace,
+	"observeMembers":  inPlace,
+	"changing":        inPlace,
+	"restored":        inPlace,
+	"promise":         inPlace,
+	"observeRestore":  inPlace,
 }
+
+const inPlace = "status.recovery, on the page about a restore in place"
 
 // unread are packages of the agent whose texts are not in the status of an object.
 var unread = map[string]string{

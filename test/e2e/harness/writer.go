@@ -125,6 +125,13 @@ func (w *Writer) Acked() int {
 	return len(w.acked)
 }
 
+// Written are the keys that etcd acknowledged so far, with the revisions of their writes.
+func (w *Writer) Written() map[string]int64 {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return maps.Clone(w.acked)
+}
+
 // Failed is the number of writes that failed so far, each within the writer's patience.
 func (w *Writer) Failed() int {
 	w.mu.Lock()

@@ -32,6 +32,7 @@ var Table = []Story{
 	{"TestPodOnACutOffNodeAndItsSuccessorNeverShareAVolume", Core, Alone, 3, 150, ofNodes + " agent/datadir/..."},
 	{"TestClusterThatLostAllItsVolumesIsFormedAgainFromItsBackups", Core, Alongside, 3, 75, ofRestore},
 	{"TestQuorumIsRecoveredFromOneDiskOfThree", Core, Alongside, 3, 85, ofRecovery},
+	{"TestClusterIsRestoredInPlaceAndTheRestoreIsUndone", Core, Alongside, 3, 120, ofRecovery + " " + ofRestore},
 	{"TestVersionChangesUnderLoadAfterABackupAndNothingIsLost", Core, Alongside, 5, 60, ofUpgrades},
 	{"TestClusterScalesThereAndBackUnderLoad", Core, Alongside, 9, 65, ofScale},
 	{"TestClusterRollsUnderLoadAndABadImageStopsIt", Core, Alongside, 5, 75, ofPods},

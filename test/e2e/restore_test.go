@@ -1,0 +1,139 @@
+package e2e
+
+import (
+	"context"
+	"fmt"
+	"testing"
+	"time"
+
+	clientv3 "go.etcd.io/etcd/client/v3"
+
+	"github.com/etcd-druid/druid/api/v1alpha1"
+	"github.com/etcd-druid/druid/test/e2e/harness"
+	"github.com/etcd-druid/druid/test/e2e/stories"
+)
+
+// A cluster that serves is restored in place to an earlier revision, under a writer, with its certificates and its users. A restore that
+// the user withdraws loses nothing. A restore of the lineage that was replaced undoes the first one.
+func TestClusterIsRestoredInPlaceAndTheRestoreIsUndone(t *testing.T) {
+	stories.Begin(t)
+	s3, namespace := withABucket(t)
+	c := rig.ApplyIn(t, namespace, harness.TLS(24*time.Hour), authenticated, backedUp(s3.Store(bucket)))
+	view := c.AwaitMembers(t, 3, formWithin)
+	c.AwaitCondition(t, formWithin, v1alpha1.ConditionAuthReady, "True")
+	w := harness.Write(t, c.EtcdService(t))
+	awaitBackups(t, c)
+	w.AwaitWrites(t, 100, scaleWithin)
+	target := revisionOf(t, c)
+	want := keysAt(t, c, target)
+	w.AwaitWrites(t, 100, scaleWithin)
+	awaitSaved(t, c, revisionOf(t, c))
+
+	t.Run("withdrawn", func(t *testing.T) {
+		requestRestore(t, c, fmt.Sprintf(`{"revision":%d}`, target))
+		approve(t, awaitRestorePlan(t, c))
+		awaitPhase(t, c, v1alpha1.RecoveryPreparing)
+		requestRestore(t, c, "null")
+		w.AwaitWrites(t, 50, healWithin)
+		if after := c.AwaitMembers(t, 3, healWithin); after.ClusterID != view.ClusterID {
+			harness.Unsafe(t, "the cluster has ID %s after the restore was withdrawn, and had %s", after.ClusterID, view.ClusterID)
+		}
+		w.Verify(t, c.Etcd(t))
+	})
+
+	w.MayLose()
+	requestRestore(t, c, fmt.Sprintf(`{"revision":%d}`, target))
+	proposed := awaitRestorePlan(t, c)
+	w.Gap()
+	view = awaitRecovered(t, c, w, approve(t, proposed), view)
+	t.Logf("clients were cut off for %s", w.Gap().Round(100*time.Millisecond))
+	first := *recoveryOf(t, c).Last
+	if first.Source != v1alpha1.RecoveryFromRestore || first.Fork != target {
+		t.Errorf("status.recovery.last is %+v, want a restore up to revision %d", first, target)
+	}
+	got := keysAt(t, c, 0)
+	for key, revision := range got {
+		if _, wanted := want[key]; revision <= first.Revision && !wanted {
+			t.Errorf("key %s was written after revision %d, and is there with revision %d", key, target, revision)
+		}
+	}
+	holds(t, "after the restore", got, want)
+	written := w.Written()
+	for key, revision := range written {
+		if revision >= first.Revision {
+			delete(written, key)
+		}
+	}
+
+	requestRestore(t, c, fmt.Sprintf(`{"revision":null,"latest":true,"lineage":%q}`, first.Replaced))
+	awaitBackups(t, c) // of the new lineage: the final backup comes first
+	awaitRecovered(t, c, w, approve(t, awaitRestorePlan(t, c)), view)
+	holds(t, "after the undo", keysAt(t, c, 0), written)
+	c.AwaitCondition(t, healWithin, v1alpha1.ConditionAuthReady, "True")
+}
+
+// requestRestore sets spec.recovery.restore to a JSON object, or removes it with null.
+func requestRestore(t *testing.T, c *harness.Cluster, restore string) {
+	t.Helper()
+	c.Edit(t, fmt.Sprintf(`{"spec":{"recovery":{"restore":%s}}}`, restore))
+}
+
+// awaitRestorePlan waits for the plan of a restore that needs an approval.
+func awaitRestorePlan(t *testing.T, c *harness.Cluster) v1alpha1.RecoveryStatus {
+	t.Helper()
+	status := awaitPhase(t, c, v1alpha1.RecoveryProposed)
+	if status.Plan == nil || status.Plan.Source != v1alpha1.RecoveryFromRestore || status.Approve == "" {
+		t.Fatalf("status.recovery is %+v, want the plan of a restore", status)
+	}
+	t.Logf("%s $ %s", status.Message, status.Approve)
+	return status
+}
+
+// awaitPhase waits until status.recovery has a phase.
+func awaitPhase(t *testing.T, c *harness.Cluster, phase v1alpha1.RecoveryPhase) (status v1alpha1.RecoveryStatus) {
+	t.Helper()
+	harness.Eventually(t, healWithin, "recovery phase "+string(phase), func(ctx context.Context) error {
+		cluster, err := c.Get(ctx)
+		if err != nil {
+			return err
+		}
+		if s := cluster.Status.Recovery; s == nil || s.Phase != phase {
+			return fmt.Errorf("status.recovery is %+v", s)
+		}
+		status = *cluster.Status.Recovery
+		return nil
+	})
+	return status
+}
+
+// keysAt are all keys at a revision, 0 for the newest one, with the revisions of their last writes.
+func keysAt(t *testing.T, c *harness.Cluster, revision int64) map[string]int64 {
+	t.Helper()
+	etcd, keys := c.Etcd(t), map[string]int64{}
+	harness.Eventually(t, time.Minute, "all keys", func(ctx context.Context) error {
+		response, err := etcd.Get(ctx, "", clientv3.WithFromKey(), clientv3.WithRev(revision), clientv3.WithKeysOnly())
+		if err != nil {
+			return err
+		}
+		for _, kv := range response.Kvs {
+			keys[string(kv.Key)] = kv.ModRevision
+		}
+		return nil
+	})
+	return keys
+}
+
+// holds checks that every key of want is there, as it was written last.
+func holds(t *testing.T, when string, got, want map[string]int64) {
+	t.Helper()
+	missing := 0
+	for key, revision := range want {
+		if got[key] < revision {
+			missing++
+		}
+	}
+	if missing > 0 || len(want) == 0 {
+		harness.Unsafe(t, "%s, %d of %d keys are missing or old", when, missing, len(want))
+	}
+	t.Logf("%s, all of %d keys are there", when, len(want))
+}
