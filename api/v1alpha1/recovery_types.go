@@ -176,10 +176,10 @@ type RecoveryPlan struct {
 	// +kubebuilder:validation:MaxItems=16
 	// +optional
 	GiveUp []string `json:"giveUp,omitempty"`
-	// full is the key of the full backup from which the restore begins, and deltas is the number of delta backups after it, with source
-	// Restore.
+	// full is the key of the full backup from which the restore begins, with source Restore.
 	// +optional
 	Full string `json:"full,omitempty"`
+	// deltas is the number of delta backups that the restore reads after the full one, with source Restore.
 	// +optional
 	Deltas int32 `json:"deltas,omitempty"`
 	// notes say in which way the restored state differs from the requested one.
