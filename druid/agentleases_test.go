@@ -110,6 +110,8 @@ func TestATokenOfAMemberForgesNoOther(t *testing.T) {
 		"adds a finalizer":                             {own, `{"metadata":{"finalizers":["example.com/hold"]}}`, false},
 		"writes an annotation of its own":              {own, `{"metadata":{"annotations":{"example.com/note":"x"}}}`, false},
 		"claims a recovery order for itself":           annotate(record, "recovery-attempt", `{"podUID":"`+uid+`"}`, true),
+		"plans a restore":                              annotate(record, "restore-plan", "{}", true),
+		"requests the plan of a restore":               annotate(record, "restore-request", "{}", false),
 		"orders a recovery":                            annotate(record, "phase", "Recovering", false),
 		"writes a recovery order":                      annotate(record, "recovery", "{}", false),
 		"claims a recovery order for another":          annotate(record, "recovery-attempt", `{"podUID":"other"}`, false),

@@ -24,6 +24,8 @@ type restore struct {
 	facts   restoreFacts
 	// group is what is known of the voters. Its order is the one to restore that stands, or nil.
 	group recovery
+	// lineage is that of the record.
+	lineage string
 	// request for the plan, as the spec and the record have it, and the plan in the record.
 	request leases.RestoreRequest
 	plan    leases.RestorePlan
@@ -41,7 +43,7 @@ func (r restore) cutsOff() bool { return r.is(restoreCutOff | restoreSave | rest
 
 // restoreOf decides about spec.recovery.restore.
 func restoreOf(d Desired, o Observed, listed []Member) restore {
-	r := restore{group: recovery{order: o.Record.Order(), epoch: nextEpoch(o)}, save: o.RestoreSave}
+	r := restore{group: recovery{order: o.Record.Order(), epoch: nextEpoch(o)}, lineage: o.Record.Lineage, save: o.RestoreSave}
 	r.facts = restoreFacts{
 		applies: rules.YesNoOf(recoverable(d, o)), behind: rules.YesNoOf(recordBehind(o, listed)), order: restoreOrderNone, wanted: rules.No,
 		overdue: rules.YesNoOf(o.RestoreOverdue), chosen: rules.Yes, acks: acksFew, done: rules.No, quorum: groupQuorum(o, listed),

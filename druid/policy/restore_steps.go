@@ -51,9 +51,9 @@ func (r restore) ordered(o Observed) (leases.Recovery, bool) {
 	return order, false
 }
 
-// undone is how many revisions the restore undoes at least, 0 if that is unknown.
+// undone is how many revisions the restore undoes at least, 0 if that is unknown: the revisions of another lineage cannot be compared.
 func (r restore) undone() int64 {
-	if r.plan.Revision == 0 || r.request.Known == 0 {
+	if r.plan.Lineage != r.lineage || r.plan.Revision == 0 || r.request.Known == 0 {
 		return 0
 	}
 	return max(0, r.request.Known-r.plan.Revision)
@@ -133,7 +133,7 @@ func (r restore) refusal() string {
 
 // promise is what the plan does, in words.
 func (r restore) promise() string {
-	words := fmt.Sprintf("restore %s from lineage %s, up to revision %d", r.request.Target, r.plan.Lineage, r.plan.Revision)
+	words := fmt.Sprintf("restore %s, up to revision %d of lineage %s", r.request.Target, r.plan.Revision, r.plan.Lineage)
 	if n := r.undone(); n > 0 {
 		words += fmt.Sprintf("; at least %s are undone", counted(n, "revision"))
 	}

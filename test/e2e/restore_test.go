@@ -45,9 +45,9 @@ func TestClusterIsRestoredInPlaceAndTheRestoreIsUndone(t *testing.T) {
 	requestRestore(t, c, fmt.Sprintf(`{"revision":%d}`, target))
 	proposed := awaitRestorePlan(t, c)
 	w.Gap()
-	view = awaitRecovered(t, c, w, approve(t, proposed), view)
+	approved := approve(t, proposed)
+	first := awaitRestored(t, c, w, approved, view, 0)
 	t.Logf("clients were cut off for %s", w.Gap().Round(100*time.Millisecond))
-	first := *recoveryOf(t, c).Last
 	if first.Source != v1alpha1.RecoveryFromRestore || first.Fork != target {
 		t.Errorf("status.recovery.last is %+v, want a restore up to revision %d", first, target)
 	}
@@ -67,7 +67,14 @@ func TestClusterIsRestoredInPlaceAndTheRestoreIsUndone(t *testing.T) {
 
 	requestRestore(t, c, fmt.Sprintf(`{"revision":null,"latest":true,"lineage":%q}`, first.Replaced))
 	awaitBackups(t, c) // of the new lineage: the final backup comes first
-	awaitRecovered(t, c, w, approve(t, awaitRestorePlan(t, c)), view)
+	proposed = awaitRestorePlan(t, c)
+	awaitRestored(t, c, w, approve(t, proposed), view, first.Epoch)
+	// Connections that were open wrote on for a moment after the final backup. The quarantined data of the members has these writes.
+	for key, revision := range written {
+		if revision > proposed.Plan.Revision {
+			delete(written, key)
+		}
+	}
 	holds(t, "after the undo", keysAt(t, c, 0), written)
 	c.AwaitCondition(t, healWithin, v1alpha1.ConditionAuthReady, "True")
 }
@@ -87,6 +94,32 @@ func awaitRestorePlan(t *testing.T, c *harness.Cluster) v1alpha1.RecoveryStatus 
 	}
 	t.Logf("%s $ %s", status.Message, status.Approve)
 	return status
+}
+
+// awaitRestored waits until the cluster was formed again with a later epoch, all members vote in it, and clients are served.
+func awaitRestored(t *testing.T, c *harness.Cluster, w *harness.Writer, approved time.Time, before harness.View, epoch int64) (last v1alpha1.LastRecovery) {
+	t.Helper()
+	harness.Eventually(t, healWithin, "the end of the restore", func(ctx context.Context) error {
+		cluster, err := c.Get(ctx)
+		if err != nil {
+			return err
+		}
+		s := cluster.Status.Recovery
+		if s == nil || s.Phase != v1alpha1.RecoveryRecovered || s.Last == nil || s.Last.Epoch <= epoch {
+			return fmt.Errorf("status.recovery is %+v", s)
+		}
+		last = *s.Last
+		return nil
+	})
+	t.Logf("%s from the approval until the cluster was formed", time.Since(approved).Round(100*time.Millisecond))
+	w.AwaitWrites(t, 20, scaleWithin)
+	t.Logf("%s until clients were served", time.Since(approved).Round(100*time.Millisecond))
+	after := c.AwaitMembers(t, len(before.Members), healWithin)
+	t.Logf("%s until all members voted", time.Since(approved).Round(100*time.Millisecond))
+	if after.ClusterID == before.ClusterID {
+		harness.Unsafe(t, "the restored cluster has the ID of the former one, %s", after.ClusterID)
+	}
+	return last
 }
 
 // awaitPhase waits until status.recovery has a phase.
