@@ -1,6 +1,7 @@
 package plugin
 
 import (
+	"context"
 	"errors"
 	"fmt"
 
@@ -48,7 +49,13 @@ func (o *options) etcdctlCommand() *cobra.Command {
 		if err != nil {
 			return fmt.Errorf("EtcdCluster %s/%s: %w", k.namespace, args[0], err)
 		}
-		return k.exec(cmd, pod, stdin, append(etcdctl(objects.Cluster), args[1:]...))
+		// The output of etcdctl is that of this process, and so is its input with --stdin.
+		streams := remotecommand.StreamOptions{Stdout: cmd.OutOrStdout(), Stderr: cmd.ErrOrStderr()}
+		if stdin {
+			streams.Stdin = cmd.InOrStdin()
+		}
+		err = k.exec(cmd.Context(), execution{pod, containerEtcd, append(etcdctl(objects.Cluster), args[1:]...)}, streams)
+		return exitCode(err, k.namespace+"/"+pod)
 	})
 	command.Flags().StringVar(&member, "member", "", "`name` of the member. If not set, it is the leader, or another member that serves")
 	command.Flags().BoolVarP(&stdin, "stdin", "i", false, "pass the input of this command to etcdctl, for example a value for put")
@@ -99,31 +106,32 @@ func etcdctl(c v1alpha1.EtcdCluster) []string {
 	}
 }
 
-// exec runs a command in the container of etcd. Its output and exit code are those of this process, and its input with stdin.
-func (k *kube) exec(cmd *cobra.Command, pod string, stdin bool, command []string) error {
-	request := k.typed.CoreV1().RESTClient().Post().Resource("pods").Namespace(k.namespace).Name(pod).SubResource("exec").VersionedParams(&corev1.PodExecOptions{
-		Container: containerEtcd, Command: command, Stdin: stdin, Stdout: true, Stderr: true,
+// execution is a command in a container.
+type execution struct {
+	pod, container string
+	command        []string
+}
+
+// exec runs a command in a container. The error of a command that ended with another exit code than 0 is a CodeExitError.
+func (k *kube) exec(ctx context.Context, e execution, streams remotecommand.StreamOptions) error {
+	request := k.typed.CoreV1().RESTClient().Post().Resource("pods").Namespace(k.namespace).Name(e.pod).SubResource("exec").VersionedParams(&corev1.PodExecOptions{
+		Container: e.container, Command: e.command, Stdin: streams.Stdin != nil, Stdout: true, Stderr: true,
 	}, scheme.ParameterCodec)
 	spdy, err := remotecommand.NewSPDYExecutor(k.config, "POST", request.URL())
 	if err != nil {
-		return fmt.Errorf("run etcdctl in Pod %s/%s: %w", k.namespace, pod, err)
+		return err
 	}
 	websocket, err := remotecommand.NewWebSocketExecutor(k.config, "GET", request.URL().String())
 	if err != nil {
-		return fmt.Errorf("run etcdctl in Pod %s/%s: %w", k.namespace, pod, err)
+		return err
 	}
 	executor, err := remotecommand.NewFallbackExecutor(websocket, spdy, func(err error) bool {
 		return httpstream.IsUpgradeFailure(err) || httpstream.IsHTTPSProxyError(err)
 	})
 	if err != nil {
-		return fmt.Errorf("run etcdctl in Pod %s/%s: %w", k.namespace, pod, err)
+		return err
 	}
-	streams := remotecommand.StreamOptions{Stdout: cmd.OutOrStdout(), Stderr: cmd.ErrOrStderr()}
-	if stdin {
-		streams.Stdin = cmd.InOrStdin()
-	}
-	err = executor.StreamWithContext(cmd.Context(), streams)
-	return exitCode(err, k.namespace+"/"+pod)
+	return executor.StreamWithContext(ctx, streams)
 }
 
 // exitCode ends this process as the command ended. etcdctl has said what is wrong.

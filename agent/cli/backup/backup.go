@@ -59,6 +59,11 @@ func Command() *cobra.Command {
 			if s.output != "table" && s.output != "json" {
 				return fmt.Errorf("--output is %q, want table or json", s.output)
 			}
+			if s.agentConfig != "" {
+				if err := s.useAgentConfig(); err != nil {
+					return err
+				}
+			}
 			s.store, err = s.open(cmd.Context(), "store")
 			return err
 		},
@@ -69,7 +74,7 @@ func Command() *cobra.Command {
 	flags.StringVar(&s.location.keys, "encryption-keys", "", "directory with the age identities of encrypted backups, like the mounted Secret")
 	flags.StringVar(&s.prefix, "prefix", "", "<namespace>/<cluster>, if the store holds the backups of several clusters")
 	flags.StringVarP(&s.output, "output", "o", "table", "table or json")
-	cmd.AddCommand(listCommand(s), showCommand(s), planCommand(s), checkCommand(s), verifyCommand(s), restoreCommand(s), copyCommand(s), gcCommand(s),
+	cmd.AddCommand(s.bindAgentConfig(listCommand(s)), s.bindAgentConfig(showCommand(s)), s.bindAgentConfig(planCommand(s)), checkCommand(s), verifyCommand(s), restoreCommand(s), copyCommand(s), gcCommand(s),
 		saveCommand(s), dropCommand(s))
 	return cmd
 }

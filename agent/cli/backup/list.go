@@ -39,10 +39,11 @@ type timeline struct {
 
 func listCommand(s *session) *cobra.Command {
 	return &cobra.Command{
-		Use:     "list",
-		Short:   "Print each lineage and what you can restore",
-		Example: `  agent backup list --store s3://backups?region=eu-central-1 --prefix default/demo`,
-		Args:    cobra.NoArgs,
+		Use:   "list",
+		Short: "Print each lineage and what you can restore",
+		Example: `  agent backup list --store s3://backups?region=eu-central-1 --prefix default/demo
+  agent backup list --agent-config /etc/druid/config.yaml --output json`,
+		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			c, err := s.read(cmd.Context())
 			if err != nil {

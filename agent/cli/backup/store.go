@@ -10,6 +10,9 @@ import (
 	"path/filepath"
 	"strings"
 
+	"github.com/spf13/cobra"
+
+	"github.com/etcd-druid/druid/agent/config"
 	"github.com/etcd-druid/druid/backup/store"
 	"github.com/etcd-druid/druid/backup/store/open"
 )
@@ -20,9 +23,38 @@ const forms = "want s3://bucket/prefix?region=…, dir:///path, or the path of a
 // location is where a store is, as passed on the command line.
 type location struct {
 	store, credentials string
+	// agentConfig is the configuration file of an agent, whose store and prefix apply instead.
+	agentConfig string
 	// keys is a directory or noKeys. If it is empty, the file with the configuration decides.
 	keys   string
 	prefix string
+}
+
+// useAgentConfig takes the store and the prefix from the configuration file of an agent. The paths in it are those of the container of that
+// agent.
+func (l *location) useAgentConfig() error {
+	if l.store != "" || l.prefix != "" || l.credentials != "" {
+		return errors.New("--agent-config has the store, its credentials and the prefix; remove --store, --credentials and --prefix")
+	}
+	// A missing file has no backups. Here it is more likely that this is not the container of an agent.
+	if _, err := os.Stat(l.agentConfig); err != nil {
+		return fmt.Errorf("--agent-config: %w; run the command in the container of an agent", err)
+	}
+	r, err := config.ReadReloadable(l.agentConfig)
+	switch {
+	case err != nil:
+		return fmt.Errorf("--agent-config: %w", err)
+	case r.Backup == nil:
+		return fmt.Errorf("--agent-config: %s has no backup store: set spec.backup of the EtcdCluster. A change needs up to a minute to arrive", l.agentConfig)
+	}
+	l.store, l.prefix = string(r.Backup.Store), r.Backup.Prefix
+	return nil
+}
+
+// bindAgentConfig adds --agent-config to a command that only reads.
+func (l *location) bindAgentConfig(cmd *cobra.Command) *cobra.Command {
+	cmd.Flags().StringVar(&l.agentConfig, "agent-config", "", "configuration `file` of an agent, in its container: "+config.ConfigDir+"/"+config.ConfigFile+". It replaces --store, --credentials and --prefix")
+	return cmd
 }
 
 // noKeys replaces the directory of keys to write objects unencrypted.
