@@ -56,8 +56,15 @@ func (k *kube) served() (all []string, err error) {
 	case len(all) == 0:
 		return nil, errNotInstalled
 	case !known:
-		return nil, fmt.Errorf("this Kubernetes serves %s, which this plugin does not read. Use the plugin of that version of druid", strings.Join(all, ", "))
+		return nil, otherVersionsError(all)
 	default:
 		return all, nil
 	}
+}
+
+// otherVersionsError are versions of druid's API that this plugin does not read.
+type otherVersionsError []string
+
+func (o otherVersionsError) Error() string {
+	return fmt.Sprintf("this Kubernetes serves %s, which this plugin does not read. Use the plugin of that version of druid", strings.Join(o, ", "))
 }

@@ -1,0 +1,312 @@
+package plugin
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	admissionv1 "k8s.io/api/admissionregistration/v1"
+	appsv1 "k8s.io/api/apps/v1"
+	coordinationv1 "k8s.io/api/coordination/v1"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"github.com/etcd-druid/druid/api/v1alpha1"
+	"github.com/etcd-druid/druid/internal/view"
+	"github.com/etcd-druid/druid/leases"
+)
+
+// leaderTolerance is how much the clocks of this computer and of druid's node may differ.
+const leaderTolerance = time.Minute
+
+// installation is druid as it is installed.
+type installation struct {
+	*kube
+	now         time.Time
+	deployments []appsv1.Deployment
+	err         error
+}
+
+// read finds druid's Deployments: in all namespaces, or where druid's Pods are, or in the namespace of the manifests.
+func (i *installation) read(ctx context.Context) {
+	all, err := i.typed.AppsV1().Deployments("").List(ctx, metav1.ListOptions{LabelSelector: druidSelector})
+	if err == nil {
+		i.deployments = all.Items
+		return
+	}
+	for _, namespace := range i.druidNamespaces(ctx) {
+		list, err := i.typed.AppsV1().Deployments(namespace).List(ctx, metav1.ListOptions{LabelSelector: druidSelector})
+		if err != nil {
+			i.err = err
+			return
+		}
+		i.deployments = append(i.deployments, list.Items...)
+	}
+}
+
+func (i *installation) checkDefinitions(ctx context.Context) finding {
+	var named []string
+	for _, resource := range []schema.GroupVersionResource{clusterResource, snapshotResource} {
+		name := resource.GroupResource().String()
+		object, err := i.dynamic.Resource(definitions).Get(ctx, name, metav1.GetOptions{})
+		if apierrors.IsNotFound(err) {
+			return fail("Apply the CustomResourceDefinitions of druid. "+installPage, "%s is missing", name)
+		}
+		if err != nil {
+			return unread("CustomResourceDefinition "+name, err)
+		}
+		if bad := definitionFinding(*object); bad.Result != checkOK {
+			return bad
+		}
+		named = append(named, name)
+	}
+	return fine("%s serve %s", strings.Join(named, " and "), v1alpha1.GroupVersion.Version)
+}
+
+const crdPage = "https://github.com/etcd-druid/druid/blob/main/docs/how-to/install/upgrade-druid.md"
+
+// definitionFinding looks at the conditions and the versions of a CustomResourceDefinition.
+func definitionFinding(o unstructured.Unstructured) finding {
+	conditions, _, _ := unstructured.NestedSlice(o.Object, "status", "conditions")
+	for _, item := range conditions {
+		c, _ := item.(map[string]any)
+		if wanted, known := map[string]string{"Established": "True", "NamesAccepted": "True", "Terminating": "False", "NonStructuralSchema": "False"}[fmt.Sprint(c["type"])]; known && c["status"] != wanted {
+			return fail("Read its conditions: kubectl describe crd "+o.GetName(), "%s has the condition %v=%v: %v", o.GetName(), c["type"], c["status"], c["message"])
+		}
+	}
+	versions, _, _ := unstructured.NestedSlice(o.Object, "spec", "versions")
+	served := map[string]bool{}
+	for _, item := range versions {
+		v, _ := item.(map[string]any)
+		served[fmt.Sprint(v["name"])] = v["served"] == true
+	}
+	if !served[v1alpha1.GroupVersion.Version] {
+		return fail("Use the plugin of the version of druid.", "%s does not serve %s, which this plugin reads", o.GetName(), v1alpha1.GroupVersion.Version)
+	}
+	stored, _, _ := unstructured.NestedStringSlice(o.Object, "status", "storedVersions")
+	for _, name := range stored {
+		if _, known := served[name]; !known {
+			return fail("Install a version of druid that has it. "+crdPage, "%s has stored objects of version %s, which it does not define", o.GetName(), name)
+		}
+	}
+	return fine("it is established")
+}
+
+// policies are the ValidatingAdmissionPolicies of the installation, each with a binding of the same name.
+var policies = []string{"druid-agent-leases", "druid-authorities", "druid-clusters", "druid-secrets", "druid-snapshots"}
+
+func (i *installation) checkPolicies(ctx context.Context) finding {
+	var missing []string
+	for _, name := range policies {
+		_, err := i.typed.AdmissionregistrationV1().ValidatingAdmissionPolicies().Get(ctx, name, metav1.GetOptions{})
+		if err == nil {
+			_, err = i.typed.AdmissionregistrationV1().ValidatingAdmissionPolicyBindings().Get(ctx, name, metav1.GetOptions{})
+		}
+		switch {
+		case apierrors.IsNotFound(err):
+			missing = append(missing, name)
+		case err != nil:
+			return unread("ValidatingAdmissionPolicies", err)
+		}
+	}
+	if len(missing) > 0 {
+		return warn("Apply the ValidatingAdmissionPolicies of druid: they limit what druid, the agents and users can do. "+installPage, "missing, or without a binding: %s", strings.Join(missing, ", "))
+	}
+	return fine("all ValidatingAdmissionPolicies have a binding")
+}
+
+func (i *installation) checkWebhooks(ctx context.Context) finding {
+	validating, err := i.typed.AdmissionregistrationV1().ValidatingWebhookConfigurations().List(ctx, metav1.ListOptions{})
+	if err != nil {
+		return unread("webhooks", err)
+	}
+	mutating, err := i.typed.AdmissionregistrationV1().MutatingWebhookConfigurations().List(ctx, metav1.ListOptions{})
+	if err != nil {
+		return unread("webhooks", err)
+	}
+	var names []string
+	for _, c := range validating.Items {
+		for _, w := range c.Webhooks {
+			if holdsUp(w.FailurePolicy, w.Rules) {
+				names = append(names, c.Name+"/"+w.Name)
+			}
+		}
+	}
+	for _, c := range mutating.Items {
+		for _, w := range c.Webhooks {
+			if holdsUp(w.FailurePolicy, w.Rules) {
+				names = append(names, c.Name+"/"+w.Name)
+			}
+		}
+	}
+	if len(names) > 0 {
+		slices.Sort(names)
+		return warn("Exclude EtcdClusters and Leases from them, or set failurePolicy: Ignore.",
+			"druid has no webhook, but while the servers of these do not answer, neither druid nor the agents can write: %s", strings.Join(names, ", "))
+	}
+	return fine("no webhook can stop writes of EtcdClusters and Leases")
+}
+
+// holdsUp says whether a webhook that does not answer stops writes of druid's kinds or of Leases.
+func holdsUp(policy *admissionv1.FailurePolicyType, rules []admissionv1.RuleWithOperations) bool {
+	if policy != nil && *policy == admissionv1.Ignore {
+		return false
+	}
+	matches := func(r admissionv1.Rule, group, resource string) bool {
+		return (slices.Contains(r.APIGroups, "*") || slices.Contains(r.APIGroups, group)) &&
+			slices.ContainsFunc(r.Resources, func(one string) bool { return one == "*" || one == "*/*" || strings.HasPrefix(one+"/", resource+"/") })
+	}
+	return slices.ContainsFunc(rules, func(r admissionv1.RuleWithOperations) bool {
+		return matches(r.Rule, v1alpha1.GroupVersion.Group, "etcdclusters") || matches(r.Rule, v1alpha1.GroupVersion.Group, "etcdsnapshots") || matches(r.Rule, coordinationv1.GroupName, "leases")
+	})
+}
+
+func (i *installation) checkDeployment(context.Context) finding {
+	if i.err != nil {
+		return unread("druid's Deployment", i.err)
+	}
+	return deploymentFinding(i.deployments)
+}
+
+func deploymentFinding(all []appsv1.Deployment) finding {
+	if len(all) == 0 {
+		return fail("Install druid, or start it if it was scaled to zero. "+installPage, "there is no Deployment with the label %s where you may look", druidSelector)
+	}
+	if len(all) > 1 {
+		var where []string
+		for _, d := range all {
+			where = append(where, d.Namespace+"/"+d.Name)
+		}
+		return warn("Make sure that no two of them watch the same namespace.", "druid is installed more than once: %s", strings.Join(where, ", "))
+	}
+	d := all[0]
+	wanted := int32(1)
+	if d.Spec.Replicas != nil {
+		wanted = *d.Spec.Replicas
+	}
+	name, look := d.Namespace+"/"+d.Name, fmt.Sprintf("Read why: kubectl -n %s describe deployment,pods -l %s", d.Namespace, druidSelector)
+	switch {
+	case wanted == 0:
+		return fail(fmt.Sprintf("Start druid: kubectl -n %s scale deployment %s --replicas 2", d.Namespace, d.Name), "%s has no replicas", name)
+	case d.Status.ReadyReplicas == 0:
+		return fail(look, "no replica of %s is ready", name)
+	case d.Status.ReadyReplicas < wanted || d.Status.ObservedGeneration < d.Generation || d.Status.UpdatedReplicas < wanted:
+		return warn(look, "%d of %d replicas of %s are ready, and %d are up to date", d.Status.ReadyReplicas, wanted, name, d.Status.UpdatedReplicas)
+	default:
+		return fine("%d of %d replicas of %s are ready", d.Status.ReadyReplicas, wanted, name)
+	}
+}
+
+func (i *installation) checkLeader(ctx context.Context) finding {
+	if len(i.deployments) == 0 {
+		return warn("Resolve that check first.", "druid's Deployment is not known")
+	}
+	d := i.deployments[0]
+	if slices.Contains(druidContainer(d).Args, "--leader-elect=false") {
+		return fine("the election is switched off")
+	}
+	lease, err := i.typed.CoordinationV1().Leases(d.Namespace).Get(ctx, druidName, metav1.GetOptions{})
+	if err != nil && !apierrors.IsNotFound(err) {
+		return unread("the Lease of druid's leader", err)
+	}
+	if err != nil {
+		lease = &coordinationv1.Lease{}
+	}
+	return leaderFinding(*lease, i.now, fmt.Sprintf("Read the logs of druid: kubectl -n %s logs -l %s", d.Namespace, druidSelector))
+}
+
+func leaderFinding(lease coordinationv1.Lease, now time.Time, look string) finding {
+	holder, renewed, lasts := lease.Spec.HolderIdentity, lease.Spec.RenewTime, lease.Spec.LeaseDurationSeconds
+	if holder == nil || *holder == "" || renewed == nil || lasts == nil {
+		return fail(look, "no replica of druid leads")
+	}
+	if age := now.Sub(renewed.Time); age > time.Duration(*lasts)*time.Second+leaderTolerance {
+		return fail(look, "%s led last, %s ago, and no replica leads now", *holder, age.Round(time.Second))
+	}
+	return fine("%s leads", *holder)
+}
+
+// druidContainer is the container of druid.
+func druidContainer(d appsv1.Deployment) corev1.Container {
+	for _, c := range d.Spec.Template.Spec.Containers {
+		if c.Name == druidName {
+			return c
+		}
+	}
+	return corev1.Container{}
+}
+
+// agentImage is the image that druid gives to the agents.
+func agentImage(d appsv1.Deployment) string {
+	c := druidContainer(d)
+	for _, arg := range c.Args {
+		if image, ok := strings.CutPrefix(arg, "--agent-image="); ok && image != "" {
+			return image
+		}
+	}
+	return c.Image
+}
+
+func (i *installation) checkAgents(ctx context.Context, args []string) finding {
+	if len(i.deployments) == 0 {
+		return warn("Resolve the check of the Deployment first.", "the image of druid is not known")
+	}
+	options := selecting("")
+	if len(args) > 0 {
+		options = selecting(args[0])
+	}
+	list, err := i.typed.CoreV1().Pods(i.namespace).List(ctx, options)
+	if err != nil {
+		return unread("Pods", err)
+	}
+	return agentsFinding(list.Items, agentImage(i.deployments[0]), i.namespace)
+}
+
+func agentsFinding(pods []corev1.Pod, wanted, namespace string) finding {
+	var old []string
+	agents := 0
+	for _, pod := range pods {
+		for _, c := range pod.Spec.InitContainers {
+			if c.Name != containerAgent {
+				continue
+			}
+			if agents++; c.Image != wanted {
+				old = append(old, pod.Name+" of "+pod.Labels[leases.LabelCluster]+" runs "+c.Image)
+			}
+		}
+	}
+	switch {
+	case agents == 0:
+		return fine("no agent runs in namespace %s", namespace)
+	case len(old) > 0:
+		return warn("Wait: druid replaces agents one at a time, unless a cluster is kept off, paused or not well. "+crdPage, "%d of %d agents do not run %s: %s", len(old), agents, wanted, strings.Join(old, ", "))
+	default:
+		return fine("%s in namespace %s run %s", counted(agents, "agent"), namespace, wanted)
+	}
+}
+
+func (i *installation) checkCluster(ctx context.Context, name string) finding {
+	objects, err := i.objects(ctx, name)
+	if err != nil {
+		if apierrors.IsNotFound(errors.Unwrap(err)) {
+			return fail("Read which there are: kubectl druid -n "+i.namespace+" get", "it does not exist in namespace %s", i.namespace)
+		}
+		return unread("EtcdCluster "+name, err)
+	}
+	c := view.Of(objects, i.now)
+	next := "See what to do: " + invoke(objects.Cluster, "status")
+	switch c.Health {
+	case view.Well:
+		return fine("%s", string(c.State)+": "+c.Why)
+	case view.NotWell:
+		return fail(next, "%s", string(c.State)+": "+c.Why)
+	default:
+		return warn(next, "%s", string(c.State)+": "+c.Why)
+	}
+}
