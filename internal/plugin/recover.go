@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"github.com/spf13/cobra"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
@@ -74,6 +75,9 @@ func (k *kube) patch(cmd *cobra.Command, c v1alpha1.EtcdCluster, patch map[strin
 		return fmt.Errorf("patch EtcdCluster %s/%s: %w", c.Namespace, c.Name, err)
 	}
 	_, err = k.dynamic.Resource(clusterResource).Namespace(c.Namespace).Patch(cmd.Context(), c.Name, types.MergePatchType, raw, metav1.PatchOptions{FieldManager: manager})
+	if apierrors.IsConflict(err) {
+		return fmt.Errorf("patch EtcdCluster %s/%s: it changed meanwhile, and nothing was written. Run the command again: %w", c.Namespace, c.Name, err)
+	}
 	if err != nil {
 		return fmt.Errorf("patch EtcdCluster %s/%s: %w", c.Namespace, c.Name, err)
 	}

@@ -5,6 +5,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/spf13/cobra"
 	rbacv1 "k8s.io/api/rbac/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
@@ -119,6 +120,28 @@ func TestDruidIsKeptOffACluster(t *testing.T) {
 		step{[]string{"hands-off", "demo", "--reason", "mine", "--end"}, 1, []string{"none of the others can be"}, reason},
 		step{[]string{"hands-off", "demo", "--end"}, 0, []string{"again. The reason was: " + reason + "."}, ""},
 	)
+}
+
+// What was checked must be what is written.
+func TestAnEtcdClusterThatChangedAfterTheCheckIsNotWritten(t *testing.T) {
+	s := newStage(t, env.APIServer(t))
+	s.put(situation(t, "serving"))
+	read, err := convert[v1alpha1.EtcdCluster](*s.read())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, _, code := s.run("replace", "demo", "demo-lgmkl"); code != 0 {
+		t.Fatalf("exit code %d", code)
+	}
+	cmd := &cobra.Command{}
+	cmd.SetContext(t.Context())
+	err = (&kube{dynamic: s.dynamic, namespace: s.namespace}).annotate(cmd, read, v1alpha1.ReplaceAnnotation, "demo-sx47z")
+	if err == nil || !strings.Contains(err.Error(), "nothing was written. Run the command again") {
+		t.Errorf("got %v", err)
+	}
+	if got := s.read().GetAnnotations()[v1alpha1.ReplaceAnnotation]; got != "demo-lgmkl" {
+		t.Errorf("the annotation is %q", got)
+	}
 }
 
 func TestTheClaimOfAReplacedMemberCanStay(t *testing.T) {
