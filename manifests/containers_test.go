@@ -139,7 +139,11 @@ func full() *v1alpha1.EtcdCluster {
 			{NamespaceSelector: &metav1.LabelSelector{MatchLabels: map[string]string{"kubernetes.io/metadata.name": "monitoring"}}},
 		},
 	}
-	cluster.Spec.ClientService = &v1alpha1.ClientServiceSpec{Annotations: map[string]v1alpha1.AnnotationValue{"example.com/note": "service"}}
+	cluster.Spec.ClientService = &v1alpha1.ClientServiceSpec{
+		Annotations: map[string]v1alpha1.AnnotationValue{"example.com/note": "service"},
+		Type:        v1alpha1.ClientServiceLoadBalancer, LoadBalancerClass: new("example.com/internal"), TrafficDistribution: v1alpha1.PreferClose,
+		IPFamilyPolicy: corev1.IPFamilyPolicyRequireDualStack, IPFamilies: []corev1.IPFamily{corev1.IPv6Protocol, corev1.IPv4Protocol},
+	}
 	cluster.Spec.Backup, cluster.Spec.Bootstrap = fullBackup(), fullBootstrap()
 	return cluster
 }

@@ -6,7 +6,6 @@ import (
 	"time"
 
 	coordinationv1 "k8s.io/api/coordination/v1"
-	corev1 "k8s.io/api/core/v1"
 	policyv1 "k8s.io/api/policy/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -65,67 +64,6 @@ func agentRoleBinding(cluster *v1alpha1.EtcdCluster) *rbacv1ac.RoleBindingApplyC
 		WithOwnerReferences(ownerReference(cluster)).
 		WithRoleRef(rbacv1ac.RoleRef().WithAPIGroup(rbacv1.GroupName).WithKind("Role").WithName(name)).
 		WithSubjects(rbacv1ac.Subject().WithKind(rbacv1.ServiceAccountKind).WithName(name).WithNamespace(cluster.Namespace))
-}
-
-// peerService returns the Service that gives each name of a member an address. It publishes addresses that are not
-// ready, because peers must find a member before it can become ready.
-func peerService(cluster *v1alpha1.EtcdCluster) *corev1ac.ServiceApplyConfiguration {
-	return service(cluster, PeerServiceName(cluster.Name), corev1ac.ServiceSpec().
-		WithClusterIP(corev1.ClusterIPNone).
-		WithSelector(Selector(cluster.Name)).
-		WithPublishNotReadyAddresses(true).
-		WithPorts(
-			port("peer", config.PeerPort),
-			port("client", config.ClientPort),
-			port("metrics", config.MetricsPort),
-			port("agent", config.AgentPort),
-			port("api", config.APIPort),
-		))
-}
-
-// clientService returns the Service for clients. A label of druid selects the Pods that serve, and not the readiness
-// of the Pods. The readiness of a Pod also depends on the agent, so a crashing agent would take a serving etcd away
-// from its clients.
-func clientService(cluster *v1alpha1.EtcdCluster) *corev1ac.ServiceApplyConfiguration {
-	client := service(cluster, ClientServiceName(cluster.Name), corev1ac.ServiceSpec().
-		WithSelector(map[string]string{LabelClusterUID: string(cluster.UID), LabelServing: LabelTrue}).
-		WithPublishNotReadyAddresses(true).
-		WithPorts(port("client", config.ClientPort)))
-	if s := cluster.Spec.ClientService; s != nil {
-		client.WithAnnotations(plainStrings(s.Annotations))
-	}
-	return client
-}
-
-// nodesService returns the headless Service for clients that connect to each member by itself. Its SRV records name the
-// members that serve. The port has the name that etcd's own clients look up: another one where clients use TLS
-// (etcd: client/pkg/srv, GetClient).
-func nodesService(cluster *v1alpha1.EtcdCluster) *corev1ac.ServiceApplyConfiguration {
-	name := "etcd-client"
-	if clientsSecure(cluster) {
-		name = "etcd-client-ssl"
-	}
-	return service(cluster, NodesServiceName(cluster.Name), corev1ac.ServiceSpec().
-		WithClusterIP(corev1.ClusterIPNone).
-		WithSelector(map[string]string{LabelClusterUID: string(cluster.UID), LabelServing: LabelTrue}).
-		WithPublishNotReadyAddresses(true).
-		WithPorts(port(name, config.ClientPort)))
-}
-
-func service(cluster *v1alpha1.EtcdCluster, name string, spec *corev1ac.ServiceSpecApplyConfiguration) *corev1ac.ServiceApplyConfiguration {
-	return corev1ac.Service(name, cluster.Namespace).
-		WithLabels(labelled(cluster, Labels(cluster.Name))).
-		WithAnnotations(annotated(cluster, nil)).
-		WithOwnerReferences(ownerReference(cluster)).
-		WithSpec(spec)
-}
-
-func port(name string, number int32) *corev1ac.ServicePortApplyConfiguration {
-	return corev1ac.ServicePort().
-		WithName(name).
-		WithPort(number).
-		WithTargetPort(intstr.FromInt32(number)).
-		WithProtocol(corev1.ProtocolTCP)
 }
 
 // DisruptionBudget returns the PodDisruptionBudget that prevents evictions of more voters than the cluster can lose.

@@ -72,28 +72,6 @@ type AdditionalMetadata struct {
 // +kubebuilder:validation:MaxLength=4096
 type AnnotationValue string
 
-// ClientServiceSpec configures the Service that clients connect to.
-type ClientServiceSpec struct {
-	// annotations of this Service, for example for a load balancer or for DNS. They take precedence over
-	// additionalMetadata.annotations.
-	// +kubebuilder:validation:MaxProperties=32
-	// +kubebuilder:validation:XValidation:rule="self.all(k, !k.startsWith('etcd.druid.dev/'))",message="annotations must not start with etcd.druid.dev/: druid and the agents use these annotations"
-	// +kubebuilder:validation:XValidation:rule="self.all(k, !format.qualifiedName().validate(k).hasValue())",message="annotations must have keys like team or example.com/team: Kubernetes rejects a Service with other keys"
-	// +optional
-	Annotations map[string]AnnotationValue `json:"annotations,omitempty"`
-
-	// serving set to false removes all members from this Service: it accepts no new connection of a client. Members,
-	// backups and the PodDisruptionBudget continue, and no Pod restarts. A recovery does not change it. Connections that
-	// exist stay open. Defaults to true.
-	// +optional
-	Serving *bool `json:"serving,omitempty"`
-}
-
-// ServesClients says whether the members are in the client Service.
-func (c *EtcdCluster) ServesClients() bool {
-	return c.Spec.ClientService == nil || c.Spec.ClientService.Serving == nil || *c.Spec.ClientService.Serving
-}
-
 // JoinFinalizer protects an EtcdCluster that joined a running cluster while external members remain in it. The members
 // of the EtcdCluster leave that cluster before they are deleted.
 const JoinFinalizer = "etcd.druid.dev/join"

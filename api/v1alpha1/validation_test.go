@@ -182,6 +182,7 @@ func testRefusesWhatCannotWork(t *testing.T, clusters dynamic.ResourceInterface)
 	maps.Copy(tests, badBackups)
 	maps.Copy(tests, badTLS)
 	maps.Copy(tests, badNetwork)
+	maps.Copy(tests, badServices)
 	maps.Copy(tests, badAuth)
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
@@ -230,6 +231,7 @@ func testAcceptsWhatWorks(t *testing.T, clusters dynamic.ResourceInterface) {
 	maps.Copy(tests, goodTLS)
 	maps.Copy(tests, goodAuth)
 	maps.Copy(tests, goodNetwork)
+	maps.Copy(tests, goodServices)
 	for name, edits := range tests {
 		t.Run(name, func(t *testing.T) {
 			created, err := clusters.Create(t.Context(), edited(t, edits...), dryRunStrict())
@@ -315,6 +317,7 @@ func testRefusesChangesThatDataWouldNotSurvive(t *testing.T, clusters dynamic.Re
 		}{secure(change.before), secure(change.after), change.want}
 	}
 	maps.Copy(tests, authChanges)
+	maps.Copy(tests, serviceChanges)
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
 			before := edited(t, test.before...)

@@ -124,8 +124,9 @@ func start(tb testing.TB) (*envtest.Environment, error) {
 		UseExistingCluster: new(bool),
 	}
 	server.ControlPlane.GetAPIServer().Path = built["kube-apiserver"]
-	// envtest's 254 addresses are too few for the Services of all tests of a package.
-	server.ControlPlane.GetAPIServer().Configure().Set("service-cluster-ip-range", "10.0.0.0/16")
+	// envtest's 254 addresses are too few for the Services of all tests of a package. The second range is for Services of
+	// two families.
+	server.ControlPlane.GetAPIServer().Configure().Set("service-cluster-ip-range", "10.0.0.0/16,fd00:10::/112")
 	server.ControlPlane.Etcd = &envtest.Etcd{Path: built["etcd-3.7"]}
 	server.ControlPlane.KubectlPath = built["kubectl"]
 	if err := assignPorts(tb.Context(), server); err != nil {
