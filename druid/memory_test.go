@@ -132,12 +132,14 @@ func TestAnEarlierWaitIsNotTakenForOneOfNow(t *testing.T) {
 	}
 }
 
-// inMemory makes a formed cluster called demo whose members store in memory.
-func (s *stage) inMemory(replicas int32) []string {
+// inPods makes a formed cluster called demo whose members store in their Pods.
+func (s *stage) inPods(medium v1alpha1.StorageMedium, replicas int32) []string {
 	s.Helper()
 	cluster := s.newCluster("demo", replicas)
-	cluster.Spec.Storage = v1alpha1.StorageSpec{Size: resource.MustParse("1Gi"), Medium: v1alpha1.StorageMemory}
-	cluster.Spec.Resources.Limits = corev1.ResourceList{corev1.ResourceMemory: resource.MustParse("2Gi")}
+	cluster.Spec.Storage = v1alpha1.StorageSpec{Size: resource.MustParse("1Gi"), Medium: medium}
+	if medium == v1alpha1.StorageMemory {
+		cluster.Spec.Resources.Limits = corev1.ResourceList{corev1.ResourceMemory: resource.MustParse("2Gi")}
+	}
 	if err := s.Create(s.Context(), cluster); err != nil {
 		s.Fatal(err)
 	}
@@ -148,7 +150,7 @@ func (s *stage) inMemory(replicas int32) []string {
 			return errors.Join(err, fmt.Errorf("the record is %+v", record))
 		}
 		for _, name := range record.Members {
-			err = errors.Join(err, s.markedInMemory(name))
+			err = errors.Join(err, s.markedInPod(name))
 		}
 		names = record.Members
 		return err
@@ -171,8 +173,8 @@ func (s *stage) inMemory(replicas int32) []string {
 	return names
 }
 
-// markedInMemory says whether the Lease names the Pod, and the Pod as the volume, and the Pod's volume is memory.
-func (s *stage) markedInMemory(name string) error {
+// markedInPod says whether the Lease names the Pod, and the Pod as the volume, and the Pod has that volume.
+func (s *stage) markedInPod(name string) error {
 	var pod corev1.Pod
 	if err := s.fetch(name, &pod); err != nil {
 		return err
@@ -182,17 +184,23 @@ func (s *stage) markedInMemory(name string) error {
 		err = fmt.Errorf("Lease %s names Pod %q and volume %q, want both to be %s", name, m.PodUID, m.VolumeUID, pod.UID)
 	}
 	for _, volume := range pod.Spec.Volumes {
-		if e := volume.EmptyDir; volume.Name == "data" && e != nil && e.Medium == corev1.StorageMediumMemory && e.SizeLimit.String() == "1Gi" {
+		if volume.Name == "data" && volume.EmptyDir != nil {
 			return err
 		}
 	}
 	return errors.Join(err, fmt.Errorf("volumes of Pod %s are %+v", name, pod.Spec.Volumes))
 }
 
-func TestMembersInMemoryHaveNoClaims(t *testing.T) {
+func TestMembersInPodsHaveNoClaims(t *testing.T) {
+	for _, medium := range []v1alpha1.StorageMedium{v1alpha1.StorageMemory, v1alpha1.StorageDisk} {
+		t.Run(string(medium), func(t *testing.T) { testMembersInPodsHaveNoClaims(t, medium) })
+	}
+}
+
+func testMembersInPodsHaveNoClaims(t *testing.T, medium v1alpha1.StorageMedium) {
 	s := newStage(t)
 	s.startDruid()
-	names := s.inMemory(3)
+	names := s.inPods(medium, 3)
 	s.beat = func() { s.renew(names) }
 	var claims corev1.PersistentVolumeClaimList
 	if err := s.List(t.Context(), &claims, client.InNamespace(s.namespace)); err != nil || len(claims.Items) > 0 {
@@ -202,7 +210,7 @@ func TestMembersInMemoryHaveNoClaims(t *testing.T) {
 	before := s.uids(names, &corev1.Pod{})[lost]
 	s.end(lost)
 	s.replaced(lost, before, &corev1.Pod{})
-	s.eventually("mark the Lease again", func() error { return s.markedInMemory(lost) })
+	s.eventually("mark the Lease again", func() error { return s.markedInPod(lost) })
 	s.kubelet(lost, true)
 	s.condition("demo", v1alpha1.ConditionProgressing, metav1.ConditionFalse, v1alpha1.ReasonReconciled)
 	// A member that leaves leaves nothing.
@@ -218,7 +226,7 @@ func TestMembersInMemoryHaveNoClaims(t *testing.T) {
 	only := s.onlyMember()
 	uid := s.uids([]string{only}, &corev1.Pod{})[only]
 	s.patchCluster(`{"spec":{"resources":{"requests":{"cpu":"123m"}}}}`)
-	s.words(v1alpha1.ConditionProgressing, []string{only, "stores in memory"}, nil)
+	s.words(v1alpha1.ConditionProgressing, []string{only, "stores its data in its Pod"}, nil)
 	if now := s.uids([]string{only}, &corev1.Pod{})[only]; now != uid {
 		t.Errorf("Pod %s is %s, want %s", only, now, uid)
 	}
@@ -226,7 +234,7 @@ func TestMembersInMemoryHaveNoClaims(t *testing.T) {
 	s.beat = nil
 	s.end(only)
 	s.condition("demo", v1alpha1.ConditionDegraded, metav1.ConditionTrue, v1alpha1.ReasonDataLost)
-	s.eventually("make the Pod again", func() error { return s.markedInMemory(only) })
+	s.eventually("make the Pod again", func() error { return s.markedInPod(only) })
 	record, err := s.record("demo")
 	if err != nil || record.Phase != leases.PhaseFormed || record.ClusterID != clusterID {
 		t.Errorf("the record is %+v, %v; want it as it was", record, err)

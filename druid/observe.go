@@ -359,7 +359,7 @@ func observeClaim(o *observation, m *policy.Member) {
 	claim := o.claims[m.Name]
 	m.ClaimOwned = claim != nil && ownedBy(o.cluster, claim)
 	switch {
-	case manifests.InMemory(o.cluster):
+	case manifests.StoresInPods(o.cluster):
 		m.Claim = policy.ClaimUnwanted
 	case claim == nil:
 		m.Claim = policy.ClaimAbsent

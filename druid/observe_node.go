@@ -134,7 +134,7 @@ func nodeState(node *corev1.Node) policy.NodeState {
 // volumeOf says where the claim's volume can be mounted.
 func (r *Reconciler) volumeOf(ctx context.Context, o *observation, m *policy.Member) (policy.VolumeState, pin, error) {
 	if m.Claim == policy.ClaimUnwanted && m.On != "" {
-		return policy.VolumeLocal, pin{m.On, true}, nil // it is memory of that node
+		return policy.VolumeLocal, pin{m.On, true}, nil // it is memory or a directory of that node
 	}
 	claim := o.claims[m.Name]
 	if m.Claim != policy.ClaimPresent || claim.Spec.VolumeName == "" {

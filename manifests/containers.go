@@ -98,7 +98,7 @@ func etcdContainer(cluster *v1alpha1.EtcdCluster) corev1.Container {
 		// makes each of them longer. Only an etcd that did not respond for ten minutes hangs. There is no startup
 		// probe, because some kubelets never restart a container that has one. launch responds during the start.
 		LivenessProbe:            httpProbe("/livez", config.MetricsPort, corev1.Probe{PeriodSeconds: 30, TimeoutSeconds: 20, FailureThreshold: 20}),
-		Resources:                etcdResources(cluster.Spec.Resources),
+		Resources:                diskResources(cluster, etcdResources(cluster.Spec.Resources)),
 		SecurityContext:          containerSecurityContext(),
 		TerminationMessagePolicy: corev1.TerminationMessageFallbackToLogsOnError,
 		VolumeMounts: append([]corev1.VolumeMount{
@@ -154,6 +154,21 @@ func etcdResources(asked corev1.ResourceRequirements) corev1.ResourceRequirement
 		}
 		all.Requests[name] = least
 	}
+	return all
+}
+
+// diskResources adds a request for the data on the disk of the node, unless the user sets another one. The scheduler then
+// chooses a node with that much space. When the disk of a node is almost full, the kubelet first evicts Pods that use
+// more than they request.
+func diskResources(cluster *v1alpha1.EtcdCluster, all corev1.ResourceRequirements) corev1.ResourceRequirements {
+	_, requested := all.Requests[corev1.ResourceEphemeralStorage]
+	if cluster.Spec.Storage.Medium != v1alpha1.StorageDisk || requested {
+		return all
+	}
+	if all.Requests == nil {
+		all.Requests = corev1.ResourceList{}
+	}
+	all.Requests[corev1.ResourceEphemeralStorage] = cluster.Spec.Storage.Size
 	return all
 }
 

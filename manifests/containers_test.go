@@ -61,6 +61,41 @@ func TestEtcdRequestsWhatIsNotSpokenOf(t *testing.T) {
 	}
 }
 
+// The space that the data needs on a node is requested, whatever else the user asks for, and only for data on its disk.
+func TestStorageOnADiskIsRequested(t *testing.T) {
+	list := func(storage string) corev1.ResourceList {
+		return corev1.ResourceList{corev1.ResourceEphemeralStorage: resource.MustParse(storage)}
+	}
+	limits := corev1.ResourceList{corev1.ResourceCPU: resource.MustParse("1"), corev1.ResourceMemory: resource.MustParse("1Gi")}
+	for name, test := range map[string]struct {
+		medium v1alpha1.StorageMedium
+		asked  corev1.ResourceRequirements
+		want   string
+	}{
+		"a disk":                           {v1alpha1.StorageDisk, corev1.ResourceRequirements{}, "1Gi"},
+		"a disk, and limits of the others": {v1alpha1.StorageDisk, corev1.ResourceRequirements{Limits: limits}, "1Gi"},
+		"a disk, and a request for more":   {v1alpha1.StorageDisk, corev1.ResourceRequirements{Requests: list("9Gi")}, "9Gi"},
+		"memory":                           {v1alpha1.StorageMemory, corev1.ResourceRequirements{}, "0"},
+		"a claim":                          {"", corev1.ResourceRequirements{}, "0"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			cluster := plain()
+			cluster.Spec.Storage.Medium, cluster.Spec.Resources = test.medium, test.asked
+			pod, err := Pod(cluster, member, options())
+			if err != nil {
+				t.Fatal(err)
+			}
+			etcd := pod.Spec.Containers[0].Resources
+			if got := etcd.Requests[corev1.ResourceEphemeralStorage]; !got.Equal(resource.MustParse(test.want)) {
+				t.Errorf("the request is %s, want %s", got.String(), test.want)
+			}
+			if _, limited := etcd.Limits[corev1.ResourceEphemeralStorage]; limited {
+				t.Error("the kubelet would evict all members that exceed a limit")
+			}
+		})
+	}
+}
+
 const member = "demo-x7k2q"
 
 // evictions is the sentence on a budget.
@@ -237,9 +272,10 @@ func TestThePodOfASnapshotHasOnlyWhatItNeeds(t *testing.T) {
 
 func TestGoldenObjects(t *testing.T) {
 	clusters := map[string]*v1alpha1.EtcdCluster{"plain": plain(), "full": full()}
-	memory := plain()
+	memory, disk := plain(), plain()
 	inMemory(memory)
-	for name, cluster := range map[string]*v1alpha1.EtcdCluster{"memory": memory, "tls": secured()} {
+	onDisk(disk)
+	for name, cluster := range map[string]*v1alpha1.EtcdCluster{"memory": memory, "disk": disk, "tls": secured()} {
 		pod, err := Pod(cluster, member, options())
 		if err != nil {
 			t.Fatal(err)

@@ -22,7 +22,7 @@ const (
 const (
 	volumeDruid   = "druid"   // the agent's binary and the socket
 	volumeScratch = "scratch" // where backups are restored to be verified
-	volumeData    = "data"    // the member's PersistentVolumeClaim, or memory
+	volumeData    = "data"    // the member's PersistentVolumeClaim, or an emptyDir
 	volumeConfig  = "config"  // what the agent reloads
 	volumeToken   = "token"   // the agent's credentials for Kubernetes
 	volumeSecrets = "secrets" // the Secrets with certificates
@@ -125,20 +125,27 @@ func configProjection(cluster *v1alpha1.EtcdCluster) *corev1.ProjectedVolumeSour
 	}}
 }
 
-// InMemory reports whether the members store their data in memory. They then have no claims.
-func InMemory(cluster *v1alpha1.EtcdCluster) bool {
-	return cluster.Spec.Storage.Medium == v1alpha1.StorageMemory
+// StoresInPods reports whether the members store their data in their Pods. They then have no claims.
+func StoresInPods(cluster *v1alpha1.EtcdCluster) bool {
+	return cluster.Spec.Storage.Medium != ""
 }
 
-// dataVolume returns the claim of the member, or memory that lives as long as the Pod, also when a container of it
-// ends.
+// dataVolume returns the claim of the member, or a volume that lives as long as the Pod, also when a container of it
+// ends. The volume in memory has a limit, which is the size of the tmpfs: etcd cannot write more. The volume on a disk has
+// none, because it would not be enforced by the file system. The kubelet evicts a Pod that exceeds such a limit, and
+// its data is lost with it. All members store the same data, so all would be evicted at about the same time. The quota
+// of etcd limits the database, and the request of diskResources reserves space on the node.
 func dataVolume(cluster *v1alpha1.EtcdCluster, member string) corev1.VolumeSource {
-	if InMemory(cluster) {
+	switch cluster.Spec.Storage.Medium {
+	case v1alpha1.StorageMemory:
 		return corev1.VolumeSource{EmptyDir: &corev1.EmptyDirVolumeSource{
 			Medium: corev1.StorageMediumMemory, SizeLimit: &cluster.Spec.Storage.Size,
 		}}
+	case v1alpha1.StorageDisk:
+		return corev1.VolumeSource{EmptyDir: &corev1.EmptyDirVolumeSource{}}
+	default:
+		return corev1.VolumeSource{PersistentVolumeClaim: &corev1.PersistentVolumeClaimVolumeSource{ClaimName: member}}
 	}
-	return corev1.VolumeSource{PersistentVolumeClaim: &corev1.PersistentVolumeClaimVolumeSource{ClaimName: member}}
 }
 
 // tokenProjection returns the volume that Kubernetes itself would mount into every container of the Pod, so that

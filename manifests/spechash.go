@@ -32,8 +32,9 @@ type podInputs struct {
 	RuntimeClassName          *string                           `json:"runtimeClassName,omitempty"`
 	Env                       []v1alpha1.EnvVar                 `json:"env,omitempty"`
 	Backup                    *storeInputs                      `json:"backup,omitempty"`
-	// Memory is the size of storage in memory.
+	// Memory is the size of storage in memory, and Disk that of storage on the disks of the nodes.
 	Memory string `json:"memory,omitempty"`
+	Disk   string `json:"disk,omitempty"`
 	// TLS are the planes with TLS and the Secrets that their Pods mount.
 	TLS []tlsInputs `json:"tls,omitempty"`
 	// Passwords is the Secret with the passwords of etcd's users.
@@ -96,7 +97,8 @@ func SpecHash(cluster *v1alpha1.EtcdCluster) (string, error) {
 		RuntimeClassName:          cluster.Spec.RuntimeClassName,
 		Env:                       cluster.Spec.Env,
 		Backup:                    backupInputs(cluster.Spec.Backup),
-		Memory:                    memoryInput(cluster),
+		Memory:                    sizeOn(v1alpha1.StorageMemory, cluster),
+		Disk:                      sizeOn(v1alpha1.StorageDisk, cluster),
 		TLS:                       tlsInputsOf(cluster),
 		Passwords:                 passwordsSecret(cluster),
 	})
@@ -114,9 +116,9 @@ func tlsInputsOf(cluster *v1alpha1.EtcdCluster) []tlsInputs {
 	return all
 }
 
-// memoryInput returns the limit of the volume, which a Pod with a claim does not have.
-func memoryInput(cluster *v1alpha1.EtcdCluster) string {
-	if !InMemory(cluster) {
+// sizeOn returns the size of the volume if it is in the Pod, and of that medium. A Pod with a claim does not have it.
+func sizeOn(medium v1alpha1.StorageMedium, cluster *v1alpha1.EtcdCluster) string {
+	if cluster.Spec.Storage.Medium != medium {
 		return ""
 	}
 	return cluster.Spec.Storage.Size.String()

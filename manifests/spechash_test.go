@@ -29,6 +29,9 @@ func inMemory(c *v1alpha1.EtcdCluster) {
 	c.Spec.Resources.Limits = corev1.ResourceList{corev1.ResourceMemory: resource.MustParse("2Gi")}
 }
 
+// onDisk is a cluster of storage.medium Disk.
+func onDisk(c *v1alpha1.EtcdCluster) { c.Spec.Storage.Medium = v1alpha1.StorageDisk }
+
 // specEdits are edits of the plain cluster by the field of the spec that they begin with, and whether they need other Pods.
 var specEdits = map[string]struct {
 	edit func(*v1alpha1.EtcdCluster)
@@ -44,6 +47,7 @@ var specEdits = map[string]struct {
 	"storage, by which the quota grows": {edit: func(c *v1alpha1.EtcdCluster) { c.Spec.Storage.Size = resource.MustParse("2Gi") }},
 	"storage, of another class":         {edit: func(c *v1alpha1.EtcdCluster) { c.Spec.Storage.StorageClassName = new("x") }, same: true},
 	"storage, of memory":                {edit: inMemory},
+	"storage, of a node's disk":         {edit: onDisk},
 	"etcd.quotaBackendBytes":            {edit: func(c *v1alpha1.EtcdCluster) { c.Spec.Etcd.QuotaBackendBytes = new(resource.MustParse("100Mi")) }},
 	"etcd.quotaBackendBytes, the same":  {edit: func(c *v1alpha1.EtcdCluster) { c.Spec.Etcd.QuotaBackendBytes = new(resource.MustParse("512Mi")) }, same: true},
 	"etcd.autoCompactionMode":           {edit: func(c *v1alpha1.EtcdCluster) { c.Spec.Etcd.AutoCompactionMode = v1alpha1.AutoCompactionRevision }},

@@ -255,8 +255,8 @@ const (
 	ReasonRecordLost = "RecordLost"
 	// ReasonSnapshotUnusable: the EtcdSnapshot that the cluster restores cannot be used with this spec.
 	ReasonSnapshotUnusable = "SnapshotUnusable"
-	// ReasonDataLost: more than half of the members lost the data that they held in memory. They cannot form a quorum
-	// again.
+	// ReasonDataLost: more than half of the members lost the data that they stored in their Pods. They cannot form a
+	// quorum again.
 	ReasonDataLost = "DataLost"
 	// ReasonRecoveryProposed: the quorum is lost, and the plan in status.recovery needs your approval.
 	ReasonRecoveryProposed = "RecoveryProposed"

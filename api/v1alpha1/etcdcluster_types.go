@@ -59,8 +59,9 @@ type EtcdClusterList struct {
 // +kubebuilder:validation:XValidation:rule="has(self.bootstrap) == has(oldSelf.bootstrap) && (!has(self.bootstrap) || (has(self.bootstrap.restore) == has(oldSelf.bootstrap.restore) && (!has(self.bootstrap.restore) || self.bootstrap.restore == oldSelf.bootstrap.restore) && has(self.bootstrap.join) == has(oldSelf.bootstrap.join) && (!has(self.bootstrap.join) || (self.bootstrap.join.endpoints == oldSelf.bootstrap.join.endpoints && has(self.bootstrap.join.tls) == has(oldSelf.bootstrap.join.tls) && (!has(self.bootstrap.join.tls) || self.bootstrap.join.tls == oldSelf.bootstrap.join.tls)))))",message="bootstrap must not change, except for join.removeOthers; create another EtcdCluster to restore or to join again"
 // +kubebuilder:validation:XValidation:rule="!has(self.recovery) || !has(self.recovery.restore) || has(self.backup)",message="recovery.restore needs backup: a restore in place reads from spec.backup.store"
 // +kubebuilder:validation:XValidation:rule="oldSelf.hasValue() || !has(self.bootstrap) || !has(self.bootstrap.restore) || has(self.backup) || (has(self.bootstrap.restore.from) && (has(self.bootstrap.restore.from.store) || has(self.bootstrap.restore.from.snapshotRef)))",optionalOldSelf=true,message="bootstrap.restore needs the location of the backups: set bootstrap.restore.from.store, from.snapshotRef or backup.store"
-// +kubebuilder:validation:XValidation:rule="!has(self.storage.medium) || self.replicas > 0",message="replicas must not be 0 with storage.medium Memory: a paused cluster has no Pods, so all data would be lost"
-// +kubebuilder:validation:XValidation:rule="!has(self.storage.medium) || (has(self.resources) && has(self.resources.limits) && 'memory' in self.resources.limits && quantity(string(self.resources.limits['memory'])).compareTo(quantity(string(self.storage.size))) > 0)",message="resources.limits.memory must be greater than storage.size with storage.medium Memory: the stored data counts as memory of the etcd container"
+// +kubebuilder:validation:XValidation:rule="!has(self.storage.medium) || self.replicas > 0",message="replicas must not be 0 with storage.medium: a paused cluster has no Pods, so all data would be lost"
+// +kubebuilder:validation:XValidation:rule="!has(self.storage.medium) || self.storage.medium != 'Memory' || (has(self.resources) && has(self.resources.limits) && 'memory' in self.resources.limits && quantity(string(self.resources.limits['memory'])).compareTo(quantity(string(self.storage.size))) > 0)",message="resources.limits.memory must be greater than storage.size with storage.medium Memory: the stored data counts as memory of the etcd container"
+// +kubebuilder:validation:XValidation:rule="!has(self.storage.medium) || self.storage.medium != 'Disk' || !has(self.resources) || !has(self.resources.limits) || !('ephemeral-storage' in self.resources.limits)",message="resources.limits must not have ephemeral-storage with storage.medium Disk: Kubernetes deletes a Pod above this limit with its data, and all members store the same amount"
 // +kubebuilder:validation:XValidation:rule="!has(self.bootstrap) || !has(self.bootstrap.join) || (has(self.bootstrap.join.removeOthers) && self.bootstrap.join.removeOthers) || (has(self.tls) && has(self.tls.peer)) == (has(oldSelf.tls) && has(oldSelf.tls.peer))",message="tls.peer must not be added or removed while external members are in the cluster: set bootstrap.join.removeOthers to true first, and wait until they are removed"
 // +kubebuilder:validation:XValidation:rule="!has(self.auth) || !self.auth.enabled || !has(self.bootstrap) || !has(self.bootstrap.join) || (has(self.bootstrap.join.removeOthers) && self.bootstrap.join.removeOthers)",message="auth.enabled must not be true while external members are in the cluster: set bootstrap.join.removeOthers to true first, and wait until they are removed"
 // +kubebuilder:validation:XValidation:rule="!has(self.auth) || !self.auth.enabled || (has(self.tls) && has(self.tls.client) && (!has(self.tls.client.mode) || self.tls.client.mode == 'Mutual') && has(self.tls.peer))",message="auth.enabled needs tls.client with mode Mutual, and tls.peer: the agents authenticate with a certificate, and the peer port has no authentication"
@@ -199,7 +200,7 @@ type EtcdClusterSpec struct {
 // StorageSpec configures where each member stores its data.
 //
 // +kubebuilder:validation:XValidation:rule="has(self.medium) == has(oldSelf.medium) && (!has(self.medium) || self.medium == oldSelf.medium)",message="storage.medium must not change, because the data would not move; create another EtcdCluster and restore a backup into it"
-// +kubebuilder:validation:XValidation:rule="!has(self.medium) || !has(self.storageClassName)",message="storage.storageClassName must not be set with storage.medium Memory: there are no PersistentVolumeClaims"
+// +kubebuilder:validation:XValidation:rule="!has(self.medium) || !has(self.storageClassName)",message="storage.storageClassName must not be set with storage.medium: there are no PersistentVolumeClaims"
 // +kubebuilder:validation:XValidation:rule="has(self.storageClassName) == has(oldSelf.storageClassName) && (!has(self.storageClassName) || self.storageClassName == oldSelf.storageClassName)",message="storage.storageClassName must not change, because a volume cannot move to another class"
 type StorageSpec struct {
 	// size of each member's volume. A good size is 1Gi plus twice etcd.quotaBackendBytes. This leaves room for the
@@ -210,10 +211,10 @@ type StorageSpec struct {
 	// +required
 	Size resource.Quantity `json:"size"`
 
-	// medium Memory stores the data in the memory of the nodes (tmpfs) instead of on PersistentVolumeClaims, up to
-	// size. A member that loses its Pod loses its data and copies it from the other members. If more than half of the
-	// members are lost at once, or the only member, all data is lost, and only a backup brings it back. You cannot
-	// change it.
+	// medium stores the data in the Pods instead of on PersistentVolumeClaims. Memory: in the memory of the nodes
+	// (tmpfs), up to size. Disk: in a directory on the disk of the nodes, of which each Pod requests size. A member that
+	// loses its Pod loses its data and copies it from the other members. If more than half of the members are lost at
+	// once, or the only member, all data is lost, and only a backup brings it back. You cannot change it.
 	// +optional
 	Medium StorageMedium `json:"medium,omitempty"`
 
@@ -226,7 +227,7 @@ type StorageSpec struct {
 
 	// persistentVolumeClaimRetentionPolicy configures what happens to the PersistentVolumeClaim of a member that is no
 	// longer desired. Another member or cluster never reuses a retained claim. You are responsible for deleting it.
-	// With medium Memory there are no claims, and this field has no effect.
+	// With medium there are no claims, and this field has no effect.
 	// +kubebuilder:default={whenDeleted: Retain, whenScaled: Delete}
 	// +optional
 	PersistentVolumeClaimRetentionPolicy PersistentVolumeClaimRetentionPolicy `json:"persistentVolumeClaimRetentionPolicy,omitempty,omitzero"`
@@ -234,11 +235,14 @@ type StorageSpec struct {
 
 // StorageMedium is what members store their data on instead of a PersistentVolumeClaim.
 //
-// +kubebuilder:validation:Enum=Memory
+// +kubebuilder:validation:Enum=Memory;Disk
 type StorageMedium string
 
-// StorageMemory is tmpfs.
-const StorageMemory StorageMedium = "Memory"
+// The storage that lives as long as a Pod: an emptyDir in memory (tmpfs), or on the disk of the node.
+const (
+	StorageMemory StorageMedium = "Memory"
+	StorageDisk   StorageMedium = "Disk"
+)
 
 // PersistentVolumeClaimRetention is what happens to a PersistentVolumeClaim.
 //

@@ -104,14 +104,18 @@ func testRefusesWhatCannotWork(t *testing.T, clusters dynamic.ResourceInterface)
 		"negative size":                       {[]edit{{"spec.storage.size", "-1Gi"}}, "storage.size must be greater than zero"},
 		"a size that is no quantity":          {[]edit{{"spec.storage.size", "big"}}, "spec.storage.size in body should match"},
 		"a storage class of 254 characters":   {[]edit{{"spec.storage.storageClassName", strings.Repeat("a", 254)}}, "Too long: may not be more than 253 bytes"},
-		"a medium that no one knows":          {inMemory(edit{"spec.storage.medium", "HugePages"}), `supported values: "Memory"`},
-		"a class of memory":                   {inMemory(edit{"spec.storage.storageClassName", "fast"}), "storage.storageClassName must not be set with storage.medium Memory"},
-		"an empty class of memory":            {inMemory(edit{"spec.storage.storageClassName", ""}), "storage.storageClassName must not be set with storage.medium Memory"},
+		"a medium that no one knows":          {inMemory(edit{"spec.storage.medium", "HugePages"}), `supported values: "Memory", "Disk"`},
+		"a class of memory":                   {inMemory(edit{"spec.storage.storageClassName", "fast"}), "storage.storageClassName must not be set with storage.medium:"},
+		"an empty class of memory":            {inMemory(edit{"spec.storage.storageClassName", ""}), "storage.storageClassName must not be set with storage.medium:"},
 		"memory without a limit":              {inMemory(edit{"spec.resources.limits", nil}), "resources.limits.memory must be greater than storage.size with"},
 		"memory without resources":            {inMemory(edit{"spec.resources", nil}), "resources.limits.memory must be greater than storage.size with"},
 		"a limit of cores alone":              {inMemory(edit{"spec.resources.limits", map[string]any{"cpu": "1"}}), "resources.limits.memory must be greater than storage.size with"},
 		"a limit of just what is stored":      {inMemory(edit{"spec.resources.limits", map[string]any{"memory": "4Gi"}}), "resources.limits.memory must be greater than storage.size with"},
-		"memory for no members":               {inMemory(edit{"spec.replicas", int64(0)}), "replicas must not be 0 with storage.medium Memory"},
+		"memory for no members":               {inMemory(edit{"spec.replicas", int64(0)}), "replicas must not be 0 with storage.medium: a paused cluster"},
+		"a class of a node's disk":            {onDisk(edit{"spec.storage.storageClassName", "fast"}), "storage.storageClassName must not be set with storage.medium:"},
+		"a node's disk for no members":        {onDisk(edit{"spec.replicas", int64(0)}), "replicas must not be 0 with storage.medium: a paused cluster"},
+		"a quota beyond a node's disk":        {onDisk(edit{"spec.etcd.quotaBackendBytes", "5Gi"}), "etcd.quotaBackendBytes must not exceed storage.size"},
+		"a limit of a node's disk":            {onDisk(edit{"spec.resources.limits", map[string]any{"ephemeral-storage": "100Gi"}}), "resources.limits must not have ephemeral-storage with storage.medium Disk"},
 		"a quota beyond the memory":           {inMemory(edit{"spec.etcd.quotaBackendBytes", "5Gi"}), "etcd.quotaBackendBytes must not exceed storage.size"},
 		"a retention that no one knows":       {[]edit{{"spec.storage.persistentVolumeClaimRetentionPolicy.whenScaled", "Recycle"}}, `supported values: "Retain", "Delete"`},
 		"a minor that no one knows":           {[]edit{{"spec.version", "3.8.0"}}, "version must be a release of etcd 3.5, 3.6 or 3.7"},
@@ -226,6 +230,9 @@ func testAcceptsWhatWorks(t *testing.T, clusters dynamic.ResourceInterface) {
 		"a registry with a port and no paths": {{"spec.image", "localhost:5000/etcd"}},
 	}
 	tests["storage in memory"] = inMemory()
+	tests["storage on the nodes' disks"] = onDisk()
+	tests["storage on the nodes' disks, with limits"] = onDisk(edit{"spec.resources", map[string]any{"limits": map[string]any{"memory": "1Gi"}, "requests": map[string]any{"ephemeral-storage": "9Gi"}}})
+	tests["a volume, and a limit of a node's disk"] = []edit{{"spec.resources.limits", map[string]any{"ephemeral-storage": "1Gi"}}}
 	tests["storage in memory, of half a limit's size"] = inMemory(edit{"spec.resources.limits.memory", int64(8 << 30)})
 	maps.Copy(tests, goodBackups)
 	maps.Copy(tests, goodTLS)
@@ -263,8 +270,11 @@ func testRefusesChangesThatDataWouldNotSurvive(t *testing.T, clusters dynamic.Re
 	}{
 		"memory instead of a volume":    {[]edit{{"spec.storage.storageClassName", nil}}, inMemory(), "storage.medium must not change"},
 		"a volume instead of memory":    {inMemory(), []edit{{"spec.storage.storageClassName", nil}}, "storage.medium must not change"},
+		"a disk instead of memory":      {inMemory(), onDisk(), "storage.medium must not change"},
+		"a volume instead of a disk":    {onDisk(), []edit{{"spec.storage.storageClassName", nil}}, "storage.medium must not change"},
+		"more of the disk":              {onDisk(), onDisk(edit{"spec.storage.size", "5Gi"}), ""},
 		"more memory":                   {inMemory(), inMemory(edit{"spec.storage.size", "5Gi"}), ""},
-		"a pause of what is in memory":  {inMemory(), inMemory(edit{"spec.replicas", int64(0)}), "replicas must not be 0 with storage.medium Memory"},
+		"a pause of what is in memory":  {inMemory(), inMemory(edit{"spec.replicas", int64(0)}), "replicas must not be 0 with storage.medium: a paused cluster"},
 		"a smaller volume":              {nil, []edit{{"spec.storage.size", "3Gi"}}, "storage.size must not decrease, because Kubernetes cannot"},
 		"a larger volume":               {nil, []edit{{"spec.storage.size", "5Gi"}}, ""},
 		"the same size, otherwise put":  {nil, []edit{{"spec.storage.size", "4096Mi"}}, ""},
@@ -459,6 +469,11 @@ func inMemory(more ...edit) []edit {
 	return append([]edit{
 		{"spec.storage.medium", "Memory"}, {"spec.storage.storageClassName", nil}, {"spec.resources.limits", map[string]any{"memory": "6Gi"}},
 	}, more...)
+}
+
+// onDisk makes the valid cluster store on the disks of the nodes.
+func onDisk(more ...edit) []edit {
+	return append([]edit{{"spec.storage.medium", "Disk"}, {"spec.storage.storageClassName", nil}}, more...)
 }
 
 func edited(t testing.TB, edits ...edit) *unstructured.Unstructured {

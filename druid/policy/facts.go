@@ -61,7 +61,7 @@ const (
 	ClaimForeign                // bears the name, but is not the cluster's
 	ClaimTerminating            // deleted, and kept by a finalizer while a Pod uses it
 	ClaimPresent
-	ClaimUnwanted // members store in memory: their data is lost with their Pods
+	ClaimUnwanted // members store in their Pods, in memory or on the disk of the node
 
 	anyClaim = ClaimAbsent | ClaimForeign | ClaimTerminating | ClaimPresent | ClaimUnwanted
 )
@@ -258,7 +258,7 @@ type Member struct {
 	// Expired says that the Lease was stale for longer than the grace period.
 	Expired bool
 
-	// ClaimUID is the UID of the volume: the UID of the claim, or of the Pod if the volume is in memory.
+	// ClaimUID is the UID of the volume: the UID of the claim, or of the Pod if the volume is part of it.
 	Claim    ClaimState
 	ClaimUID string
 	// ClaimOwned says that the claim has an owner reference to the EtcdCluster, so that Kubernetes deletes both

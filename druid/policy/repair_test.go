@@ -251,7 +251,7 @@ func TestMessagesOfMembersInMemory(t *testing.T) {
 		o.Members, o.Record.Members, o.Members[0].Make = o.Members[:1], o.Record.Members[:1], MakeOutdated
 	})
 	status := Status(Evaluate(Desired{Replicas: 1, ClusterID: 9}, o), v1alpha1.EtcdClusterStatus{}, nil, 1, metav1.Now())
-	if c := condition(status, v1alpha1.ConditionProgressing); c.Reason != v1alpha1.ReasonRollingUpdateBlocked || !strings.Contains(c.Message, "c-a stores in memory") {
+	if c := condition(status, v1alpha1.ConditionProgressing); c.Reason != v1alpha1.ReasonRollingUpdateBlocked || !strings.Contains(c.Message, "c-a stores its data in its Pod") {
 		t.Errorf("Progressing is %+v, want it to say why the only copy is not replaced", c)
 	}
 }

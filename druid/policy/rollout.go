@@ -157,7 +157,7 @@ func podHealthOf(m Member, o Observed) podHealth {
 	case m.NodeLost:
 		return podHealthAway
 	case m.Idle && m.volatile() && o.RecordState == RecordFormed && !m.outside():
-		return podHealthDown // what it holds in memory would go with the Pod
+		return podHealthDown // what it stores in its Pod would go with it
 	case m.Idle || m.Pod&(PodUnscheduled|PodUnstarted) != 0:
 		return podHealthIdle
 	case m.learns() && m.Liveness == leases.Live:
@@ -178,7 +178,7 @@ func podHealthOf(m Member, o Observed) podHealth {
 func othersOf(m Member, o Observed, listed []Member) (others, string) {
 	found, why := othersReady, ""
 	if m.volatile() && spared(m, o, listed) == rules.No {
-		return othersNotReady, "member " + m.Name + " stores in memory, which would be lost with its Pod, and the others are not a quorum without it"
+		return othersNotReady, "member " + m.Name + " stores its data in its Pod, and the others are not a quorum without it"
 	}
 	if words := overThreshold(o.Record, len(listed)); words != "" {
 		found, why = othersComing, words

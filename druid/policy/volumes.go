@@ -92,7 +92,7 @@ func growStep(m Member, leaves bool, add func(Step)) {
 // volatile reports whether the member's data is lost with its Pod.
 func (m Member) volatile() bool { return m.Claim == ClaimUnwanted }
 
-// forgot reports whether a member that stores in memory is known to have lost its data. It has no Pod, or nothing ran
+// forgot reports whether a member that stores in its Pod is known to have lost its data. It has no Pod, or nothing ran
 // in its Pod yet. Or its agent reports that the volume of this Pod is empty, and why etcd does not start on it.
 // Without such a reason, the volume was empty when etcd started, as for every new member.
 func (m Member) forgot() bool {
@@ -120,6 +120,6 @@ func lossProblem(o Observed, listed []Member) (Problem, bool) {
 	if lost == 0 || voters-lost >= quorum(voters) {
 		return Problem{}, false
 	}
-	return Problem{Reason: v1alpha1.ReasonDataLost, Message: fmt.Sprintf("%d of %d voters lost their Pods, and with them their data in memory. "+
+	return Problem{Reason: v1alpha1.ReasonDataLost, Message: fmt.Sprintf("%d of %d voters lost their Pods, and with them their data. "+
 		"The others can never be a quorum again. druid shows in status.recovery how it can recover the cluster", lost, voters)}, true
 }

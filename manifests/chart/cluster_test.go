@@ -116,7 +116,7 @@ func TestWrongValuesOfTheEtcdClusterAreRefused(t *testing.T) {
 		"a switch as a word":            {"keep: 'no'", "keep", "bool"},
 		"too many members":              {"spec: {replicas: 11}", "replicas", "9"},
 		"a size that is none":           {"spec: {storage: {size: 1GB}}", "size", "pattern"},
-		"a word that is none":           {"spec: {storage: {medium: Disk}}", "medium", "Memory"},
+		"a word that is none":           {"spec: {storage: {medium: Tape}}", "medium", "Memory"},
 		"no storage":                    {"spec: {storage: null}", "spec", "storage"},
 		"a name of a DNS domain":        {"name: a.b", "name", "pattern"},
 		"a label that is no text":       {"labels: {a: 1}", "labels", "string"},
