@@ -1,6 +1,7 @@
 package manifests
 
 import (
+	"cmp"
 	"slices"
 	"strings"
 
@@ -183,7 +184,7 @@ func agentConfig(cluster *v1alpha1.EtcdCluster, member string) (config.Config, e
 	c.EtcdVersion = cluster.Spec.Version
 	c.QuotaBackendBytes = quotaBackendBytes(cluster)
 	c.AutoCompactionMode = compactionModes[etcd.AutoCompactionMode]
-	c.AutoCompactionRetention = etcd.AutoCompactionRetention
+	c.AutoCompactionRetention = cmp.Or(etcd.AutoCompactionRetention, defaultAutoCompactionRetention)
 	if etcd.SnapshotCount != nil {
 		c.SnapshotCount = *etcd.SnapshotCount
 	}
@@ -207,6 +208,13 @@ var compactionModes = map[v1alpha1.AutoCompactionMode]string{
 	v1alpha1.AutoCompactionPeriodic: "periodic",
 	v1alpha1.AutoCompactionRevision: "revision",
 }
+
+// defaultAutoCompactionRetention is how much history etcd keeps if the user does not say it. etcd itself keeps all, until its
+// quota stops all writes. kube-apiserver compacts every five minutes what is older than that
+// (--etcd-compaction-interval), which is too short for clients that do not expect compactions. An hour is also the interval
+// in which etcd compacts at most (server/etcdserver/api/v3compactor, getCompactInterval), so the database has at most
+// two hours of history. The hash of a Pod does not contain it: a Pod without it is not outdated.
+const defaultAutoCompactionRetention = "1h"
 
 // quotaBackendBytes returns the quota of the user, or half the volume up to the default of etcd. The other half is for
 // the write-ahead log and for the copy during a defragmentation. etcd must reach its quota before the volume is full.

@@ -83,7 +83,7 @@ func SpecHash(cluster *v1alpha1.EtcdCluster) (string, error) {
 		Etcd: etcdInputs{
 			QuotaBackendBytes:       agent.QuotaBackendBytes,
 			AutoCompactionMode:      agent.AutoCompactionMode,
-			AutoCompactionRetention: agent.AutoCompactionRetention,
+			AutoCompactionRetention: cluster.Spec.Etcd.AutoCompactionRetention,
 			SnapshotCount:           agent.SnapshotCount,
 			HeartbeatInterval:       agent.HeartbeatInterval,
 			ElectionTimeout:         agent.ElectionTimeout,

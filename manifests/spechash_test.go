@@ -51,7 +51,7 @@ var specEdits = map[string]struct {
 	"etcd.quotaBackendBytes":            {edit: func(c *v1alpha1.EtcdCluster) { c.Spec.Etcd.QuotaBackendBytes = new(resource.MustParse("100Mi")) }},
 	"etcd.quotaBackendBytes, the same":  {edit: func(c *v1alpha1.EtcdCluster) { c.Spec.Etcd.QuotaBackendBytes = new(resource.MustParse("512Mi")) }, same: true},
 	"etcd.autoCompactionMode":           {edit: func(c *v1alpha1.EtcdCluster) { c.Spec.Etcd.AutoCompactionMode = v1alpha1.AutoCompactionRevision }},
-	"etcd.autoCompactionRetention":      {edit: func(c *v1alpha1.EtcdCluster) { c.Spec.Etcd.AutoCompactionRetention = "1h" }},
+	"etcd.autoCompactionRetention":      {edit: func(c *v1alpha1.EtcdCluster) { c.Spec.Etcd.AutoCompactionRetention = "2h" }},
 	"etcd.snapshotCount":                {edit: func(c *v1alpha1.EtcdCluster) { c.Spec.Etcd.SnapshotCount = new(int64(1000)) }},
 	"etcd.heartbeatInterval":            {edit: func(c *v1alpha1.EtcdCluster) { c.Spec.Etcd.HeartbeatInterval = &metav1.Duration{Duration: time.Second} }},
 	"etcd.electionTimeout": {edit: func(c *v1alpha1.EtcdCluster) {
@@ -191,6 +191,35 @@ func TestSpecHashIsForEver(t *testing.T) {
 				}
 				test.cluster.Name, test.cluster.UID, test.cluster.Status.ReadyReplicas = "another", "other", 3
 				test.cluster.Spec.Replicas = 9
+			}
+		})
+	}
+}
+
+// An older druid created Pods that do not compact for the spec that says nothing about it. They are not outdated, and those that
+// are created for another reason compact. Who sets the same value by hand wants it in all Pods.
+func TestCompactionIsOnForNewPods(t *testing.T) {
+	for name, test := range map[string]struct {
+		retention, flag string
+		same            bool // the hash of the Pods of an older druid without this field
+	}{
+		"nothing is said":        {"", "--auto-compaction-retention=1h", true},
+		"the default is said":    {"1h", "--auto-compaction-retention=1h", false},
+		"compaction is off":      {"0s", "--auto-compaction-retention=0s", false},
+		"five minutes are asked": {"5m", "--auto-compaction-retention=5m", false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			cluster := plain()
+			cluster.Spec.Etcd.AutoCompactionRetention = test.retention
+			pod, err := Pod(cluster, member, options())
+			if err != nil {
+				t.Fatal(err)
+			}
+			if args := pod.Spec.InitContainers[1].Command; !slices.Contains(args, test.flag) {
+				t.Errorf("the agent has no %s: %v", test.flag, args)
+			}
+			if same := pod.Annotations[AnnotationSpecHash] == "c9cf5b3e198729605fd12ba35f77a71a"; same != test.same {
+				t.Errorf("the hash of an older druid: %t, want %t", same, test.same)
 			}
 		})
 	}

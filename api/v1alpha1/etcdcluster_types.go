@@ -284,7 +284,7 @@ const (
 // EtcdOptions are the options of etcd that you can set. druid sets all other flags.
 //
 // +kubebuilder:validation:XValidation:rule="duration(has(self.electionTimeout) ? self.electionTimeout : '1s').getMilliseconds() >= 5 * duration(has(self.heartbeatInterval) ? self.heartbeatInterval : '100ms').getMilliseconds()",message="electionTimeout (default 1s) must be at least 5 times heartbeatInterval (default 100ms): otherwise etcd does not start"
-// +kubebuilder:validation:XValidation:rule="!has(self.autoCompactionMode) || has(self.autoCompactionRetention)",message="autoCompactionMode needs autoCompactionRetention: without it etcd does not compact"
+// +kubebuilder:validation:XValidation:rule="!has(self.autoCompactionMode) || has(self.autoCompactionRetention)",message="autoCompactionMode needs autoCompactionRetention, which is a duration in mode Periodic and a number of revisions in mode Revision"
 // +kubebuilder:validation:XValidation:rule="!has(self.autoCompactionRetention) || (has(self.autoCompactionMode) && self.autoCompactionMode == 'Revision') || self.autoCompactionRetention.matches('^([0-9]+(h|m|s))+$')",message="autoCompactionRetention must be a duration like 1h30m in mode Periodic (the default)"
 // +kubebuilder:validation:XValidation:rule="!has(self.autoCompactionRetention) || !has(self.autoCompactionMode) || self.autoCompactionMode != 'Revision' || self.autoCompactionRetention.matches('^[1-9][0-9]{0,17}$')",message="autoCompactionRetention must be a number of revisions like 10000 in mode Revision"
 type EtcdOptions struct {
@@ -300,7 +300,11 @@ type EtcdOptions struct {
 	AutoCompactionMode AutoCompactionMode `json:"autoCompactionMode,omitempty"`
 
 	// autoCompactionRetention is how much history etcd keeps: a duration like 1h in mode Periodic, or a number of
-	// revisions in mode Revision.
+	// revisions in mode Revision. If not set, it is 1h: each hour, etcd compacts what is older than an hour. A client that
+	// lost its connection, and a backup whose store does not answer, have that long to continue. kube-apiserver by
+	// itself compacts every five minutes what is older than that, and needs no other value. 0s turns automatic
+	// compaction off, which is the default of etcd itself: the database then grows until clients compact it. A Pod that
+	// an older druid created without this field does not compact. druid does not replace it for that reason.
 	// +kubebuilder:validation:MaxLength=20
 	// +optional
 	AutoCompactionRetention string `json:"autoCompactionRetention,omitempty"`

@@ -213,6 +213,7 @@ func testAcceptsWhatWorks(t *testing.T, clusters dynamic.ResourceInterface) {
 		"the floor of 3.5":                    {{"spec.version", "3.5.31"}},
 		"the floor of 3.6":                    {{"spec.version", "3.6.12"}},
 		"the floor of 3.7":                    {{"spec.version", "3.7.0"}},
+		"compaction that is off":              {{"spec.etcd.autoCompactionMode", nil}, {"spec.etcd.autoCompactionRetention", "0s"}},
 		"revisions in mode Revision":          {{"spec.etcd.autoCompactionMode", "Revision"}, {"spec.etcd.autoCompactionRetention", "10000"}},
 		"exactly five heartbeats":             {{"spec.etcd.electionTimeout", "1s"}},
 		"the longest election time-out":       {{"spec.etcd.electionTimeout", "50s"}},
