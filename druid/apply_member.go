@@ -149,7 +149,9 @@ func (r *Reconciler) leaseStore(o *observation) *leases.Store {
 
 func (r *Reconciler) labelPod(ctx context.Context, o *observation, step policy.Step) error {
 	patch := metadataPatch{UID: step.PodUID, Labels: map[string]*string{}}
-	for label, want := range map[string]*bool{manifests.LabelServing: step.Serving, manifests.LabelVoter: step.Voter} {
+	for label, want := range map[string]*bool{
+		manifests.LabelServing: step.Serving, manifests.LabelVoter: step.Voter, manifests.LabelLeader: step.Leader,
+	} {
 		switch {
 		case want == nil:
 		case *want:

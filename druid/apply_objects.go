@@ -4,11 +4,9 @@ import (
 	"context"
 	"fmt"
 	"slices"
-	"strings"
 
 	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
-	networkingv1 "k8s.io/api/networking/v1"
 	policyv1 "k8s.io/api/policy/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -53,12 +51,13 @@ func (r *Reconciler) deleteBudget(ctx context.Context, o *observation, _ policy.
 
 // deleteObject deletes an object that the spec does not request any more.
 func (r *Reconciler) deleteObject(ctx context.Context, o *observation, step policy.Step) error {
-	kind, name, _ := strings.Cut(step.Object, "/")
-	if kind != "NetworkPolicy" {
-		return fmt.Errorf("delete %s: druid deletes no objects of this kind", step.Object)
+	for _, object := range optionals(o.cluster) {
+		if object.kind+"/"+object.name == step.Object {
+			object.live.SetName(object.name)
+			return r.deleteOurs(ctx, o, object.kind, object.live)
+		}
 	}
-	object := &networkingv1.NetworkPolicy{ObjectMeta: metav1.ObjectMeta{Name: name}}
-	return r.deleteOurs(ctx, o, kind, object)
+	return fmt.Errorf("delete %s: the cluster does not work without this object", step.Object)
 }
 
 // deleteOurs deletes the object with that name, if the cluster owns it.

@@ -194,6 +194,7 @@ func desiredOf(cluster *v1alpha1.EtcdCluster) (policy.Desired, error) {
 		Refused:        policy.RefusedBy(cluster.Status.Conditions),
 		Ran:            map[string]string{},
 		CutOff:         !cluster.ServesClients(),
+		LeaderWanted:   cluster.LeaderWanted(),
 		LeaveFirst:     leaveFirst(cluster),
 		HandsOff:       handsOff(cluster),
 		Replace:        cluster.Annotations[v1alpha1.ReplaceAnnotation],

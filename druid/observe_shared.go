@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"time"
 
+	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
 	networkingv1 "k8s.io/api/networking/v1"
 	policyv1 "k8s.io/api/policy/v1"
@@ -12,6 +13,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"github.com/etcd-druid/druid/api/v1alpha1"
 	"github.com/etcd-druid/druid/druid/policy"
 	"github.com/etcd-druid/druid/leases"
 	"github.com/etcd-druid/druid/manifests"
@@ -46,22 +48,39 @@ func (r *Reconciler) observeShared(ctx context.Context, from source, o *observat
 	return observeBudget(ctx, from, o)
 }
 
-// observeUnwanted finds the NetworkPolicy of a cluster whose spec requests none any more. One of another owner is not
+// optional is an object that the spec may request.
+type optional struct {
+	kind, name string
+	wanted     bool
+	// live receives the object.
+	live client.Object
+}
+
+// optionals returns the optional objects of the cluster.
+func optionals(cluster *v1alpha1.EtcdCluster) []optional {
+	return []optional{
+		{"NetworkPolicy", manifests.NetworkPolicyName(cluster.Name), cluster.Spec.NetworkPolicy != nil, &networkingv1.NetworkPolicy{}},
+		{"Service", manifests.LeaderServiceName(cluster.Name), cluster.LeaderWanted(), &corev1.Service{}},
+	}
+}
+
+// observeUnwanted finds the optional objects of a cluster whose spec requests them no more. One of another owner is not
 // druid's.
 func observeUnwanted(ctx context.Context, from client.Reader, o *observation) error {
-	if o.cluster.Spec.NetworkPolicy != nil {
-		return nil
-	}
-	var live networkingv1.NetworkPolicy
-	name := types.NamespacedName{Namespace: o.cluster.Namespace, Name: manifests.NetworkPolicyName(o.cluster.Name)}
-	err := from.Get(ctx, name, &live)
-	switch {
-	case client.IgnoreNotFound(err) != nil:
-		return fmt.Errorf("get NetworkPolicy %s: %w", name, err)
-	case err == nil && ours(o.cluster, &live):
-		o.observed.Objects = append(o.observed.Objects, policy.Object{
-			Kind: "NetworkPolicy", Name: name.Name, State: policy.ObjectUnwanted, Stage: policy.StageLate,
-		})
+	for _, object := range optionals(o.cluster) {
+		if object.wanted {
+			continue
+		}
+		name := types.NamespacedName{Namespace: o.cluster.Namespace, Name: object.name}
+		err := from.Get(ctx, name, object.live)
+		switch {
+		case client.IgnoreNotFound(err) != nil:
+			return fmt.Errorf("get %s %s: %w", object.kind, name, err)
+		case err == nil && ours(o.cluster, object.live):
+			o.observed.Objects = append(o.observed.Objects, policy.Object{
+				Kind: object.kind, Name: name.Name, State: policy.ObjectUnwanted, Stage: policy.StageLate,
+			})
+		}
 	}
 	return nil
 }
@@ -72,7 +91,7 @@ func sharedStage(cluster string, a manifests.Applied) policy.Stage {
 	switch {
 	case a.Kind.Kind == "RoleBinding":
 		return policy.StageBound
-	case a.Name == manifests.ClientServiceName(cluster), a.Name == manifests.NodesServiceName(cluster):
+	case a.Name == manifests.ClientServiceName(cluster), a.Name == manifests.NodesServiceName(cluster), a.Name == manifests.LeaderServiceName(cluster):
 		return policy.StageLate
 	default:
 		return policy.StageShared

@@ -341,6 +341,9 @@ func (in *installed) druidRights(t *testing.T) {
 				ObjectMeta: metav1.ObjectMeta{Name: "demo", Namespace: ns}, AddressType: discoveryv1.AddressTypeIPv4,
 			}, client.DryRunAll)
 		}, false},
+		"delete the Service of the leader": {func() error {
+			return in.druid.Delete(ctx, &corev1.Service{ObjectMeta: metav1.ObjectMeta{Name: "demo-leader", Namespace: ns}}, client.DryRunAll)
+		}, true},
 		"delete the disruption budget of a paused cluster": {func() error {
 			return in.druid.Delete(ctx, &policyv1.PodDisruptionBudget{ObjectMeta: metav1.ObjectMeta{Name: "demo", Namespace: ns}}, client.DryRunAll)
 		}, true},

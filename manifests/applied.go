@@ -43,6 +43,9 @@ func Shared(cluster *v1alpha1.EtcdCluster, record leases.Record, options Options
 	add(&all, peerService(cluster))
 	add(&all, clientService(cluster))
 	add(&all, nodesService(cluster))
+	if cluster.LeaderWanted() {
+		add(&all, leaderService(cluster))
+	}
 	if cluster.Spec.NetworkPolicy != nil {
 		add(&all, networkPolicy(cluster, record))
 	}

@@ -166,8 +166,15 @@ func CertificatesOf(cluster *v1alpha1.EtcdCluster, p Plane, domain string) Certi
 	}
 	nodes := "*." + NodesServiceName(cluster.Name) + "." + cluster.Namespace + ".svc"
 	names = append(names, nodes, nodes+"."+domain)
-	service := ClientServiceName(cluster.Name) + "." + cluster.Namespace
-	names = append(names, ClientServiceName(cluster.Name), service, service+".svc", service+".svc."+domain, "localhost")
+	services := []string{ClientServiceName(cluster.Name)}
+	if cluster.LeaderWanted() {
+		services = append(services, LeaderServiceName(cluster.Name))
+	}
+	for _, name := range services {
+		service := name + "." + cluster.Namespace
+		names = append(names, name, service, service+".svc", service+".svc."+domain)
+	}
+	names = append(names, "localhost")
 	ips = append(ips, net.IPv4(127, 0, 0, 1), net.IPv6loopback)
 	for _, extra := range TLSOf(cluster).Client.ExtraSANs {
 		if ip := net.ParseIP(extra); ip != nil {

@@ -24,6 +24,19 @@ func secured() *v1alpha1.EtcdCluster {
 	return cluster
 }
 
+func TestCertificatesAreValidForTheLeaderService(t *testing.T) {
+	for _, wanted := range []bool{true, false} {
+		cluster := secured()
+		cluster.Spec.LeaderService = &v1alpha1.LeaderServiceSpec{Enabled: wanted}
+		names := CertificatesOf(cluster, PlaneClient, "example.local").Server.DNSNames
+		for _, suffix := range []string{"", ".default", ".default.svc", ".default.svc.example.local"} {
+			if name := LeaderServiceName(cluster.Name) + suffix; slices.Contains(names, name) != wanted {
+				t.Errorf("the names are %q, want %s among them: %t", names, name, wanted)
+			}
+		}
+	}
+}
+
 func TestCertificatesAreValidWhereClientsAndPeersConnect(t *testing.T) {
 	cluster := secured()
 	client := CertificatesOf(cluster, PlaneClient, "example.local")

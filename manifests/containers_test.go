@@ -179,6 +179,7 @@ func full() *v1alpha1.EtcdCluster {
 		Type:        v1alpha1.ClientServiceLoadBalancer, LoadBalancerClass: new("example.com/internal"), TrafficDistribution: v1alpha1.PreferClose,
 		IPFamilyPolicy: corev1.IPFamilyPolicyRequireDualStack, IPFamilies: []corev1.IPFamily{corev1.IPv6Protocol, corev1.IPv4Protocol},
 	}
+	cluster.Spec.LeaderService = &v1alpha1.LeaderServiceSpec{Enabled: true}
 	cluster.Spec.Backup, cluster.Spec.Bootstrap = fullBackup(), fullBootstrap()
 	return cluster
 }
@@ -359,7 +360,7 @@ func metadataOf(t testing.TB, object any) metav1.ObjectMeta {
 func TestNamesOfTheLongestClusterFit(t *testing.T) {
 	cluster := longest().Name
 	for _, name := range []string{
-		PeerServiceName(cluster), ClientServiceName(cluster), AgentName(cluster), DisruptionBudgetName(cluster),
+		PeerServiceName(cluster), ClientServiceName(cluster), LeaderServiceName(cluster), AgentName(cluster), DisruptionBudgetName(cluster),
 		NetworkPolicyName(cluster), cluster + "-x7k2q", leases.RecordName(cluster), leases.LeaderName(cluster),
 	} {
 		if errs := validation.IsDNS1035Label(name); len(errs) > 0 {

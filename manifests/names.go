@@ -20,6 +20,9 @@ func ClientServiceName(cluster string) string { return cluster + "-client" }
 // NodesServiceName returns the name of the headless Service in which clients find each member that serves.
 func NodesServiceName(cluster string) string { return cluster + "-nodes" }
 
+// LeaderServiceName returns the name of the Service for clients that connect to the leader.
+func LeaderServiceName(cluster string) string { return cluster + "-leader" }
+
 // AgentName returns the name of the agents' ServiceAccount, Role, RoleBinding and ConfigMap.
 func AgentName(cluster string) string { return cluster + "-agent" }
 
@@ -35,6 +38,8 @@ const (
 	LabelServing = leases.Prefix + "serving"
 	// LabelVoter is "true" on the Pods of voting members. The PodDisruptionBudget selects it.
 	LabelVoter = leases.Prefix + "voter"
+	// LabelLeader is "true" on the Pod of the leader, if the cluster has a leader Service, which selects it.
+	LabelLeader = leases.Prefix + "leader"
 	// LabelClusterUID identifies the EtcdCluster among others that had its name earlier. Volumes have it, because they
 	// can outlive the EtcdCluster and then have no owner. Pods have it, so that no Service and no PodDisruptionBudget
 	// selects Pods of another cluster.
@@ -64,7 +69,7 @@ const (
 	labelManagedBy = "app.kubernetes.io/managed-by"
 )
 
-// LabelTrue is the value of LabelServing and LabelVoter. A Pod for which they are not true does not have them.
+// LabelTrue is the value of LabelServing, LabelVoter and LabelLeader. A Pod for which they are not true does not have them.
 const LabelTrue = "true"
 
 // Labels returns the labels of every object of the cluster.

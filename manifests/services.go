@@ -66,6 +66,14 @@ func nodesService(cluster *v1alpha1.EtcdCluster) *corev1ac.ServiceApplyConfigura
 		WithPorts(port(name, config.ClientPort)))
 }
 
+// leaderService returns the Service for clients that connect to the leader. druid sets the label that it selects.
+func leaderService(cluster *v1alpha1.EtcdCluster) *corev1ac.ServiceApplyConfiguration {
+	return service(cluster, LeaderServiceName(cluster.Name), corev1ac.ServiceSpec().
+		WithSelector(map[string]string{LabelClusterUID: string(cluster.UID), LabelLeader: LabelTrue}).
+		WithPublishNotReadyAddresses(true).
+		WithPorts(port("client", config.ClientPort)))
+}
+
 // service returns a Service with the metadata and the IP families that all Services of the cluster have. A field that the
 // user does not set is left out. Kubernetes then chooses its value, or keeps the one that the Service has.
 func service(cluster *v1alpha1.EtcdCluster, name string, spec *corev1ac.ServiceSpecApplyConfiguration) *corev1ac.ServiceApplyConfiguration {

@@ -98,6 +98,7 @@ var specEdits = map[string]struct {
 	"runtimeClassName":   {edit: func(c *v1alpha1.EtcdCluster) { c.Spec.RuntimeClassName = new("gvisor") }},
 	"env":                {edit: func(c *v1alpha1.EtcdCluster) { c.Spec.Env = []v1alpha1.EnvVar{{Name: "GOGC", Value: "50"}} }},
 	"clientService":      {edit: func(c *v1alpha1.EtcdCluster) { c.Spec.ClientService = full().Spec.ClientService }, same: true},
+	"leaderService":      {edit: func(c *v1alpha1.EtcdCluster) { c.Spec.LeaderService = full().Spec.LeaderService }, same: true},
 	"networkPolicy":      {edit: func(c *v1alpha1.EtcdCluster) { c.Spec.NetworkPolicy = full().Spec.NetworkPolicy }, same: true},
 	"additionalMetadata": {edit: func(c *v1alpha1.EtcdCluster) { c.Spec.AdditionalMetadata = full().Spec.AdditionalMetadata }, same: true},
 	"backup.encryption": {edit: func(c *v1alpha1.EtcdCluster) {

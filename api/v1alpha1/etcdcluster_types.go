@@ -183,6 +183,10 @@ type EtcdClusterSpec struct {
 	// +optional
 	ClientService *ClientServiceSpec `json:"clientService,omitempty"`
 
+	// leaderService configures a further Service for clients that connect to the leader. If not set, there is none.
+	// +optional
+	LeaderService *LeaderServiceSpec `json:"leaderService,omitempty"`
+
 	// networkPolicy limits who can connect to the members. If not set, druid creates no NetworkPolicy.
 	// +optional
 	NetworkPolicy *NetworkPolicySpec `json:"networkPolicy,omitempty"`

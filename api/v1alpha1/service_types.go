@@ -86,6 +86,20 @@ const (
 	PreferSameNode TrafficDistribution = corev1.ServiceTrafficDistributionPreferSameNode
 )
 
+// LeaderServiceSpec configures the Service <cluster>-leader. Its only endpoint is the leader.
+type LeaderServiceSpec struct {
+	// enabled creates the Service. druid labels the Pod of the leader, and moves the label when another member leads. For
+	// a moment after an election, the Service has no endpoint, or still the previous leader. That member forwards
+	// writes. The Service has the IP families of the client Service. Defaults to false.
+	// +optional
+	Enabled bool `json:"enabled,omitempty"`
+}
+
+// LeaderWanted says whether the cluster has a Service of the leader.
+func (c *EtcdCluster) LeaderWanted() bool {
+	return c.Spec.LeaderService != nil && c.Spec.LeaderService.Enabled
+}
+
 // ServesClients says whether the members are in the client Service.
 func (c *EtcdCluster) ServesClients() bool {
 	return c.Spec.ClientService == nil || c.Spec.ClientService.Serving == nil || *c.Spec.ClientService.Serving

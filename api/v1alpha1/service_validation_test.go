@@ -36,6 +36,8 @@ var goodServices = map[string][]edit{
 	"ports of nodes":                   clientService(object{"type": "NodePort", "trafficDistribution": "PreferSameNode"}),
 	"a load balancer":                  clientService(object{"type": "LoadBalancer", "trafficDistribution": "PreferClose"}),
 	"a load balancer of a class":       clientService(object{"type": "LoadBalancer", "loadBalancerClass": "example.com/internal"}),
+	"a Service of the leader":          {{"spec.leaderService", object{"enabled": true}}},
+	"no Service of the leader":         {{"spec.leaderService", object{}}},
 	"one family":                       clientService(object{"ipFamilies": families("IPv6")}),
 	"one family of a single stack":     clientService(object{"ipFamilies": families("IPv6"), "ipFamilyPolicy": "SingleStack"}),
 	"both families, one if need be":    clientService(object{"ipFamilyPolicy": "PreferDualStack"}),

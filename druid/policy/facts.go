@@ -174,6 +174,8 @@ type Desired struct {
 	HandsOff string
 	// CutOff says that no client is to be sent to any member.
 	CutOff bool
+	// LeaderWanted says that the spec requests a Service of the leader.
+	LeaderWanted bool
 	// Recovery is what spec.recovery and the approval request.
 	Recovery RecoveryWish
 	// Epoch of the raft group in the status, 0 if unknown.
@@ -295,8 +297,8 @@ type Member struct {
 	EtcdReady bool
 	// NodeLost says that the kubelet of the node is not reachable.
 	NodeLost bool
-	// Serving and Voter are the labels of the Pod.
-	Serving, Voter bool
+	// Serving, Voter and Leader are the labels of the Pod.
+	Serving, Voter, Leader bool
 	// Routed says that the endpoints of the client Service contain the Pod. druid reads it only for a member that is
 	// about to leave.
 	Routed bool

@@ -101,8 +101,8 @@ func (t *Troubles) Add(s Step) {
 	t.failed[s.Member] = append(t.failed[s.Member], s.Kind)
 }
 
-// Leave returns what remains of the step after the failures, and whether anything remains. A step that sets two labels
-// can keep one of them.
+// Leave returns what remains of the step after the failures, and whether anything remains. A step that sets several
+// labels can keep some of them.
 func (t *Troubles) Leave(s Step) (Step, bool) {
 	if s.Kind != LabelPod {
 		return s, !t.block(deedOf(s), s.Member)
@@ -113,7 +113,7 @@ func (t *Troubles) Leave(s Step) (Step, bool) {
 	if s.Serving != nil && !*s.Serving && t.block(tollDeed(s.Toll), s.Member) {
 		s.Serving = nil
 	}
-	return s, s.Voter != nil || s.Serving != nil
+	return s, s.Voter != nil || s.Serving != nil || s.Leader != nil
 }
 
 func (t *Troubles) block(d deed, member string) bool {

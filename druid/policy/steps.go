@@ -124,8 +124,8 @@ type Step struct {
 	Leave bool
 	// Repairing is what the step writes on the member's Lease.
 	Repairing *leases.Repairing
-	// Serving and Voter are the labels to set (true) or to clear (false). nil leaves a label unchanged.
-	Serving, Voter *bool
+	// Serving, Voter and Leader are the labels to set (true) or to clear (false). nil leaves a label unchanged.
+	Serving, Voter, Leader *bool
 	// Order to write to the record. An empty one removes the order.
 	Order *leases.UpgradeOrder
 	// Restore is the request for a plan to write to the record. One without a nonce removes the request.
@@ -197,7 +197,7 @@ func Steps(e Evaluation) []Step {
 	}
 	for _, m := range o.Members {
 		leaving[m.Name] = partSteps(m, e, add) || leaving[m.Name]
-		labelStep(m, labelFactsOf(m, leaving[m.Name], e), add)
+		labelStep(m, labelFactsOf(m, leaving[m.Name], e), e, add)
 	}
 	steps := slices.Concat(stages[:]...)
 	bearTolls(steps, leaves)
@@ -253,7 +253,7 @@ func recoveringSteps(e Evaluation) []Step {
 	}
 	budgetStep(e, add)
 	for _, m := range e.Members {
-		labelStep(m, labelFactsOf(m, leaving[m.Name], e), add)
+		labelStep(m, labelFactsOf(m, leaving[m.Name], e), e, add)
 	}
 	e.restore.steps(e, add)
 	return slices.Concat(stages[:]...)
@@ -377,12 +377,16 @@ func (e Evaluation) noOne() bool {
 		!slices.ContainsFunc(e.Members, func(m Member) bool { return m.Pod&(PodAbsent|PodForeign) == 0 })
 }
 
-func labelStep(m Member, f labelFacts, add func(Step)) {
+func labelStep(m Member, f labelFacts, e Evaluation, add func(Step)) {
 	if m.Pod&(PodAbsent|PodForeign|PodEnded) != 0 {
 		return
 	}
 	serving, voter := servingRows.Decide(f), voterRows.Decide(f)
+	leader := leaderRows.Decide(leaderFactsOf(m, serving.Verdict, e))
 	step := Step{Kind: LabelPod, Stage: StageLabels, Member: m.Name, PodUID: m.PodUID}
+	if step.Leader = labelChange(m.Leader, leader.Verdict); step.Leader != nil {
+		step.Rule = leader.Rule
+	}
 	if step.Voter = labelChange(m.Voter, voter.Verdict); step.Voter != nil {
 		step.Rule = voter.Rule
 	}

@@ -100,6 +100,22 @@ func TestLabelsNeverEmptyTheServiceForWhatIsUnknown(t *testing.T) {
 	checkTable(t, voterRows, "voter", "Which Pods the PodDisruptionBudget counts: druid/policy.voterRows", func(f labelFacts, _ rules.Decision[labelVerdict]) string { return wrongOfLabels(f) })
 }
 
+func TestOnlyALeaderThatServesIsInItsService(t *testing.T) {
+	checkTable(t, leaderRows, "leader-label", "Which Pod is in the Service of the leader: druid/policy.leaderRows", func(f leaderFacts, d rules.Decision[labelVerdict]) string {
+		switch v := d.Verdict; {
+		case v != labelClear && f.wanted == rules.No:
+			return "labels a Pod for a Service that no one requests"
+		case v != labelClear && f.serves == rules.No:
+			return "sends clients to a Pod to which the client Service sends none"
+		case v == labelSet && f.leads != leadershipOwn, v == labelKeep && f.leads == leadershipOther:
+			return "calls a member the leader that is not"
+		case v == labelClear && f.wanted == rules.Yes && f.serves == rules.Yes && f.leads != leadershipOther:
+			return "takes the leader out of its Service, or empties it for what is unknown"
+		}
+		return ""
+	})
+}
+
 func wrongOfLabels(f labelFacts) string {
 	s, v := servingRows.Decide(f).Verdict, voterRows.Decide(f).Verdict
 	switch {
