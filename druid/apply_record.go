@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"time"
 
 	coordinationv1 "k8s.io/api/coordination/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -121,7 +122,7 @@ func (r *Reconciler) updateRecord(ctx context.Context, o *observation, step poli
 func (r *Reconciler) changeRecord(o *observation, record leases.Record, step policy.Step) (*leases.Record, error) {
 	switch {
 	case step.Kind == policy.PrepareRecovery, step.Kind == policy.ExecuteRecovery, step.Kind == policy.ReleaseRecovery:
-		return changeRecovery(record, step)
+		return changeRecovery(record, step, r.now())
 	case step.Kind != policy.UpdateRecord:
 		return r.changeSlot(record, step)
 	case step.Record != nil:
@@ -161,7 +162,11 @@ func reseeded(record leases.Record, planned, seed string) (*leases.Record, error
 
 // changeRecovery applies a step of a recovery to the record as it was just read. It returns nil if the record is not what
 // the plan saw: an agent can have formed the new raft group since.
-func changeRecovery(record leases.Record, step policy.Step) (*leases.Record, error) {
+func changeRecovery(record leases.Record, step policy.Step, now time.Time) (*leases.Record, error) {
+	if step.Kind == policy.PrepareRecovery && step.Recovery.Restores() {
+		order := *step.Recovery
+		order.Since, step.Recovery = now.UTC().Truncate(time.Second), &order
+	}
 	nonce, err := drawMark()
 	if err != nil {
 		return nil, err

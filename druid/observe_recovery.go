@@ -47,16 +47,13 @@ func restoreTargetOf(cluster *v1alpha1.EtcdCluster) *leases.RestoreTarget {
 	return target
 }
 
-// observeRestore measures how long an order to restore in place stands, and reads the final backup if its restore is approved.
+// observeRestore finds how long an order to restore in place stands, and reads the final backup if its restore is approved.
 func (r *Reconciler) observeRestore(ctx context.Context, from source, o *observation) error {
-	order := o.observed.Record.Order()
-	standing := fact{o.cluster.UID, "order to restore in place"}
-	if order.Restores() {
-		r.memory.note(standing, order.Name())
+	if order := o.observed.Record.Order(); order.Restores() {
+		left := policy.RestoreLimit - r.now().Sub(order.Since)
+		o.observed.RestoreOverdue = left <= 0
+		o.lookAgain(left)
 	}
-	overdue, left := r.memory.lasts(standing, order.Restores(), policy.RestoreLimit, r.now())
-	o.observed.RestoreOverdue = overdue
-	o.lookAgain(left)
 	if !policy.RestoreApproved(o.desired, o.observed) {
 		return nil
 	}

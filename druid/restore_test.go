@@ -55,7 +55,7 @@ func (c *clocked) planned(revision int64) {
 	if err != nil {
 		c.Fatal(err)
 	}
-	plan := leases.RestorePlan{Nonce: request.Nonce, Lineage: "00000001-aa", Full: "full", Deltas: 1, Revision: revision, At: c.at}
+	plan := leases.RestorePlan{Nonce: request.Nonce, Lineage: record.Lineage, Full: "full", Deltas: 1, Revision: revision, At: c.at}
 	if _, err := c.stage.store("demo").AnswerRestore(c.Context(), version, plan); err != nil {
 		c.Fatal(err)
 	}
@@ -86,7 +86,7 @@ func TestARestoreInPlaceIsOrderedAfterItsApproval(t *testing.T) {
 	}
 	c.planned(5)
 	got := c.recovery()
-	if got.Phase != v1alpha1.RecoveryProposed || got.Plan == nil || got.Plan.Backup != "00000001-aa@5" || got.Plan.LostRevisions == nil || *got.Plan.LostRevisions != 2 {
+	if got.Phase != v1alpha1.RecoveryProposed || got.Plan == nil || !strings.HasSuffix(got.Plan.Backup, "@5") || got.Plan.LostRevisions == nil || *got.Plan.LostRevisions != 2 {
 		t.Fatalf("the status is %+v, plan %+v", got, got.Plan)
 	}
 	before := len(c.deeds.writes())
@@ -114,7 +114,7 @@ func TestARestoreInPlaceIsOrderedAfterItsApproval(t *testing.T) {
 		t.Errorf("the backup is %+v", snapshot.Spec)
 	}
 	record, order := c.ordered()
-	if !order.Restores() || order.Stage != leases.StagePrepare || order.Revision != 5 || order.Lineage != "00000001-aa" || record.Phase != leases.PhaseRecovering {
+	if !order.Restores() || order.Stage != leases.StagePrepare || order.Revision != 5 || order.Lineage != record.Lineage || record.Phase != leases.PhaseRecovering {
 		t.Fatalf("the order is %+v", order)
 	}
 	// The user withdraws it.
@@ -167,6 +167,29 @@ func TestARestoreWithoutItsFinalBackupDoesNotBegin(t *testing.T) {
 				t.Errorf("the order is %+v, clients served: %t", order, c.servesClients(names[0]))
 			}
 		})
+	}
+}
+
+// The time limit counts from the order, also for a druid that takes over.
+func TestARestoreThatTakesTooLongIsReleased(t *testing.T) {
+	c, names := restorable(t)
+	c.requestsRestore(`{"revision":5}`)
+	c.planned(5)
+	c.approve(c.recovery().Plan.Hash)
+	c.savesFinally(v1alpha1.SnapshotSucceeded)
+	if _, order := c.ordered(); !order.Restores() || order.Since.IsZero() {
+		t.Fatalf("the order is %+v", order)
+	}
+	c.at = c.at.Add(policy.RestoreLimit - time.Minute)
+	c.renewAll(names)
+	if _, order := c.ordered(); order == nil {
+		t.Error("the order is released before its limit")
+	}
+	c.at = c.at.Add(2 * time.Minute)
+	c.memory = newMemory()
+	c.renewAll(names)
+	if record, order := c.ordered(); order != nil || record.Released == 0 {
+		t.Errorf("the order stands: %+v", order)
 	}
 }
 

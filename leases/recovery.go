@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"regexp"
 	"slices"
+	"time"
 )
 
 // Annotations of the cluster record for the recovery from a lost quorum. druid writes the order, and the chosen agent
@@ -78,6 +79,8 @@ type Recovery struct {
 	Revisions  int64 `json:"revisions"`
 	Seconds    int64 `json:"seconds"`
 	Unmeasured bool  `json:"unmeasured,omitempty"`
+	// Since is when druid wrote the order, in the mode Restore, by its clock. An order of that mode stands for a limited time.
+	Since time.Time `json:"since,omitzero"`
 	// Approved says that you approved it. Otherwise spec.recovery did.
 	Approved bool `json:"approved,omitempty"`
 }

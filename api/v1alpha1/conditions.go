@@ -76,7 +76,7 @@ const (
 const (
 	ReasonQuorate    = "Quorate"
 	ReasonQuorumLost = "QuorumLost"
-	// ReasonClientsCutOff: a quorum of voters serves, and spec.clientService.serving is false.
+	// ReasonClientsCutOff: a quorum of voters serves, and spec.clientService.serving is false or a restore in place was approved.
 	ReasonClientsCutOff = "ClientsCutOff"
 	ReasonForming       = "Forming"
 	ReasonUnknown       = "Unknown"

@@ -375,7 +375,8 @@ type EtcdClusterStatus struct {
 	// +optional
 	Epoch int64 `json:"epoch,omitempty"`
 
-	// recovery is the state of a recovery from lost quorum. It is absent while no quorum is lost and no recovery took place.
+	// recovery is the state of a recovery from a lost quorum, or of a restore in place. It is absent while no quorum is lost, no restore
+	// is requested, and none took place.
 	// +optional
 	Recovery *RecoveryStatus `json:"recovery,omitempty"`
 

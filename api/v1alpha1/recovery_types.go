@@ -153,8 +153,9 @@ const (
 
 // RecoveryPlan is one way to form a raft group again.
 type RecoveryPlan struct {
-	// hash identifies the plan. It covers the UID of the EtcdCluster, the cluster ID, the epoch, the source, the members that
-	// are given up, and the loss.
+	// hash identifies the plan. It covers the UID of the EtcdCluster, the cluster ID and the epoch. With source Restore, it also covers
+	// the request, the lineage, the full backup, the revision and the notes. Otherwise, it also covers the source, the members that are
+	// given up, and the loss.
 	Hash string `json:"hash"`
 	// source is Survivor, Backup or Restore.
 	Source RecoverySource `json:"source"`
@@ -187,8 +188,8 @@ type RecoveryPlan struct {
 	// +kubebuilder:validation:MaxItems=8
 	// +optional
 	Notes []string `json:"notes,omitempty"`
-	// lostRevisions is how many revisions that a member or a backup had are lost at most. With source Restore, these are the
-	// revisions that the restore undoes. It is absent if it is unknown.
+	// lostRevisions is how many revisions that a member or a backup had are lost at most. With source Restore, it is how
+	// many revisions the restore undoes at least. It is absent if it is unknown.
 	// +optional
 	LostRevisions *int64 `json:"lostRevisions,omitempty"`
 	// lostSeconds is how many seconds of writes are lost at most. It is absent if it is unknown.

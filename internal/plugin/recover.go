@@ -15,15 +15,18 @@ import (
 	"github.com/etcd-druid/druid/internal/view"
 )
 
-// recoveryPage explains a recovery from a lost quorum.
-const recoveryPage = "https://github.com/etcd-druid/druid/blob/main/docs/how-to/rescue/quorum-lost.md"
+// recoveryPage explains a recovery from a lost quorum, and inPlacePage a restore in place.
+const (
+	recoveryPage = "https://github.com/etcd-druid/druid/blob/main/docs/how-to/rescue/quorum-lost.md"
+	inPlacePage  = "https://github.com/etcd-druid/druid/blob/main/docs/how-to/back-up/restore-in-place.md"
+)
 
 func (o *options) recoverCommand() *cobra.Command {
 	var hash string
 	command := o.forCluster(&cobra.Command{
 		Use:   "recover CLUSTER",
-		Short: "Show the plan to recover from a lost quorum, or approve it",
-		Long: "Show the plan of druid to recover an EtcdCluster from a lost quorum. This changes nothing.\n" +
+		Short: "Show the plan of a recovery or of a restore in place, or approve it",
+		Long: "Show the plan of druid to recover an EtcdCluster from a lost quorum, or to restore it in place. This changes nothing.\n" +
 			"With --approve, set the annotation " + v1alpha1.RecoverAnnotation + " to the hash of the plan. druid then carries out this plan and no other.",
 		Example: "  kubectl druid recover demo\n  kubectl druid recover demo --approve 5d41402abc4b2a76",
 	}, func(cmd *cobra.Command, k *kube, args []string) error {
@@ -106,13 +109,46 @@ func (p *page) recovery(c v1alpha1.EtcdCluster) {
 	}
 	p.line()
 	if r.Plan != nil && r.Approve != "" {
-		p.line(cell{text: "Bring the members back instead, if you can: then no write is lost. Otherwise approve the plan:"})
+		advice := "Bring the members back instead, if you can: then no write is lost. Otherwise approve the plan:"
+		if restores(r.Plan) {
+			advice = "Approve the plan:"
+		}
+		p.line(cell{text: advice})
 		p.line(cell{text: "  " + invoke(c, "recover") + " --approve " + r.Plan.Hash})
+	}
+	if restores(r.Plan) {
+		p.line(cell{text: inPlacePage})
+		return
 	}
 	p.line(cell{text: recoveryPage})
 }
 
+// restores says whether the plan is that of a restore in place.
+func restores(plan *v1alpha1.RecoveryPlan) bool {
+	return plan != nil && plan.Source == v1alpha1.RecoveryFromRestore
+}
+
+// restorePlan prints the plan of a restore in place.
+func (p *page) restorePlan(plan v1alpha1.RecoveryPlan) {
+	p.line()
+	p.field("Target", cell{text: plan.Target})
+	p.field("Source", cell{text: fmt.Sprintf("%s, from %s and %s", plan.Backup, plan.Full, counted(int(plan.Deltas), "delta backup"))})
+	undone := "unknown"
+	if plan.LostRevisions != nil {
+		undone = "at least " + number(plan.LostRevisions) + " revisions"
+	}
+	p.field("Undone", cell{undone, bad})
+	for _, note := range plan.Notes {
+		p.field("Note", cell{text: note})
+	}
+	p.field("Hash", cell{text: plan.Hash})
+}
+
 func (p *page) plan(plan v1alpha1.RecoveryPlan) {
+	if restores(&plan) {
+		p.restorePlan(plan)
+		return
+	}
 	p.line()
 	source := "the disk of member " + plan.Member
 	if plan.Source == v1alpha1.RecoveryFromBackup {

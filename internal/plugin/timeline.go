@@ -82,6 +82,7 @@ func (p *page) timeline(b backups, wide bool) {
 	}
 	p.line()
 	p.line(cell{text: "Restore into a new cluster: " + restorePage})
+	p.line(cell{text: "Restore in this cluster: " + inPlacePage})
 }
 
 func totals(all []lineage) string {

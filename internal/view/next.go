@@ -60,6 +60,9 @@ var pages = map[string]string{
 
 // next returns what to do now, the first step first. A cluster that is well needs nothing.
 func (v Cluster) next() []Step {
+	if steps := v.restoring(); len(steps) > 0 {
+		return steps
+	}
 	switch v.State {
 	case StateServing, StateChanging:
 		return nil
@@ -105,6 +108,22 @@ func (v Cluster) quorumLost() []Step {
 		steps = append(steps, Step{Do: "druid recovers the cluster: " + v.Recovery.Message, Docs: page + "#when-a-recovery-does-not-continue"})
 	}
 	return append(steps, Step{Do: "Do not delete a PersistentVolumeClaim, a Pod or a Lease."})
+}
+
+// restoring are the steps while a restore in place is planned, waits for an approval, or is carried out.
+func (v Cluster) restoring() []Step {
+	const page = docs + "how-to/back-up/restore-in-place.md"
+	r := v.Recovery
+	switch {
+	case r == nil || r.Plan == nil || r.Plan.Source != v1alpha1.RecoveryFromRestore:
+		return nil
+	case r.Phase == v1alpha1.RecoveryProposed:
+		return []Step{{Do: "Read the plan of the restore in place, and approve it. Or remove spec.recovery.restore.", Command: v.plan(), Docs: page + "#approve-the-plan"}}
+	case r.Phase == v1alpha1.RecoveryRefused:
+		return []Step{{Do: "The restore in place waits for you. " + r.Message, Docs: page + "#when-it-waits-or-is-refused"}}
+	default:
+		return []Step{{Do: "A restore in place is under way. " + r.Message, Docs: page + "#approve-the-plan"}}
+	}
 }
 
 // plan shows the plan.

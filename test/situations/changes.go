@@ -69,6 +69,17 @@ func quorumLostWithPlan(o *view.Objects) {
 	}
 }
 
+func restoreWithPlan(o *view.Objects) {
+	o.Cluster.Status.Recovery = &v1alpha1.RecoveryStatus{
+		Phase: v1alpha1.RecoveryProposed, Message: "The restore needs your approval: restore revision 48000, up to revision 48000 of lineage 00000001-6f1c0e9a2b3c4d5e; at least 209 revisions are undone; clients are cut off meanwhile.",
+		Approve: Approve,
+		Plan: &v1alpha1.RecoveryPlan{
+			Hash: Hash, Source: v1alpha1.RecoveryFromRestore, Target: "revision 48000", Backup: "00000001-6f1c0e9a2b3c4d5e@48000", Revision: 48000,
+			Full: "default/demo/00000001-6f1c0e9a2b3c4d5e/full/000000000000bb00-1795659906000.snap.zst", Deltas: 3, LostRevisions: new(int64(209)),
+		},
+	}
+}
+
 func backupsFailing(o *view.Objects) {
 	const failure = "operation error S3: PutObject, https response error StatusCode: 403, api error AccessDenied: Access Denied"
 	delta := &o.Leases[4]

@@ -42,6 +42,7 @@ func All() []Situation {
 		{"member-down", memberDown},
 		{"quorum-lost", quorumLost},
 		{"quorum-lost-with-a-plan", quorumLostWithPlan},
+		{"restore-with-a-plan", restoreWithPlan},
 		{"backups-failing", backupsFailing},
 		{"backup-broken", backupBroken},
 		{"paused", paused},
