@@ -27,7 +27,8 @@ func peerService(cluster *v1alpha1.EtcdCluster) *corev1ac.ServiceApplyConfigurat
 
 // clientService returns the Service for clients. A label of druid selects the Pods that serve, and not the readiness
 // of the Pods. The readiness of a Pod also depends on the agent, so a crashing agent would take a serving etcd away
-// from its clients.
+// from its clients. A field that the user does not set is left out. Kubernetes then chooses its value, or keeps the one
+// that the Service has.
 func clientService(cluster *v1alpha1.EtcdCluster) *corev1ac.ServiceApplyConfiguration {
 	spec := corev1ac.ServiceSpec().
 		WithSelector(map[string]string{LabelClusterUID: string(cluster.UID), LabelServing: LabelTrue}).
@@ -48,6 +49,13 @@ func clientService(cluster *v1alpha1.EtcdCluster) *corev1ac.ServiceApplyConfigur
 	if s.TrafficDistribution != "" {
 		spec.WithTrafficDistribution(string(s.TrafficDistribution))
 	}
+	switch {
+	case s.IPFamilyPolicy != "":
+		spec.WithIPFamilyPolicy(s.IPFamilyPolicy)
+	case len(s.IPFamilies) == 1: // Kubernetes lets a Service release its second family only with this policy
+		spec.WithIPFamilyPolicy(corev1.IPFamilyPolicySingleStack)
+	}
+	spec.WithIPFamilies(s.IPFamilies...)
 	return client
 }
 
@@ -74,18 +82,9 @@ func leaderService(cluster *v1alpha1.EtcdCluster) *corev1ac.ServiceApplyConfigur
 		WithPorts(port("client", config.ClientPort)))
 }
 
-// service returns a Service with the metadata and the IP families that all Services of the cluster have. A field that the
-// user does not set is left out. Kubernetes then chooses its value, or keeps the one that the Service has.
+// service returns a Service with the metadata that all Services of the cluster have. It leaves the IP families out, so that
+// Kubernetes chooses those of the Pods: members must find each other in the family of the Pods.
 func service(cluster *v1alpha1.EtcdCluster, name string, spec *corev1ac.ServiceSpecApplyConfiguration) *corev1ac.ServiceApplyConfiguration {
-	if s := cluster.Spec.ClientService; s != nil {
-		switch {
-		case s.IPFamilyPolicy != "":
-			spec.WithIPFamilyPolicy(s.IPFamilyPolicy)
-		case len(s.IPFamilies) == 1: // Kubernetes lets a Service release its second family only with this policy
-			spec.WithIPFamilyPolicy(corev1.IPFamilyPolicySingleStack)
-		}
-		spec.WithIPFamilies(s.IPFamilies...)
-	}
 	return corev1ac.Service(name, cluster.Namespace).
 		WithLabels(labelled(cluster, Labels(cluster.Name))).
 		WithAnnotations(annotated(cluster, nil)).

@@ -41,15 +41,15 @@ type ClientServiceSpec struct {
 	// +optional
 	TrafficDistribution TrafficDistribution `json:"trafficDistribution,omitempty"`
 
-	// ipFamilyPolicy of this Service and of the headless Services of the cluster: SingleStack, PreferDualStack or
-	// RequireDualStack. If not set, Kubernetes uses SingleStack for a new Service. To return to one family, set
+	// ipFamilyPolicy of this Service: SingleStack, PreferDualStack or RequireDualStack. The other Services of the cluster
+	// do not have it. If not set, Kubernetes uses SingleStack for a new Service. To return to one family, set
 	// SingleStack: the client Service keeps both when you only remove the field.
 	// +kubebuilder:validation:Enum=SingleStack;PreferDualStack;RequireDualStack
 	// +optional
 	IPFamilyPolicy corev1.IPFamilyPolicy `json:"ipFamilyPolicy,omitempty"`
 
-	// ipFamilies of this Service and of the headless Services of the cluster: one family, or both with ipFamilyPolicy
-	// PreferDualStack or RequireDualStack. Kubernetes cannot change the first family of a Service. You can add and
+	// ipFamilies of this Service: one family, or both with ipFamilyPolicy PreferDualStack or RequireDualStack. The other
+	// Services of the cluster do not have them. Kubernetes cannot change the first family of a Service. You can add and
 	// remove the second one. If not set, Kubernetes chooses the first family of a new Service, and an existing one keeps
 	// it.
 	// +listType=atomic
