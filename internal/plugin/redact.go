@@ -18,7 +18,7 @@ var (
 	secretWord = regexp.MustCompile(`(?i)` + secretWords)
 	reference  = regexp.MustCompile(`(?i)(name|names|ref|refs|file|files|path|dir|mode|version|seconds|hold)$`)
 	// assigned is a name with such a word and its value, as in JSON, YAML, a query of a URL, or a flag.
-	assigned = regexp.MustCompile(`(?i)([\w.-]*(?:` + secretWords + `)[\w.-]*)(\\*["']?\s*=\s*|\\*["']?[ \t]*:[ \t]*)(\\+"[^"]*"|"(?:[^"\\]|\\.)*"|'[^']*'|[^\s"'&]+)`)
+	assigned = regexp.MustCompile(`(?i)([\w.-]*(?:` + secretWords + `)[\w.-]*)(\\*["']?\s*=\s*|\\*["']?[ \t]*:[ \t]*)(` + listForm + `|\\+"[^"]*"|"(?:[^"\\]|\\.)*"|'[^']*'|[^\s"'&]+)`)
 	// yamlRest is an unquoted value in YAML, with the lines that continue it.
 	yamlRest = regexp.MustCompile(`(?im)^([ \t]*(?:- )?[\w.-]*(?:` + secretWords + `)[\w.-]*[ \t]*:[ \t]+)([^\s"'{\[][^\n]*(?:\n[ \t]+[^\n]*)*)`)
 	// spaced is a flag with its value behind a space.
@@ -33,12 +33,15 @@ var (
 		{regexp.MustCompile(`eyJ[A-Za-z0-9_-]{8,}\.[A-Za-z0-9_-]+\.?[A-Za-z0-9_-]*`), removed},
 		{regexp.MustCompile(`\b(?:AKIA|ASIA)[A-Z0-9]{12,}`), removed},
 		{regexp.MustCompile(`(?i)\b(bearer|basic)\s+[A-Za-z0-9._~+/=-]{6,}`), "$1 " + removed},
-		{regexp.MustCompile(`://[^\s"'<>@]+@`), "://" + removed + "@"},
+		{regexp.MustCompile(`://[^\s"<>]+@`), "://" + removed + "@"},
 	}
 	// opaque could be any key, if it has letters of both cases and digits. Names, paths and hashes in hexadecimal have not. The name of a
 	// backup has two letters in upper case, T and Z.
 	opaque = regexp.MustCompile(`[A-Za-z0-9+/_=-]{32,}`)
 )
+
+// listForm is a list of values: of texts in escaped quotes, of texts in quotes, or of anything.
+const listForm = `\[(?:\s*\\+"[^"]*"\s*,?)+\s*\]|\[(?:\s*"(?:[^"\\]|\\.)*"\s*,?)+\s*\]|\[[^\]]*\]`
 
 const secretWords = `passw|passphrase|secret|token|credential|api[-_.]?key|access[-_.]?key|private[-_.]?key|encryption[-_.]?key|account[-_.]?key|signature|authorization|cookie`
 
@@ -84,6 +87,9 @@ func count(text string, is func(rune) bool) (n int) {
 
 // quotedLike is removed in the quotes of a value, so that JSON stays JSON.
 func quotedLike(value string) string {
+	if list, ok := strings.CutPrefix(value, "["); ok && value != removed {
+		return "[" + quotedLike(strings.TrimSpace(list)) + "]"
+	}
 	switch i := strings.IndexAny(value, `"'`); {
 	case i < 0:
 		return removed
@@ -186,7 +192,9 @@ func redactField(key string, inner map[string]any) map[string]any {
 	case key == "data": // of a ConfigMap
 		for file, content := range inner {
 			text, _ := content.(string)
-			inner[file] = redactData(text)
+			if inner[file] = redactData(text); secretKey(file) {
+				inner[file] = removed
+			}
 		}
 		return inner
 	case key == "volumeAttributes", key == "options", secretKey(key) && !strings.Contains(strings.ToLower(key), "secret"):
@@ -203,9 +211,18 @@ func redactList(key string, items []any) any {
 		return redactEnv(items)
 	case "containers", "initContainers", "ephemeralContainers":
 		return redactContainers(items)
-	default:
-		return redactValue(items)
 	}
+	if secretKey(key) {
+		for i, item := range items {
+			if fields, ok := item.(map[string]any); ok {
+				items[i] = redactField(key, fields)
+			} else {
+				items[i] = removed
+			}
+		}
+		return items
+	}
+	return redactValue(items)
 }
 
 // emptied removes all texts of a map but names.
