@@ -116,7 +116,7 @@ func (o *options) checks(ctx context.Context, k *kube, args []string) ([]check, 
 	all = append(
 		all,
 		check{"CustomResourceDefinitions", i.checkDefinitions}, check{"Policies", i.checkPolicies}, check{"Webhooks", i.checkWebhooks},
-		check{"Deployment of druid", i.checkDeployment}, check{"Leader of druid", i.checkLeader},
+		check{"Deployment of druid", i.checkDeployment}, check{"Namespaces of druid", i.checkWatched}, check{"Leader of druid", i.checkLeader},
 		check{"Images of the agents", func(ctx context.Context) finding { return i.checkAgents(ctx, args) }}, check{"Your permissions", k.checkUser},
 	)
 	if len(args) > 0 {

@@ -31,6 +31,8 @@ type installation struct {
 	now         time.Time
 	deployments []appsv1.Deployment
 	err         error
+	// part are the only namespaces in which read looked, if the user may not list Deployments in all of them.
+	part []string
 }
 
 // read finds druid's Deployments: in all namespaces, or where druid's Pods are, or in the namespace of the manifests.
@@ -40,7 +42,8 @@ func (i *installation) read(ctx context.Context) {
 		i.deployments = all.Items
 		return
 	}
-	for _, namespace := range i.druidNamespaces(ctx) {
+	i.part = i.druidNamespaces(ctx)
+	for _, namespace := range i.part {
 		list, err := i.typed.AppsV1().Deployments(namespace).List(ctx, metav1.ListOptions{LabelSelector: druidSelector})
 		if err != nil {
 			i.err = err
@@ -171,6 +174,9 @@ func (i *installation) checkDeployment(context.Context) finding {
 	if i.err != nil {
 		return unread("druid's Deployment", i.err)
 	}
+	if len(i.deployments) == 0 && len(i.part) > 0 {
+		return warn("Ask an administrator to run this command.", "there is no Deployment with the label %s in namespace %s, and you may not look in all namespaces", druidSelector, strings.Join(i.part, ", "))
+	}
 	return deploymentFinding(i.deployments)
 }
 
@@ -180,8 +186,13 @@ func deploymentFinding(all []appsv1.Deployment) finding {
 	}
 	if len(all) > 1 {
 		var where []string
+		ready := int32(0)
 		for _, d := range all {
 			where = append(where, d.Namespace+"/"+d.Name)
+			ready += d.Status.ReadyReplicas
+		}
+		if ready == 0 {
+			return fail("Read why: kubectl describe deployment,pods -A -l "+druidSelector, "druid is installed more than once, and no replica is ready: %s", strings.Join(where, ", "))
 		}
 		return warn("Make sure that no two of them watch the same namespace.", "druid is installed more than once: %s", strings.Join(where, ", "))
 	}
@@ -211,7 +222,11 @@ func (i *installation) checkLeader(ctx context.Context) finding {
 	if slices.Contains(druidContainer(d).Args, "--leader-elect=false") {
 		return fine("the election is switched off")
 	}
-	lease, err := i.typed.CoordinationV1().Leases(d.Namespace).Get(ctx, druidName, metav1.GetOptions{})
+	namespace, err := i.leaderNamespace(ctx, d)
+	if err != nil {
+		return unread("the namespace of the Lease of druid's leader", err)
+	}
+	lease, err := i.typed.CoordinationV1().Leases(namespace).Get(ctx, druidName, metav1.GetOptions{})
 	if err != nil && !apierrors.IsNotFound(err) {
 		return unread("the Lease of druid's leader", err)
 	}

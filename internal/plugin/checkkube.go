@@ -8,6 +8,7 @@ import (
 
 	authorizationv1 "k8s.io/api/authorization/v1"
 	storagev1 "k8s.io/api/storage/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/version"
 
@@ -48,6 +49,9 @@ func (k *kube) checkAPIs(context.Context) finding {
 	var missing []string
 	for api, resource := range neededAPIs {
 		list, err := k.typed.Discovery().ServerResourcesForGroupVersion(api)
+		if err != nil && !apierrors.IsNotFound(err) {
+			return unread(api, err)
+		}
 		if err != nil || !slices.ContainsFunc(list.APIResources, func(r metav1.APIResource) bool { return r.Name == resource }) {
 			missing = append(missing, resource+" of "+api)
 		}

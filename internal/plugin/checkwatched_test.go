@@ -1,0 +1,111 @@
+package plugin
+
+import (
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+	"time"
+
+	appsv1 "k8s.io/api/apps/v1"
+	coordinationv1 "k8s.io/api/coordination/v1"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/rest"
+
+	"github.com/etcd-druid/druid/test/env"
+	"github.com/etcd-druid/druid/test/situations"
+)
+
+// limited is druid's Deployment with arguments, and with the variable DRUID_NAMESPACES from a ConfigMap.
+func limited(namespace string, args ...string) appsv1.Deployment {
+	return deployment(func(d *appsv1.Deployment) {
+		d.Namespace = namespace
+		c := &d.Spec.Template.Spec.Containers[0]
+		c.Args = args
+		c.Env = []corev1.EnvVar{
+			{Name: "DRUID_NAMESPACES", ValueFrom: &corev1.EnvVarSource{ConfigMapKeyRef: &corev1.ConfigMapKeySelector{LocalObjectReference: corev1.LocalObjectReference{Name: "list"}, Key: "namespaces"}}},
+			{Name: "PLAIN", Value: "team-b"},
+			{Name: "FIELD", ValueFrom: &corev1.EnvVarSource{FieldRef: &corev1.ObjectFieldSelector{FieldPath: "spec.nodeName"}}},
+		}
+	})
+}
+
+func TestDruidMustWatchTheNamespace(t *testing.T) {
+	s := newStage(t, env.APIServer(t))
+	list := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: "list"}, Data: map[string]string{"namespaces": "team-a,team-c"}}
+	if _, err := s.typed.CoreV1().ConfigMaps(s.namespace).Create(t.Context(), list, metav1.CreateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	watched := func(namespace string, args ...string) finding {
+		i := &installation{kube: &kube{typed: s.typed, namespace: namespace}, deployments: []appsv1.Deployment{limited(s.namespace, args...)}}
+		return i.checkWatched(t.Context())
+	}
+	is(t, watched("team-a", "--level=info"), checkOK, "all namespaces")
+	is(t, watched("team-a", "--namespaces="), checkOK, "all namespaces")
+	is(t, watched("team-a", "--namespaces=team-b,team-a"), checkOK, "namespace team-a")
+	is(t, watched("team-a", "--namespaces", "team-a"), checkOK, "namespace team-a")
+	is(t, watched("team-a", "--namespaces=team-b", "--namespaces=team-a"), checkOK, "namespace team-a")
+	is(t, watched("team-a", "--namespaces=team-ab"), checkFail, "only team-ab, and not namespace team-a", "--namespaces")
+	is(t, watched("team-c", "--namespaces=$(DRUID_NAMESPACES)"), checkOK, "namespace team-c")
+	is(t, watched("team-b", "--namespaces=$(DRUID_NAMESPACES)"), checkFail, "only team-a, team-c")
+	is(t, watched("team-b", "--namespaces=$(PLAIN)"), checkOK, "namespace team-b")
+	is(t, watched("team-b", "--namespaces=$(FIELD)"), checkWarn, "FIELD")
+	is(t, (&installation{}).checkWatched(t.Context()), checkWarn, "not known")
+	both := &installation{kube: &kube{typed: s.typed, namespace: "team-b"}, deployments: []appsv1.Deployment{limited(s.namespace, "--namespaces=team-a"), limited(s.namespace, "--namespaces=team-b")}}
+	is(t, both.checkWatched(t.Context()), checkOK)
+}
+
+func TestTheLeaseOfTheLeaderCanBeElsewhere(t *testing.T) {
+	s := newStage(t, env.APIServer(t))
+	lease := &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Name: "druid"}, Spec: coordinationv1.LeaseSpec{
+		HolderIdentity: new("druid-1"), LeaseDurationSeconds: new(int32(15)), RenewTime: &metav1.MicroTime{Time: situations.Now.Add(-2 * time.Second)},
+	}}
+	if _, err := s.typed.CoordinationV1().Leases(s.namespace).Create(t.Context(), lease, metav1.CreateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	i := &installation{kube: &kube{typed: s.typed}, now: situations.Now, deployments: []appsv1.Deployment{limited("elsewhere", "--leader-namespace="+s.namespace)}}
+	is(t, i.checkLeader(t.Context()), checkOK, "druid-1 leads")
+	i.deployments[0] = limited("elsewhere")
+	is(t, i.checkLeader(t.Context()), checkFail, "no replica")
+}
+
+// refusing is a Kubernetes that answers a path with a status, and everything else with an empty list.
+func refusing(t *testing.T, status int, paths ...string) *kube {
+	t.Helper()
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		w.Header().Set("Content-Type", "application/json")
+		for _, path := range paths {
+			if strings.HasPrefix(r.URL.Path, path) {
+				w.WriteHeader(status)
+				return
+			}
+		}
+		_, _ = w.Write([]byte(`{"kind":"DeploymentList","apiVersion":"apps/v1","items":[]}`))
+	}))
+	t.Cleanup(server.Close)
+	typed, err := kubernetes.NewForConfig(&rest.Config{Host: server.URL, QPS: -1})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return &kube{typed: typed, namespace: "default"}
+}
+
+func TestWhatCannotBeReadIsNoFailure(t *testing.T) {
+	is(t, refusing(t, http.StatusNotFound, "/api").checkAPIs(t.Context()), checkFail, "does not serve")
+	is(t, refusing(t, http.StatusServiceUnavailable, "/api").checkAPIs(t.Context()), checkWarn, "could not be read")
+	some := &installation{kube: refusing(t, http.StatusForbidden, "/apis/apps/v1/deployments", "/api/v1/pods")}
+	some.read(t.Context())
+	is(t, some.checkDeployment(t.Context()), checkWarn, "in namespace druid-system", "administrator")
+	all := &installation{kube: refusing(t, http.StatusForbidden)}
+	all.read(t.Context())
+	is(t, all.checkDeployment(t.Context()), checkFail, "no Deployment")
+}
+
+func TestOneDeploymentMustHaveAReadyReplica(t *testing.T) {
+	down := deployment(func(d *appsv1.Deployment) { d.Status.ReadyReplicas = 0 })
+	up := deployment(func(d *appsv1.Deployment) { d.Namespace = "other" })
+	is(t, deploymentFinding([]appsv1.Deployment{down, up}), checkWarn, "more than once")
+	is(t, deploymentFinding([]appsv1.Deployment{down, down}), checkFail, "no replica is ready")
+}
