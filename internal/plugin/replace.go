@@ -23,7 +23,7 @@ func (o *options) replaceCommand() *cobra.Command {
 		Use:   "replace CLUSTER MEMBER",
 		Short: "Request a new member in the place of a named one, or withdraw that request",
 		Long: "Request a new member in the place of a named one: set the annotation " + v1alpha1.ReplaceAnnotation + ". The new member joins first.\n" +
-			"When it votes, druid removes the named member and deletes its PersistentVolumeClaim. The command refuses a name that is no member of the EtcdCluster.\n" +
+			"When it votes, druid removes the named member and deletes its PersistentVolumeClaim, if any. The command refuses a name that is no member of the EtcdCluster.\n" +
 			"With --cancel, remove the annotation. The name of the member is optional then.",
 		Example: "  kubectl druid replace demo demo-bqdq7\n  kubectl druid replace demo --cancel",
 		Args: func(_ *cobra.Command, args []string) error {
@@ -68,8 +68,11 @@ func (o *options) replace(cmd *cobra.Command, k *kube, c v1alpha1.EtcdCluster, m
 	return p.err
 }
 
-// claimToo says what happens to the claim of a member that was removed.
+// claimToo says what happens to the data of a member that was removed.
 func claimToo(c v1alpha1.EtcdCluster) string {
+	if c.Spec.Storage.Medium != "" { // the data is in the Pod
+		return " with its data"
+	}
 	if c.Spec.Storage.PersistentVolumeClaimRetentionPolicy.WhenScaled == v1alpha1.RetainPersistentVolumeClaim {
 		return ". Its PersistentVolumeClaim stays"
 	}

@@ -149,6 +149,12 @@ func TestTheClaimOfAReplacedMemberCanStay(t *testing.T) {
 	contains(t, claimToo(c), "and its PersistentVolumeClaim")
 	c.Spec.Storage.PersistentVolumeClaimRetentionPolicy.WhenScaled = v1alpha1.RetainPersistentVolumeClaim
 	contains(t, claimToo(c), "Its PersistentVolumeClaim stays")
+	for _, medium := range []v1alpha1.StorageMedium{v1alpha1.StorageMemory, v1alpha1.StorageDisk} {
+		c.Spec.Storage.Medium = medium
+		if got := claimToo(c); got != " with its data" {
+			t.Errorf("%s: %q", medium, got)
+		}
+	}
 }
 
 // What a member's owner needs, and no more.
