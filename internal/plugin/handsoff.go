@@ -59,6 +59,9 @@ func (o *options) handsOff(cmd *cobra.Command, k *kube, c v1alpha1.EtcdCluster, 
 	if r := c.Status.Recovery; r != nil && (r.Phase == v1alpha1.RecoveryPreparing || r.Phase == v1alpha1.RecoveryExecuting) {
 		p.line(cell{"The agents still carry out the recovery that druid ordered. Wait until it ends: " + invoke(c, "recover"), middle})
 	}
+	if r := c.Status.Recovery; r != nil && r.Phase == v1alpha1.RecoverySaving {
+		p.line(cell{"Clients are cut off for a restore in place. They stay cut off until you let druid act again: " + invoke(c, "hands-off") + " --end", middle})
+	}
 	p.line(cell{text: "The agents continue. Read what they do to members before you start etcd on another volume."})
 	p.line(cell{text: "When you have finished: " + invoke(c, "hands-off") + " --end"})
 	p.line(cell{text: handsOffPage})

@@ -122,6 +122,16 @@ func TestDruidIsKeptOffACluster(t *testing.T) {
 	)
 }
 
+func TestARestoreKeepsClientsCutOffMeanwhile(t *testing.T) {
+	s := newStage(t, env.APIServer(t))
+	o := situation(t, "serving")
+	o.Cluster.Status.Recovery = &v1alpha1.RecoveryStatus{Phase: v1alpha1.RecoverySaving}
+	s.put(o)
+	s.steps(v1alpha1.HandsOffAnnotation,
+		step{[]string{"hands-off", "demo", "--reason", "work"}, 0, []string{"Clients are cut off", "stay cut off until"}, "work"},
+	)
+}
+
 // What was checked must be what is written.
 func TestAnEtcdClusterThatChangedAfterTheCheckIsNotWritten(t *testing.T) {
 	s := newStage(t, env.APIServer(t))
