@@ -69,6 +69,12 @@ func TestTheChecksKnowTheManifests(t *testing.T) {
 		}) {
 			t.Errorf("no right to create %s in namespace %q", plural, object.Namespace)
 		}
+		also, role := map[string]string{"ClusterRole": "escalate", "Role": "escalate", "ClusterRoleBinding": "bind", "RoleBinding": "bind"}[object.Kind], strings.TrimSuffix(plural, "bindings")
+		if also != "" && !slices.ContainsFunc(installing, func(r right) bool {
+			return r.verb == also && strings.TrimSuffix(r.resource, "s") == strings.TrimSuffix(role, "s") && r.namespace == object.Namespace
+		}) {
+			t.Errorf("no right to %s %s in namespace %q", also, role, object.Namespace)
+		}
 		if object.Kind == "ValidatingAdmissionPolicy" {
 			found = append(found, object.Name)
 		}

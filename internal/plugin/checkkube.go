@@ -140,11 +140,14 @@ var installing = []right{
 	{verb: "create", group: "rbac.authorization.k8s.io", resource: "clusterroles"},
 	{verb: "escalate", group: "rbac.authorization.k8s.io", resource: "clusterroles"},
 	{verb: "create", group: "rbac.authorization.k8s.io", resource: "clusterrolebindings"},
+	{verb: "bind", group: "rbac.authorization.k8s.io", resource: "clusterroles"},
 	{verb: "create", group: "admissionregistration.k8s.io", resource: "validatingadmissionpolicies"},
 	{verb: "create", group: "admissionregistration.k8s.io", resource: "validatingadmissionpolicybindings"},
 	{verb: "create", resource: "serviceaccounts", namespace: druidNamespace},
 	{verb: "create", group: "rbac.authorization.k8s.io", resource: "roles", namespace: druidNamespace},
+	{verb: "escalate", group: "rbac.authorization.k8s.io", resource: "roles", namespace: druidNamespace},
 	{verb: "create", group: "rbac.authorization.k8s.io", resource: "rolebindings", namespace: druidNamespace},
+	{verb: "bind", group: "rbac.authorization.k8s.io", resource: "roles", namespace: druidNamespace},
 	{verb: "create", group: "apps", resource: "deployments", namespace: druidNamespace},
 	{verb: "create", group: "policy", resource: "poddisruptionbudgets", namespace: druidNamespace},
 }
@@ -174,6 +177,7 @@ func using(namespace string) []right {
 		{verb: "create", resource: "pods", subresource: "exec", needed: "etcdctl and backups"},
 		{verb: "patch", group: group, resource: "etcdclusters", needed: "pause, resume, replace, hands-off and recover"},
 		{verb: "create", group: group, resource: "etcdsnapshots", needed: "snapshot"},
+		{verb: "get", group: group, resource: "etcdsnapshots", needed: "snapshot --wait"},
 	}
 	for i := range all {
 		all[i].namespace = namespace

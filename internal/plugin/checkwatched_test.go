@@ -10,10 +10,12 @@ import (
 	appsv1 "k8s.io/api/apps/v1"
 	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
 
+	"github.com/etcd-druid/druid/api/v1alpha1"
 	"github.com/etcd-druid/druid/test/env"
 	"github.com/etcd-druid/druid/test/situations"
 )
@@ -101,6 +103,20 @@ func TestWhatCannotBeReadIsNoFailure(t *testing.T) {
 	all := &installation{kube: refusing(t, http.StatusForbidden)}
 	all.read(t.Context())
 	is(t, all.checkDeployment(t.Context()), checkFail, "no Deployment")
+}
+
+// Whoever awaits a snapshot reads it.
+func TestTheCheckKnowsWhatASnapshotNeeds(t *testing.T) {
+	s := newStage(t, env.APIServer(t))
+	group := v1alpha1.GroupVersion.Group
+	s.grant("requester", rbacv1.PolicyRule{APIGroups: []string{group}, Resources: []string{"etcdclusters"}, Verbs: []string{"get", "list"}}, rbacv1.PolicyRule{APIGroups: []string{group}, Resources: []string{"etcdsnapshots"}, Verbs: []string{"create"}})
+	var found finding
+	s.eventually(func() bool {
+		all, _ := s.findingsOf("check", "--as", "requester")
+		found = all["Your permissions"]
+		return !strings.Contains(found.Reason, "(for snapshot),") && !strings.Contains(found.Reason, "get etcdclusters")
+	})
+	is(t, found, checkWarn, "get etcdsnapshots (for snapshot --wait)")
 }
 
 func TestOneDeploymentMustHaveAReadyReplica(t *testing.T) {
