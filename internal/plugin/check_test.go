@@ -18,6 +18,7 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"github.com/etcd-druid/druid/leases"
+	"github.com/etcd-druid/druid/manifests"
 	"github.com/etcd-druid/druid/test/env"
 	"github.com/etcd-druid/druid/test/golden"
 	"github.com/etcd-druid/druid/test/situations"
@@ -126,6 +127,10 @@ func TestChecksOfDruid(t *testing.T) {
 	is(t, agentsFinding(nil, "i:2", "default"), checkOK, "no agent runs")
 	is(t, agentsFinding([]corev1.Pod{pod("a", "i:2"), pod("b", "i:2")}, "i:2", "default"), checkOK, "2 agents in namespace default run i:2")
 	is(t, agentsFinding([]corev1.Pod{pod("a", "i:2"), pod("b", "i:1")}, "i:2", "default"), checkWarn, "1 of 2 agents do not run i:2: b of demo runs i:1")
+	mirrored := pod("b", "mirror.example.com/i:2")
+	mirrored.Annotations = map[string]string{manifests.AnnotationAgentImage: "i:2"}
+	is(t, agentsFinding([]corev1.Pod{mirrored}, "i:2", "default"), checkOK, "1 agent in")
+	is(t, agentsFinding([]corev1.Pod{mirrored}, "i:3", "default"), checkWarn, "b of demo runs i:2", "unless an annotation keeps druid off")
 	withFlag := deployment(func(d *appsv1.Deployment) { d.Spec.Template.Spec.Containers[0].Args = []string{"--agent-image=i:3"} })
 	if got := agentImage(withFlag); got != "i:3" {
 		t.Errorf("the agents get %s", got)

@@ -22,6 +22,9 @@ import (
 	"github.com/etcd-druid/druid/leases"
 )
 
+// agentImageAnnotation is druid's annotation of a Pod with the image of its agent.
+const agentImageAnnotation = leases.Prefix + "agent-image"
+
 // leaderTolerance is how much the clocks of this computer and of druid's node may differ.
 const leaderTolerance = time.Minute
 
@@ -283,24 +286,37 @@ func (i *installation) checkAgents(ctx context.Context, args []string) finding {
 	return agentsFinding(list.Items, agentImage(i.deployments[0]), i.namespace)
 }
 
+// imageOfAgent is the image that druid last set for the agent of a Pod. A webhook can replace the image of the container, so
+// the container counts only if the Pod lacks druid's annotation.
+func imageOfAgent(pod corev1.Pod) (image string, runs bool) {
+	for _, c := range pod.Spec.InitContainers {
+		if c.Name == containerAgent {
+			image, runs = c.Image, true
+		}
+	}
+	if set, ok := pod.Annotations[agentImageAnnotation]; ok {
+		image = set
+	}
+	return image, runs
+}
+
 func agentsFinding(pods []corev1.Pod, wanted, namespace string) finding {
 	var old []string
 	agents := 0
 	for _, pod := range pods {
-		for _, c := range pod.Spec.InitContainers {
-			if c.Name != containerAgent {
-				continue
-			}
-			if agents++; c.Image != wanted {
-				old = append(old, pod.Name+" of "+pod.Labels[leases.LabelCluster]+" runs "+c.Image)
-			}
+		image, runs := imageOfAgent(pod)
+		if !runs {
+			continue
+		}
+		if agents++; image != wanted {
+			old = append(old, pod.Name+" of "+pod.Labels[leases.LabelCluster]+" runs "+image)
 		}
 	}
 	switch {
 	case agents == 0:
 		return fine("no agent runs in namespace %s", namespace)
 	case len(old) > 0:
-		return warn("Wait: druid replaces agents one at a time, unless a cluster is kept off, paused or not well. "+crdPage, "%d of %d agents do not run %s: %s", len(old), agents, wanted, strings.Join(old, ", "))
+		return warn("Wait: druid replaces agents one at a time, unless an annotation keeps druid off the cluster, or the cluster is paused or not well. "+crdPage, "%d of %d agents do not run %s: %s", len(old), agents, wanted, strings.Join(old, ", "))
 	default:
 		return fine("%s in namespace %s run %s", counted(agents, "agent"), namespace, wanted)
 	}
