@@ -34,6 +34,45 @@ func TestWhyAndRecoverOfEachSituation(t *testing.T) {
 	}
 }
 
+func TestThePageOfARestoreWithoutAPlan(t *testing.T) {
+	for name, test := range map[string]struct {
+		requested bool
+		phase     v1alpha1.RecoveryPhase
+		reason    string
+		page      string
+	}{
+		"planning":                  {true, v1alpha1.RecoveryPlanning, "", inPlacePage},
+		"refused":                   {true, v1alpha1.RecoveryRefused, "", inPlacePage},
+		"a lost quorum after it":    {true, v1alpha1.RecoveryRefused, v1alpha1.ReasonRecoveryRefused, recoveryPage},
+		"waiting for the quorum":    {true, v1alpha1.RecoveryWaiting, "", recoveryPage},
+		"refused without a request": {false, v1alpha1.RecoveryRefused, "", recoveryPage},
+	} {
+		c := situation(t, "serving").Cluster
+		c.Status.Recovery = &v1alpha1.RecoveryStatus{Phase: test.phase}
+		c.Status.Conditions = append(c.Status.Conditions, metav1.Condition{Reason: test.reason})
+		if test.requested {
+			c.Spec.Recovery = &v1alpha1.RecoverySpec{Restore: &v1alpha1.RestoreInPlace{}}
+		}
+		var out bytes.Buffer
+		newPage(&out, situations.Now).recovery(c)
+		if !strings.HasSuffix(out.String(), test.page+"\n") {
+			t.Errorf("%s: %s", name, out.String())
+		}
+	}
+}
+
+func TestARestoreThatUndoesNothingIsNotBad(t *testing.T) {
+	var out bytes.Buffer
+	p := &page{w: &out, now: situations.Now, color: true}
+	p.plan(v1alpha1.RecoveryPlan{Source: v1alpha1.RecoveryFromRestore})
+	contains(t, out.String(), "nothing, or not comparable\n")
+	out.Reset()
+	p.plan(v1alpha1.RecoveryPlan{Source: v1alpha1.RecoveryFromRestore, LostRevisions: new(int64(3))})
+	if strings.Contains(out.String(), "at least 3 revisions\n") {
+		t.Errorf("a loss is not marked: %q", out.String())
+	}
+}
+
 // read returns the EtcdCluster demo.
 func (s *stage) read() *unstructured.Unstructured {
 	s.Helper()

@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -116,7 +117,7 @@ func (p *page) recovery(c v1alpha1.EtcdCluster) {
 		p.line(cell{text: advice})
 		p.line(cell{text: "  " + invoke(c, "recover") + " --approve " + r.Plan.Hash})
 	}
-	if restores(r.Plan) {
+	if restores(r.Plan) || r.Plan == nil && planless(c) {
 		p.line(cell{text: inPlacePage})
 		return
 	}
@@ -128,16 +129,31 @@ func restores(plan *v1alpha1.RecoveryPlan) bool {
 	return plan != nil && plan.Source == v1alpha1.RecoveryFromRestore
 }
 
+// planless says whether a requested restore in place has no plan yet. The request can stay in the spec after the restore, so a lost
+// quorum counts more.
+func planless(c v1alpha1.EtcdCluster) bool {
+	requested := c.Spec.Recovery != nil && c.Spec.Recovery.Restore != nil
+	switch c.Status.Recovery.Phase {
+	case v1alpha1.RecoveryPlanning:
+		return requested
+	case v1alpha1.RecoveryRefused:
+		lost := slices.ContainsFunc(c.Status.Conditions, func(one metav1.Condition) bool { return one.Reason == v1alpha1.ReasonRecoveryRefused })
+		return requested && !lost
+	default:
+		return false
+	}
+}
+
 // restorePlan prints the plan of a restore in place.
 func (p *page) restorePlan(plan v1alpha1.RecoveryPlan) {
 	p.line()
 	p.field("Target", cell{text: plan.Target})
 	p.field("Source", cell{text: fmt.Sprintf("%s, from %s and %s", plan.Backup, plan.Full, counted(int(plan.Deltas), "delta backup"))})
-	undone := "unknown"
+	undone := cell{text: "nothing, or not comparable"}
 	if plan.LostRevisions != nil {
-		undone = "at least " + number(plan.LostRevisions) + " revisions"
+		undone = cell{"at least " + number(plan.LostRevisions) + " revisions", bad}
 	}
-	p.field("Undone", cell{undone, bad})
+	p.field("Undone", undone)
 	for _, note := range plan.Notes {
 		p.field("Note", cell{text: note})
 	}
