@@ -16,6 +16,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
 	"github.com/etcd-druid/druid/api/v1alpha1"
 	"github.com/etcd-druid/druid/internal/view"
@@ -27,6 +28,7 @@ import (
 var planted = []string{
 	"in-an-annotation", "in-the-environment", "in-a-flag", "behind-a-flag", "in-a-sidecar", "in-the-store", "in-a-url", "in-an-event", "in-a-condition",
 	"in-a-log", "in-an-old-log", "in-a-secret", "in-a-lease", "MHcCAQEEIkeyinalog",
+	"of-a-neighbour",
 }
 
 // plant puts the secrets into a situation.
@@ -59,6 +61,13 @@ func (s *stage) plantMore() {
 	_, err = s.typed.CoreV1().Events(s.namespace).Create(s.Context(), &corev1.Event{
 		ObjectMeta: metav1.ObjectMeta{Name: "demo.1"}, InvolvedObject: corev1.ObjectReference{Kind: "Pod", Name: "demo-bqdq7", Namespace: s.namespace}, Reason: "Failed",
 		Message: `Error: flag --api-key in-an-event is wrong`,
+	}, metav1.CreateOptions{})
+	if err != nil {
+		s.Fatal(err)
+	}
+	_, err = s.typed.CoreV1().Events(s.namespace).Create(s.Context(), &corev1.Event{
+		ObjectMeta: metav1.ObjectMeta{Name: "demo-shop.1"}, InvolvedObject: corev1.ObjectReference{Kind: "Pod", Name: "demo-shop-abcde", Namespace: s.namespace}, Reason: "Failed",
+		Message: "of-a-neighbour",
 	}, metav1.CreateOptions{})
 	if err != nil {
 		s.Fatal(err)
@@ -238,6 +247,21 @@ func TestAReportOfANamespaceHasDruid(t *testing.T) {
 			if strings.Contains(content, secret) {
 				t.Errorf("%s has %q", name, secret)
 			}
+		}
+	}
+}
+
+func TestEventsAreAboutTheObjectsOfAReport(t *testing.T) {
+	about := subjects{{"EtcdCluster", "demo"}: true}
+	about.add([]unstructured.Unstructured{{Object: map[string]any{"kind": "Deployment", "metadata": map[string]any{"name": "druid"}}}})
+	for want, of := range map[string]bool{
+		"EtcdCluster/demo": true, "Deployment/druid": true, "ReplicaSet/druid-5d4f": true,
+		"Pod/demo": false, "Pod/demo-bqdq7": false, "Deployment/druid-ui": false, "ReplicaSet/druid-ui-5d4f": false, "ReplicaSet/druid": false,
+	} {
+		kind, name, _ := strings.Cut(want, "/")
+		event := unstructured.Unstructured{Object: map[string]any{"involvedObject": map[string]any{"kind": kind, "name": name}}}
+		if got := about.of(event); got != of {
+			t.Errorf("an Event about %s: %t", want, got)
 		}
 	}
 }

@@ -106,36 +106,62 @@ func (r *reporter) clusters(ctx context.Context, names []string) {
 	mine := func(o unstructured.Unstructured) bool {
 		return slices.Contains(names, o.GetLabels()[leases.LabelCluster])
 	}
+	about := subjects{}
+	for _, name := range names {
+		about[subject{"EtcdCluster", name}] = true
+	}
 	r.list(ctx, r.namespace, reportedKind{"etcdclusters", clusterResource}, "", func(o unstructured.Unstructured) bool { return slices.Contains(names, o.GetName()) })
-	r.list(ctx, r.namespace, reportedKind{"etcdsnapshots", snapshotResource}, "", func(o unstructured.Unstructured) bool {
+	about.add(r.list(ctx, r.namespace, reportedKind{"etcdsnapshots", snapshotResource}, "", func(o unstructured.Unstructured) bool {
 		of, _, _ := unstructured.NestedString(o.Object, "spec", "clusterRef", "name")
 		return slices.Contains(names, of)
-	})
+	}))
 	for _, kind := range clusterKinds {
 		found := r.list(ctx, r.namespace, kind, leases.LabelCluster, mine)
+		about.add(found)
 		if kind.file == "pods" {
 			r.logs(ctx, r.namespace, found)
 		}
 	}
-	r.list(ctx, r.namespace, reportedKind{"events", eventKind}, "", func(o unstructured.Unstructured) bool {
-		about, _, _ := unstructured.NestedString(o.Object, "involvedObject", "name")
-		return slices.ContainsFunc(names, func(name string) bool { return about == name || strings.HasPrefix(about, name+"-") })
-	})
+	r.list(ctx, r.namespace, reportedKind{"events", eventKind}, "", about.of)
 }
 
 // druid adds druid itself.
 func (r *reporter) druid(ctx context.Context, namespace string) {
+	about := subjects{}
 	for _, kind := range druidKinds {
 		found := r.list(ctx, namespace, kind, druidSelector, nil)
+		about.add(found)
 		if kind.file == "druid-pods" {
 			r.logs(ctx, namespace, found)
 		}
 	}
-	r.list(ctx, namespace, reportedKind{"druid-leases", leaseKind}, "", func(o unstructured.Unstructured) bool { return o.GetName() == druidName })
-	r.list(ctx, namespace, reportedKind{"druid-events", eventKind}, "", func(o unstructured.Unstructured) bool {
-		about, _, _ := unstructured.NestedString(o.Object, "involvedObject", "name")
-		return about == druidName || strings.HasPrefix(about, druidName+"-")
-	})
+	about.add(r.list(ctx, namespace, reportedKind{"druid-leases", leaseKind}, "", func(o unstructured.Unstructured) bool { return o.GetName() == druidName }))
+	r.list(ctx, namespace, reportedKind{"druid-events", eventKind}, "", about.of)
+}
+
+// subject is an object that Events can be about, and subjects are those in a report.
+type (
+	subject  struct{ kind, name string }
+	subjects map[subject]bool
+)
+
+func (s subjects) add(all []unstructured.Unstructured) {
+	for _, o := range all {
+		s[subject{o.GetKind(), o.GetName()}] = true
+	}
+}
+
+// of says whether an Event is about one of them, or about a ReplicaSet of one of them. The name of a ReplicaSet is that of its
+// Deployment and a hash.
+func (s subjects) of(event unstructured.Unstructured) bool {
+	kind, _, _ := unstructured.NestedString(event.Object, "involvedObject", "kind")
+	name, _, _ := unstructured.NestedString(event.Object, "involvedObject", "name")
+	if kind == "ReplicaSet" {
+		if dash := strings.LastIndexByte(name, '-'); dash > 0 {
+			return s[subject{"Deployment", name[:dash]}]
+		}
+	}
+	return s[subject{kind, name}]
 }
 
 // druidNamespaces are those in which druid runs.
