@@ -157,13 +157,14 @@ func TestChecksOfDefinitionsAndWebhooks(t *testing.T) {
 	}
 	for want, rules := range map[string][]admissionv1.RuleWithOperations{
 		"true: druid's": rule("etcd.druid.dev", "etcdclusters/status"), "true: all": rule("*", "*"), "true: Leases": rule("coordination.k8s.io", "leases"), "true: snapshots": rule("*", "etcdsnapshots"),
+		"true: every status": rule("*", "*/status"), "true: each status of druid's": rule("etcd.druid.dev", "*/status"), "false: status of no Lease": rule("coordination.k8s.io", "*/status"),
 		"false: Pods": rule("", "pods"), "false: others": rule("coordination.k8s.io", "leasecandidates"), "false: none": nil,
 	} {
-		if got := holdsUp(nil, rules); got != strings.HasPrefix(want, "true") {
+		if got := stopsWrites(nil, rules); got != strings.HasPrefix(want, "true") {
 			t.Errorf("%s: got %v", want, got)
 		}
 	}
-	if holdsUp(new(admissionv1.Ignore), rule("*", "*")) {
+	if stopsWrites(new(admissionv1.Ignore), rule("*", "*")) {
 		t.Error("a webhook that may fail stops nothing")
 	}
 }

@@ -139,14 +139,14 @@ func (i *installation) checkWebhooks(ctx context.Context) finding {
 	var names []string
 	for _, c := range validating.Items {
 		for _, w := range c.Webhooks {
-			if holdsUp(w.FailurePolicy, w.Rules) {
+			if stopsWrites(w.FailurePolicy, w.Rules) {
 				names = append(names, c.Name+"/"+w.Name)
 			}
 		}
 	}
 	for _, c := range mutating.Items {
 		for _, w := range c.Webhooks {
-			if holdsUp(w.FailurePolicy, w.Rules) {
+			if stopsWrites(w.FailurePolicy, w.Rules) {
 				names = append(names, c.Name+"/"+w.Name)
 			}
 		}
@@ -159,14 +159,16 @@ func (i *installation) checkWebhooks(ctx context.Context) finding {
 	return fine("no webhook can stop writes of EtcdClusters and Leases")
 }
 
-// holdsUp says whether a webhook that does not answer stops writes of druid's kinds or of Leases.
-func holdsUp(policy *admissionv1.FailurePolicyType, rules []admissionv1.RuleWithOperations) bool {
+// stopsWrites says whether a webhook that does not answer stops writes of druid's kinds or of Leases.
+func stopsWrites(policy *admissionv1.FailurePolicyType, rules []admissionv1.RuleWithOperations) bool {
 	if policy != nil && *policy == admissionv1.Ignore {
 		return false
 	}
 	matches := func(r admissionv1.Rule, group, resource string) bool {
 		return (slices.Contains(r.APIGroups, "*") || slices.Contains(r.APIGroups, group)) &&
-			slices.ContainsFunc(r.Resources, func(one string) bool { return one == "*" || one == "*/*" || strings.HasPrefix(one+"/", resource+"/") })
+			slices.ContainsFunc(r.Resources, func(one string) bool {
+				return one == "*" || one == "*/*" || one == "*/status" && resource != "leases" || strings.HasPrefix(one+"/", resource+"/") // a Lease has no status
+			})
 	}
 	return slices.ContainsFunc(rules, func(r admissionv1.RuleWithOperations) bool {
 		return matches(r.Rule, v1alpha1.GroupVersion.Group, "etcdclusters") || matches(r.Rule, v1alpha1.GroupVersion.Group, "etcdsnapshots") || matches(r.Rule, coordinationv1.GroupName, "leases")

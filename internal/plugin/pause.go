@@ -65,6 +65,6 @@ func (o *options) scale(cmd *cobra.Command, k *kube, name string, replicas int32
 	}
 	p := newPage(cmd.OutOrStdout(), o.now())
 	p.line(cell{text: fmt.Sprintf("spec.replicas of EtcdCluster %s/%s was %d and is %d.", cluster.Namespace, cluster.Name, cluster.Spec.Replicas, replicas)})
-	p.line(cell{text: "See how far it is: " + invoke(cluster, "status")})
+	p.line(cell{text: "See the progress: " + invoke(cluster, "status")})
 	return p.err
 }

@@ -48,7 +48,7 @@ func (o *options) recoverCommand() *cobra.Command {
 			return err
 		}
 		p.line(cell{text: fmt.Sprintf("You approved plan %s of EtcdCluster %s/%s. druid carries it out.", hash, cluster.Namespace, cluster.Name)})
-		p.line(cell{text: "See how far it is: " + invoke(cluster, "recover")})
+		p.line(cell{text: "See the progress: " + invoke(cluster, "recover")})
 		return p.err
 	})
 	command.Flags().StringVar(&hash, "approve", "", "`hash` of the plan that you approve")

@@ -62,8 +62,8 @@ func (o *options) replace(cmd *cobra.Command, k *kube, c v1alpha1.EtcdCluster, m
 		p.line(cell{text: "Until then the cluster has two members, and needs both to serve.", tone: middle})
 	}
 	p.waits(c)
-	p.line(cell{text: "See how far it is: " + invoke(c, "status")})
-	p.line(cell{text: "Change your mind: " + invoke(c, "replace") + " --cancel"})
+	p.line(cell{text: "See the progress: " + invoke(c, "status")})
+	p.line(cell{text: "Withdraw the request: " + invoke(c, "replace") + " --cancel"})
 	p.line(cell{text: replacePage})
 	return p.err
 }
@@ -92,7 +92,7 @@ func replaceable(c v1alpha1.EtcdCluster, member string) error {
 	case c.Spec.Replicas == 0:
 		return fmt.Errorf("the EtcdCluster is paused. Resume it first: %s --replicas 3", invoke(c, "resume"))
 	case asked == member:
-		return fmt.Errorf("its replacement is requested already. See how far it is: %s", invoke(c, "status"))
+		return fmt.Errorf("its replacement is requested already. See the progress: %s", invoke(c, "status"))
 	case slices.Contains(memberNames(c), asked):
 		return fmt.Errorf("the replacement of member %s is requested already. Wait until that member has left, or withdraw the request: %s --cancel", asked, invoke(c, "replace"))
 	default:
@@ -119,7 +119,7 @@ func (o *options) cancelReplace(cmd *cobra.Command, k *kube, c v1alpha1.EtcdClus
 	} else {
 		p.line(cell{text: "Member " + asked + " had left already, so nothing else changes."})
 	}
-	p.line(cell{text: "See how far it is: " + invoke(c, "status")})
+	p.line(cell{text: "See the progress: " + invoke(c, "status")})
 	return p.err
 }
 

@@ -45,7 +45,7 @@ func (o *options) snapshotCommand() *cobra.Command {
 		p := newPage(cmd.OutOrStdout(), o.now())
 		p.line(cell{text: fmt.Sprintf("EtcdSnapshot %s/%s created", k.namespace, name)})
 		if !f.wait {
-			p.line(cell{text: fmt.Sprintf("See how far it is: kubectl -n %s get etcdsnapshot %s", k.namespace, name)})
+			p.line(cell{text: fmt.Sprintf("See the progress: kubectl -n %s get etcdsnapshot %s", k.namespace, name)})
 			return p.err
 		}
 		ctx, cancel := context.WithTimeout(cmd.Context(), f.timeout)
