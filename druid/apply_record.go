@@ -285,8 +285,16 @@ func (r *Reconciler) orderUpgrade(ctx context.Context, o *observation, step poli
 // a compare-and-set on the record that was observed.
 func (r *Reconciler) requestRestorePlan(ctx context.Context, o *observation, step policy.Step) error {
 	lease := o.leases[leases.RecordName(o.cluster.Name)]
+	request := *step.Restore
+	if step.Kind == policy.RequestRestorePlan {
+		nonce, err := drawMark()
+		if err != nil {
+			return err
+		}
+		request.Nonce = nonce
+	}
 	crash.Before("request-restore-plan")
-	err := r.leaseStore(o).RequestRestorePlan(ctx, leases.Version(lease.ResourceVersion), *step.Restore)
+	err := r.leaseStore(o).RequestRestorePlan(ctx, leases.Version(lease.ResourceVersion), request)
 	crash.After("request-restore-plan")
 	if errors.Is(err, leases.ErrConflict) {
 		return apierrors.NewConflict(schema.GroupResource{Group: coordinationv1.GroupName, Resource: "leases"}, lease.Name, err)

@@ -120,7 +120,7 @@ func (r *Reconciler) observe(ctx context.Context, from source, cluster *v1alpha1
 	r.observeSeed(o)
 	observeSaving(o)
 	// A restore is requested, and withdrawn, while an earlier edit of the spec is not complete.
-	o.desired.Recovery.Restore = restoreTargetOf(cluster)
+	o.desired.Recovery.Restore, o.desired.Recovery.Store = restoreTargetOf(cluster)
 	if err := r.observeRecovery(ctx, from, o); err != nil {
 		return nil, err
 	}

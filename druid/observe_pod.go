@@ -236,19 +236,19 @@ func observeSave(ctx context.Context, from source, o *observation) error {
 	return err
 }
 
-// saveOf reads the EtcdSnapshot called name that druid makes before a change, and when it was created.
-func saveOf(ctx context.Context, from source, o *observation, name string) (policy.Save, time.Time, error) {
+// saveOf reads the EtcdSnapshot called name that druid makes before a change.
+func saveOf(ctx context.Context, from source, o *observation, name string) (policy.Save, *v1alpha1.EtcdSnapshot, error) {
 	save := policy.Save{State: policy.SaveAbsent, Name: name}
 	var snapshot v1alpha1.EtcdSnapshot
 	err := from.Get(ctx, key(o, save.Name), &snapshot)
 	switch {
 	case apierrors.IsNotFound(err):
-		return save, time.Time{}, nil
+		return save, nil, nil
 	case err != nil:
-		return policy.Save{}, time.Time{}, fmt.Errorf("get EtcdSnapshot %s/%s: %w", o.cluster.Namespace, save.Name, err)
+		return policy.Save{}, nil, fmt.Errorf("get EtcdSnapshot %s/%s: %w", o.cluster.Namespace, save.Name, err)
 	}
 	save.State, save.Message = saveState(o.cluster, &snapshot)
-	return save, snapshot.CreationTimestamp.Time, nil
+	return save, &snapshot, nil
 }
 
 // observeRemade finds out whether the Pod that would replace an outdated one differs from it. Until an etcd with the

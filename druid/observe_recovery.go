@@ -2,6 +2,7 @@ package druid
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
 	"time"
 
@@ -34,17 +35,21 @@ func recoveryWishOf(cluster *v1alpha1.EtcdCluster) policy.RecoveryWish {
 	return w
 }
 
-// restoreTargetOf reads spec.recovery.restore, nil for none.
-func restoreTargetOf(cluster *v1alpha1.EtcdCluster) *leases.RestoreTarget {
-	if cluster.Spec.Recovery == nil || cluster.Spec.Recovery.Restore == nil {
-		return nil
+// restoreTargetOf reads spec.recovery.restore, nil for none, and the store from which it is restored.
+func restoreTargetOf(cluster *v1alpha1.EtcdCluster) (*leases.RestoreTarget, string) {
+	if cluster.Spec.Recovery == nil || cluster.Spec.Recovery.Restore == nil || cluster.Spec.Backup == nil {
+		return nil, ""
+	}
+	store, err := json.Marshal(cluster.Spec.Backup.Store)
+	if err != nil {
+		return nil, "" // it was read from JSON
 	}
 	spec := cluster.Spec.Recovery.Restore
 	target := &leases.RestoreTarget{Lineage: spec.Lineage, Revision: spec.Revision}
 	if spec.Time != nil {
 		target.Time = spec.Time.UTC()
 	}
-	return target
+	return target, string(store)
 }
 
 // observeRestore finds how long an order to restore in place stands, and reads the final backup if its restore is approved.
@@ -54,22 +59,37 @@ func (r *Reconciler) observeRestore(ctx context.Context, from source, o *observa
 		o.observed.RestoreOverdue = left <= 0
 		o.lookAgain(left)
 	}
-	if !policy.RestoreApproved(o.desired, o.observed) {
-		return nil
-	}
-	save, created, err := saveOf(ctx, from, o, fmt.Sprintf("%s-before-restore-%d", o.cluster.Name, policy.RestoreEpoch(o.observed)))
-	if err != nil {
-		return err
-	}
-	if save.State == policy.SaveComing {
-		if left := policy.RestoreLimit - r.now().Sub(created); left > 0 {
-			o.lookAgain(left)
-		} else {
-			save.State, save.Message = policy.SaveFailed, fmt.Sprintf("it did not complete within %s", policy.RestoreLimit)
+	if policy.RestoreApproved(o.desired, o.observed) {
+		save, err := r.observeFinal(ctx, from, o)
+		if err != nil {
+			return err
 		}
+		o.observed.RestoreSave = save
 	}
-	o.observed.RestoreSave = save
+	cuts := policy.RestoreCutsOff(o.desired, o.observed)
+	overdue, left := r.memory.lasts(fact{o.cluster.UID, "clients cut off for a restore"}, cuts, policy.RestoreLimit, r.now())
+	o.observed.RestoreOverdue = o.observed.RestoreOverdue || overdue
+	o.lookAgain(left)
 	return nil
+}
+
+// observeFinal reads the final backup before a restore. One that took longer than the limit has failed, also if it succeeds later:
+// clients are served again by then.
+func (r *Reconciler) observeFinal(ctx context.Context, from source, o *observation) (policy.Save, error) {
+	save, snapshot, err := saveOf(ctx, from, o, fmt.Sprintf("%s-before-restore-%s", o.cluster.Name, o.observed.Record.Restore.Request.Nonce))
+	if err != nil || save.State&(policy.SaveComing|policy.SaveDone) == 0 {
+		return save, err
+	}
+	until := r.now()
+	if save.State == policy.SaveDone && snapshot.Status.FinishedAt != nil {
+		until = snapshot.Status.FinishedAt.Time
+	}
+	if left := policy.RestoreLimit - until.Sub(snapshot.CreationTimestamp.Time); left <= 0 {
+		save.State, save.Message = policy.SaveFailed, fmt.Sprintf("it did not complete within %s", policy.RestoreLimit)
+	} else if save.State == policy.SaveComing {
+		o.lookAgain(left)
+	}
+	return save, nil
 }
 
 // observeRecovery measures by druid's own clock how long the quorum has been lost, and observes a restore in place.

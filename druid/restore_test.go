@@ -65,8 +65,9 @@ func (c *clocked) planned(revision int64) {
 // savesFinally ends the final backup with a phase.
 func (c *clocked) savesFinally(phase v1alpha1.SnapshotPhase) *v1alpha1.EtcdSnapshot {
 	c.Helper()
+	record, _ := c.ordered()
 	snapshot := &v1alpha1.EtcdSnapshot{}
-	if err := c.fetch("demo-before-restore-2", snapshot); err != nil {
+	if err := c.fetch("demo-before-restore-"+record.Restore.Request.Nonce, snapshot); err != nil {
 		c.Fatal(err)
 	}
 	snapshot.Status.Phase = phase

@@ -67,7 +67,7 @@ type Recovery struct {
 	// newest revision of that lineage.
 	Lineage  string `json:"lineage,omitempty"`
 	Revision int64  `json:"revision,omitempty"`
-	// Target and Request, in the mode Restore, are what is restored, and the nonce of the request that was planned and approved.
+	// Target and Request, in the mode Restore, are what is restored, and the key of the request that was planned and approved.
 	// Lineage and Revision are then those of the plan.
 	Target  *RestoreTarget `json:"target,omitempty"`
 	Request string         `json:"request,omitempty"`
@@ -104,7 +104,7 @@ type Recovered struct {
 	Member string `json:"member"`
 	// Revision with which the new raft group started.
 	Revision int64 `json:"revision"`
-	// Plan is the hash of the plan that was carried out, and Request, in the mode Restore, the nonce of the request.
+	// Plan is the hash of the plan that was carried out, and Request, in the mode Restore, the key of the request.
 	Plan    string `json:"plan,omitempty"`
 	Request string `json:"request,omitempty"`
 	// Replaced is the backup lineage of the raft group that was replaced.

@@ -54,9 +54,12 @@ func (t RestoreTarget) check() error {
 
 // RestoreRequest requests a plan: nothing is changed.
 type RestoreRequest struct {
-	// Nonce identifies the request. It is derived from the target and the raft group.
-	Nonce  string        `json:"nonce"`
-	Target RestoreTarget `json:"target"`
+	// Nonce identifies the request. druid draws it.
+	Nonce string `json:"nonce"`
+	// Key identifies what is requested: the target and the backup store. ClusterID, hex, is the raft group that is to be replaced.
+	Key       string        `json:"key,omitempty"`
+	ClusterID string        `json:"clusterID,omitempty"`
+	Target    RestoreTarget `json:"target"`
 	// Known is the highest revision that druid saw when it wrote the request, 0 for none.
 	Known int64 `json:"known,omitempty"`
 }
@@ -83,7 +86,9 @@ type RestorePlan struct {
 }
 
 // Final says whether the plan answers the request, so that it is not made again.
-func (p RestorePlan) Final() bool { return p.Nonce != "" && p.Error == "" && p.Full != "" }
+func (p RestorePlan) Final() bool {
+	return p.Nonce != "" && p.Error == "" && p.Full != "" && p.Lineage != "" && p.Revision > 0
+}
 
 // Restore is the request on the record and its answer. The zero value is no request.
 type Restore struct {

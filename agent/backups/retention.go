@@ -73,6 +73,9 @@ func (s *session) retain(ctx context.Context) (err error) {
 		if err := t.lasts(ctx); err != nil {
 			return err
 		}
+		if restores, err := s.restores(ctx); restores || err != nil {
+			return err
+		}
 		err := s.drop(ctx, v)
 		if errors.Is(err, store.ErrLocked) {
 			s.log.DebugContext(ctx, "locked backup kept", "object", v.Key) // a later pass deletes it when the lock has expired
@@ -83,6 +86,19 @@ func (s *session) retain(ctx context.Context) (err error) {
 		}
 	}
 	return s.sweep(ctx)
+}
+
+// restores says whether a restore in place is requested or ordered. Nothing is deleted meanwhile: the final backup before it must not make
+// those backups superfluous from which the cluster is restored.
+func (s *session) restores(ctx context.Context) (bool, error) {
+	record, _, err := s.Leases.Record(ctx)
+	switch {
+	case errors.Is(err, leases.ErrAbsent):
+		return false, nil
+	case err != nil:
+		return false, fmt.Errorf("read whether a restore is requested: %w", err)
+	}
+	return record.Restore.Request.Nonce != "" || record.Order().Restores(), nil
 }
 
 // survey lists the store and reads the results of verifications. In a place that belongs to another cluster, nothing

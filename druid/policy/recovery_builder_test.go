@@ -13,6 +13,8 @@ import (
 type rescue struct {
 	d Desired
 	o Observed
+	// draws counts the nonces of requests.
+	draws int
 }
 
 var rescueStart = time.Date(2026, 11, 24, 12, 0, 0, 0, time.UTC)

@@ -31,6 +31,8 @@ type RecoveryWish struct {
 	Approved string
 	// Restore is what spec.recovery.restore requests, or nil.
 	Restore *leases.RestoreTarget
+	// Store identifies the backup store.
+	Store string
 	// LastEpoch and LastRequest are those of the last recovery in the status. The request is removed there when the spec requests
 	// no restore any more, so that the same restore can be requested again.
 	LastEpoch   uint32

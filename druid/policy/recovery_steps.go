@@ -14,6 +14,9 @@ import (
 
 // QuorumLost reports whether no voter serves, as far as druid knows, so that the time until a recovery runs.
 func QuorumLost(d Desired, o Observed) bool {
+	if o.Record.Order().Restores() {
+		return false // etcd is stopped on purpose
+	}
 	return !d.Deleted && d.Replicas > 0 && o.RecordState&(RecordFormed|RecordRecovering) != 0 && groupQuorum(o, o.listed()) == rules.No
 }
 

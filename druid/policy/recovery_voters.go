@@ -236,7 +236,7 @@ func ackedBy(lists [][]string, voters []oldVoter) acks {
 // with its data. Its data can be the best.
 func (r *recovery) pendingAcks() bool {
 	return r.order != nil && slices.ContainsFunc(r.voters, func(p oldVoter) bool {
-		chosen := p.known && p.member.Name == r.order.Chosen
+		chosen := p.known && p.member.Name == r.order.Chosen && !r.order.Restores() // any member can restore a backup
 		return !p.closed && (p.holds == holdsHere || chosen && p.holds != holdsNothing)
 	})
 }

@@ -79,6 +79,10 @@ var restoreRows = rules.New(restoreNothing, []rules.Row[restoreFacts, restoreVer
 	{Name: "not-requested", When: restoreFacts{wanted: rules.No}, Verdict: restoreNothing},
 	{Name: "restored", When: restoreFacts{done: rules.Yes}, Verdict: restoreNothing,
 		Why: "the last recovery was this restore, and a request is carried out once"},
+	{Name: "interrupted", When: restoreFacts{cut: rules.No, saved: SaveComing | SaveDone}, Verdict: restoreForget,
+		Why: "clients were served after the final backup began, so that it is not the last state. The restore is planned again"},
+	{Name: "cut-off-too-long", When: restoreFacts{overdue: rules.Yes}, Verdict: restoreForget,
+		Why: "clients were cut off for longer than 30 minutes before etcd was stopped. The restore is planned again"},
 	{Name: "no-quorum", When: restoreFacts{quorum: rules.No | rules.Unknown}, Verdict: restoreNothing,
 		Why: "the quorum must be recovered first"},
 	{Name: "refused", When: restoreFacts{obstacle: rules.Yes}, Verdict: restoreRefuse,
@@ -112,8 +116,8 @@ type restoreFacts struct {
 	order   restoreOrder `fact:"order"`
 	// wanted: spec.recovery.restore requests a restore, and it is that of the order, if one stands.
 	wanted rules.YesNo `fact:"requested"`
-	// overdue, chosen and acks are about the order.
-	overdue rules.YesNo `fact:"order older than 30 minutes"`
+	// overdue is about the order, and before it about the time for which clients are cut off. chosen and acks are about the order.
+	overdue rules.YesNo `fact:"longer than 30 minutes"`
 	chosen  rules.YesNo `fact:"a member can restore"`
 	acks    acks        `fact:"acknowledged by"`
 	// done: the last recovery carried out this request.

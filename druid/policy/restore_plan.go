@@ -43,7 +43,11 @@ func (r restore) cutsOff() bool { return r.is(restoreCutOff | restoreSave | rest
 
 // restoreOf decides about spec.recovery.restore.
 func restoreOf(d Desired, o Observed, listed []Member) restore {
+	pausing := d.Replicas == 0
 	r := restore{group: recovery{order: o.Record.Order(), epoch: nextEpoch(o)}, lineage: o.Record.Lineage, save: o.RestoreSave}
+	if r.group.order.Restores() {
+		d.Replicas = max(d.Replicas, 1) // a cluster that is to be paused must not stay stopped by the order
+	}
 	r.facts = restoreFacts{
 		applies: rules.YesNoOf(recoverable(d, o)), behind: rules.YesNoOf(recordBehind(o, listed)), order: restoreOrderNone, wanted: rules.No,
 		overdue: rules.YesNoOf(o.RestoreOverdue), chosen: rules.Yes, acks: acksFew, done: rules.No, quorum: groupQuorum(o, listed),
@@ -52,6 +56,7 @@ func restoreOf(d Desired, o Observed, listed []Member) restore {
 	if r.facts.applies == rules.Yes {
 		r.observeRequest(d, o)
 		r.observeOrder(o, listed)
+		r.facts.wanted = rules.YesNoOf(r.facts.wanted == rules.Yes && !pausing)
 		r.observeMembers(d, o, listed)
 	}
 	decision := restoreRows.Decide(r.facts)
@@ -65,21 +70,23 @@ func RestoreApproved(d Desired, o Observed) bool {
 	return r.facts.order == restoreOrderNone && r.facts.wanted == rules.Yes && r.facts.done == rules.No && r.facts.approved == rules.Yes
 }
 
-// RestoreEpoch is the epoch that the restore would form. It names the final backup.
-func RestoreEpoch(o Observed) uint32 { return nextEpoch(o) }
+// RestoreCutsOff says whether no client is to be sent to any member for a restore, before its order is written.
+func RestoreCutsOff(d Desired, o Observed) bool { return restoreOf(d, o, o.listed()).cutsOff() }
 
 // observeRequest compares what the spec requests with the request and the plan in the record.
 func (r *restore) observeRequest(d Desired, o Observed) {
 	asked, w := o.Record.Restore, d.Recovery
 	if w.Restore != nil {
 		r.facts.wanted = rules.Yes
-		r.request = leases.RestoreRequest{Nonce: restoreNonce(w), Target: *w.Restore, Known: highestRevision(o)}
-		if done := o.Record.Recovered; done != nil && done.Request == r.request.Nonce {
+		r.request = leases.RestoreRequest{
+			Key: restoreKey(w), ClusterID: leases.FormatID(o.Record.ClusterID), Target: *w.Restore, Known: highestRevision(o),
+		}
+		if done := o.Record.Recovered; done != nil && done.Request == r.request.Key {
 			r.facts.done = rules.YesNoOf(w.LastEpoch < done.Epoch || w.LastRequest == done.Request)
 		}
 	}
 	switch {
-	case asked.Request.Nonce == "" || w.Restore != nil && asked.Request.Nonce != r.request.Nonce:
+	case asked.Request.Nonce == "", w.Restore != nil && (asked.Request.Key != r.request.Key || asked.Request.ClusterID != r.request.ClusterID):
 		return
 	case asked.Plan.Final():
 		r.facts.plan = planMade
@@ -93,9 +100,9 @@ func (r *restore) observeRequest(d Desired, o Observed) {
 	r.facts.approved = rules.YesNoOf(r.facts.plan == planMade && w.Approved == r.hash)
 }
 
-// restoreNonce identifies the request: the EtcdCluster and the target.
-func restoreNonce(w RecoveryWish) string {
-	sum := sha256.Sum256(fmt.Appendf(nil, "%s %s %d %d", w.Cluster, w.Restore.Lineage, w.Restore.Revision, w.Restore.Time.Unix()))
+// restoreKey identifies what is requested: the EtcdCluster, the backup store and the target.
+func restoreKey(w RecoveryWish) string {
+	sum := sha256.Sum256(fmt.Appendf(nil, "%s %s %s %d %d", w.Cluster, w.Store, w.Restore.Lineage, w.Restore.Revision, w.Restore.Time.Unix()))
 	return hex.EncodeToString(sum[:6])
 }
 
@@ -118,11 +125,14 @@ func (r *restore) observeOrder(o Observed, listed []Member) {
 		return
 	}
 	r.facts.order = map[leases.Stage]restoreOrder{leases.StagePrepare: restoreOrderPrepare, leases.StageExecute: restoreOrderExecute}[order.Stage]
-	r.facts.wanted = rules.YesNoOf(r.facts.wanted == rules.Yes && r.request.Nonce == order.Request)
+	r.facts.wanted = rules.YesNoOf(r.facts.wanted == rules.Yes && r.request.Key == order.Request)
 	r.group.observeVoters(o, listed)
 	r.facts.acks = r.group.facts.acks
 	r.facts.chosen = r.group.facts.chosen
-	if _, found := r.restorer(); order.Stage == leases.StagePrepare && r.facts.acks == acksEnough && !found {
+	_, found := r.restorer()
+	unable := order.Stage == leases.StagePrepare && r.facts.acks == acksEnough && !found
+	away := order.Stage == leases.StageExecute && slices.ContainsFunc(listed, func(m Member) bool { return m.Name == order.Chosen && m.NodeLost })
+	if unable || away {
 		r.facts.chosen = rules.No
 	}
 }
@@ -161,7 +171,7 @@ func (r *restore) observeMembers(d Desired, o Observed, listed []Member) {
 	r.facts.obstacle = rules.YesNoOf(r.obstacle != "")
 	r.busy = changing(d, o, listed)
 	r.facts.busy = rules.YesNoOf(r.busy != "")
-	r.facts.cut = rules.YesNoOf(!slices.ContainsFunc(o.Members, func(m Member) bool { return m.Serving }))
+	r.facts.cut = rules.YesNoOf(!slices.ContainsFunc(o.Members, func(m Member) bool { return m.Serving && m.Pod&(PodEnded|PodAbsent|PodForeign) == 0 }))
 }
 
 // changing says which change of the members a restore waits for.
@@ -175,6 +185,8 @@ func changing(d Desired, o Observed, listed []Member) string {
 	for _, m := range listed {
 		switch {
 		case m.Pod != PodLive || m.NodeLost:
+		case m.Lease == LeaseOurs && m.Liveness&(leases.Stale|leases.Never) != 0:
+			return "the agent of member " + m.Name + " does not report, so that it could not stop its etcd"
 		case m.Agent != AgentCurrent:
 			return "the agent of member " + m.Name + " is being updated"
 		case m.Lease == LeaseOurs && m.Readable && m.Reports.Version != "" && m.Reports.Version != d.Version:

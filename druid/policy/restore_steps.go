@@ -39,7 +39,7 @@ func (r restore) recordStep(o Observed) (Step, bool) {
 // restore.
 func (r restore) ordered(o Observed) (leases.Recovery, bool) {
 	order := leases.Recovery{
-		Epoch: r.group.epoch, Mode: leases.RecoverRestore, Lineage: r.plan.Lineage, Revision: r.plan.Revision, Request: r.request.Nonce,
+		Epoch: r.group.epoch, Mode: leases.RecoverRestore, Lineage: r.plan.Lineage, Revision: r.plan.Revision, Request: r.request.Key,
 		Target: &r.request.Target, Known: max(r.request.Known, highestRevision(o)), Plan: r.hash, Revisions: r.undone(), Approved: true,
 	}
 	for _, m := range o.listed() {
@@ -64,7 +64,7 @@ func (r restore) steps(e Evaluation, add func(Step)) {
 	switch {
 	case e.Deleted:
 	case r.is(restoreAsk):
-		add(Step{Kind: RequestRestorePlan, Rule: r.rule, Stage: StageMarks, Object: r.request.Nonce, Restore: &r.request})
+		add(Step{Kind: RequestRestorePlan, Rule: r.rule, Stage: StageMarks, Object: r.request.Key, Restore: &r.request})
 	case r.is(restoreForget):
 		add(Step{Kind: ForgetRestorePlan, Rule: r.rule, Stage: StageMarks, Object: r.request.Nonce, Restore: &leases.RestoreRequest{}})
 	case r.is(restoreSave):
@@ -79,7 +79,7 @@ func (r restore) describe(s *v1alpha1.RecoveryStatus, w RecoveryWish) {
 		s.Phase, s.Message = v1alpha1.RecoveryRefused, r.refusal()
 	case r.group.order.Restores():
 		r.describeOrder(s)
-	case r.is(restoreAsk), r.is(restoreWait) && r.facts.plan != planMade:
+	case r.is(restoreAsk|restoreForget) && r.facts.wanted == rules.Yes, r.is(restoreWait) && r.facts.plan != planMade:
 		s.Phase, s.Message = v1alpha1.RecoveryPlanning, "the leader's agent plans to restore "+r.request.Target.String()+". Nothing changes before you approve the plan"
 	case r.is(restorePropose):
 		s.Phase, s.Message, s.Approve = v1alpha1.RecoveryProposed, "the restore needs your approval: "+r.promise(), w.approval(r.hash)

@@ -1,6 +1,7 @@
 package policy
 
 import (
+	"fmt"
 	"slices"
 	"strings"
 	"testing"
@@ -71,6 +72,8 @@ func (x *rescue) planned(t *testing.T) {
 	t.Helper()
 	x.rule(t, "ask")
 	step := x.step(t, RequestRestorePlan)
+	x.draws++
+	step.Restore.Nonce = fmt.Sprintf("n%d", x.draws)
 	x.o.Record.Restore = leases.Restore{Request: *step.Restore}
 	x.rule(t, "await-plan")
 	x.o.Record.Restore.Plan = leases.RestorePlan{Nonce: step.Restore.Nonce, Lineage: "00000001-aa", Full: "full", Deltas: 2, Revision: 40}
@@ -216,7 +219,7 @@ func TestARestoreIsCarriedOutOnce(t *testing.T) {
 	if s = x.status(s); s.Last.Request != "" {
 		t.Errorf("the status still names the request: %+v", s.Last)
 	}
-	x.o.Record.Restore, x.d.Recovery.LastRequest = leases.Restore{}, ""
+	x.o.Record.Restore, x.o.RestoreSave, x.d.Recovery.LastRequest = leases.Restore{}, Save{}, ""
 	x.d.Recovery.Restore = target
 	x.planned(t)
 	x.rule(t, "propose")
@@ -276,10 +279,11 @@ func TestARestoreThatCannotBeginDoesNotCutClientsOff(t *testing.T) {
 		"the store has no such state": {func(x *rescue) {
 			x.o.Record.Restore.Plan = leases.RestorePlan{Nonce: x.o.Record.Restore.Request.Nonce, Error: "the backups begin at revision 50"}
 		}, "plan-failed", "begin at revision 50"},
-		"the final backup fails": {func(x *rescue) { x.o.RestoreSave = Save{State: SaveFailed, Name: "s", Message: "the store is full"} }, "save-failed", "the store is full"},
-		"a member leaves":        {func(x *rescue) { x.o.Record.PendingRemoval = &leases.PendingRemoval{Member: "demo-b", Mark: "m"} }, "busy", "demo-b is being removed"},
-		"an older agent":         {func(x *rescue) { x.member(2).Agent = AgentOutdated }, "busy", "agent of member demo-c"},
-		"an upgrade":             {func(x *rescue) { x.member(2).Reports.Version = "3.5.21" }, "busy", "demo-c runs etcd 3.5.21"},
+		"the final backup fails":        {func(x *rescue) { x.o.RestoreSave = Save{State: SaveFailed, Name: "s", Message: "the store is full"} }, "save-failed", "the store is full"},
+		"a member leaves":               {func(x *rescue) { x.o.Record.PendingRemoval = &leases.PendingRemoval{Member: "demo-b", Mark: "m"} }, "busy", "demo-b is being removed"},
+		"an older agent":                {func(x *rescue) { x.member(2).Agent = AgentOutdated }, "busy", "agent of member demo-c"},
+		"an agent that does not report": {func(x *rescue) { x.member(2).Liveness = leases.Stale }, "busy", "demo-c does not report"},
+		"an upgrade":                    {func(x *rescue) { x.member(2).Reports.Version = "3.5.21" }, "busy", "demo-c runs etcd 3.5.21"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			x := restored()
@@ -297,6 +301,85 @@ func TestARestoreThatCannotBeginDoesNotCutClientsOff(t *testing.T) {
 			}
 		})
 	}
+}
+
+// A final backup before which clients were cut off, and after which they were served again, is not the last state.
+func TestAnOldFinalBackupBeginsNoRestore(t *testing.T) {
+	x := restored()
+	x.saved(t)
+	x.rule(t, "prepare")
+	hash := x.d.Recovery.Approved
+	x.o.Record.PendingRemoval = &leases.PendingRemoval{Member: "demo-b", Mark: "m"}
+	x.rule(t, "busy")
+	x.o.Record.PendingRemoval = nil
+	x.member(1).Serving = true
+	x.rule(t, "interrupted")
+	x.step(t, ForgetRestorePlan)
+	x.o.Record.Restore, x.o.RestoreSave = leases.Restore{}, Save{}
+	x.planned(t)
+	if r := x.rule(t, "propose"); r.hash == hash {
+		t.Error("the new plan has the approved hash")
+	}
+}
+
+// A restore that is requested again after it was removed is another request.
+func TestARequestThatIsMadeAgainNeedsAnotherApproval(t *testing.T) {
+	x := restored()
+	x.planned(t)
+	hash := x.rule(t, "propose").hash
+	x.d.Recovery.Approved = hash
+	target := x.d.Recovery.Restore
+	x.d.Recovery.Restore = nil
+	x.rule(t, "request-ends")
+	x.o.Record.Restore = leases.Restore{}
+	x.d.Recovery.Restore = target
+	x.planned(t)
+	if r := x.rule(t, "propose"); r.hash == hash {
+		t.Error("the same approval begins the restore")
+	}
+	// The plan is about the raft group and the store for which it was made.
+	x.o.Record.Restore.Request.ClusterID = "9"
+	x.rule(t, "ask")
+	x.o.Record.Restore.Request.ClusterID = "7"
+	x.d.Recovery.Store = "another"
+	x.rule(t, "ask")
+}
+
+// A cluster that is to be paused does not stay stopped by an order.
+func TestAPauseEndsARestore(t *testing.T) {
+	x := restored()
+	x.saved(t)
+	x.write(t, PrepareRecovery)
+	x.stops(0)
+	x.d.Replicas = 0
+	x.rule(t, "withdrawn")
+	x.write(t, ReleaseRecovery)
+}
+
+// The member that the order names first may be lost before it acknowledged: any other member can restore the backup.
+func TestAnyMemberRestoresTheBackup(t *testing.T) {
+	x := restored()
+	x.saved(t)
+	x.write(t, PrepareRecovery)
+	first := x.o.Record.Order().Chosen
+	for i := range 3 {
+		if x.member(i).Name == first {
+			x.member(i).Liveness, x.member(i).EtcdReady = leases.Stale, false
+			x.away(i)
+			continue
+		}
+		x.stops(i)
+	}
+	x.write(t, ExecuteRecovery)
+	if chosen := x.o.Record.Order().Chosen; chosen == first {
+		t.Fatalf("%s is away and is to restore", chosen)
+	}
+	for i := range 3 {
+		if x.member(i).Name == x.o.Record.Order().Chosen {
+			x.away(i)
+		}
+	}
+	x.rule(t, "no-restorer")
 }
 
 func TestALostQuorumEndsARestoreThatDidNotBegin(t *testing.T) {
