@@ -22,6 +22,7 @@ func TestStateOfEachSituation(t *testing.T) {
 	want := map[string]view.Headline{
 		"serving": {State: view.StateServing, Health: view.Well}, "without-backup": {State: view.StateServing, Health: view.Well},
 		"member-down": {State: view.StateMembersNotReady, Health: view.NotWell}, "quorum-lost": {State: view.StateQuorumLost, Health: view.NotWell},
+		"restore-with-a-plan":     {State: view.StateServing, Health: view.Well},
 		"quorum-lost-with-a-plan": {State: view.StateQuorumLost, Health: view.NotWell}, "backups-failing": {State: view.StateBackupsFailing, Health: view.NotWell},
 		"backup-broken": {State: view.StateBackupsFailing, Health: view.NotWell}, "paused": {State: view.StatePaused, Health: view.Well},
 		"forming": {State: view.StateForming, Health: view.NotWell}, "tls": {State: view.StateServing, Health: view.Well},
