@@ -40,8 +40,8 @@ func (c *clocked) requestsRestore(restore string) {
 	c.pass()
 }
 
-// planned answers the request for a plan, as the leader's agent does.
-func (c *clocked) planned(revision int64) {
+// planned answers the request for a plan, as the leader's agent does: the backups lead to revision 5.
+func (c *clocked) planned() {
 	c.Helper()
 	record, err := c.record("demo")
 	if err != nil {
@@ -55,7 +55,7 @@ func (c *clocked) planned(revision int64) {
 	if err != nil {
 		c.Fatal(err)
 	}
-	plan := leases.RestorePlan{Nonce: request.Nonce, Lineage: record.Lineage, Full: "full", Deltas: 1, Revision: revision, At: c.at}
+	plan := leases.RestorePlan{Nonce: request.Nonce, Lineage: record.Lineage, Full: "full", Deltas: 1, Revision: 5, At: c.at}
 	if _, err := c.stage.store("demo").AnswerRestore(c.Context(), version, plan); err != nil {
 		c.Fatal(err)
 	}
@@ -85,7 +85,7 @@ func TestARestoreInPlaceIsOrderedAfterItsApproval(t *testing.T) {
 	if got := c.recovery(); got.Phase != v1alpha1.RecoveryPlanning {
 		t.Fatalf("the status is %+v", got)
 	}
-	c.planned(5)
+	c.planned()
 	got := c.recovery()
 	if got.Phase != v1alpha1.RecoveryProposed || got.Plan == nil || !strings.HasSuffix(got.Plan.Backup, "@5") || got.Plan.LostRevisions == nil || *got.Plan.LostRevisions != 2 {
 		t.Fatalf("the status is %+v, plan %+v", got, got.Plan)
@@ -136,7 +136,7 @@ func TestARestoreInPlaceIsOrderedAfterItsApproval(t *testing.T) {
 	}
 	// The same approval does nothing about the same request.
 	c.requestsRestore(`{"revision":5}`)
-	c.planned(5)
+	c.planned()
 	if again := c.recovery(); again.Phase != v1alpha1.RecoveryProposed || again.Plan.Hash == got.Plan.Hash {
 		t.Errorf("the status is %+v", again)
 	}
@@ -157,7 +157,7 @@ func TestARestoreWithoutItsFinalBackupDoesNotBegin(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			c, names := restorable(t)
 			c.requestsRestore(`{"latest":true,"lineage":"00000001-aa"}`)
-			c.planned(5)
+			c.planned()
 			c.approve(c.recovery().Plan.Hash)
 			test.save(c, names)
 			c.renewAll(names)
@@ -175,7 +175,7 @@ func TestARestoreWithoutItsFinalBackupDoesNotBegin(t *testing.T) {
 func TestARestoreThatTakesTooLongIsReleased(t *testing.T) {
 	c, names := restorable(t)
 	c.requestsRestore(`{"revision":5}`)
-	c.planned(5)
+	c.planned()
 	c.approve(c.recovery().Plan.Hash)
 	c.savesFinally(v1alpha1.SnapshotSucceeded)
 	if _, order := c.ordered(); !order.Restores() || order.Since.IsZero() {

@@ -79,7 +79,7 @@ func (r restore) describe(s *v1alpha1.RecoveryStatus, w RecoveryWish) {
 		s.Phase, s.Message = v1alpha1.RecoveryRefused, r.refusal()
 	case r.group.order.Restores():
 		r.describeOrder(s)
-	case r.is(restoreAsk|restoreForget) && r.facts.wanted == rules.Yes, r.is(restoreWait) && r.facts.plan != planMade:
+	case r.plans():
 		s.Phase, s.Message = v1alpha1.RecoveryPlanning, "the leader's agent plans to restore "+r.request.Target.String()+". Nothing changes before you approve the plan"
 	case r.is(restorePropose):
 		s.Phase, s.Message, s.Approve = v1alpha1.RecoveryProposed, "the restore needs your approval: "+r.promise(), w.approval(r.hash)
@@ -87,7 +87,7 @@ func (r restore) describe(s *v1alpha1.RecoveryStatus, w RecoveryWish) {
 		s.Phase, s.Message = v1alpha1.RecoveryWaiting, "the restore is approved, and waits: "+r.busy
 	case r.cutsOff():
 		s.Phase, s.Message = v1alpha1.RecoverySaving, fmt.Sprintf("clients are cut off, and EtcdSnapshot %s becomes the final backup of the present data", r.save.Name)
-	case r.facts.done == rules.Yes && r.facts.wanted == rules.Yes && r.facts.applies == rules.Yes:
+	case r.rule == "restored":
 		s.Phase, s.Message = v1alpha1.RecoveryRecovered, r.restored(s.Last)
 	default:
 		return
@@ -96,6 +96,11 @@ func (r restore) describe(s *v1alpha1.RecoveryStatus, w RecoveryWish) {
 	if r.facts.plan == planMade && r.facts.wanted == rules.Yes && s.Phase != v1alpha1.RecoveryRecovered {
 		s.Plan = r.status()
 	}
+}
+
+// plans says whether the leader's agent has to make a plan, the first one or another one.
+func (r restore) plans() bool {
+	return r.is(restoreAsk|restoreForget) && r.facts.wanted == rules.Yes || r.is(restoreWait) && r.facts.plan != planMade
 }
 
 // describeOrder is describe while an order stands.
