@@ -66,6 +66,19 @@ var crashScenarios = map[string]scenario{
 		change:   func(s *stage, names []string) { s.form("demo", names) },
 		reached:  func(s *stage, _ []string) error { return s.served() },
 	},
+	"a restore in place": {
+		replicas: 1, formed: true,
+		change: func(s *stage, _ []string) {
+			s.patchCluster(`{"spec":{"backup":{"store":{"s3":{"bucket":"backups"}}},"recovery":{"restore":{"revision":1}}}}`)
+		},
+		reached: func(s *stage, _ []string) error {
+			record, err := s.record("demo")
+			if err == nil && record.Restore.Request.Key == "" {
+				err = errors.New("no plan is requested")
+			}
+			return err
+		},
+	},
 	"growth": {
 		replicas: 1, formed: true,
 		change:  func(s *stage, _ []string) { s.patchCluster(`{"spec":{"replicas":3}}`) },

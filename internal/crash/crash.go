@@ -153,6 +153,8 @@ var calls = map[Program][]string{
 		"mark-healing",
 		// A change of the etcd version.
 		"create-snapshot", "order-upgrade",
+		// A restore in place.
+		"request-restore-plan",
 	},
 }
 

@@ -88,6 +88,7 @@ var scenarios = map[crash.Program]map[string][]string{
 		"a backup that goes along":            {"hold-snapshot", "hold-snapshot:2"},
 		"an edited spec":                      {"adopt-spec", "delete-pod"},
 		"an edited version":                   {"adopt-spec", "create-snapshot", "order-upgrade"},
+		"a restore in place":                  {"request-restore-plan"},
 		"a Pod that does not report its spec": {"adopt-pod"},
 		"another agent image":                 {"replace-agent"},
 		"a stuck member":                      {"mark-healing", "delete-pod"},
