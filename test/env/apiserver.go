@@ -31,7 +31,13 @@ var shared struct {
 	sync.Mutex
 	active bool
 	server *envtest.Environment
-	ports  []func() // of all servers of the binary; a reservation ends when no one holds it any more
+}
+
+// reserved are the ports of all servers of the binary. A reservation ends when nothing refers to its release any more. Tests with a
+// server of their own start at once, so they have a lock of their own.
+var reserved struct {
+	sync.Mutex
+	releases []func()
 }
 
 // ManyAtOnce lets more parallel tests run at once than there are cores, unless the command line says how many: for packages
@@ -149,7 +155,9 @@ func assignPorts(ctx context.Context, server *envtest.Environment) error {
 		if err != nil {
 			return err
 		}
-		shared.ports = append(shared.ports, release)
+		reserved.Lock()
+		reserved.releases = append(reserved.releases, release)
+		reserved.Unlock()
 		ports[i] = strconv.Itoa(port)
 	}
 	const host = "127.0.0.1"
