@@ -2,26 +2,17 @@ package backups
 
 import (
 	"testing"
-	"time"
 
 	coordinationv1 "k8s.io/api/coordination/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-	"github.com/etcd-druid/druid/agent/config"
-	"github.com/etcd-druid/druid/backup/catalog"
 	"github.com/etcd-druid/druid/leases"
 )
 
 // The final backup before a restore in place makes older ones superfluous. They stay until the restore is over.
 func TestNothingIsDeletedWhileARestoreIsRequested(t *testing.T) {
 	t.Parallel()
-	g := newGroup(t, 1)
-	c := directory(t.TempDir())
-	c.Retention = config.Retention{Count: 1}
-	files := opened(t, c)
-	for revision := range int64(3) {
-		mustPut(t, files, catalog.FullKey(prefix, lineage, revision+1, time.Now()), "full")
-	}
+	g, c, files := threeFulls(t)
 	admin, namespace, agentOf := snapshotLeases(t)
 	record := &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Name: leases.RecordName("demo")}}
 	formed := leases.Record{Phase: leases.PhaseFormed, ClusterID: 7, Epoch: 1, FormedEpoch: 1, Nonce: "aa", Seed: "demo-a", Members: []string{"demo-a"}, MaxLearners: 1}

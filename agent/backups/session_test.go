@@ -19,8 +19,9 @@ import (
 	"github.com/etcd-druid/druid/backup/store/storetest"
 )
 
-func TestNothingIsDeletedWhileTheAlarmOfCorruptionStands(t *testing.T) {
-	t.Parallel()
+// threeFulls is a group of one member, and a store with three full backups of which retention keeps two.
+func threeFulls(t *testing.T) (*group, *config.Backup, store.Store) {
+	t.Helper()
 	g := newGroup(t, 1)
 	c := directory(t.TempDir())
 	c.Retention = config.Retention{Count: 1}
@@ -28,6 +29,12 @@ func TestNothingIsDeletedWhileTheAlarmOfCorruptionStands(t *testing.T) {
 	for revision := range int64(3) {
 		mustPut(t, files, catalog.FullKey(prefix, lineage, revision+1, time.Now()), "full")
 	}
+	return g, c, files
+}
+
+func TestNothingIsDeletedWhileTheAlarmOfCorruptionStands(t *testing.T) {
+	t.Parallel()
+	g, c, files := threeFulls(t)
 	_, _, agentOf := snapshotLeases(t) // which report what is known of the backups
 	s, err := agentOf(g, 0).begin(t.Context(), *c, g.self(0))
 	if err != nil {

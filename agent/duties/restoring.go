@@ -87,7 +87,7 @@ func (r *restoring) begin(ctx context.Context, self Cluster) bool {
 	limited, cancel := context.WithTimeout(ctx, r.planTimeout)
 	a := &planAttempt{nonce: request.Nonce, over: limited, limit: r.planTimeout, done: make(chan planned, 1)}
 	lineage := r.record.Lineage
-	var group errgroup.Group // nobody waits for a store that hangs
+	var group errgroup.Group // it is not waited for: a store can hang
 	group.Go(func() error {
 		defer cancel()
 		var p planned

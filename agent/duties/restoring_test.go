@@ -138,7 +138,7 @@ func TestARequestForARestoreIsAnswered(t *testing.T) {
 		t.Error("a final plan was made again")
 	}
 
-	// A store that ignores the end of its context delays no later request for ever.
+	// A store that ignores the end of its context does not block later requests.
 	hangs := make(chan struct{})
 	t.Cleanup(func() { close(hangs) })
 	p.is(func(context.Context, leases.RestoreTarget) (leases.RestorePlan, error) {

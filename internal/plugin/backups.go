@@ -34,32 +34,16 @@ const (
 	commandLinePage = "https://github.com/etcd-druid/druid/blob/main/docs/how-to/back-up/command-line.md"
 )
 
-// lineage is what an agent lists about one lineage.
-type lineage struct {
-	Lineage          catalog.Lineage    `json:"lineage"`
-	Formation        *catalog.Formation `json:"formation,omitempty"`
-	FormationProblem string             `json:"formationProblem,omitempty"`
-	// Fulls, Deltas and Finals count objects. Finals are full backups that retention never deletes.
-	Fulls  int `json:"fulls"`
-	Deltas int `json:"deltas"`
-	Finals int `json:"finals,omitempty"`
-	// Size of all its objects in bytes.
-	Size           int64           `json:"size"`
-	Restorable     []catalog.Range `json:"restorable"`
-	Gaps           []catalog.Gap   `json:"gaps,omitempty"`
-	UnknownObjects []string        `json:"unknownObjects,omitempty"`
-}
-
 // backups are those of one EtcdCluster, as an agent lists them.
 type backups struct {
 	Namespace string `json:"namespace"`
 	Cluster   string `json:"cluster"`
 	// Member is the one whose agent read the store.
-	Member         string    `json:"member"`
-	Store          string    `json:"store"`
-	Prefix         string    `json:"prefix"`
-	Lineages       []lineage `json:"lineages"`
-	UnknownObjects []string  `json:"unknownObjects,omitempty"`
+	Member         string            `json:"member"`
+	Store          string            `json:"store"`
+	Prefix         string            `json:"prefix"`
+	Lineages       []catalog.Summary `json:"lineages"`
+	UnknownObjects []string          `json:"unknownObjects,omitempty"`
 }
 
 func (o *options) backupsCommand() *cobra.Command {

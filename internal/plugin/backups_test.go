@@ -39,7 +39,7 @@ func listed() backups {
 	day := func(d, h int) time.Time { return time.Date(2026, 11, d, h, 0, 0, 0, time.UTC) }
 	return backups{
 		Namespace: "default", Cluster: "demo", Member: "demo-bqdq7", Store: "bucket backups at AWS region eu-central-1", Prefix: "default/demo",
-		Lineages: []lineage{
+		Lineages: []catalog.Summary{
 			{
 				Lineage: firstLineage, Formation: &catalog.Formation{Created: day(1, 8), Reason: "bootstrap", EtcdVersion: "3.6.15"}, Fulls: 21, Deltas: 1893, Finals: 1, Size: 3 << 30,
 				Restorable: []catalog.Range{{From: 1, To: 30211, Since: day(1, 8), Until: day(14, 3)}, {From: 31000, To: 41877, Since: day(15, 0), Until: day(21, 9)}},

@@ -15,32 +15,32 @@ const restorePage = "https://github.com/etcd-druid/druid/blob/main/docs/how-to/b
 
 // branch is a lineage, and how many ancestors of it are listed.
 type branch struct {
-	lineage
+	catalog.Summary
 	depth int
 }
 
 // branches orders lineages so that each stands below the one from which it forked.
-func branches(all []lineage) (ordered []branch) {
+func branches(all []catalog.Summary) (ordered []branch) {
 	known := map[catalog.Lineage]bool{}
 	for _, l := range all {
 		known[l.Lineage] = true
 	}
 	done := map[catalog.Lineage]bool{}
-	var add func(l lineage, depth int)
-	add = func(l lineage, depth int) {
+	var add func(l catalog.Summary, depth int)
+	add = func(l catalog.Summary, depth int) {
 		if done[l.Lineage] {
 			return
 		}
 		done[l.Lineage] = true
 		ordered = append(ordered, branch{l, depth})
 		for _, child := range all {
-			if child.parent() == l.Lineage {
+			if child.Parent() == l.Lineage {
 				add(child, depth+1)
 			}
 		}
 	}
 	for _, l := range all {
-		if !known[l.parent()] {
+		if !known[l.Parent()] {
 			add(l, 0)
 		}
 	}
@@ -48,14 +48,6 @@ func branches(all []lineage) (ordered []branch) {
 		add(l, 0)
 	}
 	return ordered
-}
-
-// parent is the lineage from which it forked, or empty.
-func (l lineage) parent() catalog.Lineage {
-	if l.Formation == nil {
-		return ""
-	}
-	return l.Formation.Parent
 }
 
 // timeline prints what can be restored.
@@ -85,7 +77,7 @@ func (p *page) timeline(b backups, wide bool) {
 	p.line(cell{text: "Restore in this cluster: " + inPlacePage})
 }
 
-func totals(all []lineage) string {
+func totals(all []catalog.Summary) string {
 	fulls, deltas, bytes := 0, 0, int64(0)
 	for _, l := range all {
 		fulls, deltas, bytes = fulls+l.Fulls, deltas+l.Deltas, bytes+l.Size
@@ -101,7 +93,7 @@ func counted(n int, what string) string {
 }
 
 // newest prints the newest state that can be restored. The agents sort the lineages by their epochs.
-func (p *page) newest(all []lineage) {
+func (p *page) newest(all []catalog.Summary) {
 	for _, l := range slices.Backward(all) {
 		if n := len(l.Restorable); n > 0 {
 			last := l.Restorable[n-1]
@@ -162,7 +154,7 @@ func backupNotes(b backups) (notes []string) {
 		if l.Formation == nil {
 			notes = append(notes, fmt.Sprintf("The parent of lineage %s is unknown: %s.", l.Lineage, or(l.FormationProblem)))
 		}
-		if parent := l.parent(); parent != "" && !known[parent] {
+		if parent := l.Parent(); parent != "" && !known[parent] {
 			notes = append(notes, fmt.Sprintf("Lineage %s forked from %s, which has no backups any more.", l.Lineage, parent))
 		}
 		if i > 0 && b.Lineages[i-1].Lineage.Epoch() == l.Lineage.Epoch() {

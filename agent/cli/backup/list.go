@@ -13,28 +13,12 @@ import (
 	"github.com/etcd-druid/druid/backup/catalog"
 )
 
-// lineage is a row of the timeline.
-type lineage struct {
-	Lineage          catalog.Lineage    `json:"lineage"`
-	Formation        *catalog.Formation `json:"formation,omitempty"`
-	BootstrapProblem string             `json:"formationProblem,omitempty"`
-	Fulls            int                `json:"fulls"`
-	Deltas           int                `json:"deltas"`
-	// Finals counts the full backups that retention never deletes.
-	Finals int `json:"finals,omitempty"`
-	// Size in bytes of all its objects.
-	Size           int64           `json:"size"`
-	Restorable     []catalog.Range `json:"restorable"`
-	Gaps           []catalog.Gap   `json:"gaps,omitempty"`
-	UnknownObjects []string        `json:"unknownObjects,omitempty"`
-}
-
 // timeline is what `list` prints.
 type timeline struct {
-	Store          string    `json:"store"`
-	Prefix         string    `json:"prefix"`
-	Lineages       []lineage `json:"lineages"`
-	UnknownObjects []string  `json:"unknownObjects,omitempty"`
+	Store          string            `json:"store"`
+	Prefix         string            `json:"prefix"`
+	Lineages       []catalog.Summary `json:"lineages"`
+	UnknownObjects []string          `json:"unknownObjects,omitempty"`
 }
 
 func listCommand(s *session) *cobra.Command {
@@ -62,20 +46,7 @@ func listCommand(s *session) *cobra.Command {
 func timelineOf(c catalog.Catalog) timeline {
 	t := timeline{Prefix: c.Prefix, UnknownObjects: c.UnknownObjects}
 	for _, h := range c.Histories {
-		l := lineage{
-			Lineage: h.Lineage, Formation: h.Formation, BootstrapProblem: h.BootstrapProblem, Fulls: len(h.Fulls), Deltas: len(h.Deltas),
-			Restorable: h.Ranges(), Gaps: h.Gaps(), UnknownObjects: h.UnknownObjects,
-		}
-		for _, f := range h.Fulls {
-			l.Size += f.Size
-			if f.Final {
-				l.Finals++
-			}
-		}
-		for _, d := range h.Deltas {
-			l.Size += d.Size
-		}
-		t.Lineages = append(t.Lineages, l)
+		t.Lineages = append(t.Lineages, h.Summary())
 	}
 	return t
 }
@@ -133,7 +104,7 @@ func (t timeline) printNotes(w io.Writer) error {
 			notes = append(notes, fmt.Sprintf("lineage %s: final full backups that retention never deletes: %s (see `backup show`)", l.Lineage, objects(l.Finals)))
 		}
 		if l.Formation == nil {
-			notes = append(notes, fmt.Sprintf("lineage %s: its parent is unknown: %s", l.Lineage, l.BootstrapProblem))
+			notes = append(notes, fmt.Sprintf("lineage %s: its parent is unknown: %s", l.Lineage, l.FormationProblem))
 		}
 		for _, gap := range l.Gaps {
 			notes = append(notes, noteGap(l.Lineage, gap))
