@@ -92,9 +92,12 @@ func checkCgroups() error {
 	return err
 }
 
-// freePercent is the part of the file system that must be free, in percent. An agent does not verify a backup if less
-// than 12 percent would stay free, and a kubelet evicts Pods below 10. The rest is for the rig's own files.
-const freePercent = 15
+// What must be free: an agent does not verify a backup if less than 12 percent of the file system would stay free,
+// because a kubelet evicts Pods below 10. The files of a rig and of its clusters are below 4 GiB.
+const (
+	freePercent = 12
+	rigBytes    = 4 << 30
+)
 
 func checkDisk(dir string) error {
 	if err := os.MkdirAll(dir, 0o755); err != nil {
@@ -109,9 +112,9 @@ func checkDisk(dir string) error {
 
 // enough compares the free bytes of the file system of dir with its size in bytes.
 func enough(dir string, size, free uint64) error {
-	if need := size / 100 * freePercent; free < need {
-		return fmt.Errorf("the file system of %s has %d MiB free, and the rig needs %d percent of it, %d MiB; delete files, for example with go clean -cache",
-			dir, free>>20, freePercent, need>>20)
+	if need := size/100*freePercent + rigBytes; free < need {
+		return fmt.Errorf("the file system of %s has %d MiB free, and the rig needs %d MiB, which is %d percent of it and 4 GiB; delete files, for example with go clean -cache",
+			dir, free>>20, need>>20, freePercent)
 	}
 	return nil
 }

@@ -9,8 +9,8 @@ func TestTheRigNeedsFreeSpace(t *testing.T) {
 		wrong      bool
 	}{
 		{"half is free", 100 << 30, 50 << 30, false},
-		{"just enough is free", 100 << 30, 15 << 30, false},
-		{"less than what a verification and the rig need is free", 100 << 30, 14 << 30, true},
+		{"just enough is free", 100 << 30, 16 << 30, false},
+		{"less than what a verification and the rig need is free", 100 << 30, 15 << 30, true},
 		{"nothing is free", 100 << 30, 0, true},
 	} {
 		t.Run(c.name, func(t *testing.T) {
