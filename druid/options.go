@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"time"
 
@@ -21,7 +22,9 @@ import (
 type Options struct {
 	// AgentImage is the image of the agents, with its tag. Empty: the image of druid's own Pod, which Pod names.
 	AgentImage string
-	Pod        types.NamespacedName
+	// EtcdImageRepository is the image of etcd, without a tag, for clusters that leave spec.image at its default. Empty: that default.
+	EtcdImageRepository string
+	Pod                 types.NamespacedName
 	// Namespaces to watch; all when empty.
 	Namespaces []string
 	// LeaderElect allows several replicas, one of which is active. Its Lease is in LeaderNamespace.
@@ -83,6 +86,9 @@ const (
 	flagComparison       = "comparison-interval"
 )
 
+// flagEtcdRepository is the flag of the image of etcd.
+const flagEtcdRepository = "etcd-image-repository"
+
 // The flags of the metrics.
 const (
 	flagMetricsSecure  = "metrics-secure"
@@ -113,6 +119,8 @@ const minGracePeriod = 10 * time.Second
 // AddFlags adds the options to set. What o holds is their default.
 func (o *Options) AddFlags(set *pflag.FlagSet) {
 	set.StringVar(&o.AgentImage, "agent-image", o.AgentImage, "image of the agents, with its tag; if empty, the image of the Pod of druid")
+	set.StringVar(&o.EtcdImageRepository, flagEtcdRepository, o.EtcdImageRepository,
+		"image of etcd, without a tag, for clusters that leave spec.image at its default, such as registry.example.com/etcd; no running Pod is replaced")
 	set.StringSliceVar(&o.Namespaces, "namespaces", o.Namespaces, "namespaces to watch, all when empty")
 	set.BoolVar(&o.LeaderElect, "leader-elect", o.LeaderElect, "enable leader election, which is required to run more than one replica")
 	set.StringVar(&o.LeaderNamespace, "leader-namespace", o.LeaderNamespace, "namespace of the Lease for leader election, druid's own when empty")
@@ -159,6 +167,10 @@ func (o Options) Validate() error {
 			errs = append(errs, fmt.Errorf("--cluster-domain is %q: %s", o.ClusterDomain, why[0]))
 		}
 	}
+	if o.EtcdImageRepository != "" && !repositories.MatchString(o.EtcdImageRepository) {
+		errs = append(errs, fmt.Errorf("--%s is %q, want a repository without a tag and without a digest, like registry.example.com/etcd",
+			flagEtcdRepository, o.EtcdImageRepository))
+	}
 	for _, namespace := range o.Namespaces {
 		if why := validation.IsDNS1123Label(namespace); len(why) > 0 {
 			errs = append(errs, fmt.Errorf("--namespaces names %q: %s", namespace, why[0]))
@@ -167,6 +179,9 @@ func (o Options) Validate() error {
 	errs = append(errs, validAddress("--health-address", o.HealthAddress), validAddress("--metrics-address", o.MetricsAddress), o.validMetrics())
 	return errors.Join(errs...)
 }
+
+// repositories matches what spec.image of an EtcdCluster may be: a colon stands only before the port of a registry.
+var repositories = regexp.MustCompile(`^[a-z0-9][a-zA-Z0-9._-]*(:[0-9]+)?(/[a-zA-Z0-9._-]*[a-zA-Z0-9])+$`)
 
 // validMetrics says what is wrong with the certificate of the metrics. Without this check, controller-runtime would sign one itself in
 // place of a file that is missing.

@@ -49,6 +49,18 @@ func TestFlagsDecideTheIntervalsOfTheAgents(t *testing.T) {
 	}
 }
 
+func TestRepositoryOfEtcdIsValidated(t *testing.T) {
+	for repository, want := range map[string]bool{
+		"registry.example.com/etcd": true, "r:5000/a/b/etcd": true,
+		"r/etcd:v3.6.16": false, "r/etcd@sha256:0": false, "etcd ": false, "r/": false, "https://r/etcd": false,
+	} {
+		err := optionsOf(t, "--etcd-image-repository="+repository).Validate()
+		if (err == nil) != want {
+			t.Errorf("%q: %v", repository, err)
+		}
+	}
+}
+
 func TestIntervalsThatNoAgentWouldTakeAreRefusedAtTheStart(t *testing.T) {
 	for name, test := range map[string]struct{ arg, want string }{
 		"renewals that flood the API server": {"--agent-renew-interval=500ms", "--agent-renew-interval is 500ms, want 1s to 5m0s"},

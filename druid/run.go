@@ -196,16 +196,17 @@ func newReconciler(mgr manager.Manager, restConfig *rest.Config, o Options, log 
 		live: source{mgr.GetAPIReader(), func(cluster string) client.ListOption {
 			return client.MatchingLabels{leases.LabelCluster: cluster}
 		}},
-		leases:    coordination,
-		manifests: manifests.Options{AgentImage: o.AgentImage, ClusterDomain: o.clusterDomain(resolver()), Reloadable: o.reloadable()},
-		memory:    newMemory(),
-		expiries:  make(chan event.GenericEvent),
-		recorder:  mgr.GetEventRecorder("druid"),
-		metrics:   metrics,
-		log:       log,
-		now:       time.Now,
-		grace:     o.NotReadyGracePeriod,
-		draw:      func() string { return utilrand.String(nameLetters) },
+		leases: coordination,
+		manifests: manifests.Options{AgentImage: o.AgentImage, EtcdRepository: o.EtcdImageRepository,
+			ClusterDomain: o.clusterDomain(resolver()), Reloadable: o.reloadable()},
+		memory:   newMemory(),
+		expiries: make(chan event.GenericEvent),
+		recorder: mgr.GetEventRecorder("druid"),
+		metrics:  metrics,
+		log:      log,
+		now:      time.Now,
+		grace:    o.NotReadyGracePeriod,
+		draw:     func() string { return utilrand.String(nameLetters) },
 	}, nil
 }
 

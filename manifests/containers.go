@@ -73,10 +73,10 @@ func agentContainer(cluster *v1alpha1.EtcdCluster, agent config.Config, options 
 
 // etcdContainer returns the container with the stock image of etcd. Its command is launch, which asks the agent how to
 // start etcd. While no etcd runs, launch answers the probes: live, and not ready.
-func etcdContainer(cluster *v1alpha1.EtcdCluster) corev1.Container {
+func etcdContainer(cluster *v1alpha1.EtcdCluster, options Options) corev1.Container {
 	return corev1.Container{
 		Name:            ContainerEtcd,
-		Image:           EtcdImage(cluster),
+		Image:           etcdImage(cluster, options),
 		ImagePullPolicy: corev1.PullIfNotPresent,
 		Command: []string{
 			config.AgentPath, "launch",
@@ -120,9 +120,13 @@ func etcdEnv(cluster *v1alpha1.EtcdCluster) []corev1.EnvVar {
 // literal prevents Kubernetes from expanding $(NAME) in a value.
 func literal(value string) string { return strings.ReplaceAll(value, "$", "$$") }
 
-// EtcdImage returns the image of the cluster's etcd, with its tag.
-func EtcdImage(cluster *v1alpha1.EtcdCluster) string {
-	return cluster.Spec.Image + ":v" + cluster.Spec.Version
+// etcdImage returns the image of the cluster's etcd, with its tag. An installation can have another default than the API.
+func etcdImage(cluster *v1alpha1.EtcdCluster, options Options) string {
+	repository := cluster.Spec.Image
+	if repository == v1alpha1.DefaultImage && options.EtcdRepository != "" {
+		repository = options.EtcdRepository
+	}
+	return repository + ":v" + cluster.Spec.Version
 }
 
 func httpProbe(path string, port int32, timing corev1.Probe) *corev1.Probe {

@@ -138,6 +138,9 @@ type Options struct {
 	// AgentImage is the image of the agent, with its tag. It is not part of the hash of a Pod. A Pod gets another
 	// image when it is created again, and does not become outdated by it.
 	AgentImage string
+	// EtcdRepository is the image of etcd, without a tag, for clusters whose spec.image is v1alpha1.DefaultImage. Empty: that image. It
+	// is not part of the hash of a Pod either: running Pods keep their image.
+	EtcdRepository string
 	// ClusterDomain is the DNS domain of the Kubernetes cluster, such as cluster.local. Certificates are valid for it.
 	ClusterDomain string
 	// Reloadable is the configuration that the agents read from their ConfigMap, except for what the spec of each

@@ -78,7 +78,7 @@ func podSpec(cluster *v1alpha1.EtcdCluster, agent config.Config, options Options
 		Hostname:                      agent.Member,
 		Subdomain:                     PeerServiceName(cluster.Name),
 		InitContainers:                []corev1.Container{installContainer(options), agentContainer(cluster, agent, options)},
-		Containers:                    []corev1.Container{etcdContainer(cluster)},
+		Containers:                    []corev1.Container{etcdContainer(cluster, options)},
 		Volumes:                       volumes(cluster, agent.Member),
 		RestartPolicy:                 corev1.RestartPolicyAlways,
 		TerminationGracePeriodSeconds: &grace,

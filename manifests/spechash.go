@@ -78,7 +78,7 @@ func SpecHash(cluster *v1alpha1.EtcdCluster) (string, error) {
 		return "", err
 	}
 	sum, err := hash(podInputs{
-		Image:            EtcdImage(cluster),
+		Image:            etcdImage(cluster, Options{}),
 		ImagePullSecrets: cluster.Spec.ImagePullSecrets,
 		Etcd: etcdInputs{
 			QuotaBackendBytes:       agent.QuotaBackendBytes,

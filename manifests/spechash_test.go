@@ -197,6 +197,38 @@ func TestSpecHashIsForEver(t *testing.T) {
 	}
 }
 
+// Nodes without access to the default registry pull etcd from another one. Running Pods are not outdated by it, and a cluster
+// that names its image keeps it.
+func TestAnInstallationNamesTheRepositoryOfEtcd(t *testing.T) {
+	for name, test := range map[string]struct{ spec, installation, want string }{
+		"nothing is said":              {v1alpha1.DefaultImage, "", "gcr.io/etcd-development/etcd:v3.6.16"},
+		"the installation says it":     {v1alpha1.DefaultImage, "r.example:5000/etcd", "r.example:5000/etcd:v3.6.16"},
+		"the cluster has its own":      {"r.example/own", "", "r.example/own:v3.6.16"},
+		"the cluster's own goes first": {"r.example/own", "r.example:5000/etcd", "r.example/own:v3.6.16"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			cluster := plain()
+			cluster.Spec.Image = test.spec
+			plainHash, err := SpecHash(cluster)
+			if err != nil {
+				t.Fatal(err)
+			}
+			o := options()
+			o.EtcdRepository = test.installation
+			pod, err := Pod(cluster, member, o)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if got := pod.Spec.Containers[0].Image; got != test.want {
+				t.Errorf("etcd has image %s, want %s", got, test.want)
+			}
+			if pod.Annotations[AnnotationSpecHash] != plainHash {
+				t.Error("the flag makes running Pods outdated")
+			}
+		})
+	}
+}
+
 // An older druid created Pods that do not compact for the spec that says nothing about it. They are not outdated, and those that
 // are created for another reason compact. Who sets the same value by hand wants it in all Pods.
 func TestCompactionIsOnForNewPods(t *testing.T) {

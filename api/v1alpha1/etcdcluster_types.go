@@ -237,6 +237,9 @@ type StorageSpec struct {
 	PersistentVolumeClaimRetentionPolicy PersistentVolumeClaimRetentionPolicy `json:"persistentVolumeClaimRetentionPolicy,omitempty,omitzero"`
 }
 
+// DefaultImage is the default of spec.image.
+const DefaultImage = "gcr.io/etcd-development/etcd"
+
 // StorageMedium is what members store their data on instead of a PersistentVolumeClaim.
 //
 // +kubebuilder:validation:Enum=Memory;Disk

@@ -143,6 +143,9 @@ func TestValuesOfTheContainer(t *testing.T) {
 		"the agents can have another image": {
 			"agentImage: r.example/druid:v0", "image", `"ghcr.io/etcd-druid/druid:dev"`, []string{"--agent-image=r.example/druid:v0"},
 		},
+		"another repository of etcd": {
+			"etcdImageRepository: r.example:5000/etcd", "imagePullPolicy", `"IfNotPresent"`, []string{"--etcd-image-repository=r.example:5000/etcd"},
+		},
 		"pull policy":         {"image: {pullPolicy: Always}", "imagePullPolicy", `"Always"`, nil},
 		"resources":           {"resources: {limits: {memory: 1Gi}}", "resources", `{"limits":{"memory":"1Gi"},"requests":{"cpu":"20m","memory":"64Mi"}}`, nil},
 		"log level":           {"logLevel: debug", "name", `"druid"`, []string{"--log-level=debug"}},
@@ -190,15 +193,16 @@ func parseArguments(t *testing.T, name string, args []string) {
 
 // fixed are the flags that the templates set themselves, or that the chart leaves as they are because an object depends on them.
 var fixed = map[string]string{
-	"agent-image":      "agentImage",
-	"namespaces":       "watchNamespaces",
-	"log-level":        "logLevel",
-	"metrics-secure":   "metrics.secure",
-	"metrics-cert-dir": "metrics.certificateSecret",
-	"metrics-address":  "a port of the container",
-	"health-address":   "a port of the container",
-	"leader-elect":     "two replicas need it",
-	"leader-namespace": "the Role for the election is in the namespace of the release",
+	"agent-image":           "agentImage",
+	"etcd-image-repository": "etcdImageRepository",
+	"namespaces":            "watchNamespaces",
+	"log-level":             "logLevel",
+	"metrics-secure":        "metrics.secure",
+	"metrics-cert-dir":      "metrics.certificateSecret",
+	"metrics-address":       "a port of the container",
+	"health-address":        "a port of the container",
+	"leader-elect":          "two replicas need it",
+	"leader-namespace":      "the Role for the election is in the namespace of the release",
 }
 
 func TestEveryFlagOfDruidCanBeSet(t *testing.T) {
