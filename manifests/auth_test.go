@@ -84,6 +84,27 @@ func TestPrefixesBecomeRangesOfEtcd(t *testing.T) {
 	}
 }
 
+// Every level of the API is one that the agents accept, and a cluster that an older druid stored has none.
+func TestTheLevelOfTheLogReachesTheAgents(t *testing.T) {
+	for level, want := range map[v1alpha1.LogLevel]string{
+		"": "info", v1alpha1.LogDebug: "debug", v1alpha1.LogInfo: "info", v1alpha1.LogWarn: "warn", v1alpha1.LogError: "error",
+	} {
+		cluster := plain()
+		cluster.Spec.LogLevel = level
+		applied, err := configMap(cluster, config.DefaultReloadable())
+		if err != nil {
+			t.Fatal(err)
+		}
+		r, err := config.ParseReloadable([]byte(applied.Data[config.ConfigFile]))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if r.LogLevel != want {
+			t.Errorf("logLevel %q: the agents get %q, want %q", level, r.LogLevel, want)
+		}
+	}
+}
+
 // A cluster whose authentication druid does not manage has no trace of it in the configuration of the agents.
 func TestWithoutAuthTheConfigurationHasNoGeneration(t *testing.T) {
 	reloadable := config.DefaultReloadable()

@@ -17,6 +17,9 @@ func configMap(cluster *v1alpha1.EtcdCluster, reloadable config.Reloadable) (*co
 		return nil, err
 	}
 	reloadable.Backup = backup
+	if cluster.Spec.LogLevel != "" {
+		reloadable.LogLevel = strings.ToLower(string(cluster.Spec.LogLevel))
+	}
 	reloadable.Defragmentation = defragmentation(cluster.Spec.Defragmentation)
 	reloadable.RemoveOthers = RemovesOthers(cluster)
 	reloadable.Issuers = issuers(cluster)

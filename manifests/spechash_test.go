@@ -37,6 +37,7 @@ var specEdits = map[string]struct {
 	edit func(*v1alpha1.EtcdCluster)
 	same bool
 }{
+	"logLevel":         {edit: func(c *v1alpha1.EtcdCluster) { c.Spec.LogLevel = v1alpha1.LogDebug }, same: true},
 	"replicas":         {edit: func(c *v1alpha1.EtcdCluster) { c.Spec.Replicas = 5 }, same: true},
 	"version":          {edit: func(c *v1alpha1.EtcdCluster) { c.Spec.Version = "3.6.17" }},
 	"image":            {edit: func(c *v1alpha1.EtcdCluster) { c.Spec.Image = "other" }},

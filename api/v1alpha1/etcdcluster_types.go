@@ -191,6 +191,12 @@ type EtcdClusterSpec struct {
 	// +optional
 	NetworkPolicy *NetworkPolicySpec `json:"networkPolicy,omitempty"`
 
+	// logLevel is what the agents of the cluster log. The agents reload it, so no Pod is replaced. It does not change what etcd logs.
+	// Defaults to Info.
+	// +kubebuilder:default=Info
+	// +optional
+	LogLevel LogLevel `json:"logLevel,omitempty"`
+
 	// progressDeadlineSeconds is the time in seconds that druid has to reach the state that a spec change requests.
 	// Until then, changes that cannot be combined with it wait. After the deadline druid stops the change and
 	// continues with the next one. status.progressDeadline shows the deadline. Defaults to 600.
@@ -236,6 +242,19 @@ type StorageSpec struct {
 	// +optional
 	PersistentVolumeClaimRetentionPolicy PersistentVolumeClaimRetentionPolicy `json:"persistentVolumeClaimRetentionPolicy,omitempty,omitzero"`
 }
+
+// LogLevel is the least severe level that is logged.
+//
+// +kubebuilder:validation:Enum=Debug;Info;Warn;Error
+type LogLevel string
+
+// The levels of the agents' logs.
+const (
+	LogDebug LogLevel = "Debug"
+	LogInfo  LogLevel = "Info"
+	LogWarn  LogLevel = "Warn"
+	LogError LogLevel = "Error"
+)
 
 // DefaultImage is the default of spec.image.
 const DefaultImage = "gcr.io/etcd-development/etcd"
