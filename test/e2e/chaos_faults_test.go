@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"slices"
 	"syscall"
 	"testing"
 	"time"
@@ -12,7 +13,9 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	policyv1 "k8s.io/api/policy/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/etcd-druid/druid/api/v1alpha1"
 	"github.com/etcd-druid/druid/test/e2e/harness"
 	"github.com/etcd-druid/druid/test/rig/lab"
 )
@@ -24,7 +27,9 @@ var costlyFaults = []chaosFault{
 	{"a Pod is deleted", func(t *testing.T, ch *chaos, member string, _ *rand.Rand) {
 		ch.api.RLock()
 		defer ch.api.RUnlock()
+		former := ch.cluster.MustPod(t, member).UID
 		ch.cluster.Delete(t, &corev1.Pod{}, member)
+		ch.awaitGone(t, member, former)
 	}},
 	{"a Pod is evicted", func(t *testing.T, ch *chaos, member string, _ *rand.Rand) {
 		ch.api.RLock()
@@ -33,6 +38,7 @@ var costlyFaults = []chaosFault{
 		harness.Eventually(t, healWithin, "the eviction of "+member, func(ctx context.Context) error {
 			return rig.Kube.PolicyV1().Evictions(pod.Namespace).Evict(ctx, &policyv1.Eviction{ObjectMeta: metav1.ObjectMeta{Namespace: pod.Namespace, Name: pod.Name}})
 		})
+		ch.awaitGone(t, member, pod.UID)
 	}},
 	{"an etcd is frozen and goes on", func(t *testing.T, ch *chaos, member string, draw *rand.Rand) {
 		ch.freezes(t, member, harness.Etcd, time.Duration(1000+draw.IntN(7000))*time.Millisecond)
@@ -59,6 +65,28 @@ var costlyFaults = []chaosFault{
 		defer ch.api.RUnlock()
 		ch.cluster.Edit(t, fmt.Sprintf(`{"spec":{"resources":{"requests":{"cpu":"%dm"}}}}`, 20+draw.IntN(60)))
 		ch.cluster.AwaitCondition(t, scaleWithin, "Progressing", "False", "Reconciled")
+	}},
+}
+
+// aloneFaults change the number of members, so no other costly fault happens meanwhile.
+var aloneFaults = []chaosFault{
+	{"a member is replaced", func(t *testing.T, ch *chaos, member string, _ *rand.Rand) {
+		ch.api.RLock()
+		defer ch.api.RUnlock()
+		annotate(t, ch.cluster, v1alpha1.ReplaceAnnotation, member)
+		harness.Eventually(t, scaleWithin, "another member takes the place of "+member, func(ctx context.Context) error {
+			record, err := ch.cluster.Record(ctx)
+			if err == nil && slices.Contains(record.Members, member) {
+				err = fmt.Errorf("the record lists %v", record.Members)
+			}
+			return err
+		})
+	}},
+	{"the cluster grows and shrinks", func(t *testing.T, ch *chaos, _ string, _ *rand.Rand) {
+		ch.api.RLock()
+		defer ch.api.RUnlock()
+		ch.cluster.ScaleTo(t, ch.size+2, scaleWithin)
+		ch.cluster.ScaleTo(t, ch.size, scaleWithin)
 	}},
 }
 
@@ -94,6 +122,12 @@ var cheapFaults = []chaosFault{
 				t.Error(err)
 			}
 		}()
+		ch.lasts(t, time.Duration(1+draw.IntN(8))*time.Second)
+	}},
+	{"the backup store does not respond", func(t *testing.T, ch *chaos, _ string, draw *rand.Rand) {
+		ch.api.RLock() // the store is in a Pod
+		defer ch.api.RUnlock()
+		defer ch.store.Freeze(t)()
 		ch.lasts(t, time.Duration(1+draw.IntN(8))*time.Second)
 	}},
 	{"an agent is frozen past its Lease and goes on", func(t *testing.T, ch *chaos, _ string, draw *rand.Rand) {
@@ -132,6 +166,18 @@ func onNode(begin, end func(*lab.Lab, context.Context, string) error) func(*test
 		}()
 		ch.lasts(t, time.Duration(5+draw.IntN(10))*time.Second)
 	}
+}
+
+// awaitGone waits until the member has another Pod. Until then its etcd can still respond, and be taken for one that is back.
+func (ch *chaos) awaitGone(t *testing.T, member string, former types.UID) {
+	t.Helper()
+	harness.Eventually(t, healWithin, "another Pod of "+member, func(ctx context.Context) error {
+		pod, err := ch.cluster.Pod(ctx, member)
+		if err == nil && pod.UID == former {
+			err = errors.New("the previous one is there")
+		}
+		return err
+	})
 }
 
 // freezes stops a program of the member, and lets it go on later.

@@ -23,7 +23,8 @@ var (
 )
 
 // Faults that overlap happen to a cluster while clients read, write and watch. Afterwards etcd's own validator finds no contradiction to
-// the promises of etcd in what the clients did and saw. There is always a quorum, and all members agree at the end. By hand, for longer
+// the promises of etcd in what the clients did and saw. There is always a quorum, and all members agree at the end. Revisions that are
+// drawn from the history are restored from the backups, with the keys that the members had. By hand, for longer
 // and with another seed: make chaos ROUNDS=20 SEED=7
 func TestFaultsThatOverlapBreakNoPromise(t *testing.T) {
 	stories.Begin(t)
@@ -37,12 +38,14 @@ func chaosRound(t *testing.T, seed uint64) {
 	draw := rand.New(rand.NewPCG(seed, 0))
 	size := []int{3, 5}[draw.IntN(2)]
 	kind := []string{"etcd", "kubernetes"}[draw.IntN(2)]
-	c := rig.Apply(t, harness.TLS(leafLifetime), harness.Replicas(int32(size)), wholeLog)
+	s3, namespace := withABucket(t)
+	c := rig.ApplyIn(t, namespace, harness.TLS(leafLifetime), harness.Replicas(int32(size)), wholeLog, backedUp(s3.Store(bucket)))
 	first := c.AwaitMembers(t, size, formWithin)
+	awaitBackups(t, c)
 	h := c.History(t, kind)
 	h.Keep(t, c.MemberNames(t)...)
 	s := c.Sample(t)
-	ch := &chaos{cluster: c, history: h, size: size, end: time.Now().Add(*chaosFor), hit: map[string]bool{}}
+	ch := &chaos{cluster: c, history: h, store: s3, size: size, end: time.Now().Add(*chaosFor), hit: map[string]bool{}}
 	t.Run("faults", func(t *testing.T) {
 		for lane := range size - size/2 - 1 { // a quorum is left
 			t.Run(fmt.Sprintf("costly %d", lane), func(t *testing.T) {
@@ -68,6 +71,7 @@ func chaosRound(t *testing.T, seed uint64) {
 	}
 	holdTheSame(t, c.Etcd(t), last)
 	t.Logf("valid: %s", h.Validate(t))
+	restoresMoments(t, c, s3, h, draw)
 }
 
 // wholeLog keeps etcd from compacting its log, so that the logs together have all entries.
@@ -79,6 +83,7 @@ func wholeLog(c *v1alpha1.EtcdCluster) {
 type chaos struct {
 	cluster *harness.Cluster
 	history *harness.History
+	store   *harness.S3
 	size    int
 	end     time.Time
 	// api is held for writing while the API server is down. Faults that need it hold it for reading.
@@ -99,7 +104,7 @@ type chaosFault struct {
 func (ch *chaos) costly(t *testing.T, draw *rand.Rand) {
 	faults := costlyFaults
 	if ch.size == len(rig.Lab.Nodes()) {
-		faults = slices.Concat(faults, nodeFaults) // each node has one member
+		faults = slices.Concat(faults, nodeFaults, aloneFaults) // each node has one member, and there is one lane
 	}
 	for order := draw.Perm(len(faults)); time.Now().Before(ch.end); order = append(order[1:], order[0]) {
 		member := ch.choose(t, draw)

@@ -3,6 +3,7 @@
 //
 //	robustness record -endpoints HOST:PORT,... -out DIR   until its standard input ends
 //	robustness validate DIR                               with the data directories of members at DIR/server-NAME
+//	robustness states -revisions N,... DIR                with the same; prints the keys and values at these revisions
 package main
 
 import (
@@ -24,11 +25,12 @@ func main() {
 
 func run(ctx context.Context, args []string) error {
 	if len(args) == 0 {
-		return errors.New("no command: choose record or validate")
+		return errors.New("no command: choose record, validate or states")
 	}
 	flags := flag.NewFlagSet(args[0], flag.ContinueOnError)
 	endpoints := flags.String("endpoints", "", "addresses without TLS, one for each member")
 	out := flags.String("out", "", "directory for the record")
+	revisions := flags.String("revisions", "", "revisions, separated by commas")
 	kind := flags.String("traffic", "etcd", "what the clients do: etcd or kubernetes")
 	if err := flags.Parse(args[1:]); err != nil {
 		return err
@@ -38,8 +40,10 @@ func run(ctx context.Context, args []string) error {
 		return record(ctx, strings.Split(*endpoints, ","), *kind, *out, ended(os.Stdin))
 	case args[0] == "validate" && flags.NArg() == 1:
 		return check(flags.Arg(0))
+	case args[0] == "states" && *revisions != "" && flags.NArg() == 1:
+		return states(flags.Arg(0), *revisions)
 	}
-	return fmt.Errorf("command %q: want record with -endpoints and -out, or validate with a directory", args[0])
+	return fmt.Errorf("command %q: want record with -endpoints and -out, validate with a directory, or states with -revisions and a directory", args[0])
 }
 
 // ended is closed when the input ends.

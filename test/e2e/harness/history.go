@@ -3,15 +3,19 @@ package harness
 import (
 	"bytes"
 	"context"
+	"encoding/json"
 	"fmt"
+	"hash/fnv"
 	"io"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
 
+	"go.etcd.io/etcd/api/v3/mvccpb"
 	"golang.org/x/sync/errgroup"
 
 	"github.com/etcd-druid/druid/test/rig/binaries"
@@ -23,6 +27,7 @@ type History struct {
 	cluster *Cluster
 	program string
 	dir     string
+	copied  bool // the logs are in dir
 	record  *exec.Cmd
 	stop    io.Closer
 	ended   chan struct{}
@@ -108,17 +113,7 @@ func (h *History) Stop(t testing.TB) string {
 // nothing, and reads of earlier revisions that agree with the log. It then keeps the record for inspection.
 func (h *History) Validate(t testing.TB) string {
 	t.Helper()
-	logs, err := filepath.Glob(filepath.Join(h.kept(), "*"))
-	if err != nil || len(logs) == 0 {
-		t.Fatalf("no log of a member was kept: %v", err)
-	}
-	for _, log := range logs {
-		// A copy: the validator repairs the end of a log in place, and the file may be one that etcd uses.
-		to := filepath.Join(h.dir, "server-"+filepath.Base(log), "member", "wal")
-		if err := os.CopyFS(to, os.DirFS(log)); err != nil {
-			t.Fatalf("copy the log %s: %v", log, err)
-		}
-	}
+	h.copyLogs(t)
 	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Minute)
 	defer cancel()
 	printed, err := exec.CommandContext(ctx, h.program, "validate", h.dir).CombinedOutput()
@@ -126,6 +121,66 @@ func (h *History) Validate(t testing.TB) string {
 		Unsafe(t, "the history of %s is not valid (kept in %s): %v: %s", h.cluster, h.save(t), err, printed)
 	}
 	return strings.TrimSpace(string(printed))
+}
+
+// copyLogs copies the logs that were kept to the record: the program repairs the end of a log in place, and the file may be one that
+// etcd uses.
+func (h *History) copyLogs(t testing.TB) {
+	t.Helper()
+	if h.copied {
+		return
+	}
+	logs, err := filepath.Glob(filepath.Join(h.kept(), "*"))
+	if err != nil || len(logs) == 0 {
+		t.Fatalf("no log of a member was kept: %v", err)
+	}
+	for _, log := range logs {
+		to := filepath.Join(h.dir, "server-"+filepath.Base(log), "member", "wal")
+		if err := os.CopyFS(to, os.DirFS(log)); err != nil {
+			t.Fatalf("copy the log %s: %v", log, err)
+		}
+	}
+	h.copied = true
+}
+
+// Value is what a key had at a revision. A value of 20 bytes or more is a hash (FNV-1a of 32 bits), as in etcd's model.
+type Value struct {
+	Value struct {
+		Value string
+		Hash  uint32
+	}
+	ModRevision, Version int64
+}
+
+// ValueOf is the Value of a key that etcd returned.
+func ValueOf(kv *mvccpb.KeyValue) (v Value) {
+	v.ModRevision, v.Version = kv.ModRevision, kv.Version
+	if len(kv.Value) < 20 {
+		v.Value.Value = string(kv.Value)
+		return v
+	}
+	sum := fnv.New32a()
+	_, _ = sum.Write(kv.Value)
+	v.Value.Hash = sum.Sum32()
+	return v
+}
+
+// States returns the keys at each of the revisions, by the logs of the members that were kept.
+func (h *History) States(t testing.TB, revisions []int64) (states map[int64]map[string]Value) {
+	t.Helper()
+	h.copyLogs(t)
+	words := make([]string, len(revisions))
+	for i, revision := range revisions {
+		words[i] = strconv.FormatInt(revision, 10)
+	}
+	printed, err := exec.CommandContext(t.Context(), h.program, "states", "-revisions", strings.Join(words, ","), h.dir).Output()
+	if err == nil {
+		err = json.Unmarshal(printed, &states)
+	}
+	if err != nil {
+		t.Fatalf("the states at revisions %v by the logs of %s: %v", revisions, h.cluster, err)
+	}
+	return states
 }
 
 // save keeps the record after the test.

@@ -48,6 +48,15 @@ func (s *S3) Freeze(t testing.TB) (thaw func()) {
 	return thaw
 }
 
+// Copy copies the objects of a bucket to a directory, where they have their keys as names.
+func (s *S3) Copy(t testing.TB, bucket, to string) {
+	t.Helper()
+	from := filepath.Join("/proc", strconv.Itoa(s.process(t)), "root/data/buckets", bucket)
+	if err := os.CopyFS(to, os.DirFS(from)); err != nil {
+		t.Fatalf("copy bucket %s of S3 server %s: %v", bucket, s, err)
+	}
+}
+
 // Flip turns a bit in the middle of an object over, on the server's disk: neither its name nor its size report.
 func (s *S3) Flip(t testing.TB, bucket, key string) {
 	t.Helper()

@@ -17,8 +17,8 @@ import (
 const slotDial = 500 * time.Millisecond
 
 // Slots are addresses of this machine without TLS, one for each member of now, for a program that cannot dial into the rig. A connection to
-// a slot goes to its member. If that member does not accept it, the connection goes to another member: a watch through a slot then sees
-// all changes, also if its member is gone for good.
+// a slot goes to its member. If that member does not accept it, the connection goes to another member of then or of now: a watch through
+// a slot sees all changes, also if its member is gone for good.
 func (c *Cluster) Slots(t testing.TB) []string {
 	t.Helper()
 	members := c.MemberNames(t)
@@ -79,8 +79,20 @@ func (c *Cluster) serveSlot(ctx context.Context, g *errgroup.Group, listener net
 
 // dialSlot connects to the first of the members that accepts the connection, with TLS if the cluster has it.
 func (c *Cluster) dialSlot(ctx context.Context, order []string) (net.Conn, error) {
+	conn, err := c.dialFirst(ctx, order)
+	if err == nil {
+		return conn, nil
+	}
+	record, unknown := c.Record(ctx)
+	if unknown != nil {
+		return nil, errors.Join(err, unknown)
+	}
+	return c.dialFirst(ctx, record.Members)
+}
+
+func (c *Cluster) dialFirst(ctx context.Context, members []string) (net.Conn, error) {
 	var refused []error
-	for _, member := range order {
+	for _, member := range members {
 		conn, err := c.dialMember(ctx, member)
 		if err == nil {
 			return conn, nil
