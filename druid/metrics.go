@@ -8,12 +8,14 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/etcd-druid/druid/api/v1alpha1"
 )
 
-// metrics of the controller. No label names a cluster or a member, because there can be thousands.
+// metrics of the controller. No label names a member, because there can be thousands. Only a condition that is not as in a cluster at rest
+// has a series that names its cluster.
 type metrics struct {
 	steps    *prometheus.CounterVec
 	failures *prometheus.CounterVec
@@ -62,9 +64,9 @@ func newFleet(reader client.Reader, elected <-chan struct{}, log *slog.Logger) *
 			"1 for the replica of druid that is the leader, 0 for one that waits for leadership.", nil, nil),
 		clusters: prometheus.NewDesc("etcd_druid_clusters",
 			"EtcdClusters by condition, its status and its reason.", []string{"condition", "status", "reason"}, nil),
-		since: prometheus.NewDesc("etcd_druid_oldest_transition_timestamp_seconds",
-			"Since when the EtcdCluster that is longest in a condition's status is in it, by condition, status and reason.",
-			[]string{"condition", "status", "reason"}, nil),
+		since: prometheus.NewDesc("etcd_druid_condition_transition_timestamp_seconds",
+			"Since when a condition of an EtcdCluster has its status. A condition that is as in a cluster at rest has no series.",
+			[]string{"cluster_namespace", "etcd_cluster", "condition", "status", "reason"}, nil),
 		pending: prometheus.NewDesc("etcd_druid_pending_edits",
 			"EtcdClusters whose last edit of the spec is not accepted.", nil, nil),
 		deadline: prometheus.NewDesc("etcd_druid_earliest_progress_deadline_timestamp_seconds",
@@ -126,11 +128,7 @@ func (f *fleet) Collect(out chan<- prometheus.Metric) {
 // count reports the clusters. It reports 0 for a status that no member has, so that the time series does not end.
 func (f *fleet) count(clusters []v1alpha1.EtcdCluster, gauge func(*prometheus.Desc, float64, ...string)) {
 	type state struct{ condition, status, reason string }
-	type sum struct {
-		n      int
-		oldest time.Time
-	}
-	states := map[state]sum{}
+	states := map[state]int{}
 	members := map[v1alpha1.MemberState]int{v1alpha1.MemberReady: 0, v1alpha1.MemberNotReady: 0, v1alpha1.MemberUnknown: 0}
 	pending, earliest := 0, time.Unix(0, 0)
 	for _, cluster := range clusters {
@@ -141,13 +139,10 @@ func (f *fleet) count(clusters []v1alpha1.EtcdCluster, gauge func(*prometheus.De
 			earliest = at.Time
 		}
 		for _, c := range cluster.Status.Conditions {
-			key := state{c.Type, string(c.Status), c.Reason}
-			s := states[key]
-			s.n++
-			if at := c.LastTransitionTime.Time; s.oldest.IsZero() || at.Before(s.oldest) {
-				s.oldest = at
+			states[state{c.Type, string(c.Status), c.Reason}]++
+			if !resting(c) {
+				gauge(f.since, float64(c.LastTransitionTime.Unix()), cluster.Namespace, cluster.Name, c.Type, string(c.Status), c.Reason)
 			}
-			states[key] = s
 		}
 		for _, m := range cluster.Status.Members {
 			members[m.Status]++
@@ -155,14 +150,26 @@ func (f *fleet) count(clusters []v1alpha1.EtcdCluster, gauge func(*prometheus.De
 	}
 	gauge(f.pending, float64(pending))
 	gauge(f.deadline, float64(earliest.Unix()))
-	for key, s := range states {
-		gauge(f.clusters, float64(s.n), key.condition, key.status, key.reason)
-		gauge(f.since, float64(s.oldest.Unix()), key.condition, key.status, key.reason)
+	for key, n := range states {
+		gauge(f.clusters, float64(n), key.condition, key.status, key.reason)
 	}
 	for status, n := range members {
 		gauge(f.members, float64(n), string(status))
 	}
 	f.countAuthorities(clusters, gauge)
+}
+
+// resting says whether the condition is as in a cluster that is as its spec requests, and in which nothing is done.
+func resting(c metav1.Condition) bool {
+	switch c.Type {
+	case v1alpha1.ConditionProgressing:
+		return c.Status == metav1.ConditionFalse && c.Reason == v1alpha1.ReasonReconciled
+	case v1alpha1.ConditionDegraded:
+		return c.Status == metav1.ConditionFalse
+	case v1alpha1.ConditionReconciling, v1alpha1.ConditionStalled: // each repeats another condition
+		return true
+	}
+	return c.Status == metav1.ConditionTrue
 }
 
 // countAuthorities reports the certificate authorities that sign.

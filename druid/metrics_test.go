@@ -52,17 +52,20 @@ func TestMetricsKeepTheConventionsAndAreListed(t *testing.T) {
 	if _, err := newMetrics(registry); err != nil {
 		t.Fatal(err)
 	}
-	all := clusters{items: []v1alpha1.EtcdCluster{inCondition("Ready", "True", "Quorate", 1)}}
+	all := clusters{items: []v1alpha1.EtcdCluster{inCondition("Ready", "False", "QuorumLost", 1)}}
 	if err := registry.Register(newFleet(all, elected(), slog.New(slog.DiscardHandler))); err != nil {
 		t.Fatal(err)
 	}
 	registry.Hold(t, "../docs/reference/metrics.md", "druid")
 }
 
-func TestFleetIsCountedAndNotNamed(t *testing.T) {
+func TestFleetIsCountedAndOnlyAbnormalConditionsNameTheirCluster(t *testing.T) {
 	three := clusters{items: []v1alpha1.EtcdCluster{
 		inCondition("Degraded", "True", "NodeLost", 300), inCondition("Degraded", "True", "NodeLost", 200), inCondition("Degraded", "False", "AsExpected", 100),
 	}}
+	for i, name := range []string{"a", "b", "c"} {
+		three.items[i].Namespace, three.items[i].Name = "ns", name
+	}
 	three.items[1].Generation, three.items[1].Status.ProgressDeadline = 2, new(metav1.Unix(500, 0))
 	three.items[2].Status.ProgressDeadline = new(metav1.Unix(400, 0))
 	three.items[0].Status.TLS = &v1alpha1.TLSStatus{
@@ -75,14 +78,14 @@ etcd_druid_certificate_authorities{phase="Stable"} 1
 etcd_druid_certificate_authorities{phase="TrustingBoth"} 1
 etcd_druid_clusters{condition="Degraded",reason="AsExpected",status="False"} 1
 etcd_druid_clusters{condition="Degraded",reason="NodeLost",status="True"} 2
+etcd_druid_condition_transition_timestamp_seconds{cluster_namespace="ns",condition="Degraded",etcd_cluster="a",reason="NodeLost",status="True"} 300
+etcd_druid_condition_transition_timestamp_seconds{cluster_namespace="ns",condition="Degraded",etcd_cluster="b",reason="NodeLost",status="True"} 200
 etcd_druid_earliest_authority_expiration_timestamp_seconds 600
 etcd_druid_earliest_progress_deadline_timestamp_seconds 400
 etcd_druid_leading 1
 etcd_druid_members{status="NotReady"} 0
 etcd_druid_members{status="Ready"} 3
 etcd_druid_members{status="Unknown"} 0
-etcd_druid_oldest_transition_timestamp_seconds{condition="Degraded",reason="AsExpected",status="False"} 100
-etcd_druid_oldest_transition_timestamp_seconds{condition="Degraded",reason="NodeLost",status="True"} 200
 etcd_druid_pending_edits 1
 etcd_druid_snapshots{phase="Failed"} 0
 etcd_druid_snapshots{phase="Pending"} 0
@@ -102,7 +105,7 @@ etcd_druid_snapshots{phase="Succeeded"} 0
 			f := newFleet(tc.reader, tc.elected, slog.New(slog.DiscardHandler))
 			got, err := testutil.CollectAndFormat(f, expfmt.TypeTextPlain, "etcd_druid_clusters", "etcd_druid_leading",
 				"etcd_druid_earliest_progress_deadline_timestamp_seconds", "etcd_druid_pending_edits",
-				"etcd_druid_members", "etcd_druid_certificate_authorities", "etcd_druid_earliest_authority_expiration_timestamp_seconds", "etcd_druid_oldest_transition_timestamp_seconds", "etcd_druid_snapshots")
+				"etcd_druid_members", "etcd_druid_certificate_authorities", "etcd_druid_earliest_authority_expiration_timestamp_seconds", "etcd_druid_condition_transition_timestamp_seconds", "etcd_druid_snapshots")
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -110,6 +113,30 @@ etcd_druid_snapshots{phase="Succeeded"} 0
 				t.Errorf("got %s\nwant %s", values, tc.want)
 			}
 		})
+	}
+}
+
+// A cluster at rest has no series of its own, and each other status of each condition has one.
+func TestRestingConditions(t *testing.T) {
+	for _, kind := range []string{
+		v1alpha1.ConditionReady, v1alpha1.ConditionAllMembersReady, v1alpha1.ConditionSpread, v1alpha1.ConditionBackupReady,
+		v1alpha1.ConditionBackupVerified, v1alpha1.ConditionCertificatesReady, v1alpha1.ConditionAuthReady,
+		v1alpha1.ConditionDegraded, v1alpha1.ConditionProgressing,
+	} {
+		for _, status := range []metav1.ConditionStatus{metav1.ConditionTrue, metav1.ConditionFalse, metav1.ConditionUnknown} {
+			for _, reason := range []string{v1alpha1.ReasonReconciled, "Another"} {
+				want := status == metav1.ConditionTrue
+				switch kind {
+				case v1alpha1.ConditionDegraded:
+					want = status == metav1.ConditionFalse
+				case v1alpha1.ConditionProgressing:
+					want = status == metav1.ConditionFalse && reason == v1alpha1.ReasonReconciled
+				}
+				if got := resting(metav1.Condition{Type: kind, Status: status, Reason: reason}); got != want {
+					t.Errorf("%s=%s %s: at rest is %t, want %t", kind, status, reason, got, want)
+				}
+			}
+		}
 	}
 }
 

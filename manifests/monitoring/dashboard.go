@@ -8,11 +8,22 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// What a panel of the dashboard shows, and how wide it is in Grafana's grid of 24 columns.
-const (
-	gridWidth  = 24
-	panelWidth = 8
-	panelLines = 8
+// gridWidth is the number of columns of Grafana's grid.
+const gridWidth = 24
+
+// kind is what a panel looks like: the name of Grafana's panel, and its size in columns and lines of the grid.
+type kind struct {
+	name         string
+	width, lines int
+}
+
+// A graph shows values over time, a stat one present value, a table the present series with their labels, and a timeline which of a few
+// values each series had when.
+var (
+	graph    = kind{"timeseries", 8, 8}
+	stat     = kind{"stat", 4, 4}
+	table    = kind{"table", gridWidth, 9}
+	timeline = kind{"state-timeline", gridWidth, 6}
 )
 
 // panel of the dashboard.
@@ -20,6 +31,7 @@ type panel struct {
 	title, unit string
 	// queries by legend.
 	queries []query
+	kind    kind
 }
 
 type query struct{ expr, legend string }
@@ -31,18 +43,30 @@ const (
 
 // fleetPanels show all clusters, with metrics of druid.
 func fleetPanels() []panel {
+	// The number of clusters is 0, and not absent, if none is in that state.
+	counted := func(title, selector string) panel {
+		return panel{title, "short", []query{{"sum(etcd_druid_clusters{" + selector + "}) or vector(0)", title}}, stat}
+	}
 	return []panel{
-		{"Leading druid replicas", "short", []query{{"sum(etcd_druid_leading)", "leading replicas"}}},
-		{"Clusters that are not ready", "short", []query{{`sum by (reason) (etcd_druid_clusters{condition="Ready",status!="True"})`, "{{reason}}"}}},
-		{"Degraded clusters", "short", []query{{`sum by (reason) (etcd_druid_clusters{condition="Degraded",status="True"})`, "{{reason}}"}}},
-		{"Clusters with backup problems", "short", []query{{`sum by (condition, reason) (etcd_druid_clusters{condition=~"BackupReady|BackupVerified",status!="True"})`, "{{condition}}: {{reason}}"}}},
-		{"Members", "short", []query{{"sum by (status) (etcd_druid_members)", "{{status}}"}}},
+		counted("Clusters", `condition="Ready"`),
+		counted("Ready", `condition="Ready",status="True"`),
+		counted("Without quorum", `condition="Ready",reason="QuorumLost"`),
+		counted("Degraded", `condition="Degraded",status="True"`),
+		counted("Not backed up", `condition="BackupReady",status="False"`),
+		{"Leading druid replicas", "short", []query{{"sum(etcd_druid_leading)", "leading replicas"}}, stat},
+		{"Clusters that are not at rest, by condition, and for how long", "s", []query{{
+			"max by (cluster_namespace, etcd_cluster, condition, status, reason) (time() - etcd_druid_condition_transition_timestamp_seconds)", "",
+		}}, table},
+		{"Clusters that are not ready", "short", []query{{`sum by (reason) (etcd_druid_clusters{condition="Ready",status!="True"})`, "{{reason}}"}}, graph},
+		{"Degraded clusters", "short", []query{{`sum by (reason) (etcd_druid_clusters{condition="Degraded",status="True"})`, "{{reason}}"}}, graph},
+		{"Clusters with backup problems", "short", []query{{`sum by (condition, reason) (etcd_druid_clusters{condition=~"BackupReady|BackupVerified",status!="True"})`, "{{condition}}: {{reason}}"}}, graph},
+		{"Members", "short", []query{{"sum by (status) (etcd_druid_members)", "{{status}}"}}, graph},
 		{"Steps of druid", "ops", []query{
 			{"sum by (step) (rate(etcd_druid_steps_total[$__rate_interval]))", "{{step}}"},
 			{"sum by (step) (rate(etcd_druid_step_failures_total[$__rate_interval]))", "{{step}} failed"},
-		}},
-		{"Events of druid", "short", []query{{"sum by (type, reason) (increase(etcd_druid_events_total[$__rate_interval]))", "{{type}} {{reason}}"}}},
-		{"EtcdSnapshots", "short", []query{{"sum by (phase) (etcd_druid_snapshots)", "{{phase}}"}}},
+		}, graph},
+		{"Events of druid", "short", []query{{"sum by (type, reason) (increase(etcd_druid_events_total[$__rate_interval]))", "{{type}} {{reason}}"}}, graph},
+		{"EtcdSnapshots", "short", []query{{"sum by (phase) (etcd_druid_snapshots)", "{{phase}}"}}, graph},
 	}
 }
 
@@ -51,31 +75,31 @@ func clusterPanels() []panel {
 	rate := func(metric string) string { return "rate(" + metric + "{" + ofCluster + "}[$__rate_interval])" }
 	is := func(metric string) string { return metric + "{" + ofCluster + "}" }
 	return []panel{
-		{"Healthy members", "short", []query{{is("etcd_agent_member_healthy"), anyMember}}},
-		{"Leader", "short", []query{{is("etcd_server_is_leader"), anyMember}}},
-		{"Alarms", "short", []query{{"max by (alarm) (" + is("etcd_agent_member_alarm") + ")", "{{alarm}}"}}},
+		{"Healthy members", "short", []query{{is("etcd_agent_member_healthy"), anyMember}}, graph},
+		{"Leader", "short", []query{{is("etcd_server_is_leader"), anyMember}}, timeline},
+		{"Alarms", "short", []query{{"max by (alarm) (" + is("etcd_agent_member_alarm") + ")", "{{alarm}}"}}, graph},
 		{"Committed and failed proposals", "ops", []query{
 			{"max(" + rate("etcd_server_proposals_committed_total") + ")", "committed"},
 			{"sum(" + rate("etcd_server_proposals_failed_total") + ")", "failed"},
-		}},
-		{"WAL sync duration, 99 %", "s", []query{{is(recordFsync), anyMember}}},
-		{"Database commit duration, 99 %", "s", []query{{is(recordCommit), anyMember}}},
+		}, graph},
+		{"WAL sync duration, 99 %", "s", []query{{is(recordFsync), anyMember}}, graph},
+		{"Database commit duration, 99 %", "s", []query{{is(recordCommit), anyMember}}, graph},
 		{"Database", "bytes", []query{
 			{is("etcd_mvcc_db_total_size_in_bytes"), anyMember},
 			{is("etcd_mvcc_db_total_size_in_use_in_bytes"), anyMember + " in use"},
 			{"min(" + is("etcd_server_quota_backend_bytes") + ")", "quota"},
-		}},
-		{"Free space of the volumes", "bytes", []query{{is("etcd_agent_volume_free_bytes"), anyMember}}},
-		{"Leader changes", "short", []query{{"max(increase(" + is("etcd_server_leader_changes_seen_total") + "[$__rate_interval]))", "changes"}}},
-		{"Age of the oldest unsaved write", "s", []query{{is(recordRPO), "age"}}},
-		{"Saved", "Bps", []query{{"sum by (kind) (" + rate("etcd_agent_backup_bytes_total") + ")", "{{kind}}"}}},
+		}, graph},
+		{"Free space of the volumes", "bytes", []query{{is("etcd_agent_volume_free_bytes"), anyMember}}, graph},
+		{"Leader changes", "short", []query{{"max(increase(" + is("etcd_server_leader_changes_seen_total") + "[$__rate_interval]))", "changes"}}, graph},
+		{"Age of the oldest unsaved write", "s", []query{{is(recordRPO), "age"}}, graph},
+		{"Saved", "Bps", []query{{"sum by (kind) (" + rate("etcd_agent_backup_bytes_total") + ")", "{{kind}}"}}, graph},
 		{"Backups and verifications", "short", []query{
 			{"sum by (kind) (increase(" + is("etcd_agent_backup_failures_total") + "[$__rate_interval]))", "{{kind}} failed"},
 			{"sum by (verdict) (increase(" + is("etcd_agent_backup_verifications_total") + "[$__rate_interval]))", "verification: {{verdict}}"},
-		}},
-		{"Decisions of the agents", "short", []query{{"sum by (table, rule) (increase(" + is("etcd_agent_decisions_total") + "[$__rate_interval]))", "{{table}}: {{rule}}"}}},
-		{"Lease renewals", "ops", []query{{"sum by (pod, result) (" + rate("etcd_agent_lease_renewals_total") + ")", "{{pod}} {{result}}"}}},
-		{"Defragmentations", "s", []query{{"sum by (member, result) (increase(" + is("etcd_agent_defragmentation_seconds_sum") + "[$__rate_interval]))", "{{member}} {{result}}"}}},
+		}, graph},
+		{"Decisions of the agents", "short", []query{{"sum by (table, rule) (increase(" + is("etcd_agent_decisions_total") + "[$__rate_interval]))", "{{table}}: {{rule}}"}}, graph},
+		{"Lease renewals", "ops", []query{{"sum by (pod, result) (" + rate("etcd_agent_lease_renewals_total") + ")", "{{pod}} {{result}}"}}, graph},
+		{"Defragmentations", "s", []query{{"sum by (member, result) (increase(" + is("etcd_agent_defragmentation_seconds_sum") + "[$__rate_interval]))", "{{member}} {{result}}"}}, graph},
 	}
 }
 
@@ -88,11 +112,15 @@ func dashboard() object {
 			"gridPos": object{"x": 0, "y": line, "w": gridWidth, "h": 1},
 		})
 		line++
-		for i, p := range all {
-			column := i * panelWidth % gridWidth
-			panels = append(panels, p.json(len(panels)+1, column, line+i*panelWidth/gridWidth*panelLines))
+		column, lines := 0, 0
+		for _, p := range all {
+			if column+p.kind.width > gridWidth {
+				line, column, lines = line+lines, 0, 0
+			}
+			panels = append(panels, p.json(len(panels)+1, column, line))
+			column, lines = column+p.kind.width, max(lines, p.kind.lines)
 		}
-		line += (len(all)*panelWidth + gridWidth - 1) / gridWidth * panelLines
+		line += lines
 	}
 	add("All clusters", fleetPanels())
 	add("Cluster $namespace/$cluster", clusterPanels())
@@ -124,16 +152,35 @@ func source() object { return object{"type": "prometheus", "uid": "${datasource}
 func (p panel) json(id, x, y int) object {
 	var targets []any
 	for i, q := range p.queries {
-		targets = append(targets, object{
-			"refId": string(rune('A' + i)), "expr": q.expr, "legendFormat": q.legend, "datasource": source(),
-		})
+		target := object{"refId": string(rune('A' + i)), "expr": q.expr, "legendFormat": q.legend, "datasource": source()}
+		if p.kind == table {
+			target["format"], target["instant"] = "table", true
+		}
+		targets = append(targets, target)
 	}
-	return object{
-		"id": id, "type": "timeseries", "title": p.title, "datasource": source(), "targets": targets,
-		"gridPos":     object{"x": x, "y": y, "w": panelWidth, "h": panelLines},
+	drawn := object{
+		"id": id, "type": p.kind.name, "title": p.title, "datasource": source(), "targets": targets,
+		"gridPos":     object{"x": x, "y": y, "w": p.kind.width, "h": p.kind.lines},
 		"fieldConfig": object{"defaults": object{"unit": p.unit, "min": 0}, "overrides": []any{}},
-		"options":     object{"legend": object{"displayMode": "list", "placement": "bottom", "showLegend": true}, "tooltip": object{"mode": "multi"}},
 	}
+	switch p.kind {
+	case graph:
+		drawn["options"] = object{"legend": object{"displayMode": "list", "placement": "bottom", "showLegend": true}, "tooltip": object{"mode": "multi"}}
+	case stat:
+		drawn["options"] = object{"reduceOptions": object{"calcs": []any{"lastNotNull"}}, "colorMode": "none", "graphMode": "area"}
+	case table:
+		drawn["transformations"] = []any{object{"id": "organize", "options": object{
+			"excludeByName": object{"Time": true},
+			"renameByName":  object{"cluster_namespace": "namespace", "etcd_cluster": "cluster", "Value": "for"},
+		}}}
+		drawn["options"] = object{"sortBy": []any{object{"displayName": "for", "desc": true}}}
+	case timeline:
+		drawn["fieldConfig"] = object{"overrides": []any{}, "defaults": object{"mappings": []any{object{"type": "value", "options": object{
+			"0": object{"text": "follower"}, "1": object{"text": "leader", "color": "green"},
+		}}}}}
+		drawn["options"] = object{"mergeValues": true, "showValue": "auto"}
+	}
+	return drawn
 }
 
 // How Prometheus finds druid and the members. Both forms give the same labels: namespace and pod, and etcd_cluster for members.

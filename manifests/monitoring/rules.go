@@ -2,7 +2,7 @@ package monitoring
 
 import (
 	"fmt"
-	"regexp"
+	"strings"
 )
 
 // Group is a group of rules, evaluated in order.
@@ -79,33 +79,19 @@ func records() []Rule {
 	}
 }
 
-// inCondition returns the expression for how long, in seconds, a cluster has had this status of the condition. The
-// cluster with the longest time counts; two clusters that alternate do not add up.
-func inCondition(selector string) string {
-	return fmt.Sprintf("time() - min by (reason) (etcd_druid_oldest_transition_timestamp_seconds{%s})", selector)
-}
+// ofCondition names the cluster of an alert about a condition, and describeIt is the command that shows its message.
+const (
+	ofCondition = "{{ $labels.namespace }}/{{ $labels.etcd_cluster }}"
+	describeIt  = "kubectl -n {{ $labels.namespace }} describe etcdcluster {{ $labels.etcd_cluster }}"
+)
 
-// conditionName matches the condition in a selector.
-var conditionName = regexp.MustCompile(`^condition="(\w+)"`)
-
-// counted returns a sentence with the number of clusters, the reason, and a command that lists them. The metrics of
-// druid have no names of clusters, and no column of `kubectl get etcdcluster` shows each condition.
-func counted(selector, sentence string) string {
-	condition := conditionName.FindStringSubmatch(selector)[1]
-	return fmt.Sprintf("%s ({{ $labels.reason }}); clusters in this state: "+
-		"{{ with printf `sum(etcd_druid_clusters{%s,reason=\"%%s\"})` $labels.reason | query }}{{ . | first | value }}{{ end }}. "+
-		"Which they are: kubectl get etcdcluster -A -o custom-columns='%s' | grep {{ $labels.reason }}", sentence, selector, columns(condition))
-}
-
-// columns returns the columns for kubectl: a condition of each cluster.
-func columns(condition string) string {
-	of := fmt.Sprintf(`.status.conditions[?(@.type=="%s")]`, condition)
-	return "NAMESPACE:.metadata.namespace,NAME:.metadata.name,REASON:" + of + ".reason,MESSAGE:" + of + ".message"
-}
-
-// conditionAlert is raised if a cluster has had this status of the condition for longer than seconds.
+// conditionAlert is raised for each cluster that has had this status of the condition for longer than seconds. In summary, CLUSTER stands for
+// its name. The label namespace of the series is that of druid, so the alert gets that of the cluster.
 func conditionAlert(name, severity, selector string, seconds int, summary, sentence string) Rule {
-	return alert(name, severity, "1m", fmt.Sprintf("%s > %d", inCondition(selector), seconds), summary, counted(selector, sentence))
+	expr := fmt.Sprintf(`label_replace(max by (cluster_namespace, etcd_cluster, reason) `+
+		`(time() - etcd_druid_condition_transition_timestamp_seconds{%s}), "namespace", "$1", "cluster_namespace", "(.*)") > %d`, selector, seconds)
+	return alert(name, severity, "1m", expr, strings.Replace(summary, "CLUSTER", "etcd cluster "+ofCondition, 1),
+		sentence+" ({{ $labels.reason }}). The message of the condition says more: "+describeIt)
 }
 
 func druidAlerts() []Rule {
@@ -139,31 +125,31 @@ func clusterAlerts() []Rule {
 	)
 	return []Rule{
 		conditionAlert("EtcdClusterQuorumLost", critical, lost, 60,
-			"An etcd cluster has no quorum.", "Writes are refused"),
+			"CLUSTER has no quorum.", "Writes are refused"),
 		conditionAlert("EtcdClusterRecoveryNeedsAction", critical, unrecovered, 60,
-			"An etcd cluster has no quorum, and its recovery waits for you.", "status.recovery has the plan and the command that approves it, or says what to do first"),
+			"CLUSTER has no quorum, and its recovery waits for you.", "status.recovery has the plan and the command that approves it, or says what to do first"),
 		conditionAlert("EtcdClusterRecoverySlow", critical, recovering, 600,
-			"The recovery of an etcd cluster has not completed within 10 minutes.", "The message of status.recovery names what druid waits for"),
+			"The recovery of CLUSTER has not completed within 10 minutes.", "The message of status.recovery names what druid waits for"),
 		conditionAlert("EtcdClusterNotFormed", warning, forming, 900,
-			"An etcd cluster has not formed within 15 minutes.", "Its first member is not ready"),
+			"CLUSTER has not formed within 15 minutes.", "Its first member is not ready"),
 		conditionAlert("EtcdClusterUnknown", warning, unknown, 600,
-			"The state of an etcd cluster is unknown.", "Its members have not been reachable for 10 minutes"),
+			"The state of CLUSTER is unknown.", "Its members have not been reachable for 10 minutes"),
 		conditionAlert("EtcdClusterDegraded", warning, degraded, 900,
-			"An etcd cluster does not match its spec.", "Manual action might be required"),
+			"CLUSTER does not match its spec.", "Manual action might be required"),
 		conditionAlert("EtcdClusterProgressSlow", warning, progressing, 3600,
-			"An etcd cluster has been changing for an hour.", "It does not reach its spec"),
+			"CLUSTER has been changing for an hour.", "It does not reach its spec"),
 		conditionAlert("EtcdClusterChangeBlocked", warning, blocked, 900,
-			"A change of an etcd cluster has been blocked for 15 minutes.", "Fix the cause in its status first"),
+			"A change of CLUSTER has been blocked for 15 minutes.", "Fix the cause in its status first"),
 		conditionAlert("EtcdClusterDeadlineExceeded", warning, stopped, 60,
-			"A change of an etcd cluster exceeded its progress deadline.", "druid stopped it; it continues with the next edit of the spec"),
+			"A change of CLUSTER exceeded its progress deadline.", "druid stopped it; it continues with the next edit of the spec"),
 		conditionAlert("EtcdClusterHandsOff", warning, handsOff, 24*3600,
-			"druid has taken no action for an etcd cluster for 24 hours.", "Annotation etcd.druid.dev/hands-off is set; the message has the reason"),
+			"druid has taken no action for CLUSTER for 24 hours.", "Annotation etcd.druid.dev/hands-off is set; the message has the reason"),
 		conditionAlert("EtcdClusterBootstrapFailed", critical, neverFormed, 60,
-			"A new etcd cluster did not form before its progress deadline.", "druid takes no further action"),
+			"CLUSTER, which is new, did not form before its progress deadline.", "druid takes no further action"),
 		conditionAlert("EtcdMembersColocated", warning, together, 3600,
-			"Members of an etcd cluster have shared a node for an hour.", "The loss of one node would affect more than one member"),
+			"Members of CLUSTER have shared a node for an hour.", "The loss of one node would affect more than one member"),
 		conditionAlert("EtcdAuthNotReady", warning, auth, 300,
-			"Authentication of an etcd cluster is not as required.", "A user cannot log in, or etcd does not admit the agents"),
+			"Authentication of CLUSTER is not as required.", "A user cannot log in, or etcd does not admit the agents"),
 	}
 }
 
@@ -225,11 +211,11 @@ func backupAlerts() []Rule {
 	)
 	return []Rule{
 		conditionAlert("EtcdBackupNotReady", critical, notReady, 300,
-			"An etcd cluster is not backed up.", "If the volumes are lost, so are acknowledged writes"),
+			"CLUSTER is not backed up.", "If the volumes are lost, so are acknowledged writes"),
 		conditionAlert("EtcdBackupVerificationFailed", critical, broken, 60,
-			"The newest backups of an etcd cluster are broken.", "A restore would not return the data of etcd"),
+			"The newest backups of CLUSTER are broken.", "A restore would not return the data of etcd"),
 		conditionAlert("EtcdBackupNotVerified", warning, unverified, 172800,
-			"The backups of an etcd cluster have not been verified for two days.", "It is unknown whether they can be restored"),
+			"The backups of CLUSTER have not been verified for two days.", "It is unknown whether they can be restored"),
 		alert("EtcdBackupAttemptsFailing", warning, "15m",
 			"sum by (namespace, etcd_cluster, kind) (rate(etcd_agent_backup_failures_total[10m])) > 0",
 			"Backups ({{ $labels.kind }}) of etcd cluster {{ $labels.namespace }}/{{ $labels.etcd_cluster }} fail.",
