@@ -101,7 +101,7 @@ check: ## Run what needs no server: formatting, generated files, lint, small pac
 	$(call step,small packages,go test $(AT_ONCE) -vet=off $(SMALL))
 
 .PHONY: test
-test: ## Run what CI runs: formatting, generated files, lint, packages, model, the stories that its time allows, quickstart.
+test: ## Run what CI runs: formatting, generated files, lint, packages, model, docs site, the stories that its time allows, quickstart.
 	@mkdir -p $(RUNS); ls -1t $(RUNS) | tail -n +20 | sed 's|^|$(RUNS)/|' | xargs -r rm -r; \
 	export DRUID_TEST_RUN=$$(mktemp -d $(RUNS)/$$(date -u +%Y%m%dT%H%M%S)-XXXX) DRUID_TEST_BEGAN=$$(date +%s); \
 	export DRUID_TEST_RESERVE=$(RESERVE) BUDGET=$(BUDGET); \
@@ -109,10 +109,12 @@ test: ## Run what CI runs: formatting, generated files, lint, packages, model, t
 	$(MAKE) step-packages || failed+=(packages); \
 	$(IDLE) $(MAKE) step-lint >"$$DRUID_TEST_RUN/lint.log" 2>&1 & lint=$$!; \
 	$(IDLE) $(MAKE) step-model >"$$DRUID_TEST_RUN/model.log" 2>&1 & model=$$!; \
-	trap 'kill $$lint $$model 2>/dev/null || true' EXIT; \
+	$(IDLE) $(MAKE) step-docs >"$$DRUID_TEST_RUN/docs.log" 2>&1 & docs=$$!; \
+	trap 'kill $$lint $$model $$docs 2>/dev/null || true' EXIT; \
 	$(MAKE) step-e2e || failed+=(stories); \
 	wait $$lint || failed+=(lint); cat "$$DRUID_TEST_RUN/lint.log"; \
 	wait $$model || failed+=(model); cat "$$DRUID_TEST_RUN/model.log"; \
+	wait $$docs || failed+=(docs); cat "$$DRUID_TEST_RUN/docs.log"; \
 	$(MAKE) step-quickstart || failed+=(quickstart); \
 	echo; IFS=,; go run ./test/ledger/judge -failed "$${failed[*]}"
 
@@ -120,6 +122,7 @@ test: ## Run what CI runs: formatting, generated files, lint, packages, model, t
 test-all: ## Run everything, nothing from a cache: all stories, with the agents' intervals of production, and the model twice as far.
 	@$(MAKE) prepared
 	$(call step,lint,$(MAKE) lint)
+	$(call step,docs,$(MAKE) docs)
 	$(call step,same bytes,$(MAKE) verify-build)
 	$(call step,packages,$(MAKE) packages COUNT=1)
 	$(call step,model,$(MAKE) model STEPS=2000000)
@@ -141,7 +144,7 @@ ROUNDS := 1
 chaos: setup ## Let faults overlap in ROUNDS=1 clusters, and validate what clients did and saw. Each round lasts two to four minutes. Again: SEED=
 	@go test $(E2E) -count=1 -v -timeout 0 -run '^TestFaultsThatOverlapBreakNoPromise$$' -args -chaos.rounds $(ROUNDS) -chaos.seed $(SEED)
 
-.PHONY: prepared step-packages step-lint step-model step-e2e step-quickstart
+.PHONY: prepared step-packages step-lint step-model step-docs step-e2e step-quickstart
 prepared:
 	$(call step,set up,$(MAKE) setup)
 	$(call step,formatting,$(MAKE) verify-fmt)
@@ -153,6 +156,9 @@ step-lint:
 	$(call step,lint,$(MAKE) lint)
 step-model:
 	$(call step,model,$(MAKE) model)
+# CI builds the site. Elsewhere a machine without Node.js leaves it out, and says so.
+step-docs:
+	$(call step,docs,if [ -n "$(CI)" ] || command -v node >/dev/null; then $(MAKE) docs; else echo "not built: there is no node"; fi)
 step-e2e:
 	$(call step,stories,$(MAKE) e2e)
 step-quickstart:
@@ -208,6 +214,17 @@ vale: ## Check the language of the pages, and the examples of the rules in docs/
 	@$(VALE) test docs/.vale/styles
 	@$(VALE) $(PAGES)
 
+SITE := docs/.vitepress
+BASE := /
+
+# The packages are those of the lock file. After the first build they are in $(SITE)/node_modules, and no build needs the network.
+.PHONY: docs
+docs: ## Build the site of the documentation into dist/docs, with Node.js 18 or later. A dead link fails, and so does a page that docs/README.md does not list. Not at the root of its host: make docs BASE=/druid/
+	@for p in node npm; do command -v $$p >/dev/null || { echo "there is no $$p, and the site needs it: run make setup as root, or install Node.js 18 or later"; exit 1; }; done; \
+	cd $(SITE); installed=node_modules/.package-lock.json; \
+	if [ ! -e $$installed ] || [ package-lock.json -nt $$installed ]; then npm ci --prefer-offline --loglevel=error; touch $$installed; fi; \
+	DOCS_BASE='$(BASE)' node_modules/.bin/vitepress build ..
+
 .PHONY: verify-fmt
 verify-fmt: ## Fail if a file is not formatted.
 	@$(GOLANGCI_LINT) fmt --diff || { echo "run: make fmt"; exit 1; }
@@ -250,14 +267,17 @@ push-release: ## Push the image of a release in dist/VERSION, and its SBOM: make
 
 ##@ Set up
 
-# Debian packages: the rig's (test/rig says what is missing where there is no apt-get), and the compilers of the race detector and vale.
+# Debian packages: the rig's (test/rig says what is missing where there is no apt-get), the compilers of the race detector and vale, and Node.js.
 RIG_PACKAGES := containerd runc containernetworking-plugins iproute2 nftables iptables conntrack util-linux mount
 CGO_PACKAGES := gcc g++ libc6-dev
+# Programs of the site, and their packages. A machine can have them from elsewhere.
+SITE_PACKAGES := node=nodejs npm=npm
 
 .PHONY: setup
-setup: ## Install the Debian packages that the rig, the race detector and vale need. Go modules are fetched when they are used.
+setup: ## Install the Debian packages that the rig, the race detector, vale and the site need. Go modules are fetched when they are used.
 	@missing=; for p in $(RIG_PACKAGES) $(CGO_PACKAGES); do \
 		dpkg-query -W -f '$${Status}' $$p 2>/dev/null | grep -q 'ok installed' || missing+=" $$p"; done; \
+	for p in $(SITE_PACKAGES); do command -v "$${p%=*}" >/dev/null || missing+=" $${p#*=}"; done; \
 	if [ -n "$$missing" ] && [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null; then \
 		echo "installing$$missing"; export DEBIAN_FRONTEND=noninteractive; \
 		apt-get -qq -o DPkg::Lock::Timeout=300 update; \

@@ -1,6 +1,7 @@
 package druid_test
 
 import (
+	"encoding/json"
 	"maps"
 	"os"
 	"os/exec"
@@ -94,5 +95,36 @@ func TestModulesAreVerified(t *testing.T) {
 	out, err := exec.CommandContext(t.Context(), "go", "mod", "verify").CombinedOutput()
 	if err != nil || !strings.Contains(string(out), "all modules verified") {
 		t.Errorf("go mod verify: %v\n%s", err, out)
+	}
+}
+
+// siteLicenses are those of the packages that build the site of the documentation.
+var siteLicenses = []string{"Apache-2.0", "BSD-2-Clause", "BSD-3-Clause", "CC0-1.0", "ISC", "MIT"}
+
+func TestPackagesOfTheSiteAreAllowedAndNameNoHost(t *testing.T) {
+	raw, err := os.ReadFile("docs/.vitepress/package-lock.json")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var lock struct {
+		Packages map[string]struct{ License, Integrity, Resolved string }
+	}
+	if err := json.Unmarshal(raw, &lock); err != nil {
+		t.Fatal(err)
+	}
+	delete(lock.Packages, "") // the site itself
+	if len(lock.Packages) < 100 {
+		t.Fatalf("the lock file names %d packages, want all", len(lock.Packages))
+	}
+	for name, p := range lock.Packages {
+		if !slices.Contains(siteLicenses, p.License) {
+			t.Errorf("%s is under the license %q, which is not in the list: read it", name, p.License)
+		}
+		if p.Integrity == "" {
+			t.Errorf("%s has no hash, so npm installs whatever the registry has", name)
+		}
+		if p.Resolved != "" {
+			t.Errorf("%s comes from %s: run npm in docs/.vitepress, whose .npmrc leaves the registry out", name, p.Resolved)
+		}
 	}
 }
