@@ -10,11 +10,15 @@ var Stories = map[string]string{
 	"tutorials/first-cluster.md":        "TestTutorialOfTheFirstClusterIsTrue",
 	"tutorials/back-up-and-restore.md":  "TestTutorialOfBackupAndRestoreIsTrue",
 	"tutorials/lose-a-disk.md":          "TestTutorialOfALostDiskIsTrue",
+	"how-to/rescue/backups-failing.md":  rescue,
+	"how-to/rescue/data-differs.md":     rescue,
 	"how-to/rescue/manual-actions.md":   rescue,
 	"how-to/rescue/nospace.md":          rescue,
 	"how-to/rescue/pod-not-ready.md":    rescue,
 	"how-to/rescue/quarantined-data.md": rescue,
 	"how-to/rescue/quorum-lost.md":      rescue,
+	"how-to/rescue/stuck-scale-down.md": rescue,
+	"how-to/rescue/stuck-upgrade.md":    rescue,
 	"how-to/rescue/node-lost.md":        "TestPageOfALostNodeIsTrue",
 }
 
