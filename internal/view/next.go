@@ -46,12 +46,12 @@ var pages = map[string]string{
 	v1alpha1.ReasonAuthAccessDenied:          "how-to/secure/authentication.md",
 	v1alpha1.ReasonCertificatesRejected:      "how-to/secure/tls.md#check-the-certificates",
 	v1alpha1.ReasonDeadlineExceeded:          "how-to/run/edit.md",
-	v1alpha1.ReasonScaleDownBlocked:          "how-to/run/scale.md",
+	v1alpha1.ReasonScaleDownBlocked:          "how-to/rescue/stuck-scale-down.md",
 	v1alpha1.ReasonHandsOff:                  "how-to/run/hands-off.md",
 	v1alpha1.ReasonReplaceBlocked:            "how-to/run/replace-member.md",
 	v1alpha1.ReasonPauseBlocked:              "how-to/run/pause.md#pauseblocked",
-	v1alpha1.ReasonRollingUpdateBlocked:      "how-to/run/rolling-update.md",
-	v1alpha1.ReasonUpgradeBlocked:            "how-to/run/upgrade-etcd.md",
+	v1alpha1.ReasonRollingUpdateBlocked:      "how-to/rescue/stuck-upgrade.md",
+	v1alpha1.ReasonUpgradeBlocked:            "how-to/rescue/stuck-upgrade.md",
 	v1alpha1.ReasonVerificationFailed:        "how-to/back-up/verify.md",
 	v1alpha1.ReasonMembersNotReady:           "how-to/rescue/pod-not-ready.md",
 	v1alpha1.ReasonClientsCutOff:             "how-to/run/cut-off-clients.md",
@@ -150,7 +150,7 @@ func (v Cluster) fromConditions() (steps []Step) {
 			step.Docs = docs + page
 		}
 		if c.Type == v1alpha1.ConditionBackupReady {
-			step.Docs = docs + "reference/runbooks.md#etcdbackupnotready"
+			step.Docs = docs + "how-to/rescue/backups-failing.md"
 		}
 		if c.Type == v1alpha1.ConditionProgressing && c.Reason == v1alpha1.ReasonPaused {
 			step.Do, step.Command = "Resume the cluster when you need it.", fmt.Sprintf("kubectl druid -n %s resume %s --replicas 3", v.Namespace, v.Name)
