@@ -125,6 +125,9 @@ func (r *release) make(ctx context.Context) error {
 	if err := r.writeTools(ctx, b); err != nil {
 		return err
 	}
+	if err := r.writeKrew(); err != nil {
+		return err
+	}
 	if err := r.writeSBOM(b.done, digest); err != nil {
 		return err
 	}
@@ -189,12 +192,11 @@ func (r *release) writeTools(ctx context.Context, b *builder) error {
 				return err
 			}
 			entries := []entry{{t.name + p.extension(), programMode, content}, {"LICENSE", plainMode, license}}
-			archive, suffix := writeTarGzip, ".tar.gz"
+			archive := writeTarGzip
 			if p.os == "windows" {
-				archive, suffix = writeZip, ".zip"
+				archive = writeZip
 			}
-			name := fmt.Sprintf("%s-%s-%s-%s%s", t.name, r.version, p.os, p.arch, suffix)
-			if err := r.write(name, func(w io.Writer) error { return archive(w, r.at, entries) }); err != nil {
+			if err := r.write(archiveName(t.name, r.version, p), func(w io.Writer) error { return archive(w, r.at, entries) }); err != nil {
 				return err
 			}
 		}

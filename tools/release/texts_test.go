@@ -185,3 +185,32 @@ func TestKeys(t *testing.T) {
 		}
 	}
 }
+
+// krew finds the archive of each platform, and the program in it.
+func TestTheManifestForKrewNamesEachArchive(t *testing.T) {
+	windows := platform{"windows", "amd64"}
+	r := release{out: t.TempDir(), version: testVersion, tools: []tool{{"druid-backup", everywhere}, {pluginName, []platform{host, windows}}}}
+	for _, p := range []platform{host, windows} {
+		write(t, r.out, archiveName(pluginName, r.version, p), "archive of "+p.String())
+	}
+	if err := r.writeKrew(); err != nil {
+		t.Fatal(err)
+	}
+	manifest, err := os.ReadFile(filepath.Join(r.out, krewFile))
+	if err != nil {
+		t.Fatal(err)
+	}
+	url := "uri: " + downloads + "/v0.1.0-rc.1/kubectl-druid-v0.1.0-rc.1-"
+	for _, want := range []string{
+		"version: v0.1.0-rc.1\n",
+		"os: linux\n        arch: " + host.arch + "\n    " + url + host.os + "-" + host.arch + ".tar.gz\n    sha256: " + sum([]byte("archive of "+host.String())) + "\n    bin: kubectl-druid\n",
+		url + "windows-amd64.zip\n    sha256: " + sum([]byte("archive of "+windows.String())) + "\n    bin: kubectl-druid.exe\n",
+	} {
+		if !strings.Contains(string(manifest), want) {
+			t.Errorf("want %q in\n%s", want, manifest)
+		}
+	}
+	if found := strings.Count(string(manifest), "selector:"); found != 2 {
+		t.Errorf("the manifest has %d platforms, want 2\n%s", found, manifest)
+	}
+}
