@@ -51,15 +51,22 @@ func (m Mark) String() string  { return markNames[m] }
 func (e Entry) String() string { return entryNames[e] }
 
 // EntryOf returns the entry of the member called name at peerURL. claimed is the ID whose removal was claimed before,
-// 0 for none. An entry with that ID is the member, whatever its name is now.
+// 0 for none. The claim stands on the member's Lease, so it can be forged: an entry with that ID and the name of another
+// member is never removed. Alone, it is EntryUnknown.
 func EntryOf(v View, name, peerURL string, claimed uint64) (Member, Entry) {
 	var found []Member
+	renamed := false
 	for _, m := range v.Members {
-		if m.Is(name, peerURL) || claimed != 0 && m.ID == claimed {
+		switch {
+		case m.Is(name, peerURL), claimed != 0 && m.ID == claimed && !m.Started():
 			found = append(found, m)
+		case claimed != 0 && m.ID == claimed:
+			renamed = true
 		}
 	}
 	switch {
+	case len(found) == 0 && renamed:
+		return Member{}, EntryUnknown
 	case len(found) == 0:
 		return Member{}, NotListed
 	case len(found) > 1:

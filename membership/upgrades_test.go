@@ -81,8 +81,9 @@ func TestEntryIsTheOneMemberOfThatName(t *testing.T) {
 		"a voter":                                {[]Member{{ID: 1, Name: "a"}, started}, 0, VoterEntry},
 		"a learner that never started":           {[]Member{unstarted}, 0, LearnerEntry},
 		"a second one under its name":            {[]Member{started, {ID: 4, Name: "c", PeerURLs: []string{"http://x:1"}}}, 0, EntryUnknown},
-		"the claimed ID under another name":      {[]Member{{ID: 3, Name: "x"}}, 3, VoterEntry},
-		"the claimed ID next to one of its name": {[]Member{started, {ID: 4, Name: "x"}}, 4, EntryUnknown},
+		"the claimed ID, which never started":    {[]Member{{ID: 3, PeerURLs: []string{"http://x:1"}, Learner: true}}, 3, LearnerEntry},
+		"the claimed ID under another name":      {[]Member{{ID: 3, Name: "x"}}, 3, EntryUnknown},
+		"the claimed ID next to one of its name": {[]Member{{ID: 4, Name: "x"}, started}, 4, VoterEntry},
 	} {
 		t.Run(name, func(t *testing.T) {
 			if _, got := EntryOf(View{Members: tc.members}, "c", url, tc.claimed); got != tc.want {
