@@ -310,6 +310,7 @@ func TestTheAuthorityOfAUserChangesWhenAllMembersTrustIt(t *testing.T) {
 		"all have staged both":              {[]Member{member("a", "old", "1", "2", "old", ""), member("b", "old", "1", "2", "old", "")}, []bool{true, true}, []string{"old"}},
 		"one runs with both":                {[]Member{member("a", "old,new", "2", "2", "old", ""), member("b", "old", "1", "2", "old", "")}, []bool{false, true}, []string{"old"}},
 		"a member rejects what it got":      {[]Member{member("a", "old,new", "2", "2", "old", "x"), member("b", "old", "1", "2", "old", "")}, []bool{false, false}, []string{"old"}},
+		"all got another authority at once": {[]Member{member("a", "old", "1", "1", "old", "x"), member("b", "old", "1", "1", "old", "x")}, []bool{false, false}, []string{"old"}},
 		"all run with both":                 {[]Member{member("a", "old,new", "2", "2", "old", ""), member("b", "old,new", "2", "2", "old", "")}, []bool{false, false}, []string{"new", "old"}},
 		"one has the new certificate":       {[]Member{member("a", "old,new", "2", "2", "new", ""), member("b", "old,new", "2", "2", "old", "")}, []bool{false, false}, []string{"new", "old"}},
 		"all have staged the new one alone": {[]Member{member("a", "old,new", "2", "3", "new", ""), member("b", "old,new", "2", "3", "new", "")}, []bool{true, true}, []string{"new", "old"}},
