@@ -57,7 +57,7 @@ var startRules = rules.New(ModeRefuse, []rules.Row[Facts, Mode]{
 		Why: "this member acknowledged the order to restore the cluster, and waits until the other members have stopped"},
 	{Name: "resume", When: Facts{Data: Intact, Listed: isListed, Own: OwnID, Epoch: EpochUnknown | Current | Prepared}, Verdict: ModeResume,
 		Why: "a quorum lists this member with the ID of its data"},
-	{Name: "place-recovered", When: Facts{Listed: NoQuorum, Record: Formed, Lease: isOurs, Order: OrderPlace}, Verdict: ModePlace,
+	{Name: "place-recovered", When: Facts{Listed: NoQuorum, Record: Formed | FormedIncomplete, Lease: isOurs, Order: OrderPlace}, Verdict: ModePlace,
 		Why: "the cluster record names the raft group that this member formed, and its old data is kept"},
 	{Name: "prepare-ordered", When: Facts{Listed: NoQuorum, Record: Recovering, Lease: isOurs, Order: OrderPrepare}, Verdict: ModePrepare,
 		Why: "the volume acknowledges the recovery order before etcd can start on it again"},

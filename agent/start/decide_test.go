@@ -54,7 +54,7 @@ func broken(f Facts, d Decision) string {
 	case d.Mode == ModeRecover && (f.Order != OrderForm || f.Record != Recovering),
 		d.Mode == ModePrepare && (f.Order != OrderPrepare || f.Record != Recovering):
 		return "a recovery that no one ordered"
-	case d.Mode == ModePlace && (f.Order != OrderPlace || f.Record != Formed || f.Lease&isOurs == 0):
+	case d.Mode == ModePlace && (f.Order != OrderPlace || f.Record&(Formed|FormedIncomplete) == 0 || f.Lease&isOurs == 0):
 		return "uses data that the record does not name"
 	case (d.Mode == ModeRecover || d.Mode == ModePrepare && f.Restores == rules.No || d.Mode == ModePlace) && f.Listed != NoQuorum:
 		return "recovers a cluster that serves"

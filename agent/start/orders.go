@@ -63,11 +63,13 @@ func partIn(order leases.Recovery, name string, claim *leases.Claim) Order {
 	return OrderWait
 }
 
-// placeable says whether the volume has the built data of the raft group that the record names.
+// placeable says whether the volume has the built data of the raft group that the record names. A record that druid made again has no
+// lineage: only a member that runs has it, and no member runs before the data is in place. The cluster ID is that of the attempt.
 func placeable(cfg config.Config, v volumeState, own ownLease, r leases.Record) bool {
 	built := v.built
 	return own.err == nil && built.Cluster == cfg.ClusterUID && built.Member == cfg.Member && built.VolumeUID == own.member.VolumeUID &&
-		r.Phase == leases.PhaseFormed && built.ClusterID != 0 && uint64(built.ClusterID) == r.ClusterID && built.Lineage == r.Lineage
+		r.Phase == leases.PhaseFormed && built.ClusterID != 0 && uint64(built.ClusterID) == r.ClusterID &&
+		(built.Lineage == r.Lineage || r.Lineage == "")
 }
 
 // prepare writes the order to the volume. Then the claim of the volume acknowledges the order. An empty volume has nothing

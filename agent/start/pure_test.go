@@ -4,6 +4,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/etcd-druid/druid/agent/config"
 	"github.com/etcd-druid/druid/agent/launch"
 	"github.com/etcd-druid/druid/leases"
 	"github.com/etcd-druid/druid/membership"
@@ -81,6 +82,33 @@ func TestAnEtcdThatEndsAgainAndAgainIsGivenARest(t *testing.T) {
 				if got, why := b.crashRest(report); got != tc.want[i] {
 					t.Errorf("rest %d: %s (%s), want %s", i, got, why, tc.want[i])
 				}
+			}
+		})
+	}
+}
+
+// A record that druid made again has no lineage until a member runs, and the first one to run is the one that formed the raft group.
+func TestBuiltDataIsPlacedForARecordWithoutALineage(t *testing.T) {
+	cfg := config.Config{Cluster: "c", ClusterUID: "uid", Member: "c-a", PodUID: "pod"}
+	own := leases.Member{VolumeUID: "volume", PodUID: "pod"}
+	record := leases.Record{Phase: leases.PhaseFormed, ClusterID: 7, Epoch: 2, FormedEpoch: 2, Nonce: "n", Lineage: "00000002-n"}
+	s := Sight{Own: own, Built: IdentityFileOf(&cfg, record, own, 7, 1)}
+	for name, tc := range map[string]struct {
+		change func(r *leases.Record)
+		want   Order
+	}{
+		"as it was formed":    {func(*leases.Record) {}, OrderPlace},
+		"made again":          {func(r *leases.Record) { r.Nonce, r.Lineage = "", "" }, OrderPlace},
+		"of another lineage":  {func(r *leases.Record) { r.Lineage = "00000002-o" }, NoOrder},
+		"of another group":    {func(r *leases.Record) { r.ClusterID, r.Lineage = 8, "" }, NoOrder},
+		"without a group":     {func(r *leases.Record) { r.ClusterID, r.Lineage = 0, "" }, NoOrder},
+		"that still recovers": {func(r *leases.Record) { r.Phase = leases.PhaseRecovering }, NoOrder},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s.Record = record
+			tc.change(&s.Record)
+			if got := s.OrderOf(&cfg, "", nil); got != tc.want {
+				t.Errorf("got %s, want %s", got, tc.want)
 			}
 		})
 	}
