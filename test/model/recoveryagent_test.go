@@ -21,8 +21,11 @@ func (w *lostWorld) renew(k int) bool {
 	if m.run {
 		g := &w.groups[m.group]
 		m.lease.ID, m.lease.Role, m.lease.ClusterID, m.lease.Epoch, m.lease.Lineage = uint64(m.identity.MemberID), leases.RoleMember, g.cluster, m.identity.Epoch, m.identity.Lineage
-		m.lease.Revision, m.lease.Raft = int64(m.index), leases.Raft{Term: 1, LastTerm: 1, LastIndex: uint64(m.index), Committed: uint64(m.index)}
+		m.lease.Revision, m.lease.Raft = g.base+int64(m.index), leases.Raft{Term: 1, LastTerm: 1, LastIndex: uint64(m.index), Committed: uint64(m.index)}
 		m.lease.Disk, m.lease.Reason = nil, ""
+		if completed, missing := start.Completed(w.record, m.identity); missing {
+			w.update(w.version, completed, nil)
+		}
 		return !sameLease(was, m.lease)
 	}
 	if claim := w.claim(k); claim != nil {
@@ -50,7 +53,7 @@ func (w *lostWorld) claim(k int) *leases.Claim {
 		voters = append(voters, id)
 	}
 	slices.Sort(voters)
-	claim, known := sight.Claim(&cfg, datadir.Holding{Revision: int64(m.index), Voters: voters})
+	claim, known := sight.Claim(&cfg, datadir.Holding{Revision: w.groups[m.group].base + int64(m.index), Voters: voters})
 	if !known {
 		return nil
 	}
@@ -148,7 +151,13 @@ func (w *lostWorld) agentActs(k int) bool {
 	d := start.Decide(f)
 	switch d.Mode {
 	case start.ModeResume:
-		m.run, m.identity.Prepared = true, 0
+		if m.identity.Prepared > 0 { // it withdraws its acknowledgement before
+			if !m.api {
+				return false
+			}
+			m.lease.Disk = nil
+		}
+		m.run, m.identity.Prepared, m.acknowledged = true, 0, ""
 	case start.ModePrepare:
 		if order := m.sight.Record.Order(); m.there && w.mutant&mutUnfenced == 0 {
 			m.identity.Prepared = max(m.identity.Prepared, order.Epoch)

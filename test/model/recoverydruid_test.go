@@ -11,7 +11,9 @@ import (
 )
 
 // observe is what a druid sees now.
-func (w *lostWorld) observe() policy.Observed {
+func (w *lostWorld) observe() policy.Observed { return w.observeFor(w.desired()) }
+
+func (w *lostWorld) observeFor(d policy.Desired) policy.Observed {
 	o := policy.Observed{RecordState: policy.RecordAbsent, LeaderLease: policy.LeaseOurs, Budget: policy.ObjectForeign, SeedStuck: rules.No}
 	if w.there {
 		o.Record = w.record
@@ -45,8 +47,8 @@ func (w *lostWorld) observe() policy.Observed {
 		}
 		o.Members = append(o.Members, pm)
 	}
-	d := w.desired()
 	o.QuorumOverdue = policy.QuorumLost(d, o)
+	w.observeRestore(d, &o)
 	return o
 }
 
@@ -58,6 +60,7 @@ func (w *lostWorld) desired() policy.Desired {
 	for k := range w.members {
 		d.Known = append(d.Known, names[k])
 	}
+	w.wishes(&d)
 	return d
 }
 
@@ -66,14 +69,25 @@ func (w *lostWorld) plan(di int) bool {
 	d := &w.druids[di]
 	if d.step == nil {
 		d.seen = w.observe()
-		for _, step := range policy.Steps(policy.Evaluate(w.desired(), d.seen)) {
-			if ordersRecord(step.Kind) {
-				d.step = &step
-				d.version = 0
+		for _, step := range w.steps(d.seen) {
+			switch {
+			case w.restoring.on && step.Kind == policy.LabelPod:
+				if other := w.druids[1-di].step; other != nil && other.Kind == policy.PrepareRecovery {
+					return false // not modeled: a druid that another one replaced writes nothing more
+				}
+				w.label(step)
+				return true
+			case ordersRecord(step.Kind), w.restoring.on && restoreSteps[step.Kind]:
+				d.step, d.version, d.looked = &step, 0, w.version
 				return true
 			}
 		}
 		return false
+	}
+	if !d.step.MustConfirm() {
+		step := *d.step
+		d.step = nil
+		return w.restoreStep(step, d.looked)
 	}
 	if d.version == 0 {
 		again := policy.Steps(policy.Evaluate(w.desired(), w.observe()))
@@ -109,6 +123,7 @@ func (w *lostWorld) order(step policy.Step, seen policy.Observed, version int) b
 		if !ok {
 			return false
 		}
+		restored.Restore = w.record.Restore
 		w.record = restored
 		w.version++
 	case step.Kind == policy.CreateRecord, step.Kind == policy.UpdateRecord:
@@ -120,6 +135,7 @@ func (w *lostWorld) order(step policy.Step, seen policy.Observed, version int) b
 			return false
 		}
 		w.ordered[step.Kind]++
+		w.overdue = false
 	}
 	w.say("druid: %s by %s", step.Kind, step.Rule)
 	return true

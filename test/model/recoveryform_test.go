@@ -39,10 +39,19 @@ func (w *lostWorld) build(k int) {
 	record.Lineage = leases.LineageOf(record.Epoch, record.Nonce)
 	id := uint64(1000 + w.nonces)
 	var writes []int
-	if m.there {
-		writes = slices.Clone(w.groups[m.group].writes[:m.index])
+	group := lostGroup{cluster: cluster, epoch: record.Epoch, voters: map[uint64]int{id: k}, lineage: record.Lineage, base: w.groups[w.newest].base}
+	switch order := m.sight.Record.Order(); {
+	case order.Restores():
+		var ok bool
+		if writes, group.parent, ok = w.restoredFor(order, m.sight.Record.Lineage); !ok {
+			return
+		}
+		group.base += bump
+	case m.there:
+		writes, group.base = slices.Clone(w.groups[m.group].writes[:m.index]), w.groups[m.group].base
 	}
-	w.groups = append(w.groups, lostGroup{cluster: cluster, epoch: record.Epoch, voters: map[uint64]int{id: k}, writes: writes})
+	group.writes = writes
+	w.groups = append(w.groups, group)
 	cfg := w.config(k)
 	m.built, m.buildOf, m.step = start.IdentityFileOf(&cfg, record, m.lease, cluster, id), len(w.groups)-1, lostForm
 }
@@ -59,13 +68,16 @@ func (w *lostWorld) form(k int) {
 		record = m.sight.Record
 		record, _ = record.Claimed(m.attempt)
 	}
-	formed, err := record.Reformed(m.attempt, leases.Recovered{Epoch: m.built.Epoch, Mode: leases.RecoverSurvivor, Member: names[k]}, leases.Fork{Parent: "00000001-aa", Revision: 7})
+	formed, err := record.Reformed(m.attempt, leases.Recovered{Epoch: m.built.Epoch, Mode: m.sight.Record.Order().Mode, Member: names[k]}, leases.Fork{Parent: "00000001-aa", Revision: 7})
 	if err != nil || !w.there {
 		return
 	}
 	order := *record.Order()
 	if !w.excused {
 		w.checkFormed(k, order)
+	}
+	if order.Restores() {
+		w.checkRestored(k, order)
 	}
 	w.newest = m.buildOf
 	if !w.update(version, formed, nil) {
@@ -82,11 +94,11 @@ func (w *lostWorld) checkFormed(k int, order leases.Recovery) {
 		w.violate("epoch %d is formed after epoch %d", m.built.Epoch, w.groups[w.newest].epoch)
 	}
 	for j := range w.members {
-		if o := &w.members[j]; o.there && o.group == m.group && o.index > len(w.groups[m.buildOf].writes) && o.lease.Disk != nil && o.lease.Disk.Order == order.Name() {
+		if o := &w.members[j]; !order.Restores() && o.there && o.group == m.group && o.index > len(w.groups[m.buildOf].writes) && o.lease.Disk != nil && o.lease.Disk.Order == order.Name() {
 			w.violate("%s is chosen, and the disk of %s has more", names[k], names[j])
 		}
 	}
-	if has := int64(len(w.groups[m.buildOf].writes)); !order.Unmeasured && has < order.Known-order.Revisions {
+	if has := w.groups[m.buildOf].base + int64(len(w.groups[m.buildOf].writes)); !order.Restores() && !order.Unmeasured && has < order.Known-order.Revisions {
 		w.violate("%s has %d writes, and the order permits the loss of %d of %d", names[k], has, order.Revisions, order.Known)
 	}
 	// What is away can come back, and must not be a quorum then.

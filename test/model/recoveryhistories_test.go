@@ -31,7 +31,7 @@ func (w *lostWorld) until(done func() bool, ks ...int) bool {
 				}
 			}
 		}
-		w.approve()
+		w.live(ks...)
 		for range 3 {
 			if w.plan(0); done() {
 				return true
@@ -39,6 +39,24 @@ func (w *lostWorld) until(done func() bool, ks ...int) bool {
 		}
 	}
 	return false
+}
+
+// live is what agents, clients and the user do besides.
+func (w *lostWorld) live(ks ...int) {
+	if !w.idle {
+		w.approve()
+	}
+	if !w.restoring.on {
+		return
+	}
+	for _, k := range ks {
+		w.answer(k)
+	}
+	if !w.unsaved {
+		w.save(false)
+	}
+	w.serve()
+	w.report()
 }
 
 func (w *lostWorld) stage(stage leases.Stage) func() bool {

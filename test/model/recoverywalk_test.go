@@ -19,20 +19,24 @@ func (w *lostWorld) approve() bool {
 	if r == nil || r.Plan == nil || r.Approve == "" || w.approved == r.Plan.Hash {
 		return false
 	}
-	if len(r.Plan.GiveUp) > 1 {
+	if len(r.Plan.GiveUp) > 1 || len(r.Plan.GiveUp) > 0 && w.restoring.on {
 		return false // a quorum that is only away
 	}
 	w.approved = r.Plan.Hash
+	w.agree(r.Plan.Hash)
 	w.say("user: approves %s from %s", r.Plan.Hash, r.Plan.Member)
 	return true
 }
 
-// lostActions are all actions of the world, with their weights.
-var lostActions = []struct {
+// lostAction is an action of the world.
+type lostAction struct {
 	name   string
 	weight int
 	do     func(w *lostWorld, k int) bool
-}{
+}
+
+// lostActions are all actions of the world, with their weights.
+var lostActions = []lostAction{
 	{"agent", 240, (*lostWorld).agent},
 	{"renew", 100, (*lostWorld).renew},
 	{"druid", 120, func(w *lostWorld, k int) bool { return w.plan(k % 2) }},
@@ -101,13 +105,19 @@ func lostWalk(seed uint64) *lostWorld {
 			w.say("fault: the data of %s is lost", names[k])
 		}
 	}
+	w.walk(r, lostActions, lostSteps)
+	return w
+}
+
+// walk takes random steps.
+func (w *lostWorld) walk(r *rand.Rand, actions []lostAction, steps int) {
 	weights := 0
-	for _, a := range lostActions {
+	for _, a := range actions {
 		weights += a.weight
 	}
-	for n := 0; n < lostSteps && w.bad == ""; n++ {
+	for n := 0; n < steps && w.bad == ""; n++ {
 		at := r.IntN(weights)
-		for _, a := range lostActions {
+		for _, a := range actions {
 			if at -= a.weight; at >= 0 {
 				continue
 			}
@@ -118,7 +128,6 @@ func lostWalk(seed uint64) *lostWorld {
 			break
 		}
 	}
-	return w
 }
 
 var lostFaults = map[string]bool{

@@ -33,6 +33,10 @@ type lostGroup struct {
 	epoch   uint32
 	voters  map[uint64]int // the member of each raft ID
 	writes  []int
+	lineage string
+	parent  int   // the raft group from whose backups it was restored
+	base    int64 // the revision before its first write, and served is how many writes it had at the last one through the Service
+	served  int
 }
 
 // lostMember is a member: its node, its volume, its agent and its Lease.
@@ -65,6 +69,7 @@ const (
 type lostDruid struct {
 	seen, live policy.Observed
 	version    int
+	looked     int // the version of the record when it planned its step
 	step       *policy.Step
 }
 
@@ -84,6 +89,7 @@ type lostWorld struct {
 	mutant        lostMutation
 	bad           string
 	story         []string
+	restoring
 }
 
 func (w *lostWorld) say(format string, args ...any) {
@@ -104,7 +110,7 @@ func newLostWorld(mutant lostMutation) *lostWorld {
 	token := w.record.Token("n", "c", clusterUID)
 	_, cluster, _ := membership.ExpectedIDs(names[0], peerURLs[0][0], token)
 	w.record.ClusterID = cluster
-	w.groups = []lostGroup{{cluster: cluster, epoch: 1, voters: map[uint64]int{}}}
+	w.groups = []lostGroup{{cluster: cluster, epoch: 1, voters: map[uint64]int{}, lineage: w.record.Lineage}}
 	list := leases.MemberList{}
 	for k := range w.members {
 		id := uint64(100 + k)

@@ -1,0 +1,246 @@
+package model
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+
+	"github.com/etcd-druid/druid/druid/policy"
+	"github.com/etcd-druid/druid/leases"
+)
+
+// all members.
+var allOf = []int{0, 1, 2}
+
+// requested is a healthy cluster whose user requests the state after the first write.
+func (w *lostWorld) requested() {
+	w.serve()
+	w.wish = &leases.RestoreTarget{Revision: 1}
+}
+
+// cutFromAPI takes the API server away from members.
+func (w *lostWorld) cutFromAPI(ks ...int) {
+	for _, k := range ks {
+		w.members[k].api = false
+	}
+}
+
+func (w *lostWorld) formedAgain() bool { return w.newest > 0 }
+
+func (w *lostWorld) isSaved() bool {
+	save := w.saves[saveName(w.record)]
+	return save != nil && save.state == policy.SaveDone
+}
+
+// restoreHistories are what a mutation needs to do harm. In each, the user requests a restore of a healthy cluster.
+var restoreHistories = map[string]struct {
+	mutant restoreMutation
+	lost   lostMutation
+	live   func(w *lostWorld) (reached bool)
+}{
+	"clients that are not cut off": {mutClientsSeen, 0, func(w *lostWorld) bool { return w.until(w.formedAgain, allOf...) }},
+	"a final backup that is not made": {mutUnsaved, 0, func(w *lostWorld) bool {
+		w.unsaved = true
+		w.until(w.formedAgain, allOf...)
+		return len(w.saves) > 0
+	}},
+	"a plan without its approval": {mutUnapproved, 0, func(w *lostWorld) bool {
+		w.idle = true
+		w.until(w.formedAgain, allOf...)
+		return w.record.Restore.Plan.Final()
+	}},
+	// The manifest stays as it is after the restore.
+	"a request that is carried out again": {mutAlwaysAgain, 0, func(w *lostWorld) bool {
+		reached := w.until(func() bool { return w.newest == 1 && w.servesAll() }, allOf...)
+		w.idle = true
+		w.until(never, allOf...)
+		return reached
+	}},
+	// The user writes another approval after the final backup, and the first one again after clients wrote.
+	"a final backup before the last write": {mutInterrupted, 0, func(w *lostWorld) bool {
+		reached := w.until(w.isSaved, allOf...)
+		approved := w.approved
+		w.idle, w.approved = true, "another"
+		reached = w.until(w.servesAll, allOf...) && w.serve() && reached
+		w.approved = approved
+		w.until(w.formedAgain, allOf...)
+		return reached
+	}},
+	"clients that are sent to members under an order": {mutServesOrdered, 0, func(w *lostWorld) bool {
+		reached := w.until(w.stage(leases.StagePrepare), allOf...)
+		for range 12 {
+			w.plan(1)
+			w.serve()
+		}
+		return reached
+	}},
+	// Two members restart without the API server after they acknowledged the order.
+	"an acknowledgement before the fence": {0, mutUnfenced, func(w *lostWorld) bool {
+		reached := w.until(w.stage(leases.StageExecute), allOf...)
+		w.cutFromAPI(1, 2)
+		w.members[0].net = false
+		for k := 1; k < 3; k++ {
+			w.members[k].acknowledged, w.members[k].step = "", lostLook
+			w.agent(k)
+			w.agent(k)
+		}
+		reached = w.until(w.formedAgain, 0) && reached
+		w.commit(0)
+		return reached
+	}},
+	// Two members lose the API server before they read the order, and serve clients whose connections are open.
+	"an order without acknowledgements": {0, mutUnheard, func(w *lostWorld) bool {
+		reached := w.until(w.stage(leases.StagePrepare), allOf...)
+		w.cutFromAPI(1, 2)
+		w.members[0].net = false
+		w.until(w.formedAgain, 0)
+		return reached && w.commit(0)
+	}},
+	"absence taken for a loss": {0, mutAwayIsLost, func(w *lostWorld) bool {
+		reached := w.until(w.stage(leases.StagePrepare), allOf...)
+		w.cutFromAPI(1, 2)
+		w.members[0].net = false
+		w.until(w.formedAgain, 0)
+		return reached && w.commit(0)
+	}},
+	// The user withdraws the restore while the chosen agent records the new raft group.
+	"a release after the raft group was formed": {0, mutLateRelease, func(w *lostWorld) bool {
+		reached := w.until(w.stage(leases.StageExecute), allOf...)
+		w.wish = nil
+		planned := w.plan(1)
+		confirmed := w.plan(1)
+		reached = planned && confirmed && reached
+		for range 9 {
+			w.agent(0)
+		}
+		w.plan(1)
+		return reached && w.newest == 1
+	}},
+	// The chosen agent is suspended after it built the data. The user withdraws the restore, and clients write.
+	"an order that was released": {0, mutFiresTwice, func(w *lostWorld) bool {
+		built := func() bool { return w.members[0].step == lostForm }
+		reached := w.until(built, allOf...)
+		w.wish = nil
+		reached = w.until(func() bool { return w.record.Order() == nil }) && w.until(func() bool { return w.labels[1].serving }, 1, 2) && w.serve() && reached
+		w.agent(0)
+		return reached
+	}},
+}
+
+func TestEveryMutationOfARestoreIsFound(t *testing.T) {
+	for name, history := range restoreHistories {
+		w := newRestoreWorld(0, 0)
+		w.requested()
+		if !history.live(w) || w.bad != "" {
+			t.Errorf("%s: without the mutation, violation %q, or the history does not come about:\n%s", name, w.bad, strings.Join(w.story, "\n"))
+		}
+		w = newRestoreWorld(history.mutant, history.lost)
+		w.requested()
+		if history.live(w); w.bad == "" {
+			t.Errorf("%s: not found:\n%s", name, strings.Join(w.story, "\n"))
+		}
+	}
+}
+
+// restoreFault happens once during a restore. old has copies of the record: from before the order, and from each stage of it.
+type restoreFault func(w *lostWorld, old map[leases.Stage]leases.Record)
+
+// unplaced reports whether the data of the new raft group is only next to the data directory of the member that formed it. It is lost if
+// the order to build it is on the record again: the promises end there.
+func (w *lostWorld) unplaced() bool {
+	_, ok := w.quorum(w.newest)
+	return w.newest > 0 && !ok && len(w.groups[w.newest].voters) == 1
+}
+
+// rolledBack sets the record back to the copy of a stage.
+func rolledBack(to leases.Stage) restoreFault {
+	return func(w *lostWorld, old map[leases.Stage]leases.Record) {
+		if copied, ok := old[to]; ok && (to != leases.StageExecute || !w.unplaced()) {
+			w.record, w.version = copied, w.version+1
+		}
+	}
+}
+
+// restoreFaults happen at each step of a restore.
+var restoreFaults = map[string]restoreFault{
+	"the record is rolled back":            rolledBack(""),
+	"the record is rolled back to Prepare": rolledBack(leases.StagePrepare),
+	"the record is rolled back to Execute": rolledBack(leases.StageExecute),
+	"both druids end":                      func(w *lostWorld, _ map[leases.Stage]leases.Record) { w.druids = [2]lostDruid{} },
+	"the agents end": func(w *lostWorld, _ map[leases.Stage]leases.Record) {
+		for k := range w.members {
+			w.members[k].acknowledged, w.members[k].step, w.answers[k] = "", lostLook, leases.RestorePlan{}
+		}
+	},
+	"the record is deleted": func(w *lostWorld, _ map[leases.Stage]leases.Record) { w.there, w.version = false, w.version+1 },
+	"a volume is wiped": func(w *lostWorld, _ map[leases.Stage]leases.Record) {
+		if w.newest == 0 || len(w.groups[w.newest].voters) > 1 { // else it has the only copy
+			w.members[0].run = false
+			w.wipe(0)
+		}
+	},
+	"the time limit is over": func(w *lostWorld, _ map[leases.Stage]leases.Record) { w.overdue = true },
+	"the user withdraws it":  func(w *lostWorld, _ map[leases.Stage]leases.Record) { w.wish = nil },
+}
+
+// moment is what distinguishes a step from the one before.
+func (w *lostWorld) moment() string {
+	return fmt.Sprint(len(w.story), w.version, w.members[0].step, w.members[1].step, w.members[2].step, w.druids[0].step != nil, w.druids[0].version)
+}
+
+// restoreMoments are the numbers of the steps of a restore before which something changed.
+func restoreMoments() (moments []int) {
+	w := newRestoreWorld(0, 0)
+	w.requested()
+	n, last := 0, ""
+	w.until(func() bool {
+		if n++; w.moment() != last {
+			moments, last = append(moments, n), w.moment()
+		}
+		return w.newest > 0 && w.servesAll()
+	}, allOf...)
+	return moments
+}
+
+// Each fault happens before each step of a restore. The cluster serves clients afterwards. If the user withdraws the restore before
+// the order to execute it, the cluster has every write.
+func TestARestoreEndsWellAtEachStep(t *testing.T) {
+	moments := restoreMoments()
+	for name, fault := range restoreFaults {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			for _, at := range moments {
+				if w := faulted(fault, at); w.bad != "" {
+					t.Fatalf("%s before step %d: %s\n%s", name, at, w.bad, strings.Join(w.story, "\n"))
+				}
+			}
+		})
+	}
+}
+
+// faulted is a restore during which the fault happens after so many steps.
+func faulted(fault restoreFault, at int) *lostWorld {
+	w := newRestoreWorld(0, 0)
+	w.requested()
+	n, old := 0, map[leases.Stage]leases.Record{"": w.record}
+	w.until(func() bool {
+		if order := w.record.Order(); order != nil {
+			old[order.Stage] = w.record
+		}
+		n++
+		return n >= at
+	}, allOf...)
+	order, formed, writes := w.record.Order(), w.newest, len(w.groups[0].writes)
+	w.say("the fault")
+	fault(w, old)
+	w.until(func() bool { return w.servesAll() && (w.wish == nil || w.newest > 0) }, allOf...)
+	kept := w.newest == 0 && len(w.groups[0].writes) >= writes
+	switch {
+	case w.bad != "":
+	case !w.servesAll():
+		w.violate("the cluster does not serve, record %+v", w.record)
+	case w.wish == nil && formed == 0 && (order == nil || order.Stage == leases.StagePrepare) && !kept:
+		w.violate("a withdrawn restore changes the cluster")
+	}
+	return w
+}

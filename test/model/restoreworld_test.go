@@ -1,0 +1,239 @@
+package model
+
+import (
+	"fmt"
+	"slices"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/etcd-druid/druid/api/v1alpha1"
+	"github.com/etcd-druid/druid/druid/policy"
+	"github.com/etcd-druid/druid/leases"
+)
+
+// A restore in place happens in the world of the recoveries. Its backups have every acknowledged write.
+
+// restoreMutation is a guard of a restore that a mutation takes away.
+type restoreMutation uint16
+
+const (
+	mutClientsSeen   restoreMutation = 1 << iota // druid takes members that clients are sent to for members that are cut off
+	mutUnsaved                                   // druid takes a final backup that is requested for one that is made
+	mutUnapproved                                // druid takes any approval for that of the present plan
+	mutAlwaysAgain                               // druid forgets what was carried out, and takes any approval
+	mutInterrupted                               // druid goes on after clients were served again
+	mutServesOrdered                             // druid sends clients to members while an order stands
+)
+
+// agreement is what the user approved.
+type agreement struct {
+	lineage  string
+	revision int64
+	save     string
+	carried  bool
+}
+
+// finalBackup is the backup of the state that a restore replaces.
+type finalBackup struct {
+	state         policy.SaveState
+	group, writes int
+}
+
+// podLabels are the labels of a Pod that druid writes.
+type podLabels struct{ serving, voter, leader bool }
+
+// restoring is what a world with restores has in addition.
+type restoring struct {
+	on       bool
+	mutant   restoreMutation
+	wish     *leases.RestoreTarget
+	status   *v1alpha1.RecoveryStatus
+	overdue  bool
+	saves    map[string]*finalBackup
+	agreed   map[string]*agreement
+	plans    []string // the hashes of agreed, in their order
+	labels   [3]podLabels
+	answers  [3]leases.RestorePlan // what an agent found, before it writes it
+	restored int                   // how many restores were carried out
+	// In a history, idle says that the user approves nothing, and unsaved that no final backup is made.
+	idle, unsaved bool
+}
+
+func newRestoreWorld(mutant restoreMutation, lost lostMutation) *lostWorld {
+	w := newLostWorld(lost)
+	w.restoring = restoring{on: true, mutant: mutant, saves: map[string]*finalBackup{}, agreed: map[string]*agreement{}}
+	for k := range w.members {
+		w.labels[k] = podLabels{serving: true, voter: true, leader: k == 0}
+	}
+	return w
+}
+
+// without reports whether the mutation takes away the guard.
+func (w *lostWorld) without(guard restoreMutation) bool { return w.restoring.mutant&guard != 0 }
+
+// wishes is the part of the spec about restores.
+func (w *lostWorld) wishes(d *policy.Desired) {
+	if !w.restoring.on {
+		return
+	}
+	d.Backup, d.Recovery.Store, d.Recovery.Restore = true, "store", w.wish
+	if w.status != nil && w.status.Last != nil {
+		d.Recovery.LastEpoch, d.Recovery.LastRequest = uint32(w.status.Last.Epoch), w.status.Last.Request
+	}
+	if w.without(mutUnapproved) || w.without(mutAlwaysAgain) && w.approved != "" {
+		d.Recovery.Approved = ""
+		if r := policy.Status(policy.Evaluate(*d, w.observeFor(*d)), v1alpha1.EtcdClusterStatus{}, nil, 1, metav1.Time{}).Recovery; r != nil && r.Plan != nil {
+			d.Recovery.Approved = r.Plan.Hash
+		}
+	}
+}
+
+// observeRestore completes what druid sees.
+func (w *lostWorld) observeRestore(d policy.Desired, o *policy.Observed) {
+	if !w.restoring.on {
+		return
+	}
+	o.RestoreOverdue = w.overdue
+	if w.without(mutAlwaysAgain) {
+		o.Record.Recovered = nil
+	}
+	for k := range o.Members {
+		l := w.labels[k]
+		o.Members[k].Serving, o.Members[k].Voter, o.Members[k].Leader = l.serving, l.voter, l.leader
+		if w.without(mutClientsSeen) || w.without(mutInterrupted) && w.saves[saveName(o.Record)] != nil {
+			o.Members[k].Serving = false
+		}
+	}
+	if policy.RestoreApproved(d, *o) {
+		o.RestoreSave = policy.Save{State: policy.SaveAbsent, Name: saveName(o.Record)}
+		if save := w.saves[o.RestoreSave.Name]; save != nil {
+			o.RestoreSave.State = save.state
+		}
+		if w.without(mutUnsaved) && o.RestoreSave.State == policy.SaveComing {
+			o.RestoreSave.State = policy.SaveDone
+		}
+	}
+}
+
+func saveName(r leases.Record) string { return "before-restore-" + r.Restore.Request.Nonce }
+
+// restoreSteps are the steps of druid in a world with restores, besides those that write an order.
+var restoreSteps = map[policy.Kind]bool{
+	policy.RequestRestorePlan: true, policy.ForgetRestorePlan: true, policy.CreateSnapshot: true, policy.LabelPod: true,
+}
+
+// label writes the labels of a Pod. It is one step with the observation.
+func (w *lostWorld) label(step policy.Step) {
+	for k := range w.members {
+		if names[k] != step.Member {
+			continue
+		}
+		for label, value := range map[*bool]*bool{&w.labels[k].serving: step.Serving, &w.labels[k].voter: step.Voter, &w.labels[k].leader: step.Leader} {
+			if value != nil {
+				*label = *value
+			}
+		}
+		if step.Serving != nil {
+			w.say("druid: clients are sent to %s: %t, by %s", step.Member, *step.Serving, step.Rule)
+		}
+	}
+}
+
+// restoreStep takes a step of druid that was planned when the record had the version.
+func (w *lostWorld) restoreStep(step policy.Step, version int) bool {
+	switch step.Kind {
+	case policy.CreateSnapshot:
+		if w.saves[step.Object] != nil {
+			return true
+		}
+		w.saves[step.Object] = &finalBackup{state: policy.SaveComing}
+	case policy.RequestRestorePlan, policy.ForgetRestorePlan:
+		if !w.there || version != w.version {
+			return true
+		}
+		request := *step.Restore
+		if step.Kind == policy.RequestRestorePlan {
+			w.nonces++
+			request.Nonce = fmt.Sprintf("r%d", w.nonces)
+		} else {
+			w.overdue = false
+		}
+		w.record.Restore = leases.Restore{Request: request}
+		w.version++
+	default:
+		return false
+	}
+	w.ordered[step.Kind]++
+	w.say("druid: %s by %s", step.Kind, step.Rule)
+	return true
+}
+
+// report writes status.recovery.
+func (w *lostWorld) report() bool {
+	if !w.restoring.on {
+		return false
+	}
+	before := v1alpha1.EtcdClusterStatus{Recovery: w.status}
+	w.status = policy.Status(policy.Evaluate(w.desired(), w.observe()), before, nil, 1, metav1.Time{}).Recovery
+	return true
+}
+
+// save makes the final backups that are requested, or with fails one that fails.
+func (w *lostWorld) save(fails bool) bool {
+	if _, ok := w.quorum(w.newest); !ok {
+		return false
+	}
+	for name, s := range w.saves {
+		switch {
+		case s.state == policy.SaveFailed:
+			delete(w.saves, name) // the user deletes the EtcdSnapshot
+		case s.state == policy.SaveComing && fails:
+			s.state = policy.SaveFailed
+		case s.state == policy.SaveComing:
+			*s = finalBackup{policy.SaveDone, w.newest, len(w.groups[w.newest].writes)}
+			w.say("the final backup %s has %d writes", name, s.writes)
+		}
+	}
+	return true
+}
+
+// serve is a write of a client that reaches a member through the Service.
+func (w *lostWorld) serve() bool {
+	for k := range w.members {
+		m := &w.members[k]
+		up, ok := w.quorum(m.group)
+		if !ok || !w.labels[k].serving || !slices.Contains(up, k) || !w.commit(m.group) {
+			continue
+		}
+		w.groups[m.group].served = len(w.groups[m.group].writes)
+		if order := w.record.Order(); w.there && order.Restores() && order.Epoch > w.groups[w.newest].epoch {
+			w.violate("a client is sent to %s while order %s stands", names[k], order.Name())
+		}
+		return true
+	}
+	return false
+}
+
+// servesAll reports whether the cluster serves clients by all members, and no order stands.
+func (w *lostWorld) servesAll() bool {
+	up, _ := w.quorum(w.newest)
+	for k := range w.members {
+		if !w.labels[k].serving {
+			return false
+		}
+	}
+	return w.there && w.record.Phase == leases.PhaseFormed && len(up) == len(w.members) && w.record.ClusterID == w.groups[w.newest].cluster
+}
+
+// steps are those of druid for what it saw.
+func (w *lostWorld) steps(seen policy.Observed) []policy.Step {
+	d := w.desired()
+	steps := policy.Steps(policy.Evaluate(d, seen))
+	if w.without(mutServesOrdered) && seen.Record.Order() != nil {
+		seen.Record.Phase, seen.Record.Recovery, seen.RecordState = leases.PhaseFormed, nil, policy.RecordFormed
+		d.Recovery.Restore = nil
+		steps = append(policy.Steps(policy.Evaluate(d, seen)), steps...)
+		steps = slices.DeleteFunc(steps, func(s policy.Step) bool { return s.Kind == policy.ForgetRestorePlan })
+	}
+	return steps
+}
