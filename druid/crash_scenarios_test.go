@@ -34,10 +34,12 @@ type scenario struct {
 	reached func(s *stage, names []string) error
 	// joins says that the cluster joins one that runs, and secured that druid issues certificates for its one member.
 	joins, secured bool
-	// deaf agents answer no request to remove a member.
+	// deaf agents answer no request to remove a member, and do not stop etcd for an order.
 	deaf bool
 	// ends: kubelets also end the Pods of listed members that are deleted, and no agent renews without its Pod.
 	ends bool
+	// restores: the user approves the plan of a restore in place, and the agent carries out its order.
+	restores bool
 }
 
 var crashScenarios = map[string]scenario{
@@ -65,19 +67,6 @@ var crashScenarios = map[string]scenario{
 		replicas: 3,
 		change:   func(s *stage, names []string) { s.form("demo", names) },
 		reached:  func(s *stage, _ []string) error { return s.served() },
-	},
-	"a restore in place": {
-		replicas: 1, formed: true,
-		change: func(s *stage, _ []string) {
-			s.patchCluster(`{"spec":{"backup":{"store":{"s3":{"bucket":"backups"}}},"recovery":{"restore":{"revision":1}}}}`)
-		},
-		reached: func(s *stage, _ []string) error {
-			record, err := s.record("demo")
-			if err == nil && record.Restore.Request.Key == "" {
-				err = errors.New("no plan is requested")
-			}
-			return err
-		},
 	},
 	"growth": {
 		replicas: 1, formed: true,
@@ -445,6 +434,9 @@ func (s *stage) second(names []string, scenario scenario) {
 			role = leases.RoleLeader
 		}
 		s.agentComes(name)
+		if scenario.restores && !s.restoreSecond(name, scenario.deaf) {
+			continue
+		}
 		s.agent("demo", name, uint64(i+1), role)
 	}
 	s.serveOrders()

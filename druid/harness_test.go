@@ -399,9 +399,13 @@ const clusterID = 0xcdf818194e3a8c32
 func (s *stage) agent(cluster, name string, id uint64, role leases.Role) {
 	s.Helper()
 	now := time.Now()
+	group, epoch := uint64(clusterID), uint32(1)
+	if record, err := s.record(cluster); err == nil && record.ClusterID == restoredID {
+		group, epoch = restoredID, record.FormedEpoch
+	}
 	patch := leases.MemberPatch{
 		Member: leases.Member{
-			ID: id, Role: role, ClusterID: clusterID, Epoch: 1, Lineage: leases.LineageOf(1, "0123456789abcdef"), Version: "3.7.3",
+			ID: id, Role: role, ClusterID: group, Epoch: epoch, Lineage: leases.LineageOf(epoch, "0123456789abcdef"), Version: "3.7.3",
 			Data: "Intact", Rule: "resume", Raft: leases.Raft{Term: 2, Committed: uint64(now.UnixNano()), LastTerm: 2, LastIndex: 9},
 		},
 		RenewTime: &now, Duration: time.Hour,

@@ -21,6 +21,13 @@ var orders = map[string]scenario{
 		p.savesOn()
 		return c.ordered(leases.RecoverBackup, executed)
 	}, aftermath: recovered(2)},
+	"a restore in place": {members: 1, newborn: true, eve: func(c *cluster) *pod {
+		c.form()
+		p := seed(c)
+		p.backUp(c.t.TempDir())
+		p.savesOn()
+		return c.ordered(leases.RecoverRestore, executed)
+	}, aftermath: recovered(2)},
 	"a recovery order that is released": {members: 1, newborn: true, eve: func(c *cluster) *pod {
 		c.form()
 		return c.ordered(leases.RecoverSurvivor, func(r leases.Record, _ leases.Claim) (leases.Record, error) { return r.Release(r.Recovery.Name()) })
@@ -83,7 +90,11 @@ func (c *cluster) ordered(mode leases.RecoveryMode, next func(leases.Record, lea
 		if err != nil {
 			return err
 		}
-		record, err = record.Prepare(leases.Recovery{Epoch: 2, Nonce: "0123", Mode: mode, Chosen: p.name, Known: 1000})
+		order := leases.Recovery{Epoch: 2, Nonce: "0123", Mode: mode, Chosen: p.name, Known: 1000}
+		if order.Restores() {
+			order.Target, order.Request, order.Lineage, order.Revision = &leases.RestoreTarget{}, "4567", record.Lineage, 1
+		}
+		record, err = record.Prepare(order)
 		if err != nil {
 			return err
 		}

@@ -25,7 +25,10 @@ var scenarios = map[crash.Program]map[string][]string{
 			"identity-file-prepared", "claim-recovery", "build-survivor", "identity-file-built", "record-recovered", "rename-quarantine",
 			"identity-file-recovered", "place-restored",
 		},
-		"a recovery order for a backup":     {"restore-recovered"},
+		"a recovery order for a backup": {"restore-recovered"},
+		"a restore in place": {
+			"identity-file-prepared", "claim-recovery", "restore-recovered", "identity-file-built", "record-recovered", "place-restored",
+		},
 		"a recovery order that is released": {"withdraw-claim", "identity-file-released"},
 		"a request for a restore":           {"answer-restore"},
 		"adoption":                          {"claim-bootstrap", "add-learner", "identity-file-join", "record-formed"},
@@ -85,14 +88,18 @@ var scenarios = map[crash.Program]map[string][]string{
 		},
 		"a backup in its own store": {"create-snapshot-pod", "write-snapshot-status:2", "write-snapshot-status:3", "delete-snapshot-pod"},
 		// It is held, and then let go.
-		"a backup that goes along":            {"hold-snapshot", "hold-snapshot:2"},
-		"an edited spec":                      {"adopt-spec", "delete-pod"},
-		"an edited version":                   {"adopt-spec", "create-snapshot", "order-upgrade"},
-		"a restore in place":                  {"request-restore-plan"},
-		"a Pod that does not report its spec": {"adopt-pod"},
-		"another agent image":                 {"replace-agent"},
-		"a stuck member":                      {"mark-healing", "delete-pod"},
-		"a pause":                             {"label-pod", "delete-pod", "delete-object"},
+		"a backup that goes along": {"hold-snapshot", "hold-snapshot:2"},
+		"an edited spec":           {"adopt-spec", "delete-pod"},
+		"an edited version":        {"adopt-spec", "create-snapshot", "order-upgrade"},
+		// The order is written to prepare, and then to execute.
+		"a restore in place": {
+			"request-restore-plan", "label-pod", "create-snapshot", "order-snapshot", "update-record", "update-record:2", "write-status",
+		},
+		"a restore in place that is withdrawn": {"update-record", "request-restore-plan", "label-pod"},
+		"a Pod that does not report its spec":  {"adopt-pod"},
+		"another agent image":                  {"replace-agent"},
+		"a stuck member":                       {"mark-healing", "delete-pod"},
+		"a pause":                              {"label-pod", "delete-pod", "delete-object"},
 	},
 }
 
