@@ -50,12 +50,24 @@ func (r *Reconciler) applyRecord(ctx context.Context, o *observation, step polic
 
 // reportReleased reports that a restore in place ended early.
 func (r *Reconciler) reportReleased(o *observation, step policy.Step) {
-	if step.Kind == policy.ReleaseRecovery && o.observed.Record.Order().Restores() {
-		r.event(o, policy.Event{
-			Warning: true, Reason: v1alpha1.EventRestoreReleased,
-			Note: fmt.Sprintf("The restore ended early (%s), and the cluster continues with the data that it had", step.Rule),
-		}, string(step.Kind))
+	order := o.observed.Record.Order()
+	if step.Kind != policy.ReleaseRecovery || !order.Restores() {
+		return
 	}
+	for _, m := range o.observed.Members {
+		if disk := m.Reports.Disk; m.Name == order.Chosen && disk != nil && disk.Order == order.Name() && disk.Failed != "" {
+			r.event(o, policy.Event{
+				Warning: true, Reason: v1alpha1.EventRestoreReleased,
+				Note: fmt.Sprintf("The restore ended early (%s), and the cluster continues with the data that it had. Member %s failed because of the %s: %s",
+					step.Rule, m.Name, disk.Failed, m.Reports.Reason),
+			}, string(step.Kind))
+			return
+		}
+	}
+	r.event(o, policy.Event{
+		Warning: true, Reason: v1alpha1.EventRestoreReleased,
+		Note: fmt.Sprintf("The restore ended early (%s), and the cluster continues with the data that it had", step.Rule),
+	}, string(step.Kind))
 }
 
 // createRecord creates the record. It never overwrites an existing record.

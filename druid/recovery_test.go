@@ -123,7 +123,7 @@ func TestAnApprovedRecoveryIsOrderedOnce(t *testing.T) {
 	if phase := c.recovery().Phase; phase != v1alpha1.RecoveryPreparing {
 		t.Errorf("the status is %s", phase)
 	}
-	c.acknowledges(names[2], order)
+	c.acknowledges(names[2], 2, order, "")
 	c.pass()
 	executed, order := c.ordered()
 	if order == nil || order.Stage != leases.StageExecute || order.Claim == "" {
@@ -165,8 +165,8 @@ func TestAnApprovedRecoveryIsOrderedOnce(t *testing.T) {
 	}
 }
 
-// acknowledges writes the claim of a survivor, as its agent does.
-func (c *clocked) acknowledges(name string, order *leases.Recovery) {
+// acknowledges writes the claim of a member, the i-th in the list, as its agent does. A failure says that it cannot carry out the order.
+func (c *clocked) acknowledges(name string, i int, order *leases.Recovery, failure leases.RestoreFailure) {
 	c.Helper()
 	record, _ := c.ordered()
 	member, err := c.store("demo").Member(c.Context(), name)
@@ -178,9 +178,9 @@ func (c *clocked) acknowledges(name string, order *leases.Recovery) {
 		voters = append(voters, m.ID)
 	}
 	claim := leases.Claim{
-		Pod: member.PodUID, Volume: member.VolumeUID, State: leases.DiskIntact, Cluster: leases.FormatID(record.ClusterID), Member: voters[2],
+		Pod: member.PodUID, Volume: member.VolumeUID, State: leases.DiskIntact, Cluster: leases.FormatID(record.ClusterID), Member: voters[i],
 		Epoch: record.FormedEpoch, Lineage: record.Lineage, Prepared: order.Epoch, LastTerm: 2, Last: 9, Commit: 9, Applied: 9, Revision: 7,
-		Voters: strings.Join(voters, ","), Orders: true, Order: order.Name(),
+		Voters: strings.Join(voters, ","), Orders: true, Order: order.Name(), Failed: failure,
 	}
 	text, err := claim.Encode()
 	if err != nil {

@@ -2,6 +2,7 @@ package druid
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -191,6 +192,34 @@ func TestARestoreThatTakesTooLongIsReleased(t *testing.T) {
 	c.renewAll(names)
 	if record, order := c.ordered(); order != nil || record.Released == 0 {
 		t.Errorf("the order stands: %+v", order)
+	}
+}
+
+// The selected member reports that no attempt can succeed. druid releases the order at once, and the Event says why.
+func TestARestoreThatCannotSucceedIsReleased(t *testing.T) {
+	c, names := restorable(t)
+	c.requestsRestore(`{"revision":5}`)
+	c.planned()
+	c.approve(c.recovery().Plan.Hash)
+	c.savesFinally(v1alpha1.SnapshotSucceeded)
+	_, order := c.ordered()
+	for i, name := range names {
+		c.kubelet(name, false)
+		c.acknowledges(name, i, order, "")
+	}
+	c.pass()
+	if _, order = c.ordered(); !order.Restores() || order.Stage != leases.StageExecute {
+		t.Fatalf("the order is %+v", order)
+	}
+	chosen := slices.Index(names, order.Chosen)
+	c.says(order.Chosen, leases.Prefix+"reason", "full backup a is damaged")
+	c.acknowledges(order.Chosen, chosen, order, leases.FailedBackups)
+	c.pass()
+	if record, order := c.ordered(); order != nil || record.Released != 2 || record.Phase != leases.PhaseFormed {
+		t.Errorf("the order stands: %+v", order)
+	}
+	if warnings := strings.Join(c.reported(), "\n"); !strings.Contains(warnings, "because of the backups: full backup a is damaged") {
+		t.Errorf("the Events are %s", warnings)
 	}
 }
 

@@ -38,6 +38,9 @@ const (
 // diskStates are all states, for the strict reader.
 var diskStates = []DiskState{DiskIntact, DiskStale, DiskEmpty, DiskCorrupt, DiskForeign, DiskNewer, DiskFailing}
 
+// maxFailure bounds a failure that this reader does not know, in bytes.
+const maxFailure = 16
+
 // MaxClaim bounds the annotation in bytes. A claim of seven voters with 64-bit IDs and large numbers fits.
 const MaxClaim = 700
 
@@ -79,6 +82,8 @@ type Claim struct {
 	Orders bool `json:"orders,omitempty"`
 	// Order is Recovery.Name of the order that the claim acknowledges, or empty.
 	Order string `json:"order,omitempty"`
+	// Failed says why the member cannot carry out that order, in the mode Restore. It is empty as long as it can.
+	Failed RestoreFailure `json:"failed,omitempty"`
 }
 
 // VoterIDs returns the IDs in Voters.
@@ -90,9 +95,9 @@ func (c Claim) VoterIDs() []string {
 }
 
 // Digest identifies what an order relies on: the volume and the data. It ignores what can change without another
-// inspection: the Pod and sizes.
+// inspection: the Pod, sizes and whether a restore failed.
 func (c Claim) Digest() string {
-	c.Pod, c.Size, c.Free = "", 0, 0
+	c.Pod, c.Size, c.Free, c.Failed = "", 0, 0, ""
 	raw, _ := json.Marshal(c) //nolint:errchkjson // strings, numbers and a bool only
 	sum := sha256.Sum256(raw)
 	return hex.EncodeToString(sum[:8])
@@ -138,6 +143,9 @@ func (c Claim) check() error {
 		return fmt.Errorf("%w: an empty disk with data", ErrUnreadable)
 	case (c.State == DiskIntact || c.State == DiskFailing) && (c.Cluster == "" || c.Member == "" || c.Epoch == 0):
 		return fmt.Errorf("%w: %s data without cluster, member or epoch", ErrUnreadable, c.State)
+	}
+	if c.Failed != "" && (c.Order == "" || len(c.Failed) > maxFailure) {
+		return fmt.Errorf("%w: failure %q of order %q in a claim", ErrUnreadable, c.Failed, c.Order)
 	}
 	if c.Order != "" && !validOrderName(c.Order) {
 		return fmt.Errorf("%w: order %q in a claim", ErrUnreadable, c.Order)

@@ -87,7 +87,7 @@ func TestTheDigestOfAClaimCoversTheData(t *testing.T) {
 		}
 	}
 	c := largestClaim()
-	c.Pod, c.Free, c.Size = "other", 1, 2
+	c.Pod, c.Free, c.Size, c.Failed = "other", 1, 2, FailedSpace
 	if c.Digest() != digest {
 		t.Error("the digest covers what changes without another inspection")
 	}

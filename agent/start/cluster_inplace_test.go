@@ -11,7 +11,9 @@ import (
 
 	"github.com/etcd-druid/druid/agent/datadir"
 	"github.com/etcd-druid/druid/backup/catalog"
+	"github.com/etcd-druid/druid/backup/delta"
 	"github.com/etcd-druid/druid/backup/restore"
+	"github.com/etcd-druid/druid/backup/snapshot"
 	"github.com/etcd-druid/druid/backup/store"
 	"github.com/etcd-druid/druid/backup/store/dir"
 	"github.com/etcd-druid/druid/internal/rules"
@@ -176,13 +178,20 @@ func TestAReleasedRestoreResumes(t *testing.T) {
 	c.resumes()
 }
 
-// The backups do not reach what was approved any more. The member that is selected says so, and the release brings the cluster back.
+// The backups do not reach what was approved any more. The claim of the selected member says that it cannot restore, its agent says
+// why, and the release brings the cluster back.
 func TestARestoreThatDoesNotReachItsPlanIsReleased(t *testing.T) {
 	c := savedInPlace(t)
 	order := c.order()
 	order.Target, order.Revision = &leases.RestoreTarget{Time: time.Now()}, c.last+1
 	order = c.stops(order)
 	c.executes(order)
+	c.eventually("the claim reports a failure", func() error {
+		if claim := c.members["c-b"].holds(); claim == nil || claim.Order != order.Name() || claim.Failed != leases.FailedBackups {
+			return fmt.Errorf("it is %+v", claim)
+		}
+		return nil
+	})
 	c.eventually("the agent says why", func() error {
 		want := fmt.Sprintf("reach revision %d, and the recovery order names %d", c.last, c.last+1)
 		if said := c.members["c-b"].reported(func(p Published) bool { return strings.Contains(p.Reason, want) }); len(said) == 0 {
@@ -192,6 +201,51 @@ func TestARestoreThatDoesNotReachItsPlanIsReleased(t *testing.T) {
 	})
 	c.changeRecord("the order is released", func(r leases.Record) (leases.Record, error) { return r.Release(order.Name()) })
 	c.resumes()
+}
+
+// The store does not answer. That can pass, so the agent tries again, and the order stands.
+func TestARestoreWaitsForTheStore(t *testing.T) {
+	c := savedInPlace(t)
+	c.members["c-b"].openStore = func(context.Context, store.Config) (store.Store, error) { return nil, errors.New("connection refused") }
+	c.members["c-b"].halt()
+	c.members["c-b"].start()
+	c.voters("c-a", "c-b", "c-c")
+	order := c.stops(c.order())
+	c.executes(order)
+	refused := func(p Published) bool { return strings.Contains(p.Reason, "connection refused") }
+	c.eventually("the agent tries twice", func() error {
+		if record, _ := c.record(); record.Attempt == nil || len(c.members["c-b"].reported(refused)) == 0 {
+			return fmt.Errorf("the attempt is %+v", record.Attempt)
+		}
+		return nil
+	})
+	if claim := c.members["c-b"].holds(); claim == nil || claim.Order != order.Name() || claim.Failed != "" {
+		t.Errorf("the claim is %+v", claim)
+	}
+	c.changeRecord("the order is released", func(r leases.Record) (leases.Record, error) { return r.Release(order.Name()) })
+	c.resumes()
+}
+
+// The agent gives up only what fails again in the same way.
+func TestAnAttemptFailsForGoodOrForNow(t *testing.T) {
+	for want, errs := range map[leases.RestoreFailure][]error{
+		leases.FailedBackups: {
+			restore.ErrSwapped, restore.ErrShort, restore.ErrFork, &restore.GapError{}, &snapshot.DamagedError{}, &delta.DamagedError{}, store.ErrDamaged,
+			store.ErrAbsent, catalog.ErrOutside, catalog.ErrGap, errPlanned,
+		},
+		leases.FailedSpace:   {restore.ErrSpace, restore.ErrSpaceAlongside},
+		leases.FailedQuota:   {restore.ErrQuota},
+		leases.FailedVersion: {restore.ErrVersion, store.ErrNewer},
+		leases.FailedAuth:    {restore.ErrAuth},
+		leases.FailedKey:     {store.ErrNoKey},
+		"":                   {restore.ErrBusy, store.ErrForbidden, store.ErrNoBucket, store.ErrChanged, errNoBackups, context.DeadlineExceeded, errors.New("connection refused")},
+	} {
+		for _, err := range errs {
+			if got := failureOf(fmt.Errorf("restore: %w", err)); got != want {
+				t.Errorf("%v: %q, want %q", err, got, want)
+			}
+		}
+	}
 }
 
 // The plan of an order follows from the target, and must lead to the lineage that was approved, at least as far.

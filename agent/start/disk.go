@@ -58,6 +58,9 @@ func (b *Bootstrapper) describe(ctx context.Context, report launch.Report, o *ob
 	}
 	if claim.State != leases.DiskForeign && claim.State != leases.DiskNewer { // such data is not acknowledged
 		claim.Order = b.acknowledged
+		if claim.Order != "" && claim.Order == b.hopeless.order {
+			claim.Failed = b.hopeless.failure
+		}
 	}
 	return &claim
 }

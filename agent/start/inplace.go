@@ -35,9 +35,9 @@ func planOrdered(listed catalog.Catalog, order *leases.Recovery, current string,
 	case err != nil:
 		return plan, err
 	case order.Restores() && string(plan.Full.Lineage) != order.Lineage:
-		return plan, fmt.Errorf("recover: the backups lead to %s in lineage %s, and the recovery order names lineage %s", order.Target, plan.Full.Lineage, order.Lineage)
+		return plan, fmt.Errorf("recover: %w: they lead to %s in lineage %s, and the recovery order names lineage %s", errPlanned, order.Target, plan.Full.Lineage, order.Lineage)
 	case plan.Reach < order.Revision:
-		return plan, fmt.Errorf("recover: the backups of lineage %s reach revision %d, and the recovery order names %d", order.Lineage, plan.Reach, order.Revision)
+		return plan, fmt.Errorf("recover: %w: those of lineage %s reach revision %d, and the recovery order names %d", errPlanned, order.Lineage, plan.Reach, order.Revision)
 	}
 	return plan, nil
 }

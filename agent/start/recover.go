@@ -37,18 +37,24 @@ type regroup struct {
 // records the raft group as Formed. After that, the next decision puts the data in place. It never continues what an
 // earlier attempt built, because the token of that attempt can be known to others.
 func (b *Bootstrapper) recover(ctx context.Context, d Decision, o *observation) error {
+	inform := func(words string) {
+		b.decided(Published{Decision: Decision{Mode: d.Mode, Rule: d.Rule, Reason: words}, Data: o.dataText()})
+	}
+	if b.despairs(ctx, o.record.record.Order(), inform) {
+		return nil
+	}
 	g, err := b.claimOrder(ctx, o)
 	if g == nil || err != nil {
 		return err
-	}
-	inform := func(words string) {
-		b.decided(Published{Decision: Decision{Mode: d.Mode, Rule: d.Rule, Reason: words}, Data: o.dataText()})
 	}
 	done, fork, err := b.build(ctx, o, g, inform)
 	b.forgetVolume()
 	if err != nil {
 		b.rebuilds++
 		inform(err.Error())
+		if b.fails(ctx, &g.order, err); b.hopeless.order == g.order.Name() {
+			return err
+		}
 		loop.Sleep(ctx, doubling(b.rebuilds-1)) // each attempt costs a write of the record
 		return err
 	}

@@ -67,6 +67,8 @@ var restoreRows = rules.New(restoreNothing, []rules.Row[restoreFacts, restoreVer
 		Why: "the restore took longer than 30 minutes, and the cluster continues with its present data"},
 	{Name: "no-restorer", When: restoreFacts{order: restoreOrdered, chosen: rules.No}, Verdict: restoreRelease,
 		Why: "no member that acknowledged the order can restore the backup, or the disk of the selected one changed"},
+	{Name: "cannot-restore", When: restoreFacts{order: restoreOrderExecute, failed: rules.Yes}, Verdict: restoreRelease,
+		Why: "the selected member cannot restore the backup, and another attempt would fail too. The cluster continues with its present data"},
 	{Name: "executing", When: restoreFacts{order: restoreOrderExecute}, Verdict: restoreWait,
 		Why: "the chosen agent restores the backup"},
 	{Name: "await-acknowledgements", When: restoreFacts{order: restoreOrderPrepare, acks: acksFew}, Verdict: restoreWait,
@@ -116,10 +118,13 @@ type restoreFacts struct {
 	order   restoreOrder `fact:"order"`
 	// wanted: spec.recovery.restore requests a restore, and it is that of the order, if one stands.
 	wanted rules.YesNo `fact:"requested"`
-	// overdue is about the order, and before it about the time for which clients are cut off. chosen and acks are about the order.
+	// overdue is about the order, and before it about the time for which clients are cut off. chosen, failed and acks are about the
+	// order.
 	overdue rules.YesNo `fact:"longer than 30 minutes"`
 	chosen  rules.YesNo `fact:"a member can restore"`
-	acks    acks        `fact:"acknowledged by"`
+	// failed: the selected member reports that no attempt can succeed.
+	failed rules.YesNo `fact:"restore failed"`
+	acks   acks        `fact:"acknowledged by"`
 	// done: the last recovery carried out this request.
 	done     rules.YesNo    `fact:"carried out"`
 	quorum   rules.Answer   `fact:"quorum serves"`

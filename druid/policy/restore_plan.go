@@ -50,7 +50,7 @@ func restoreOf(d Desired, o Observed, listed []Member) restore {
 	}
 	r.facts = restoreFacts{
 		applies: rules.YesNoOf(recoverable(d, o)), behind: rules.YesNoOf(recordBehind(o, listed)), order: restoreOrderNone, wanted: rules.No,
-		overdue: rules.YesNoOf(o.RestoreOverdue), chosen: rules.Yes, acks: acksFew, done: rules.No, quorum: groupQuorum(o, listed),
+		overdue: rules.YesNoOf(o.RestoreOverdue), chosen: rules.Yes, failed: rules.No, acks: acksFew, done: rules.No, quorum: groupQuorum(o, listed),
 		obstacle: rules.No, plan: planUnasked, approved: rules.No, busy: rules.No, cut: rules.No, saved: max(SaveUnasked, o.RestoreSave.State),
 	}
 	if r.facts.applies == rules.Yes {
@@ -129,12 +129,23 @@ func (r *restore) observeOrder(o Observed, listed []Member) {
 	r.group.observeVoters(o, listed)
 	r.facts.acks = r.group.facts.acks
 	r.facts.chosen = r.group.facts.chosen
+	r.facts.failed = rules.YesNoOf(r.failure(order) != "")
 	_, found := r.restorer()
 	unable := order.Stage == leases.StagePrepare && r.facts.acks == acksEnough && !found
 	away := order.Stage == leases.StageExecute && slices.ContainsFunc(listed, func(m Member) bool { return m.Name == order.Chosen && m.NodeLost })
 	if unable || away {
 		r.facts.chosen = rules.No
 	}
+}
+
+// failure is what the selected member reports about an order that it cannot carry out.
+func (r *restore) failure(order *leases.Recovery) leases.RestoreFailure {
+	for _, v := range r.group.voters {
+		if v.known && v.member.Name == order.Chosen && v.acknowledged {
+			return v.claim.Failed
+		}
+	}
+	return ""
 }
 
 // restorer is the member that restores the backup: the one that the order names, or else the one with most free space.

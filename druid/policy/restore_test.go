@@ -31,6 +31,8 @@ func TestARestoreNeedsAPlanAnApprovalAndABackup(t *testing.T) {
 			return "makes the final backup while clients write"
 		case v == restoreExecute && (f.order != restoreOrderPrepare || f.acks != acksEnough || f.chosen == rules.No || f.overdue == rules.Yes):
 			return "executes without fences, or too late"
+		case f.order == restoreOrderExecute && f.failed == rules.Yes && v != restoreRelease && f.applies == rules.Yes && f.behind == rules.No:
+			return "keeps clients cut off for a restore that fails"
 		case v == restoreRelease && !ordered:
 			return "releases what does not stand"
 		case ordered && (f.wanted == rules.No || f.overdue == rules.Yes) && v != restoreRelease && f.applies == rules.Yes && f.behind == rules.No:
@@ -237,6 +239,8 @@ func TestARestoreThatEndsEarlyLeavesTheClusterAsItWas(t *testing.T) {
 		"the order is older than the limit":         {false, func(x *rescue) { x.o.RestoreOverdue = true }, "too-late"},
 		"the restore takes longer than the limit":   {true, func(x *rescue) { x.o.RestoreOverdue = true }, "too-late"},
 		"the disk of the selected member changes":   {true, func(x *rescue) { x.member(0).Reports.Disk.Last++ }, "no-restorer"},
+		"the selected member cannot restore":        {true, func(x *rescue) { x.member(0).Reports.Disk.Failed = leases.FailedBackups }, "cannot-restore"},
+		"it reports a failure that is not known":    {true, func(x *rescue) { x.member(0).Reports.Disk.Failed = "later" }, "cannot-restore"},
 		"the volume of the selected member is gone": {true, func(x *rescue) { x.member(0).Claim, x.member(0).Pod = ClaimAbsent, PodAbsent }, "no-restorer"},
 	} {
 		t.Run(name, func(t *testing.T) {

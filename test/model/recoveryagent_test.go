@@ -59,6 +59,9 @@ func (w *lostWorld) claim(k int) *leases.Claim {
 	}
 	if claim.State != leases.DiskForeign {
 		claim.Order = m.acknowledged
+		if claim.Order != "" && claim.Order == m.hopeless {
+			claim.Failed = leases.FailedBackups
+		}
 	}
 	return &claim
 }
@@ -164,6 +167,9 @@ func (w *lostWorld) agentActs(k int) bool {
 		}
 		m.acknowledged = m.sight.Record.Order().Name()
 	case start.ModeRecover:
+		if m.hopeless == m.sight.Record.Order().Name() {
+			return false
+		}
 		return w.claimOrder(k)
 	case start.ModePlace:
 		m.group, m.index, m.identity, m.there = m.buildOf, len(w.groups[m.buildOf].writes), m.built, true

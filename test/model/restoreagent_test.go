@@ -68,7 +68,7 @@ func (w *lostWorld) agree(hash string) {
 // do not have them.
 func (w *lostWorld) restoredFor(order *leases.Recovery, current string) (writes []int, from int, ok bool) {
 	g, n, ok := w.saved(*order.Target, current)
-	if !ok || w.groups[g].lineage != order.Lineage || w.groups[g].base+int64(n) < order.Revision {
+	if w.damaged || !ok || w.groups[g].lineage != order.Lineage || w.groups[g].base+int64(n) < order.Revision {
 		return nil, 0, false
 	}
 	return slices.Clone(w.groups[g].writes[:n]), g, true

@@ -179,8 +179,9 @@ var restoreFaults = map[string]restoreFault{
 			w.wipe(0)
 		}
 	},
-	"the time limit is over": func(w *lostWorld, _ map[leases.Stage]leases.Record) { w.overdue = true },
-	"the user withdraws it":  func(w *lostWorld, _ map[leases.Stage]leases.Record) { w.wish = nil },
+	"the backups are damaged": func(w *lostWorld, _ map[leases.Stage]leases.Record) { w.damaged, w.idle = true, true },
+	"the time limit is over":  func(w *lostWorld, _ map[leases.Stage]leases.Record) { w.overdue = true },
+	"the user withdraws it":   func(w *lostWorld, _ map[leases.Stage]leases.Record) { w.wish = nil },
 }
 
 // moment is what distinguishes a step from the one before.
@@ -233,7 +234,7 @@ func faulted(fault restoreFault, at int) *lostWorld {
 	order, formed, writes := w.record.Order(), w.newest, len(w.groups[0].writes)
 	w.say("the fault")
 	fault(w, old)
-	w.until(func() bool { return w.servesAll() && (w.wish == nil || w.newest > 0) }, allOf...)
+	w.until(func() bool { return w.servesAll() && (w.wish == nil || w.idle || w.newest > 0) }, allOf...)
 	kept := w.newest == 0 && len(w.groups[0].writes) >= writes
 	switch {
 	case w.bad != "":

@@ -27,6 +27,7 @@ var restoreActions = []lostAction{
 		return true
 	}},
 	{"the time limit", 1, func(w *lostWorld, _ int) bool { was := w.overdue; w.overdue = true; return !was }},
+	{"damage", 1, func(w *lostWorld, _ int) bool { w.damaged = !w.damaged; return true }},
 	{"druid ends", 2, func(w *lostWorld, k int) bool {
 		d := &w.druids[k%2]
 		was := d.step != nil

@@ -49,6 +49,7 @@ type restoring struct {
 	wish     *leases.RestoreTarget
 	status   *v1alpha1.RecoveryStatus
 	overdue  bool
+	damaged  bool // no backup can be restored
 	saves    map[string]*finalBackup
 	agreed   map[string]*agreement
 	plans    []string // the hashes of agreed, in their order
