@@ -144,13 +144,21 @@ func (c Claim) check() error {
 	case (c.State == DiskIntact || c.State == DiskFailing) && (c.Cluster == "" || c.Member == "" || c.Epoch == 0):
 		return fmt.Errorf("%w: %s data without cluster, member or epoch", ErrUnreadable, c.State)
 	}
-	if c.Failed != "" && (c.Order == "" || len(c.Failed) > maxFailure) {
-		return fmt.Errorf("%w: failure %q of order %q in a claim", ErrUnreadable, c.Failed, c.Order)
-	}
-	if c.Order != "" && !validOrderName(c.Order) {
-		return fmt.Errorf("%w: order %q in a claim", ErrUnreadable, c.Order)
+	if err := c.checkOrder(); err != nil {
+		return err
 	}
 	return c.checkIDs()
+}
+
+// checkOrder returns what is wrong with the order that the claim acknowledges, and with its failure.
+func (c Claim) checkOrder() error {
+	switch {
+	case c.Order != "" && !validOrderName(c.Order):
+		return fmt.Errorf("%w: order %q in a claim", ErrUnreadable, c.Order)
+	case c.Failed != "" && (c.Order == "" || len(c.Failed) > maxFailure):
+		return fmt.Errorf("%w: failure %q of order %q in a claim", ErrUnreadable, c.Failed, c.Order)
+	}
+	return nil
 }
 
 // checkIDs returns what is wrong with the IDs. Only those of the cluster and the member can be absent.

@@ -64,6 +64,13 @@ func TestAnInvalidClaimIsUnknown(t *testing.T) {
 			}
 		})
 	}
+	for failed, order := range map[RestoreFailure]string{FailedSpace: "", RestoreFailure(strings.Repeat("x", maxFailure+1)): "2-ab"} {
+		c := largestClaim()
+		c.Failed, c.Order = failed, order
+		if text, err := c.Encode(); err == nil {
+			t.Errorf("failure %q of order %q was written: %s", failed, order, text)
+		}
+	}
 	for _, text := range []string{"", "{", "[]", "null", `{"pod":"p"}`, `{"pod":"p","state":"intact","epoch":-1}`} {
 		if got := ParseClaim(text); got != nil {
 			t.Errorf("%q was read as %+v", text, got)

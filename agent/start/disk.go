@@ -57,10 +57,7 @@ func (b *Bootstrapper) describe(ctx context.Context, report launch.Report, o *ob
 		claim.Free = free
 	}
 	if claim.State != leases.DiskForeign && claim.State != leases.DiskNewer { // such data is not acknowledged
-		claim.Order = b.acknowledged
-		if claim.Order != "" && claim.Order == b.hopeless.order {
-			claim.Failed = b.hopeless.failure
-		}
+		claim.Order, claim.Failed = b.acknowledged, b.failureIn(b.acknowledged)
 	}
 	return &claim
 }

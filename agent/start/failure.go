@@ -58,9 +58,17 @@ func (b *Bootstrapper) fails(ctx context.Context, order *leases.Recovery, err er
 	b.log.WarnContext(ctx, "restore failed, druid releases the order", "order", order.Name(), "failure", string(failure), "err", err)
 }
 
+// failureIn says why the order called name cannot be carried out. It is empty if it can be, and without an order.
+func (b *Bootstrapper) failureIn(name string) leases.RestoreFailure {
+	if name == "" || name != b.hopeless.order {
+		return ""
+	}
+	return b.hopeless.failure
+}
+
 // despairs reports why an order cannot be carried out, and waits for its release. It returns false for an order that can be.
 func (b *Bootstrapper) despairs(ctx context.Context, order *leases.Recovery, inform func(string)) bool {
-	if b.hopeless.order == "" || b.hopeless.order != order.Name() {
+	if b.failureIn(order.Name()) == "" {
 		return false
 	}
 	inform(b.hopeless.words)
