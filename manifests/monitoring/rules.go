@@ -122,6 +122,8 @@ func clusterAlerts() []Rule {
 		neverFormed = `condition="Progressing",status="False",reason="BootstrapFailed"`
 		together    = `condition="Spread",status="False"`
 		auth        = `condition="AuthReady",status="False"`
+		uncertified = `condition="CertificatesReady",status="False"`
+		cutOff      = `condition="Ready",status="False",reason="ClientsCutOff"`
 	)
 	return []Rule{
 		conditionAlert("EtcdClusterQuorumLost", critical, lost, 60,
@@ -150,6 +152,10 @@ func clusterAlerts() []Rule {
 			"Members of CLUSTER have shared a node for an hour.", "The loss of one node would affect more than one member"),
 		conditionAlert("EtcdAuthNotReady", warning, auth, 300,
 			"Authentication of CLUSTER is not as required.", "A user cannot log in, or etcd does not admit the agents"),
+		conditionAlert("EtcdCertificatesNotReady", warning, uncertified, 900,
+			"The certificates of CLUSTER cannot be used or renewed.", "Members keep their certificates until these expire"),
+		conditionAlert("EtcdClientsCutOff", warning, cutOff, 24*3600,
+			"Clients of CLUSTER have been cut off for 24 hours.", "A quorum serves, and the client Service has no endpoint"),
 	}
 }
 
