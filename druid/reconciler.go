@@ -260,7 +260,7 @@ func ours(cluster *v1alpha1.EtcdCluster, object metav1.Object) bool {
 type foreignError struct{ kind, name string }
 
 func (e *foreignError) Error() string {
-	return fmt.Sprintf("%s %s exists and has another owner. Delete or rename it", e.kind, e.name)
+	return fmt.Sprintf("%s %s exists and has another owner. If nothing uses it, delete it. Otherwise give this EtcdCluster another name", e.kind, e.name)
 }
 
 // statuses remembers each EtcdCluster as druid's own last status write left it, until the caches have it too. A pass that

@@ -140,7 +140,7 @@ func TestConditionCertificatesReadyNamesWhatIsWrong(t *testing.T) {
 		}, metav1.ConditionFalse, v1alpha1.ReasonAuthorityLost, "Secret c-peer-ca-1 does not exist. druid cannot issue the peer certificates"},
 		"a Secret is not ours": {func(_ *Desired, o *Observed) {
 			o.Certificates[0].Issued = append(o.Certificates[0].Issued, Issued{
-				Name: "c-connection", State: IssuedForeign, Trust: TrustOther, Problem: "Secret c-connection exists and has another owner. Delete or rename it",
+				Name: "c-connection", State: IssuedForeign, Trust: TrustOther, Problem: "Secret c-connection exists and has another owner. If nothing uses it, delete it. Otherwise give this EtcdCluster another name",
 			})
 		}, metav1.ConditionFalse, v1alpha1.ReasonObjectNotOwned, "Secret c-connection exists"},
 		"cert-manager has not issued, and no member has reported": {func(_ *Desired, o *Observed) {

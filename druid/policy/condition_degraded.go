@@ -187,7 +187,7 @@ func memberProblems(m Member, f memberFacts) []Problem {
 
 func foreign(member, object string) Problem {
 	return Problem{Reason: v1alpha1.ReasonObjectNotOwned, Member: member, Message: object +
-		" exists and has another owner. Delete or rename it"}
+		" exists and has another owner. If nothing uses it, delete it. Otherwise give this EtcdCluster another name"}
 }
 
 // foreignLeases are the Leases of the cluster that have another owner.

@@ -215,7 +215,7 @@ func TestEventsReportTransitionsOnce(t *testing.T) {
 			"Normal ScaleDownCancelled c-c: Member c-c stays, because it is desired again or cannot be removed now.",
 		}},
 		"a name is taken": {after(none), []func(*Observed){func(o *Observed) { o.LeaderLease = LeaseForeign }}, []string{
-			"Warning ObjectNotOwned: Lease of the leader exists and has another owner. Delete or rename it.",
+			"Warning ObjectNotOwned: Lease of the leader exists and has another owner. If nothing uses it, delete it. Otherwise give this EtcdCluster another name.",
 		}},
 		"it is free again": {after(none, func(o *Observed) { o.LeaderLease = LeaseForeign }), nil, []string{
 			"Normal Recovered: ObjectNotOwned is over.",
