@@ -39,7 +39,7 @@ func (w *lostWorld) build(k int) {
 	record.Lineage = leases.LineageOf(record.Epoch, record.Nonce)
 	id := uint64(1000 + w.nonces)
 	var writes []int
-	group := lostGroup{cluster: cluster, epoch: record.Epoch, voters: map[uint64]int{id: k}, lineage: record.Lineage, base: w.groups[w.newest].base}
+	group := lostGroup{cluster: cluster, epoch: record.Epoch, voters: map[uint64]int{id: k}, lineage: record.Lineage, base: w.groups[w.newest].base, parent: w.groups[w.newest].parent}
 	switch order := m.sight.Record.Order(); {
 	case order.Restores():
 		var ok bool
@@ -49,7 +49,7 @@ func (w *lostWorld) build(k int) {
 		}
 		group.base += bump
 	case m.there:
-		writes, group.base = slices.Clone(w.groups[m.group].writes[:m.index]), w.groups[m.group].base
+		writes, group.base, group.parent = slices.Clone(w.groups[m.group].writes[:m.index]), w.groups[m.group].base, w.groups[m.group].parent
 	}
 	group.writes = writes
 	w.groups = append(w.groups, group)

@@ -2,6 +2,7 @@ package model
 
 import (
 	"fmt"
+	"regexp"
 	"strings"
 	"testing"
 
@@ -32,32 +33,40 @@ func (w *lostWorld) isSaved() bool {
 	return save != nil && save.state == policy.SaveDone
 }
 
+// Violations that mutations cause.
+const (
+	findsLateSave  = "^the final backup has .* and clients of the Service wrote "
+	findsUnfenced  = "^epoch 2 is formed while [23] voters of the raft group before are not fenced"
+	findsUnplanned = "^the user did not approve the plan [0-9a-f]+ of order "
+)
+
 // restoreHistories are what a mutation needs to do harm. In each, the user requests a restore of a healthy cluster.
 var restoreHistories = map[string]struct {
 	mutant restoreMutation
 	lost   lostMutation
+	finds  string // the violation, as a regular expression
 	live   func(w *lostWorld) (reached bool)
 }{
-	"clients that are not cut off": {mutClientsSeen, 0, func(w *lostWorld) bool { return w.until(w.formedAgain, allOf...) }},
-	"a final backup that is not made": {mutUnsaved, 0, func(w *lostWorld) bool {
+	"clients that are not cut off": {mutClientsSeen, 0, findsLateSave, func(w *lostWorld) bool { return w.until(w.formedAgain, allOf...) }},
+	"a final backup that is not made": {mutUnsaved, 0, "^order .* is carried out without a final backup", func(w *lostWorld) bool {
 		w.unsaved = true
 		w.until(w.formedAgain, allOf...)
 		return len(w.saves) > 0
 	}},
-	"a plan without its approval": {mutUnapproved, 0, func(w *lostWorld) bool {
+	"a plan without its approval": {mutUnapproved, 0, findsUnplanned + "2-", func(w *lostWorld) bool {
 		w.idle = true
 		w.until(w.formedAgain, allOf...)
 		return w.record.Restore.Plan.Final()
 	}},
 	// The manifest stays as it is after the restore.
-	"a request that is carried out again": {mutAlwaysAgain, 0, func(w *lostWorld) bool {
+	"a request that is carried out again": {mutAlwaysAgain, 0, findsUnplanned + "3-", func(w *lostWorld) bool {
 		reached := w.until(func() bool { return w.newest == 1 && w.servesAll() }, allOf...)
 		w.idle = true
 		w.until(never, allOf...)
 		return reached
 	}},
 	// The user writes another approval after the final backup, and the first one again after clients wrote.
-	"a final backup before the last write": {mutInterrupted, 0, func(w *lostWorld) bool {
+	"a final backup before the last write": {mutInterrupted, 0, findsLateSave, func(w *lostWorld) bool {
 		reached := w.until(w.isSaved, allOf...)
 		approved := w.approved
 		w.idle, w.approved = true, "another"
@@ -66,7 +75,7 @@ var restoreHistories = map[string]struct {
 		w.until(w.formedAgain, allOf...)
 		return reached
 	}},
-	"clients that are sent to members under an order": {mutServesOrdered, 0, func(w *lostWorld) bool {
+	"clients that are sent to members under an order": {mutServesOrdered, 0, "^a client is sent to .* while order .* stands", func(w *lostWorld) bool {
 		reached := w.until(w.stage(leases.StagePrepare), allOf...)
 		for range 12 {
 			w.plan(1)
@@ -75,7 +84,7 @@ var restoreHistories = map[string]struct {
 		return reached
 	}},
 	// Two members restart without the API server after they acknowledged the order.
-	"an acknowledgement before the fence": {0, mutUnfenced, func(w *lostWorld) bool {
+	"an acknowledgement before the fence": {0, mutUnfenced, findsUnfenced, func(w *lostWorld) bool {
 		reached := w.until(w.stage(leases.StageExecute), allOf...)
 		w.cutFromAPI(1, 2)
 		w.members[0].net = false
@@ -89,14 +98,14 @@ var restoreHistories = map[string]struct {
 		return reached
 	}},
 	// Two members lose the API server before they read the order, and serve clients whose connections are open.
-	"an order without acknowledgements": {0, mutUnheard, func(w *lostWorld) bool {
+	"an order without acknowledgements": {0, mutUnheard, findsUnfenced, func(w *lostWorld) bool {
 		reached := w.until(w.stage(leases.StagePrepare), allOf...)
 		w.cutFromAPI(1, 2)
 		w.members[0].net = false
 		w.until(w.formedAgain, 0)
 		return reached && w.commit(0)
 	}},
-	"absence taken for a loss": {0, mutAwayIsLost, func(w *lostWorld) bool {
+	"absence taken for a loss": {0, mutAwayIsLost, findsUnfenced, func(w *lostWorld) bool {
 		reached := w.until(w.stage(leases.StagePrepare), allOf...)
 		w.cutFromAPI(1, 2)
 		w.members[0].net = false
@@ -104,7 +113,7 @@ var restoreHistories = map[string]struct {
 		return reached && w.commit(0)
 	}},
 	// The user withdraws the restore while the chosen agent records the new raft group.
-	"a release after the raft group was formed": {0, mutLateRelease, func(w *lostWorld) bool {
+	"a release after the raft group was formed": {0, mutLateRelease, "^the record goes back to epoch 1 after epoch 2 was formed", func(w *lostWorld) bool {
 		reached := w.until(w.stage(leases.StageExecute), allOf...)
 		w.wish = nil
 		planned := w.plan(1)
@@ -117,7 +126,7 @@ var restoreHistories = map[string]struct {
 		return reached && w.newest == 1
 	}},
 	// The chosen agent is suspended after it built the data. The user withdraws the restore, and clients write.
-	"an order that was released": {0, mutFiresTwice, func(w *lostWorld) bool {
+	"an order that was released": {0, mutFiresTwice, findsUnfenced, func(w *lostWorld) bool {
 		built := func() bool { return w.members[0].step == lostForm }
 		reached := w.until(built, allOf...)
 		w.wish = nil
@@ -136,9 +145,28 @@ func TestEveryMutationOfARestoreIsFound(t *testing.T) {
 		}
 		w = newRestoreWorld(history.mutant, history.lost)
 		w.requested()
-		if history.live(w); w.bad == "" {
-			t.Errorf("%s: not found:\n%s", name, strings.Join(w.story, "\n"))
+		if history.live(w); !regexp.MustCompile(history.finds).MatchString(w.bad) {
+			t.Errorf("%s: found %q instead of %q:\n%s", name, w.bad, history.finds, strings.Join(w.story, "\n"))
 		}
+	}
+}
+
+// A restore from a raft group that was restored itself, and then a recovery from a lost quorum. The backups of the recovered raft group
+// continue those of the raft group that the restore came from.
+func TestARecoveryKeepsTheOriginOfARestore(t *testing.T) {
+	w := newRestoreWorld(0, 0)
+	w.requested()
+	reached := w.until(func() bool { return w.newest == 1 && w.servesAll() }, allOf...) && w.serve()
+	target := leases.RestoreTarget{Revision: w.groups[1].base + 1}
+	w.wish = &target
+	reached = w.until(func() bool { return w.newest == 2 && w.servesAll() }, allOf...) && reached
+	w.wish = nil
+	w.lose(1, 2)
+	if reached = w.until(func() bool { return w.newest == 3 }, allOf...) && reached; !reached || w.bad != "" {
+		t.Fatalf("violation %q, or the history does not come about:\n%s", w.bad, strings.Join(w.story, "\n"))
+	}
+	if g, _, ok := w.saved(target, w.record.Lineage); g != 1 || !ok {
+		t.Errorf("the backups lead to %s in epoch %d (%t), not in epoch %d", target, w.groups[g].epoch, ok, w.groups[1].epoch)
 	}
 }
 
@@ -203,7 +231,8 @@ func restoreMoments() (moments []int) {
 	return moments
 }
 
-// Each fault happens before each step of a restore. The cluster serves clients afterwards. If the user withdraws the restore before
+// Each fault happens before each step of a restore. The cluster serves clients afterwards, and the restore is carried out, withdrawn or
+// released. If the user withdraws the restore before
 // the order to execute it, the cluster has every write.
 func TestARestoreEndsWellAtEachStep(t *testing.T) {
 	moments := restoreMoments()
@@ -216,6 +245,19 @@ func TestARestoreEndsWellAtEachStep(t *testing.T) {
 				}
 			}
 		})
+	}
+}
+
+// ends reports whether nothing more happens to the restore: it is carried out, or the user withdrew it. If no backup can be restored,
+// the order was released, or the user had approved nothing.
+func (w *lostWorld) ends() bool {
+	switch {
+	case w.newest > 0:
+		return true
+	case w.damaged:
+		return w.approved == "" || w.ordered[policy.ReleaseRecovery] > 0
+	default:
+		return w.wish == nil && w.druids[0].step == nil
 	}
 }
 
@@ -234,12 +276,14 @@ func faulted(fault restoreFault, at int) *lostWorld {
 	order, formed, writes := w.record.Order(), w.newest, len(w.groups[0].writes)
 	w.say("the fault")
 	fault(w, old)
-	w.until(func() bool { return w.servesAll() && (w.wish == nil || w.idle || w.newest > 0) }, allOf...)
+	ended := w.until(func() bool { return w.servesAll() && w.ends() }, allOf...)
 	kept := w.newest == 0 && len(w.groups[0].writes) >= writes
 	switch {
 	case w.bad != "":
 	case !w.servesAll():
 		w.violate("the cluster does not serve, record %+v", w.record)
+	case !ended:
+		w.violate("the restore is neither carried out nor released, record %+v", w.record)
 	case w.wish == nil && formed == 0 && (order == nil || order.Stage == leases.StagePrepare) && !kept:
 		w.violate("a withdrawn restore changes the cluster")
 	}
