@@ -140,7 +140,7 @@ func TestBackupsAreListedByTheAgentOfTheLeader(t *testing.T) {
 	b, objects := directoryBackup(t)
 	n.program = agentOf(t, b)
 	_, errs, code := s.run("backups", "demo")
-	if contains(t, errs, "list the backups of EtcdCluster "+s.namespace+"/demo: the agent of member demo-bqdq7: no backups in"); code != agentSaysNone || strings.Contains(errs, "agent backup list") {
+	if contains(t, errs, "list the backups of EtcdCluster "+s.namespace+"/demo: the agent of member demo-bqdq7: no backups in"); code != agentSaysNo || strings.Contains(errs, "agent backup list") {
 		t.Errorf("an empty store: exit code %d: %s", code, errs)
 	}
 	for _, f := range []catalog.Formation{{Lineage: firstLineage, ClusterID: "c", Created: situations.Now}, {Lineage: secondLineage, Parent: firstLineage, Fork: 17, ClusterID: "d", Created: situations.Now}} {
