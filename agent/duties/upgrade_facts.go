@@ -89,7 +89,7 @@ const (
 	// the v2 API with which 3.5 published its members).
 	lastOldLog, firstNewLog = "3.6", "3.7"
 	// longestLog is the largest number of entries to wait for: a minute of small writes.
-	longestLog = 100_000
+	longestLog = versions.MaxSnapshotCount
 	// logSlack allows for entries that a member has applied but not yet recorded.
 	logSlack = 100
 	// lengthenTimeout bounds one attempt. The next attempt continues from where the members are then.

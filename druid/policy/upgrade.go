@@ -208,9 +208,9 @@ func refusalOf(o Observed, runs, target versions.Version) string {
 	if j := versions.JudgeStep(runs, target); j.Verdict == versions.Refused {
 		return j.Why
 	}
-	if target.Minor < runs.Minor && target.Minor == 5 && o.Record.MaxLearners != leases.MaxLearners35 {
-		return fmt.Sprintf("the raft group was formed with max-learners %d, which 3.5 has no flag for. Members with another limit would "+
-			"have another member list than the others. Stay on 3.6, or restore a backup into a new EtcdCluster", o.Record.MaxLearners)
+	// The log is judged by the leader's agent, which knows what its members keep of it.
+	if j := versions.JudgeGroup(runs, target, o.Record.MaxLearners, 0); j.Verdict == versions.Refused {
+		return j.Why
 	}
 	return ""
 }

@@ -96,3 +96,24 @@ func TestWhatIsNoReleaseIsNotRead(t *testing.T) {
 		t.Errorf("3.4 to 3.7 is %s by %s", j.Verdict, j.Rule)
 	}
 }
+
+func TestARaftGroupCanRefuseAStep(t *testing.T) {
+	for name, test := range map[string]struct {
+		from, to string
+		learners int
+		count    int64
+		rule     string
+	}{
+		"formed on 3.6, to 3.5":              {"3.6.16", "3.5.33", 16, 0, "learners"},
+		"formed on 3.5, to 3.5":              {"3.6.16", "3.5.33", 1, 0, "group"},
+		"formed on 3.6, down within 3.6":     {"3.6.16", "3.6.15", 16, 0, "group"},
+		"a long log of 3.5, to 3.7":          {"3.6.16", "3.7.3", 1, MaxSnapshotCount + 1, "long-log"},
+		"a log of 3.5 that ends, to 3.7":     {"3.6.16", "3.7.3", 1, MaxSnapshotCount, "group"},
+		"a long log that 3.5 never wrote to": {"3.6.16", "3.7.3", 16, MaxSnapshotCount + 1, "group"},
+	} {
+		got := JudgeGroup(parsed(t, test.from), parsed(t, test.to), test.learners, test.count)
+		if got.Rule != test.rule || (got.Verdict == Refused) != (test.rule != "group") {
+			t.Errorf("%s: %s by %s", name, got.Verdict, got.Rule)
+		}
+	}
+}
