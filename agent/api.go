@@ -118,7 +118,7 @@ func (a *Agent) act(one action) http.HandlerFunc {
 			a.answer(w, r, http.StatusOK, result)
 		case errors.Is(err, errRequest), errors.Is(err, backups.ErrKind), errors.Is(err, duties.ErrNoVoter):
 			a.answer(w, r, http.StatusBadRequest, refusal{Error: err.Error()})
-		case errors.Is(err, duties.ErrNoSuccessor), errors.Is(err, duties.ErrRefused):
+		case errors.Is(err, duties.ErrNoSuccessor), errors.Is(err, duties.ErrSuccessor), errors.Is(err, duties.ErrRefused):
 			a.answer(w, r, http.StatusConflict, refusal{Error: err.Error()})
 		case errors.Is(err, backups.ErrIdle), errors.Is(err, errNotLeading):
 			a.elsewhere(ctx, w, r, one, body, err)
@@ -139,19 +139,28 @@ func (a *Agent) snapshot(ctx context.Context, body []byte) (any, error) {
 	return a.backups.Snapshot(ctx, request.Type)
 }
 
-// stepDown moves the leadership to another voter.
-func (a *Agent) stepDown(ctx context.Context, _ []byte) (any, error) {
-	to, err := duties.Transfer(ctx, a.transport.Etcd, a.local())
+// stepDown moves the leadership to another voter: to the one in the request, or without one to the best.
+func (a *Agent) stepDown(ctx context.Context, body []byte) (any, error) {
+	var request struct {
+		Member string `json:"member"`
+	}
+	if len(bytes.TrimSpace(body)) > 0 {
+		if err := json.Unmarshal(body, &request); err != nil {
+			return nil, fmt.Errorf("%w: want no body, or {\"member\":\"<name of the member that is to lead>\"}", errRequest)
+		}
+	}
+	to, err := duties.TransferTo(ctx, a.transport.Etcd, a.local(), request.Member)
 	switch {
 	case err != nil:
 		return nil, err
-	case to == 0:
+	case to.ID == 0:
 		return nil, errNotLeading
 	}
-	a.log.InfoContext(ctx, "leadership transferred", "memberID", leases.FormatID(to))
+	a.log.InfoContext(ctx, "leadership transferred", "memberID", leases.FormatID(to.ID))
 	return struct {
+		Member   string `json:"member,omitempty"`
 		MemberID string `json:"memberID"`
-	}{leases.FormatID(to)}, nil
+	}{to.Name, leases.FormatID(to.ID)}, nil
 }
 
 // defragment defragments one member. Only the leader's agent does so, one member at a time.

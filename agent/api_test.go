@@ -224,3 +224,21 @@ func TestADefragmentationNamesItsMember(t *testing.T) {
 		})
 	}
 }
+
+// A request whose member is not understood must not move the leadership to any.
+func TestAStepDownReadsItsMember(t *testing.T) {
+	a := &Agent{log: slog.New(slog.DiscardHandler), observer: &observer{}}
+	server := httptest.NewServer(a.act(action{path: stepDownPath, timeout: time.Minute, run: a.stepDown}))
+	defer server.Close()
+	for _, body := range []string{`{"member":1}`, "demo-aaaaa"} {
+		response, err := server.Client().Post(server.URL, "application/json", strings.NewReader(body))
+		if err != nil {
+			t.Fatal(err)
+		}
+		text, err := io.ReadAll(response.Body)
+		_ = response.Body.Close()
+		if err != nil || response.StatusCode != http.StatusBadRequest || !strings.Contains(string(text), "member that is to lead") {
+			t.Errorf("%s: answered %s %s, %v", body, response.Status, text, err)
+		}
+	}
+}

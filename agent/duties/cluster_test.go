@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"maps"
 	"net/url"
 	"os"
 	"slices"
@@ -263,6 +264,63 @@ func TestTransferMovesLeadershipToAHealthyVoter(t *testing.T) {
 	})
 	if to, err := Transfer(t.Context(), transport.Transport{}.Etcd, c.endpoint(leader)); err != nil || to != 0 {
 		t.Errorf("a follower moved leadership to %x: %v", to, err)
+	}
+}
+
+func TestLeadershipMovesToTheNamedVoter(t *testing.T) {
+	c := newCluster(t)
+	c.mustLead()
+	for _, name := range slices.Sorted(maps.Keys(c.members)) { // one of them leads at first, and again after the others
+		c.eventually("the named voter leads", func() error {
+			now, err := c.leader()
+			if err != nil || now == name {
+				return err
+			}
+			to, err := TransferTo(t.Context(), transport.Transport{}.Etcd, c.endpoint(now), name)
+			if err == nil && to.ID != 0 && (to.Name != name || to.ID != uint64(c.members[name].Server.MemberID())) {
+				t.Errorf("moved to %v, want %s", to, name)
+			}
+			return errors.Join(err, fmt.Errorf("%s led", now))
+		})
+	}
+	leader := c.mustLead()
+	if to, err := TransferTo(t.Context(), transport.Transport{}.Etcd, c.endpoint(leader), "nobody"); !errors.Is(err, ErrNoVoter) || to.ID != 0 {
+		t.Errorf("to no member: %v, %v", to, err)
+	}
+	if now := c.mustLead(); now != leader {
+		t.Errorf("%s leads", now)
+	}
+}
+
+func TestOnlyAVoterThatServesIsANamedSuccessor(t *testing.T) {
+	view := membership.View{Members: []membership.Member{{ID: 1, Name: "a"}, {ID: 2, Name: "b"}, {ID: 3, Name: "c"}, {ID: 4, Name: "d", Learner: true}}}
+	voters := []membership.Status{
+		{MemberID: 1, Leader: 1, Role: membership.RoleLeader}, {MemberID: 2, Leader: 1, Role: membership.RoleMember, RaftIndex: 7},
+		{MemberID: 3, Role: membership.RoleMember, RaftIndex: 9}, {MemberID: 4, Leader: 1, Role: membership.RoleLearner},
+	}
+	for name, test := range map[string]struct {
+		to     uint64
+		voters []membership.Status
+		err    error
+		says   string
+	}{
+		"":  {2, voters, nil, ""},
+		"b": {2, voters, nil, ""},
+		"a": {0, voters, ErrSuccessor, "leads already"},
+		"c": {0, voters, ErrSuccessor, "knows no leader, or has a problem"},
+		"d": {0, voters, ErrSuccessor, "learner"},
+		"e": {0, voters, ErrNoVoter, "e"},
+	} {
+		got, err := successorNamed(1, name, view, test.voters)
+		if got.ID != test.to || !errors.Is(err, test.err) || err != nil && !strings.Contains(err.Error(), test.says) {
+			t.Errorf("%q: %v, %v", name, got, err)
+		}
+	}
+	if _, err := successorNamed(1, "b", view, voters[:1]); !errors.Is(err, ErrSuccessor) || !strings.Contains(err.Error(), "does not answer") {
+		t.Errorf("one that does not answer: %v", err)
+	}
+	if _, err := successorNamed(1, "", view, voters[:1]); !errors.Is(err, ErrNoSuccessor) {
+		t.Errorf("no other one: %v", err)
 	}
 }
 

@@ -9,7 +9,6 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
-	"github.com/etcd-druid/druid/internal/crash"
 	"github.com/etcd-druid/druid/internal/loop"
 	"github.com/etcd-druid/druid/internal/rules"
 	"github.com/etcd-druid/druid/leases"
@@ -139,50 +138,6 @@ func (t *Takeover) ask(ctx context.Context, url string, self Cluster, leader mem
 		return fmt.Errorf("%s: %w", url, membership.ErrOtherMember)
 	}
 	return membership.MoveLeader(ctx, client, self.MemberID)
-}
-
-// ErrNoSuccessor means that no other voter could take leadership.
-var ErrNoSuccessor = errors.New("no other healthy voter")
-
-// Transfer moves raft leadership away from the member at endpoint local to the started voter with the longest log. It
-// does nothing if the member does not lead. The caller bounds it by ctx, because etcd ends in any case.
-func Transfer(ctx context.Context, dial membership.Dial, local string) (to uint64, err error) {
-	client, err := dial(ctx, local)
-	if err != nil {
-		return 0, err
-	}
-	defer func() { err = errors.Join(err, client.Close()) }()
-	status, err := membership.ReadStatus(ctx, client, local)
-	if err != nil || status.Role != membership.RoleLeader {
-		return 0, err
-	}
-	view, err := membership.Observe(ctx, dial, membership.Query{
-		Endpoints: []string{local}, ClusterID: status.ClusterID, Timeout: callTimeout,
-	})
-	if err != nil {
-		return 0, err
-	}
-	to, ok := successor(status.MemberID, statuses(ctx, dial, view))
-	if !ok {
-		return 0, fmt.Errorf("move leadership away from member %s: %w", leases.FormatID(status.MemberID), ErrNoSuccessor)
-	}
-	defer crash.Around("move-leader")()
-	return to, membership.MoveLeader(ctx, client, to)
-}
-
-// successor returns the voter that serves and has the highest raft index. Of equal voters it returns the one with the
-// lowest ID. The alarm NOSPACE excludes no voter, because it applies to all members alike.
-func successor(self uint64, voters []membership.Status) (uint64, bool) {
-	var best membership.Status
-	for _, s := range voters {
-		if s.MemberID == self || !s.Serves() || s.Role == membership.RoleLearner {
-			continue
-		}
-		if best.MemberID == 0 || s.RaftIndex > best.RaftIndex || s.RaftIndex == best.RaftIndex && s.MemberID < best.MemberID {
-			best = s
-		}
-	}
-	return best.MemberID, best.MemberID != 0
 }
 
 // statuses returns the status of the started voters that answer.

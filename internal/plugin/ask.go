@@ -121,6 +121,8 @@ func answered(text string, code int) error {
 	switch {
 	case strings.Contains(text, "unknown flag: --agent-config"):
 		text = "its version cannot read backups for the plugin. Upgrade druid, or see " + commandLinePage
+	case strings.Contains(text, `unknown command "step-down"`):
+		text = "its version cannot move the leadership for the plugin. Upgrade druid, or run etcdctl move-leader with kubectl druid etcdctl"
 	case text == "":
 		text = fmt.Sprintf("the command ended with code %d, and said nothing", code)
 	}

@@ -79,7 +79,7 @@ func TestThePageShowsWhatIsPrinted(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, shown := range []string{"fleet-table", "status/serving", "status/quorum-lost-with-a-plan", "why/member-down", "recover/quorum-lost-with-a-plan", "logs", "connect/tls", "replace", "hands-off", "backups", "check", "restore/serving", "upgrade/serving"} {
+	for _, shown := range []string{"fleet-table", "status/serving", "status/quorum-lost-with-a-plan", "why/member-down", "recover/quorum-lost-with-a-plan", "logs", "connect/tls", "replace", "hands-off", "backups", "check", "restore/serving", "upgrade/serving", "move-leader/moved"} {
 		printed, err := os.ReadFile("testdata/" + shown + ".txt")
 		if err != nil {
 			t.Fatal(err)

@@ -153,22 +153,40 @@ func waitsOf(c v1alpha1.EtcdCluster, v view.Cluster) (all []string) {
 		return append(all, "the cluster has not formed yet. Until then, druid replaces only Pods in which no etcd runs")
 	}
 	for _, condition := range v.Conditions {
-		bad := condition.Status != string(metav1.ConditionTrue)
-		switch {
-		case condition.Type == v1alpha1.ConditionReady && bad && condition.Reason != v1alpha1.ReasonClientsCutOff:
-			all = append(all, "the cluster does not serve, or it is not known whether it does. "+condition.Message)
-		case condition.Type == v1alpha1.ConditionAllMembersReady && bad:
-			all = append(all, "druid compares the members before each step, and only members that serve can be compared. "+condition.Message)
-		case condition.Type == v1alpha1.ConditionBackupReady && bad && c.Spec.Backup != nil:
-			all = append(all, "druid makes and verifies a full backup before the first step, and backups do not work. "+condition.Message)
-		case condition.Type == v1alpha1.ConditionDegraded && condition.Status == string(metav1.ConditionTrue):
-			all = append(all, "the cluster has a problem. "+condition.Message)
-		case condition.Type == v1alpha1.ConditionProgressing && condition.Status == string(metav1.ConditionTrue):
-			all = append(all, "a change is under way, and druid completes it first. "+condition.Message)
-		default: // it does not matter for an upgrade
+		if wait := waitFor(condition, c.Spec.Backup != nil); wait != "" {
+			all = append(all, wait+" "+condition.Message)
 		}
 	}
 	return all
+}
+
+// waitFor is what druid waits for because of a condition, empty for nothing.
+func waitFor(condition view.Condition, backup bool) string {
+	is := condition.Status == string(metav1.ConditionTrue)
+	switch condition.Type {
+	case v1alpha1.ConditionReady:
+		if !is && condition.Reason != v1alpha1.ReasonClientsCutOff {
+			return "the cluster does not serve, or it is not known whether it does."
+		}
+	case v1alpha1.ConditionAllMembersReady:
+		if !is {
+			return "druid compares the members before each step, and only members that serve can be compared."
+		}
+	case v1alpha1.ConditionBackupReady:
+		if !is && backup {
+			return "druid makes and verifies a full backup before the first step, and backups do not work."
+		}
+	case v1alpha1.ConditionDegraded:
+		if is {
+			return "the cluster has a problem."
+		}
+	case v1alpha1.ConditionProgressing:
+		if is {
+			return "a change is under way, and druid completes it first."
+		}
+	default: // it does not matter for an upgrade
+	}
+	return ""
 }
 
 // warn adds what a user must know, and what does not prevent the step.

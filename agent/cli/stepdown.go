@@ -1,0 +1,73 @@
+package cli
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/etcd-druid/druid/agent/certificates"
+	"github.com/etcd-druid/druid/agent/config"
+	"github.com/etcd-druid/druid/agent/duties"
+	"github.com/etcd-druid/druid/agent/transport"
+	"github.com/etcd-druid/druid/leases"
+)
+
+// stepDownTimeout bounds a transfer of leadership, which takes an election timeout. It is that of the agent's API.
+const stepDownTimeout = 15 * time.Second
+
+// stepDown are the flags of step-down.
+type stepDown struct {
+	to, endpoint, tlsDir, tlsName string
+	plaintext                     bool
+}
+
+func stepDownCommand() *cobra.Command {
+	f := stepDown{endpoint: transport.URL(false, "localhost", config.ClientPort)}
+	cmd := &cobra.Command{
+		Use:   "step-down",
+		Short: "Move the leadership from the member of this Pod to another voter",
+		Long: "Move the leadership from the member of this Pod to another voter. Without --to, it is the one with the longest log.\n" +
+			"The command runs in the container of the agent, and prints the new leader as JSON. kubectl druid move-leader runs it.",
+		Example: "  agent step-down --to demo-bqdq7",
+		Args:    cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			ctx, cancel := context.WithTimeout(cmd.Context(), stepDownTimeout)
+			defer cancel()
+			to, err := duties.TransferTo(ctx, f.transport().Etcd, f.endpoint, f.to)
+			switch {
+			case err != nil:
+				return err
+			case to.ID == 0:
+				return errors.New("the member of this Pod does not lead. Run the command in the Pod of the leader")
+			}
+			answer := struct {
+				Member   string `json:"member"`
+				MemberID string `json:"memberID"`
+			}{to.Name, leases.FormatID(to.ID)}
+			if err := json.NewEncoder(cmd.OutOrStdout()).Encode(answer); err != nil {
+				return fmt.Errorf("print the new leader %s: %w", to.Name, err)
+			}
+			return nil
+		},
+	}
+	flags := cmd.Flags()
+	flags.StringVar(&f.to, "to", "", "`name` of the member that is to lead")
+	flags.StringVar(&f.endpoint, "endpoint", f.endpoint, "URL of the client port of the member of this Pod")
+	flags.StringVar(&f.tlsDir, "tls-dir", "", "directory with ca.crt, client.crt and client.key")
+	flags.StringVar(&f.tlsName, "tls-name", "", "DNS name in the certificate of every member")
+	flags.BoolVar(&f.plaintext, "client-plaintext", false, "members possibly do not use TLS yet")
+	cmd.MarkFlagsRequiredTogether("tls-dir", "tls-name")
+	return cmd
+}
+
+// transport dials the members as the agent does.
+func (f stepDown) transport() transport.Transport {
+	if f.tlsDir == "" {
+		return transport.Transport{}
+	}
+	return transport.Transport{Client: certificates.Dial(f.tlsDir, f.tlsName), Plaintext: f.plaintext}
+}
