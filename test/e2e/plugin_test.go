@@ -5,6 +5,8 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
+	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -47,10 +49,12 @@ func (p pluginOf) prints(t *testing.T, code int, args []string, words ...string)
 	})
 }
 
-// The plugin sees a cluster with TLS in health and out of it, runs the real etcdctl in it, and pauses and resumes it.
+// The plugin sees a cluster with TLS and backups in health and out of it, runs the real etcdctl and agents in it, requests what druid and
+// the agents carry out, and pauses and resumes it.
 func TestKubectlPluginShowsAndOperatesACluster(t *testing.T) {
 	stories.Begin(t)
-	c := rig.Apply(t, harness.TLS(time.Hour))
+	s3, namespace := withABucket(t)
+	c := rig.ApplyIn(t, namespace, harness.TLS(time.Hour), backedUp(s3.Store(bucket)))
 	view := c.AwaitMembers(t, 3, formWithin)
 	p := pluginOf{c}
 	p.prints(t, 0, []string{"status", c.Name}, "Serving", "3/3 members ready", view.Leader(), "Nothing to do.")
@@ -70,6 +74,11 @@ func TestKubectlPluginShowsAndOperatesACluster(t *testing.T) {
 	}
 	p.prints(t, 0, []string{"logs", c.Name, "--since", "1h"}, view.Leader()+" etcd", view.Follower()+" agent", "ready to serve client requests")
 	p.prints(t, 0, []string{"connect", c.Name}, c.Name+"-connection", "umask 077")
+	awaitBackups(t, c)
+	p.readsAndRequestsRestores(t)
+	p.movesTheLeadership(t, view)
+	p.asksFirst(t, view)
+	p.reportsAndChecks(t)
 
 	hold := c.HoldDown(t, view.Follower())
 	p.prints(t, 2, []string{"status", c.Name}, "MembersNotReady", "2/3 members ready", view.Follower())
@@ -91,5 +100,73 @@ func TestKubectlPluginShowsAndOperatesACluster(t *testing.T) {
 			}
 			return nil
 		})
+	}
+}
+
+// readsAndRequestsRestores has the agents read the store, and druid plan a restore that is withdrawn.
+func (p pluginOf) readsAndRequestsRestores(t *testing.T) {
+	t.Helper()
+	p.prints(t, 0, []string{"backups", p.Name}, "1 lineage", "the agent of member "+p.Name)
+	p.prints(t, 0, []string{"restore", p.Name, "--latest"}, "Nothing was changed", "the newest state", "the agent of member "+p.Name, "latest: true")
+	p.prints(t, 0, []string{"restore", p.Name, "--latest", "--to-new", "copy"}, "kind: EtcdCluster", "name: copy", "name: "+p.Name)
+	if _, stderr, code := p.run(t.Context(), "", "restore", p.Name, "--revision", "999999999"); code != 2 || !strings.Contains(stderr, "does not hold revision 999999999") {
+		t.Errorf("a revision that no backup has: exit code %d, %s", code, stderr)
+	}
+	// druid writes the status meanwhile, so that the first requests can be refused.
+	requested := false
+	harness.Eventually(t, healWithin, "a restore is requested", func(ctx context.Context) error {
+		stdout, stderr, code := p.run(ctx, "", "restore", p.Name, "--latest", "--apply")
+		requested = requested || code == 0 || strings.Contains(stderr, "requests this already")
+		if !requested {
+			return fmt.Errorf("exit code %d, %s%s", code, stdout, stderr)
+		}
+		return nil
+	})
+	p.prints(t, 0, []string{"recover", p.Name}, "Recovery: Proposed", "the newest state", "--approve ")
+	p.prints(t, 0, []string{"restore", p.Name, "--cancel"}, "You withdrew the restore", "continues with its present data")
+	p.prints(t, 0, []string{"status", p.Name}, "Serving", "3/3 members ready", "Nothing to do.")
+}
+
+// movesTheLeadership moves it to a follower and back.
+func (p pluginOf) movesTheLeadership(t *testing.T, view harness.View) {
+	t.Helper()
+	from, to := view.Leader(), view.Follower()
+	for _, step := range [][2]string{{from, to}, {to, from}} {
+		p.prints(t, 0, []string{"move-leader", p.Name, step[1]}, "moved from member "+step[0]+" to member "+step[1])
+		p.prints(t, 0, []string{"status", p.Name}, "Leader       "+step[1])
+	}
+	if _, stderr, code := p.run(t.Context(), "", "move-leader", p.Name, from); code != 1 || !strings.Contains(stderr, from+" leads already") {
+		t.Errorf("to the leader: exit code %d, %s", code, stderr)
+	}
+}
+
+// asksFirst previews an upgrade, names a member that leaves first, and keeps druid off the cluster for a while.
+func (p pluginOf) asksFirst(t *testing.T, view harness.View) {
+	t.Helper()
+	p.prints(t, 2, []string{"upgrade", p.Name, "3.4.0"}, "Nothing was changed", "✖ refused", "druid supports etcd 3.")
+	if _, stderr, code := p.run(t.Context(), "", "upgrade", p.Name, "3.4.0", "--apply"); code != 1 || !strings.Contains(stderr, "Nothing was changed") {
+		t.Errorf("an upgrade that etcd does not support: exit code %d, %s", code, stderr)
+	}
+	p.prints(t, 0, []string{"leave-first", p.Name, view.Follower()}, "these leave first: "+view.Follower())
+	p.prints(t, 0, []string{"leave-first", p.Name, "--clear"}, "druid selects")
+	p.prints(t, 0, []string{"hands-off", p.Name, "--reason", "a story"}, "druid is to take no action", "a story")
+	p.prints(t, 2, []string{"status", p.Name}, "HandsOff")
+	p.prints(t, 0, []string{"hands-off", p.Name, "--end"}, "The reason was: a story.")
+	p.prints(t, 0, []string{"status", p.Name}, "Serving")
+}
+
+// reportsAndChecks writes a report, and checks the installation of the rig. Some of its checks can fail: a rig is no product.
+func (p pluginOf) reportsAndChecks(t *testing.T) {
+	t.Helper()
+	file := filepath.Join(t.TempDir(), "report.tar.gz")
+	if stdout, stderr, code := p.run(t.Context(), "", "report", p.Name, "--output", file); code != 0 {
+		t.Errorf("report: exit code %d, %s%s", code, stdout, stderr)
+	}
+	if info, err := os.Stat(file); err != nil || info.Size() == 0 {
+		t.Errorf("the report: %v", err)
+	}
+	stdout, stderr, code := p.run(t.Context(), "", "check", p.Name)
+	if code > 1 || !strings.Contains(stdout, "EtcdCluster "+p.Name) || !strings.Contains(stdout, "Leader of druid") {
+		t.Errorf("check: exit code %d, %s%s", code, stdout, stderr)
 	}
 }

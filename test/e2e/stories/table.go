@@ -88,7 +88,7 @@ var Table = []Story{
 	{"TestTwoFaultsInTheMiddleOfAChangeOfScale", InTurn, Alongside, 7, 65, ofScale},
 	{"TestMembersThatCatchUpDisturbNoQuorum", InTurn, Alongside, 7, 60, ofScale},
 	{"TestMembersThatTheUserNamesAreReplacedAndLeaveFirst", InTurn, Alongside, 6, 60, ofScale},
-	{"TestKubectlPluginShowsAndOperatesACluster", InTurn, Alongside, 3, 90, "internal/plugin internal/view"},
+	{"TestKubectlPluginShowsAndOperatesACluster", InTurn, Alongside, 3, 170, "internal/plugin internal/view"},
 	{"TestALostPodComesBackWhileTheAPIServerRefusesAnotherObject", InTurn, Alongside, 5, 55, "druid druid/policy manifests"},
 	{"TestNamesThatAUserTakesOutOfTheRecordComeBack", InTurn, Alongside, 5, 15, "druid druid/policy leases"},
 	{"TestPageOfALostNodeIsTrue", InTurn, Alone, 3, 170, ofNodes + " druid/policy"},
