@@ -119,11 +119,11 @@ func TestAPlanThatNeedsNoApprovalIsNotApproved(t *testing.T) {
 		"another version of druid wa": func(c *v1alpha1.EtcdCluster) { c.Status.Recovery.Approve = "kubectl approve demo" },
 	} {
 		o := situation(t, "quorum-lost-with-a-plan")
-		if err := approvable(o.Cluster, situations.Hash); err != nil {
+		if err := selection("").approvable(o.Cluster, situations.Hash); err != nil {
 			t.Fatal(err)
 		}
 		change(&o.Cluster)
-		if err := approvable(o.Cluster, situations.Hash); err == nil || !strings.HasPrefix(err.Error(), want) {
+		if err := selection("").approvable(o.Cluster, situations.Hash); err == nil || !strings.HasPrefix(err.Error(), want) {
 			t.Errorf("%v, want %s", err, want)
 		}
 	}

@@ -53,7 +53,7 @@ func (k *kube) askAgents(ctx context.Context, o view.Objects, c view.Cluster, qu
 	if len(failed) > 0 {
 		why = strings.Join(failed, "; ")
 	}
-	return "", fmt.Errorf("%w: %s. See the Pods: %s. To list the backups without an agent, see %s", errNoAgent, why, podsCommand(o.Cluster), commandLinePage)
+	return "", fmt.Errorf("%w: %s. See the Pods: %s. To list the backups without an agent, see %s", errNoAgent, why, k.podsCommand(o.Cluster), commandLinePage)
 }
 
 // refused says whether the user may not run commands in Pods. The error of a refused connection has only the text of the API server.
@@ -62,8 +62,8 @@ func refused(err error) bool {
 }
 
 // podsCommand lists the Pods of the members.
-func podsCommand(c v1alpha1.EtcdCluster) string {
-	return fmt.Sprintf("kubectl -n %s get pods -l %s=%s", c.Namespace, leases.LabelCluster, c.Name)
+func (s selection) podsCommand(c v1alpha1.EtcdCluster) string {
+	return s.command(fmt.Sprintf("kubectl -n %s get pods -l %s=%s", c.Namespace, leases.LabelCluster, c.Name))
 }
 
 // agentPods are the Pods of the cluster in the order in which their agents are asked: the leader, the members that are ready, all others.

@@ -47,7 +47,7 @@ func (o *options) backupsCommand() *cobra.Command {
 		if output == formatJSON || output == formatYAML {
 			return printData(cmd.OutOrStdout(), listed, output)
 		}
-		p := newPage(cmd.OutOrStdout(), o.now())
+		p := o.page(cmd, k)
 		p.timeline(listed, output == formatWide)
 		return p.err
 	})

@@ -212,7 +212,7 @@ func TestWithoutAnAgentTheNextStepIsNamed(t *testing.T) {
 	o := situation(t, "serving") // its Pods have no agent
 	s.put(o)
 	_, errs, code := s.run("backups", "demo")
-	if contains(t, errs, "no agent can be reached: it has no Pod", "kubectl -n "+s.namespace+" get pods -l etcd.druid.dev/cluster=demo", "command-line.md"); code != 1 {
+	if contains(t, errs, "no agent can be reached: it has no Pod", " -n "+s.namespace+" get pods -l etcd.druid.dev/cluster=demo", "command-line.md"); code != 1 {
 		t.Errorf("exit code %d", code)
 	}
 	other := newStage(t, env.APIServer(t))

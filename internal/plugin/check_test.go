@@ -105,15 +105,15 @@ func deployment(change func(*appsv1.Deployment)) appsv1.Deployment {
 
 func TestChecksOfDruid(t *testing.T) {
 	one := func(change func(*appsv1.Deployment)) finding {
-		return deploymentFinding([]appsv1.Deployment{deployment(change)})
+		return (&installation{kube: &kube{}}).deploymentFinding([]appsv1.Deployment{deployment(change)})
 	}
 	is(t, one(func(*appsv1.Deployment) {}), checkOK, "2 of 2 replicas of druid-system/druid are ready")
 	is(t, one(func(d *appsv1.Deployment) { d.Status.ReadyReplicas = 1 }), checkWarn, "1 of 2", "describe")
 	is(t, one(func(d *appsv1.Deployment) { d.Status.UpdatedReplicas = 1 }), checkWarn, "1 are up to date")
 	is(t, one(func(d *appsv1.Deployment) { d.Status.ReadyReplicas = 0 }), checkFail, "no replica")
 	is(t, one(func(d *appsv1.Deployment) { d.Spec.Replicas = new(int32(0)) }), checkFail, "--replicas 2")
-	is(t, deploymentFinding(nil), checkFail, "no Deployment")
-	is(t, deploymentFinding([]appsv1.Deployment{deployment(func(*appsv1.Deployment) {}), deployment(func(d *appsv1.Deployment) { d.Namespace = "other" })}), checkWarn, "more than once", "other/druid")
+	is(t, (&installation{kube: &kube{}}).deploymentFinding(nil), checkFail, "no Deployment")
+	is(t, (&installation{kube: &kube{}}).deploymentFinding([]appsv1.Deployment{deployment(func(*appsv1.Deployment) {}), deployment(func(d *appsv1.Deployment) { d.Namespace = "other" })}), checkWarn, "more than once", "other/druid")
 
 	lease := coordinationv1.Lease{Spec: coordinationv1.LeaseSpec{HolderIdentity: new("druid-1"), LeaseDurationSeconds: new(int32(15)), RenewTime: &metav1.MicroTime{Time: situations.Now.Add(-70 * time.Second)}}}
 	is(t, leaderFinding(lease, situations.Now, "look"), checkOK, "druid-1 leads")

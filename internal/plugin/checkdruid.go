@@ -182,10 +182,10 @@ func (i *installation) checkDeployment(context.Context) finding {
 	if len(i.deployments) == 0 && len(i.part) > 0 {
 		return warn("Ask an administrator to run this command.", "there is no Deployment with the label %s in namespace %s, and you may not look in all namespaces", druidSelector, strings.Join(i.part, ", "))
 	}
-	return deploymentFinding(i.deployments)
+	return i.deploymentFinding(i.deployments)
 }
 
-func deploymentFinding(all []appsv1.Deployment) finding {
+func (i *installation) deploymentFinding(all []appsv1.Deployment) finding {
 	if len(all) == 0 {
 		return fail("Install druid, or start it if it was scaled to zero. "+installPage, "there is no Deployment with the label %s where you may look", druidSelector)
 	}
@@ -197,7 +197,7 @@ func deploymentFinding(all []appsv1.Deployment) finding {
 			ready += d.Status.ReadyReplicas
 		}
 		if ready == 0 {
-			return fail("Read why: kubectl describe deployment,pods -A -l "+druidSelector, "druid is installed more than once, and no replica is ready: %s", strings.Join(where, ", "))
+			return fail("Read why: "+i.command("kubectl describe deployment,pods -A -l "+druidSelector), "druid is installed more than once, and no replica is ready: %s", strings.Join(where, ", "))
 		}
 		return warn("Make sure that no two of them watch the same namespace.", "druid is installed more than once: %s", strings.Join(where, ", "))
 	}
@@ -206,10 +206,10 @@ func deploymentFinding(all []appsv1.Deployment) finding {
 	if d.Spec.Replicas != nil {
 		wanted = *d.Spec.Replicas
 	}
-	name, look := d.Namespace+"/"+d.Name, fmt.Sprintf("Read why: kubectl -n %s describe deployment,pods -l %s", d.Namespace, druidSelector)
+	name, look := d.Namespace+"/"+d.Name, "Read why: "+i.command(fmt.Sprintf("kubectl -n %s describe deployment,pods -l %s", d.Namespace, druidSelector))
 	switch {
 	case wanted == 0:
-		return fail(fmt.Sprintf("Start druid: kubectl -n %s scale deployment %s --replicas 2", d.Namespace, d.Name), "%s has no replicas", name)
+		return fail("Start druid: "+i.command(fmt.Sprintf("kubectl -n %s scale deployment %s --replicas 2", d.Namespace, d.Name)), "%s has no replicas", name)
 	case d.Status.ReadyReplicas == 0:
 		return fail(look, "no replica of %s is ready", name)
 	case d.Status.ReadyReplicas < wanted || d.Status.ObservedGeneration < d.Generation || d.Status.UpdatedReplicas < wanted:
@@ -238,7 +238,7 @@ func (i *installation) checkLeader(ctx context.Context) finding {
 	if err != nil {
 		lease = &coordinationv1.Lease{}
 	}
-	return leaderFinding(*lease, i.now, fmt.Sprintf("Read the logs of druid: kubectl -n %s logs -l %s", d.Namespace, druidSelector))
+	return leaderFinding(*lease, i.now, "Read the logs of druid: "+i.command(fmt.Sprintf("kubectl -n %s logs -l %s", d.Namespace, druidSelector)))
 }
 
 func leaderFinding(lease coordinationv1.Lease, now time.Time, look string) finding {
@@ -328,12 +328,12 @@ func (i *installation) checkCluster(ctx context.Context, name string) finding {
 	objects, err := i.objects(ctx, name)
 	if err != nil {
 		if apierrors.IsNotFound(errors.Unwrap(err)) {
-			return fail("Read which there are: kubectl druid -n "+i.namespace+" get", "it does not exist in namespace %s", i.namespace)
+			return fail("Read which there are: "+i.command("kubectl druid -n "+i.namespace+" get"), "it does not exist in namespace %s", i.namespace)
 		}
 		return unread("EtcdCluster "+name, err)
 	}
 	c := view.Of(objects, i.now)
-	next := "See what to do: " + invoke(objects.Cluster, "status")
+	next := "See what to do: " + i.invoke(objects.Cluster, "status")
 	switch c.Health {
 	case view.Well:
 		return fine("%s", string(c.State)+": "+c.Why)

@@ -122,6 +122,6 @@ func TestTheCheckKnowsWhatASnapshotNeeds(t *testing.T) {
 func TestOneDeploymentMustHaveAReadyReplica(t *testing.T) {
 	down := deployment(func(d *appsv1.Deployment) { d.Status.ReadyReplicas = 0 })
 	up := deployment(func(d *appsv1.Deployment) { d.Namespace = "other" })
-	is(t, deploymentFinding([]appsv1.Deployment{down, up}), checkWarn, "more than once")
-	is(t, deploymentFinding([]appsv1.Deployment{down, down}), checkFail, "no replica is ready")
+	is(t, (&installation{kube: &kube{}}).deploymentFinding([]appsv1.Deployment{down, up}), checkWarn, "more than once")
+	is(t, (&installation{kube: &kube{}}).deploymentFinding([]appsv1.Deployment{down, down}), checkFail, "no replica is ready")
 }

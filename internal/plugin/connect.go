@@ -22,9 +22,9 @@ func (o *options) connectCommand() *cobra.Command {
 			return err
 		}
 		if len(cluster.Status.Endpoints) == 0 {
-			return fmt.Errorf("EtcdCluster %s/%s has no endpoints yet. See what it waits for: %s", cluster.Namespace, cluster.Name, invoke(cluster, "status"))
+			return fmt.Errorf("EtcdCluster %s/%s has no endpoints yet. See what it waits for: %s", cluster.Namespace, cluster.Name, k.invoke(cluster, "status"))
 		}
-		p := newPage(cmd.OutOrStdout(), o.now())
+		p := o.page(cmd, k)
 		p.connection(cluster)
 		return p.err
 	})
@@ -48,7 +48,7 @@ func (p *page) connection(c v1alpha1.EtcdCluster) {
 	if secret != "" {
 		p.line(cell{text: "umask 077"})
 		p.line(cell{text: "for key in ca.crt tls.crt tls.key; do"})
-		p.line(cell{text: fmt.Sprintf(`  kubectl -n %s get secret %s -o jsonpath="{.data.${key//./\\.}}" | base64 -d > "$key"`, c.Namespace, secret)})
+		p.line(cell{text: "  " + p.command(fmt.Sprintf(`kubectl -n %s get secret %s -o jsonpath="{.data.${key//./\\.}}" | base64 -d > "$key"`, c.Namespace, secret))})
 		p.line(cell{text: "done"})
 	}
 	p.forward(c, "https", " --cacert=ca.crt --cert=tls.crt --key=tls.key")
@@ -69,7 +69,7 @@ func (p *page) secrets(c v1alpha1.EtcdCluster) string {
 }
 
 func (p *page) forward(c v1alpha1.EtcdCluster, scheme, flags string) {
-	p.line(cell{text: fmt.Sprintf("kubectl -n %s port-forward service/%s-client %d &", c.Namespace, c.Name, clientPort)})
+	p.line(cell{text: p.command(fmt.Sprintf("kubectl -n %s port-forward service/%s-client %d &", c.Namespace, c.Name, clientPort))})
 	p.line(cell{text: fmt.Sprintf("etcdctl --endpoints=%s://localhost:%d%s endpoint status -w table", scheme, clientPort, flags)})
 	p.line()
 	p.line(cell{text: "https://github.com/etcd-druid/druid/blob/main/docs/how-to/secure/connect-clients.md"})

@@ -41,6 +41,8 @@ type page struct {
 	color bool
 	now   time.Time
 	err   error
+	// The commands that it prints select the same Kubernetes.
+	selection
 }
 
 func newPage(w io.Writer, now time.Time) *page { return &page{w: w, color: colored(w), now: now} }

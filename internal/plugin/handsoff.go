@@ -47,23 +47,23 @@ func (o *options) handsOff(cmd *cobra.Command, k *kube, c v1alpha1.EtcdCluster, 
 	case reason == "":
 		return errors.New("--reason is empty. Say why druid must not act, for other people read it in the status")
 	case standing != "":
-		return fmt.Errorf("druid is kept off EtcdCluster %s/%s already: %s. Nothing was changed. Ask who set this before you end it: %s --end", c.Namespace, c.Name, standing, invoke(c, "hands-off"))
+		return fmt.Errorf("druid is kept off EtcdCluster %s/%s already: %s. Nothing was changed. Ask who set this before you end it: %s --end", c.Namespace, c.Name, standing, k.invoke(c, "hands-off"))
 	}
 	if err := k.annotate(cmd, c, v1alpha1.HandsOffAnnotation, reason); err != nil {
 		return err
 	}
-	p := newPage(cmd.OutOrStdout(), o.now())
+	p := o.page(cmd, k)
 	p.line(cell{text: fmt.Sprintf("druid is to take no action for EtcdCluster %s/%s: %s.", c.Namespace, c.Name, strings.TrimRight(reason, "."))})
 	p.line(cell{text: "Begin your work when druid confirms it:"})
-	p.line(cell{text: fmt.Sprintf("  kubectl -n %s wait etcdcluster/%s --for=jsonpath='{.status.conditions[?(@.type==\"Progressing\")].reason}'=HandsOff", c.Namespace, c.Name)})
+	p.line(cell{text: "  " + p.command(fmt.Sprintf("kubectl -n %s wait etcdcluster/%s --for=jsonpath='{.status.conditions[?(@.type==\"Progressing\")].reason}'=HandsOff", c.Namespace, c.Name))})
 	if r := c.Status.Recovery; r != nil && (r.Phase == v1alpha1.RecoveryPreparing || r.Phase == v1alpha1.RecoveryExecuting) {
-		p.line(cell{"The agents still carry out the recovery that druid ordered. Wait until it ends: " + invoke(c, "recover"), middle})
+		p.line(cell{"The agents still carry out the recovery that druid ordered. Wait until it ends: " + k.invoke(c, "recover"), middle})
 	}
 	if r := c.Status.Recovery; r != nil && r.Phase == v1alpha1.RecoverySaving {
-		p.line(cell{"Clients are cut off for a restore in place. They stay cut off until you let druid act again: " + invoke(c, "hands-off") + " --end", middle})
+		p.line(cell{"Clients are cut off for a restore in place. They stay cut off until you let druid act again: " + k.invoke(c, "hands-off") + " --end", middle})
 	}
 	p.line(cell{text: "The agents continue. Read what they do to members before you start etcd on another volume."})
-	p.line(cell{text: "When you have finished: " + invoke(c, "hands-off") + " --end"})
+	p.line(cell{text: "When you have finished: " + k.invoke(c, "hands-off") + " --end"})
 	p.line(cell{text: handsOffPage})
 	return p.err
 }
@@ -77,8 +77,8 @@ func (o *options) endHandsOff(cmd *cobra.Command, k *kube, c v1alpha1.EtcdCluste
 	if err := k.annotate(cmd, c, v1alpha1.HandsOffAnnotation, nil); err != nil {
 		return err
 	}
-	p := newPage(cmd.OutOrStdout(), o.now())
+	p := o.page(cmd, k)
 	p.line(cell{text: fmt.Sprintf("druid acts for EtcdCluster %s/%s again. The reason was: %s.", c.Namespace, c.Name, strings.TrimRight(standing, "."))})
-	p.line(cell{text: "See what it does: " + invoke(c, "status")})
+	p.line(cell{text: "See what it does: " + k.invoke(c, "status")})
 	return p.err
 }

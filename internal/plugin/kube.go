@@ -40,6 +40,7 @@ type kube struct {
 	dynamic   dynamic.Interface
 	typed     kubernetes.Interface
 	namespace string
+	selection
 }
 
 // connect reads the kubeconfig.
@@ -55,7 +56,7 @@ func (o *options) connect() (*kube, error) {
 	}
 	// The API server limits requests; a plugin makes a few.
 	config.QPS, config.WarningHandler = -1, rest.NoWarnings{}
-	k := &kube{config: config, namespace: namespace}
+	k := &kube{config: config, namespace: namespace, selection: o.selected()}
 	if k.dynamic, err = dynamic.NewForConfig(config); err != nil {
 		return nil, fmt.Errorf("connect to Kubernetes: %w", err)
 	}

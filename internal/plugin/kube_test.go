@@ -78,6 +78,11 @@ func (s *stage) run(args ...string) (stdout, stderr string, code int) {
 	return out.String(), errs.String(), code
 }
 
+// neutral is a text without the namespace and the kubeconfig of the test.
+func (s *stage) neutral(text string) string {
+	return strings.NewReplacer(s.namespace, "default", " --kubeconfig "+s.kubeconfig, "").Replace(text)
+}
+
 // put creates the objects of a situation under the name of the EtcdCluster.
 func (s *stage) put(o view.Objects) {
 	s.Helper()

@@ -46,14 +46,14 @@ func (o *options) moveLeaderCommand() *cobra.Command {
 			target = args[1]
 		}
 		doing := fmt.Sprintf("move the leadership of EtcdCluster %s/%s", k.namespace, args[0])
-		if err := movable(objects.Cluster, c, target); err != nil {
+		if err := k.movable(objects.Cluster, c, target); err != nil {
 			return fmt.Errorf("%s: %w. Nothing was changed", doing, err)
 		}
 		var to movedTo
 		if err := k.askAgent(cmd.Context(), c.Leader, stepDown(objects.Cluster, target), &to); err != nil {
-			return fmt.Errorf("%s: the agent of member %s: %w. See who leads: %s", doing, c.Leader, err, invoke(objects.Cluster, "status"))
+			return fmt.Errorf("%s: the agent of member %s: %w. See who leads: %s", doing, c.Leader, err, k.invoke(objects.Cluster, "status"))
 		}
-		p := newPage(cmd.OutOrStdout(), o.now())
+		p := o.page(cmd, k)
 		p.movedLeader(objects.Cluster, c.Leader, to)
 		return p.err
 	})
@@ -64,16 +64,16 @@ func (o *options) moveLeaderCommand() *cobra.Command {
 // movedLeader prints who leads now.
 func (p *page) movedLeader(c v1alpha1.EtcdCluster, from string, to movedTo) {
 	p.line(cell{text: fmt.Sprintf("The leadership of EtcdCluster %s/%s moved from member %s to member %s.", c.Namespace, c.Name, from, or(to.Member))})
-	p.line(cell{text: "The agents report it within 15 seconds: " + invoke(c, "status")})
+	p.line(cell{text: "The agents report it within 15 seconds: " + p.invoke(c, "status")})
 }
 
 // movable says why the leadership cannot move to the member, or to any if it has no name.
-func movable(c v1alpha1.EtcdCluster, v view.Cluster, target string) error {
+func (s selection) movable(c v1alpha1.EtcdCluster, v view.Cluster, target string) error {
 	switch {
 	case c.Spec.Replicas == 0:
-		return fmt.Errorf("it is paused, so no member leads. Resume it first: %s --replicas 3", invoke(c, "resume"))
+		return fmt.Errorf("it is paused, so no member leads. Resume it first: %s", s.resume(c))
 	case v.Leader == "":
-		return fmt.Errorf("no member reports that it leads. See the members: %s", invoke(c, "status"))
+		return fmt.Errorf("no member reports that it leads. See the members: %s", s.invoke(c, "status"))
 	case target == "":
 		if !slices.ContainsFunc(v.Members, func(m view.Member) bool { return m.Name != v.Leader && cannotLead(m) == nil }) {
 			return errors.New("no other member votes and is ready")

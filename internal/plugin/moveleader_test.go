@@ -20,7 +20,7 @@ func TestWhetherTheLeadershipCanMoveInEachSituation(t *testing.T) {
 	for _, s := range situations.All() {
 		for _, target := range []string{"", "demo-sx47z"} {
 			said := "possible"
-			if err := movable(s.Objects.Cluster, view.Of(s.Objects, situations.Now), target); err != nil {
+			if err := selection("").movable(s.Objects.Cluster, view.Of(s.Objects, situations.Now), target); err != nil {
 				said = err.Error()
 			}
 			out.WriteString(strings.TrimSpace(s.Name+" "+target) + ": " + said + "\n")
@@ -43,7 +43,7 @@ func TestOnlyAReadyVoterTakesTheLeadership(t *testing.T) {
 	} {
 		v := view.Of(o, situations.Now)
 		target := change(&v)
-		if err := movable(o.Cluster, v, target); err == nil || !strings.HasPrefix(err.Error(), want) {
+		if err := selection("").movable(o.Cluster, v, target); err == nil || !strings.HasPrefix(err.Error(), want) {
 			t.Errorf("%v, want %s", err, want)
 		}
 	}
@@ -64,7 +64,7 @@ func TestTheLeadersAgentMovesTheLeadership(t *testing.T) {
 	if code != 0 || !slices.Equal(ran, []string{agentPath, "step-down", "--to", "demo-lgmkl"}) {
 		t.Errorf("exit code %d, ran %v: %s", code, ran, errs)
 	}
-	golden.File(t, "testdata/move-leader/moved.txt", strings.ReplaceAll(out, s.namespace, "default"))
+	golden.File(t, "testdata/move-leader/moved.txt", s.neutral(out))
 	n.mu.Lock()
 	pod := n.ran[0].Path
 	n.mu.Unlock()

@@ -63,8 +63,8 @@ func (o *options) scale(cmd *cobra.Command, k *kube, name string, replicas int32
 	if err := k.patch(cmd, cluster, patch); err != nil {
 		return err
 	}
-	p := newPage(cmd.OutOrStdout(), o.now())
+	p := o.page(cmd, k)
 	p.line(cell{text: fmt.Sprintf("spec.replicas of EtcdCluster %s/%s was %d and is %d.", cluster.Namespace, cluster.Name, cluster.Spec.Replicas, replicas)})
-	p.line(cell{text: "See the progress: " + invoke(cluster, "status")})
+	p.line(cell{text: "See the progress: " + k.invoke(cluster, "status")})
 	return p.err
 }

@@ -35,12 +35,12 @@ func (o *options) recoverCommand() *cobra.Command {
 		if err != nil {
 			return err
 		}
-		p := newPage(cmd.OutOrStdout(), o.now())
+		p := o.page(cmd, k)
 		if !cmd.Flags().Changed("approve") {
 			p.recovery(cluster)
 			return p.err
 		}
-		if err := approvable(cluster, hash); err != nil {
+		if err := k.approvable(cluster, hash); err != nil {
 			return fmt.Errorf("approve the plan of EtcdCluster %s/%s: %w", cluster.Namespace, cluster.Name, err)
 		}
 		patch := map[string]any{"metadata": map[string]any{"annotations": map[string]any{v1alpha1.RecoverAnnotation: hash}}}
@@ -48,7 +48,7 @@ func (o *options) recoverCommand() *cobra.Command {
 			return err
 		}
 		p.line(cell{text: fmt.Sprintf("You approved plan %s of EtcdCluster %s/%s. druid carries it out.", hash, cluster.Namespace, cluster.Name)})
-		p.line(cell{text: "See the progress: " + invoke(cluster, "recover")})
+		p.line(cell{text: "See the progress: " + k.invoke(cluster, "recover")})
 		return p.err
 	})
 	command.Flags().StringVar(&hash, "approve", "", "`hash` of the plan that you approve")
@@ -56,7 +56,7 @@ func (o *options) recoverCommand() *cobra.Command {
 }
 
 // approvable says why the plan cannot be approved.
-func approvable(c v1alpha1.EtcdCluster, hash string) error {
+func (s selection) approvable(c v1alpha1.EtcdCluster, hash string) error {
 	r := c.Status.Recovery
 	switch {
 	case r == nil || r.Plan == nil:
@@ -88,11 +88,6 @@ func (k *kube) patch(cmd *cobra.Command, c v1alpha1.EtcdCluster, patch map[strin
 	return nil
 }
 
-// invoke is a command of the plugin about an EtcdCluster.
-func invoke(c v1alpha1.EtcdCluster, verb string) string {
-	return fmt.Sprintf("kubectl druid -n %s %s %s", c.Namespace, verb, c.Name)
-}
-
 // recovery prints status.recovery.
 func (p *page) recovery(c v1alpha1.EtcdCluster) {
 	r := c.Status.Recovery
@@ -115,7 +110,7 @@ func (p *page) recovery(c v1alpha1.EtcdCluster) {
 			advice = "Approve the plan:"
 		}
 		p.line(cell{text: advice})
-		p.line(cell{text: "  " + invoke(c, "recover") + " --approve " + r.Plan.Hash})
+		p.line(cell{text: "  " + p.invoke(c, "recover") + " --approve " + r.Plan.Hash})
 	}
 	if restores(r.Plan) || r.Plan == nil && planless(c) {
 		p.line(cell{text: inPlacePage})

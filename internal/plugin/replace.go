@@ -49,21 +49,21 @@ func (o *options) replaceCommand() *cobra.Command {
 
 // replace requests that a member is replaced.
 func (o *options) replace(cmd *cobra.Command, k *kube, c v1alpha1.EtcdCluster, member string) error {
-	if err := replaceable(c, member); err != nil {
+	if err := k.replaceable(c, member); err != nil {
 		return fmt.Errorf("replace member %s of EtcdCluster %s/%s: %w. Nothing was changed", member, c.Namespace, c.Name, err)
 	}
 	if err := k.annotate(cmd, c, v1alpha1.ReplaceAnnotation, member); err != nil {
 		return err
 	}
-	p := newPage(cmd.OutOrStdout(), o.now())
+	p := o.page(cmd, k)
 	p.line(cell{text: fmt.Sprintf("You requested a new member in the place of member %s of EtcdCluster %s/%s.", member, c.Namespace, c.Name)})
 	p.line(cell{text: "A new member joins. When it votes, druid removes " + member + ", and deletes its Pod" + claimToo(c) + "."})
 	if c.Spec.Replicas == 1 {
 		p.line(cell{text: "Until then the cluster has two members, and needs both to serve.", tone: middle})
 	}
 	p.waits(c)
-	p.line(cell{text: "See the progress: " + invoke(c, "status")})
-	p.line(cell{text: "Withdraw the request: " + invoke(c, "replace") + " --cancel"})
+	p.line(cell{text: "See the progress: " + k.invoke(c, "status")})
+	p.line(cell{text: "Withdraw the request: " + k.invoke(c, "replace") + " --cancel"})
 	p.line(cell{text: replacePage})
 	return p.err
 }
@@ -80,7 +80,7 @@ func claimToo(c v1alpha1.EtcdCluster) string {
 }
 
 // replaceable says why the member cannot be replaced.
-func replaceable(c v1alpha1.EtcdCluster, member string) error {
+func (s selection) replaceable(c v1alpha1.EtcdCluster, member string) error {
 	asked := c.Annotations[v1alpha1.ReplaceAnnotation]
 	switch {
 	case c.DeletionTimestamp != nil:
@@ -90,11 +90,11 @@ func replaceable(c v1alpha1.EtcdCluster, member string) error {
 	case !slices.Contains(memberNames(c), member):
 		return notMember(c, member)
 	case c.Spec.Replicas == 0:
-		return fmt.Errorf("the EtcdCluster is paused. Resume it first: %s --replicas 3", invoke(c, "resume"))
+		return fmt.Errorf("the EtcdCluster is paused. Resume it first: %s", s.resume(c))
 	case asked == member:
-		return fmt.Errorf("its replacement is requested already. See the progress: %s", invoke(c, "status"))
+		return fmt.Errorf("its replacement is requested already. See the progress: %s", s.invoke(c, "status"))
 	case slices.Contains(memberNames(c), asked):
-		return fmt.Errorf("the replacement of member %s is requested already. Wait until that member has left, or withdraw the request: %s --cancel", asked, invoke(c, "replace"))
+		return fmt.Errorf("the replacement of member %s is requested already. Wait until that member has left, or withdraw the request: %s --cancel", asked, s.invoke(c, "replace"))
 	default:
 		return nil
 	}
@@ -112,14 +112,14 @@ func (o *options) cancelReplace(cmd *cobra.Command, k *kube, c v1alpha1.EtcdClus
 	if err := k.annotate(cmd, c, v1alpha1.ReplaceAnnotation, nil); err != nil {
 		return err
 	}
-	p := newPage(cmd.OutOrStdout(), o.now())
+	p := o.page(cmd, k)
 	p.line(cell{text: fmt.Sprintf("You withdrew the request to replace member %s of EtcdCluster %s/%s.", asked, c.Namespace, c.Name)})
 	if slices.Contains(memberNames(c), asked) {
 		p.line(cell{text: "A new member that does not vote yet leaves. Otherwise druid removes a member that it selects itself. A removal that has begun continues."})
 	} else {
 		p.line(cell{text: "Member " + asked + " had left already, so nothing else changes."})
 	}
-	p.line(cell{text: "See the progress: " + invoke(c, "status")})
+	p.line(cell{text: "See the progress: " + k.invoke(c, "status")})
 	return p.err
 }
 
@@ -146,7 +146,7 @@ func (o *options) leaveFirstCommand() *cobra.Command {
 		if err != nil {
 			return err
 		}
-		p := newPage(cmd.OutOrStdout(), o.now())
+		p := o.page(cmd, k)
 		if none {
 			if err := k.annotate(cmd, c, v1alpha1.LeaveFirstAnnotation, nil); err != nil {
 				return err
@@ -163,7 +163,7 @@ func (o *options) leaveFirstCommand() *cobra.Command {
 			return err
 		}
 		p.line(cell{text: fmt.Sprintf("When druid removes members of EtcdCluster %s/%s, these leave first: %s.", c.Namespace, c.Name, strings.Join(args[1:], ", "))})
-		p.line(cell{text: fmt.Sprintf("To remove members: kubectl -n %s scale etcdcluster %s --replicas NUMBER", c.Namespace, c.Name)})
+		p.line(cell{text: "To remove members: " + p.command(fmt.Sprintf("kubectl -n %s scale etcdcluster %s --replicas NUMBER", c.Namespace, c.Name))})
 		p.line(cell{text: scalePage})
 		return p.err
 	})
@@ -192,8 +192,8 @@ func (k *kube) annotate(cmd *cobra.Command, c v1alpha1.EtcdCluster, key string, 
 
 // waits says what prevents druid from acting for the EtcdCluster at all.
 func (p *page) waits(c v1alpha1.EtcdCluster) {
-	if reason := c.Annotations[v1alpha1.HandsOffAnnotation]; reason != "" {
-		p.line(cell{fmt.Sprintf("druid does not begin while it is kept off the cluster: %s. To end that: %s --end", reason, invoke(c, "hands-off")), middle})
+	if reason := p.keptOff(c); reason != "" {
+		p.line(cell{"It waits: " + reason, middle})
 	}
 }
 

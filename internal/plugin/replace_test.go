@@ -47,7 +47,7 @@ func TestAMemberIsReplacedOnRequest(t *testing.T) {
 	if code != 0 {
 		t.Fatalf("exit code %d", code)
 	}
-	golden.File(t, "testdata/replace.txt", strings.ReplaceAll(out, s.namespace, "default"))
+	golden.File(t, "testdata/replace.txt", s.neutral(out))
 	s.steps(v1alpha1.ReplaceAnnotation,
 		step{[]string{"replace", "demo", "demo-lgmkl"}, 1, []string{"is requested already", "Nothing was changed"}, "demo-lgmkl"},
 		step{[]string{"replace", "demo", "demo-sx47z"}, 1, []string{"the replacement of member demo-lgmkl is requested already", "--cancel"}, "demo-lgmkl"},
@@ -57,7 +57,7 @@ func TestAMemberIsReplacedOnRequest(t *testing.T) {
 		step{[]string{"replace", "demo", "--cancel"}, 0, []string{"You withdrew the request to replace member demo-lgmkl", "A removal that has begun continues"}, ""},
 		step{[]string{"replace", "demo", "--cancel"}, 1, []string{"has no request to replace a member"}, ""},
 		step{[]string{"hands-off", "demo", "--reason", "disk copy"}, 0, nil, ""},
-		step{[]string{"replace", "demo", "demo-sx47z"}, 0, []string{"druid does not begin while it is kept off the cluster: disk copy"}, "demo-sx47z"},
+		step{[]string{"replace", "demo", "demo-sx47z"}, 0, []string{"It waits: druid is kept off the cluster: disk copy"}, "demo-sx47z"},
 		step{[]string{"replace", "demo", "demo-sx47z", "--cancel"}, 0, []string{"You withdrew"}, ""},
 	)
 }
@@ -75,11 +75,11 @@ func TestWhatCannotBeReplacedIsRefused(t *testing.T) {
 		c := situation(t, "serving").Cluster
 		// A name that was replaced before stays in the annotation.
 		c.Annotations = map[string]string{v1alpha1.ReplaceAnnotation: "demo-gone1"}
-		if err := replaceable(c, "demo-bqdq7"); err != nil {
+		if err := selection("").replaceable(c, "demo-bqdq7"); err != nil {
 			t.Fatal(err)
 		}
 		change(&c)
-		if err := replaceable(c, "demo-bqdq7"); err == nil || !strings.HasPrefix(err.Error(), want) {
+		if err := selection("").replaceable(c, "demo-bqdq7"); err == nil || !strings.HasPrefix(err.Error(), want) {
 			t.Errorf("%v, want %s", err, want)
 		}
 	}
@@ -114,7 +114,7 @@ func TestDruidIsKeptOffACluster(t *testing.T) {
 	if code != 0 {
 		t.Fatalf("exit code %d", code)
 	}
-	golden.File(t, "testdata/hands-off.txt", strings.ReplaceAll(out, s.namespace, "default"))
+	golden.File(t, "testdata/hands-off.txt", s.neutral(out))
 	s.steps(v1alpha1.HandsOffAnnotation,
 		step{[]string{"hands-off", "demo", "--reason", "mine"}, 1, []string{"already: " + reason + ". Nothing was changed", "--end"}, reason},
 		step{[]string{"hands-off", "demo", "--reason", "mine", "--end"}, 1, []string{"none of the others can be"}, reason},

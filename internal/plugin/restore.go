@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"slices"
 	"strconv"
-	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -144,13 +143,12 @@ func (o *options) restore(cmd *cobra.Command, k *kube, name string, f restoreFla
 		return o.restoreToNew(cmd, k, objects, c, target, f)
 	}
 	doing := fmt.Sprintf("restore EtcdCluster %s/%s", k.namespace, name)
-	if err := restorable(objects.Cluster, c); err != nil {
-		return fmt.Errorf("%s: %w. Nothing was changed", doing, err)
+	err = k.restorable(objects.Cluster, c)
+	if err == nil && f.apply {
+		err = k.requestable(objects.Cluster, target)
 	}
-	if f.apply {
-		if err := requestable(objects.Cluster, target); err != nil {
-			return fmt.Errorf("%s: %w. Nothing was changed", doing, err)
-		}
+	if err != nil {
+		return fmt.Errorf("%s: %w. Nothing was changed", doing, err)
 	}
 	r, err := k.planRestore(cmd.Context(), objects, c, target)
 	_, ended := errors.AsType[answer](err)
@@ -158,18 +156,18 @@ func (o *options) restore(cmd *cobra.Command, k *kube, name string, f restoreFla
 	case err != nil && (ended || !f.apply):
 		return fmt.Errorf("%s: %w. Nothing was changed", doing, err)
 	case f.apply: // druid and the leader's agent plan it again, also if this command could ask no agent
-		return o.requestRestore(cmd, k, objects.Cluster, target, f.timeout)
+		return o.requestRestore(cmd, k, name, target, r.Plan.Notes, f.timeout)
 	}
 	if f.output != formatTable {
 		return printData(cmd.OutOrStdout(), r, f.output)
 	}
-	p := newPage(cmd.OutOrStdout(), o.now())
+	p := o.page(cmd, k)
 	p.restoring(r, objects.Cluster)
 	return p.err
 }
 
 // restorable says why an EtcdCluster cannot be restored in place.
-func restorable(c v1alpha1.EtcdCluster, v view.Cluster) error {
+func (s selection) restorable(c v1alpha1.EtcdCluster, v view.Cluster) error {
 	other := ". Or restore into a new cluster: add --to-new NAME"
 	switch {
 	case c.DeletionTimestamp != nil:
@@ -177,11 +175,11 @@ func restorable(c v1alpha1.EtcdCluster, v view.Cluster) error {
 	case c.Spec.Backup == nil:
 		return errors.New("it has no spec.backup, so druid has no backups of it. For a backup in another store, see " + restorePage)
 	case c.Spec.Replicas == 0:
-		return fmt.Errorf("it is paused. Resume it first: %s --replicas 3", invoke(c, "resume"))
+		return fmt.Errorf("it is paused. Resume it first: %s", s.resume(c))
 	case c.Status.ClusterID == "":
 		return errors.New("it has not formed yet, so it has nothing to replace. To start a cluster with a backup, see " + restorePage)
 	case v.State == view.StateQuorumLost:
-		return fmt.Errorf("no quorum serves. Recover the quorum first: %s%s", invoke(c, "recover"), other)
+		return fmt.Errorf("no quorum serves. Recover the quorum first: %s%s", s.invoke(c, "recover"), other)
 	default:
 		return nil
 	}
@@ -197,14 +195,14 @@ func (k *kube) planRestore(ctx context.Context, o view.Objects, c view.Cluster, 
 	if err != nil {
 		return restoring{}, err
 	}
-	return restoringOf(o, c, target, member, plan), nil
+	return k.restoringOf(o, c, target, member, plan), nil
 }
 
 // restoringOf compares a plan with what the members have.
-func restoringOf(o view.Objects, c view.Cluster, target leases.RestoreTarget, member string, plan catalog.Plan) restoring {
+func (s selection) restoringOf(o view.Objects, c view.Cluster, target leases.RestoreTarget, member string, plan catalog.Plan) restoring {
 	r := restoring{
 		Namespace: c.Namespace, Cluster: c.Name, Member: member, Target: target.String(), Plan: plan, Bytes: bytesOf(plan), Request: requestOf(target),
-		Blockers: blockers(o.Cluster, c), lineage: lineageOf(o, c),
+		Blockers: s.blockers(o.Cluster, c), lineage: lineageOf(o, c),
 	}
 	if string(plan.Full.Lineage) == r.lineage {
 		r.Undone = undone(c, plan.Reach)
@@ -268,9 +266,9 @@ func undone(c view.Cluster, reach int64) *int64 {
 }
 
 // blockers are what the restore waits for after an approval, or refuses.
-func blockers(c v1alpha1.EtcdCluster, v view.Cluster) (all []string) {
-	if reason := c.Annotations[v1alpha1.HandsOffAnnotation]; reason != "" {
-		all = append(all, fmt.Sprintf("druid is kept off the cluster: %s. To end that: %s --end", strings.TrimRight(reason, "."), invoke(c, "hands-off")))
+func (s selection) blockers(c v1alpha1.EtcdCluster, v view.Cluster) (all []string) {
+	if reason := s.keptOff(c); reason != "" {
+		all = append(all, reason)
 	}
 	for _, condition := range v.Conditions {
 		switch {
@@ -282,7 +280,7 @@ func blockers(c v1alpha1.EtcdCluster, v view.Cluster) (all []string) {
 		}
 	}
 	if r := c.Status.Recovery; r != nil && underWay(r.Phase) {
-		all = append(all, fmt.Sprintf("a restore or a recovery is under way, in the phase %s: %s", r.Phase, invoke(c, "recover")))
+		all = append(all, fmt.Sprintf("a restore or a recovery is under way, in the phase %s: %s", r.Phase, s.invoke(c, "recover")))
 	}
 	return all
 }

@@ -40,10 +40,10 @@ func TestThePlanOfARestoreInEachSituation(t *testing.T) {
 	for _, s := range situations.All() {
 		var out strings.Builder
 		c := view.Of(s.Objects, situations.Now)
-		if err := restorable(s.Objects.Cluster, c); err != nil {
+		if err := selection("").restorable(s.Objects.Cluster, c); err != nil {
 			out.WriteString(err.Error() + "\n")
 		} else {
-			newPage(&out, situations.Now).restoring(restoringOf(s.Objects, c, leases.RestoreTarget{Revision: 48000}, "demo-bqdq7", aPlan()), s.Objects.Cluster)
+			newPage(&out, situations.Now).restoring(selection("").restoringOf(s.Objects, c, leases.RestoreTarget{Revision: 48000}, "demo-bqdq7", aPlan()), s.Objects.Cluster)
 		}
 		golden.File(t, "testdata/restore/"+s.Name+".txt", out.String())
 	}
@@ -66,7 +66,7 @@ func TestTheLossOfARestoreIsNotGuessed(t *testing.T) {
 		objects := view.Objects{Cluster: one, Leases: slices.Clone(o.Leases)}
 		step.change(&objects, &plan)
 		var out strings.Builder
-		newPage(&out, situations.Now).restoring(restoringOf(objects, view.Of(objects, situations.Now), step.target, "demo-bqdq7", plan), one)
+		newPage(&out, situations.Now).restoring(selection("").restoringOf(objects, view.Of(objects, situations.Now), step.target, "demo-bqdq7", plan), one)
 		contains(t, out.String(), want)
 		if n := len(plan.Notes); n > 0 {
 			contains(t, out.String(), "Note         The backups end with revision 7.")
@@ -208,7 +208,7 @@ func TestARestoreIsRequestedAndItsPlanIsShown(t *testing.T) {
 	}
 	// Another target replaces the one before it. The plan of that one is no answer.
 	out, errs, code = s.run("restore", "demo", "--time", "2026-11-24T01:30:00Z", "--lineage", string(firstLineage), "--apply", "--timeout", "1ms")
-	if contains(t, out, "druid has no plan yet. See it later"); code != 0 {
+	if contains(t, out, "It replaces the request for revision 48000.", "druid has no plan yet. See it later"); code != 0 {
 		t.Errorf("exit code %d: %s", code, errs)
 	}
 	if got := s.requested(); len(got) != 2 || got["time"] != "2026-11-24T01:30:00Z" || got["lineage"] != string(firstLineage) {
@@ -236,15 +236,15 @@ func TestARestoreIsRequestedAndItsPlanIsShown(t *testing.T) {
 func TestARestoreUnderWayIsNotReplaced(t *testing.T) {
 	c := situation(t, "serving").Cluster
 	target := leases.RestoreTarget{Revision: 48000}
-	if err := requestable(c, target); err != nil {
+	if err := selection("").requestable(c, target); err != nil {
 		t.Fatal(err)
 	}
 	for _, phase := range []v1alpha1.RecoveryPhase{v1alpha1.RecoverySaving, v1alpha1.RecoveryPreparing, v1alpha1.RecoveryExecuting} {
 		c.Status.Recovery = &v1alpha1.RecoveryStatus{Phase: phase}
-		if err := requestable(c, target); err == nil || !strings.Contains(err.Error(), "under way, in the phase "+string(phase)) {
+		if err := selection("").requestable(c, target); err == nil || !strings.Contains(err.Error(), "under way, in the phase "+string(phase)) {
 			t.Errorf("%s: %v", phase, err)
 		}
-		if got := blockers(c, view.Cluster{}); len(got) != 1 || !strings.Contains(got[0], string(phase)) {
+		if got := selection("").blockers(c, view.Cluster{}); len(got) != 1 || !strings.Contains(got[0], string(phase)) {
 			t.Errorf("%s: %v", phase, got)
 		}
 	}
@@ -299,5 +299,38 @@ func TestARestoreCanBeRequestedWithoutARightToRunCommands(t *testing.T) {
 	})
 	if s.requested() == nil {
 		t.Error("a viewer withdrew the restore")
+	}
+}
+
+// An agent can need minutes for its plan, and others write meanwhile.
+func TestARestoreIsCheckedAgainAfterThePlan(t *testing.T) {
+	s, n := planning(t)
+	agent := n.program
+	meanwhile := func(change func(*unstructured.Unstructured) error) {
+		n.program = func(command []string, out, errs io.Writer) int {
+			object := s.read()
+			if err := change(object); err != nil {
+				t.Error(err)
+			}
+			clusters := s.dynamic.Resource(clusterResource).Namespace(s.namespace)
+			if _, err := clusters.Update(t.Context(), object, metav1.UpdateOptions{}); err != nil {
+				t.Error(err)
+			}
+			return agent(command, out, errs)
+		}
+	}
+	meanwhile(func(object *unstructured.Unstructured) error {
+		return unstructured.SetNestedField(object.Object, int64(48050), "spec", "recovery", "restore", "revision")
+	})
+	out, errs, code := s.run("restore", "demo", "--revision", "48000", "--apply", "--timeout", "1ms")
+	if contains(t, out, "It replaces the request for revision 48050."); code != 0 || s.requested()["revision"] != int64(48000) {
+		t.Errorf("exit code %d: %s, %v", code, errs, s.requested())
+	}
+	meanwhile(func(object *unstructured.Unstructured) error {
+		return unstructured.SetNestedField(object.Object, int64(48050), "spec", "recovery", "restore", "revision")
+	})
+	_, errs, code = s.run("restore", "demo", "--revision", "48050", "--apply", "--timeout", "1ms")
+	if contains(t, errs, "requests this already"); code != 1 {
+		t.Errorf("exit code %d", code)
 	}
 }

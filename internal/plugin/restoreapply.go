@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"reflect"
 	"strings"
 	"time"
@@ -12,6 +13,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/etcd-druid/druid/api/v1alpha1"
+	"github.com/etcd-druid/druid/internal/view"
 	"github.com/etcd-druid/druid/leases"
 )
 
@@ -27,46 +29,81 @@ func requestOf(t leases.RestoreTarget) v1alpha1.RestoreInPlace {
 	return request
 }
 
+// fieldsOf are the fields of a request that are set.
+func fieldsOf(request v1alpha1.RestoreInPlace) map[string]any {
+	fields := map[string]any{}
+	if request.Revision > 0 {
+		fields["revision"] = request.Revision
+	}
+	if request.Time != nil {
+		fields["time"] = request.Time.UTC().Format(time.RFC3339)
+	}
+	if request.Latest {
+		fields["latest"] = true
+	}
+	if request.Lineage != "" {
+		fields["lineage"] = request.Lineage
+	}
+	return fields
+}
+
 // same says whether both requests are for the same state.
 func same(a, b v1alpha1.RestoreInPlace) bool {
 	return a.Revision == b.Revision && a.Latest == b.Latest && a.Lineage == b.Lineage && a.Time.Equal(b.Time)
 }
 
 // requestable says why the restore cannot be requested now.
-func requestable(c v1alpha1.EtcdCluster, target leases.RestoreTarget) error {
-	withdraw := invoke(c, "restore") + " --cancel"
+func (s selection) requestable(c v1alpha1.EtcdCluster, target leases.RestoreTarget) error {
+	withdraw := s.invoke(c, "restore") + " --cancel"
 	if r := c.Status.Recovery; r != nil && underWay(r.Phase) {
-		return fmt.Errorf("a restore or a recovery is under way, in the phase %s. See it: %s. To withdraw a restore: %s", r.Phase, invoke(c, "recover"), withdraw)
+		return fmt.Errorf("a restore or a recovery is under way, in the phase %s. See it: %s. To withdraw a restore: %s", r.Phase, s.invoke(c, "recover"), withdraw)
 	}
 	if c.Spec.Recovery != nil && c.Spec.Recovery.Restore != nil && same(*c.Spec.Recovery.Restore, requestOf(target)) {
-		return fmt.Errorf("spec.recovery.restore requests this already. See the plan: %s. To request it once more, withdraw it first: %s", invoke(c, "recover"), withdraw)
+		return fmt.Errorf("spec.recovery.restore requests this already. See the plan: %s. To request it once more, withdraw it first: %s", s.invoke(c, "recover"), withdraw)
 	}
 	return nil
 }
 
-// requestRestore writes the request, and waits for the plan of druid.
-func (o *options) requestRestore(cmd *cobra.Command, k *kube, c v1alpha1.EtcdCluster, target leases.RestoreTarget, timeout time.Duration) error {
+// targetOf is the target of spec.recovery.restore.
+func targetOf(r v1alpha1.RestoreInPlace) leases.RestoreTarget {
+	t := leases.RestoreTarget{Revision: r.Revision, Lineage: r.Lineage}
+	if r.Time != nil {
+		t.Time = r.Time.UTC()
+	}
+	return t
+}
+
+// requestRestore writes the request, and waits for the plan of druid. The agent can have needed minutes for its plan, so the EtcdCluster is read
+// and checked again. notes are those of the agent's plan.
+func (o *options) requestRestore(cmd *cobra.Command, k *kube, name string, target leases.RestoreTarget, notes []string, timeout time.Duration) error {
+	objects, err := k.objects(cmd.Context(), name)
+	if err != nil {
+		return err
+	}
+	c := objects.Cluster
+	if err = k.restorable(c, view.Of(objects, o.now())); err == nil {
+		err = k.requestable(c, target)
+	}
+	if err != nil {
+		return fmt.Errorf("restore EtcdCluster %s/%s: %w. Nothing was changed", c.Namespace, c.Name, err)
+	}
 	// A merge patch keeps what it does not name, and one target excludes the others.
 	restore := map[string]any{"revision": nil, "time": nil, "latest": nil, "lineage": nil}
-	switch {
-	case target.Revision > 0:
-		restore["revision"] = target.Revision
-	case !target.Time.IsZero():
-		restore["time"] = target.Time.Format(time.RFC3339)
-	default:
-		restore["latest"] = true
-	}
-	if target.Lineage != "" {
-		restore["lineage"] = target.Lineage
-	}
+	maps.Copy(restore, fieldsOf(requestOf(target)))
 	patch := map[string]any{
 		"metadata": map[string]any{"resourceVersion": c.ResourceVersion}, "spec": map[string]any{"recovery": map[string]any{"restore": restore}},
 	}
 	if err := k.patch(cmd, c, patch); err != nil {
 		return err
 	}
-	p := newPage(cmd.OutOrStdout(), o.now())
+	p := o.page(cmd, k)
 	p.line(cell{text: fmt.Sprintf("You requested to restore %s in EtcdCluster %s/%s.", target, c.Namespace, c.Name)})
+	if c.Spec.Recovery != nil && c.Spec.Recovery.Restore != nil {
+		p.line(cell{fmt.Sprintf("It replaces the request for %s.", targetOf(*c.Spec.Recovery.Restore)), middle})
+	}
+	for _, note := range notes {
+		p.line(cell{"Note: " + sentence(note), middle})
+	}
 	p.line(cell{text: "druid changes nothing before you approve its plan."})
 	p.waits(c)
 	ctx, cancel := context.WithTimeout(cmd.Context(), timeout)
@@ -74,7 +111,7 @@ func (o *options) requestRestore(cmd *cobra.Command, k *kube, c v1alpha1.EtcdClu
 	planned, err := k.awaitPlan(ctx, c, target)
 	switch {
 	case errors.Is(err, errNoPlanYet):
-		p.line(cell{"druid has no plan yet. See it later: " + invoke(c, "recover"), middle})
+		p.line(cell{"druid has no plan yet. See it later: " + k.invoke(c, "recover"), middle})
 		return p.err
 	case err != nil:
 		return err
@@ -82,7 +119,7 @@ func (o *options) requestRestore(cmd *cobra.Command, k *kube, c v1alpha1.EtcdClu
 	p.line()
 	p.recovery(planned)
 	if planned.Status.Recovery.Phase == v1alpha1.RecoveryRefused && p.err == nil {
-		return fmt.Errorf("restore EtcdCluster %s/%s: druid refuses. Read the cause. To withdraw the request: %s --cancel", c.Namespace, c.Name, invoke(c, "restore"))
+		return fmt.Errorf("restore EtcdCluster %s/%s: druid refuses. Read the cause. To withdraw the request: %s --cancel", c.Namespace, c.Name, k.invoke(c, "restore"))
 	}
 	return p.err
 }
@@ -141,7 +178,7 @@ func (o *options) cancelRestore(cmd *cobra.Command, k *kube, name string) error 
 	if err := k.patch(cmd, c, patch); err != nil {
 		return err
 	}
-	p := newPage(cmd.OutOrStdout(), o.now())
+	p := o.page(cmd, k)
 	p.line(cell{text: fmt.Sprintf("You withdrew the restore of EtcdCluster %s/%s.", c.Namespace, c.Name)})
 	phase := v1alpha1.RecoveryPhase("")
 	if c.Status.Recovery != nil {
@@ -156,6 +193,6 @@ func (o *options) cancelRestore(cmd *cobra.Command, k *kube, name string) error 
 		p.line(cell{text: "The cluster continues with its present data."})
 	}
 	p.waits(c)
-	p.line(cell{text: "See the progress: " + invoke(c, "status")})
+	p.line(cell{text: "See the progress: " + k.invoke(c, "status")})
 	return p.err
 }

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"path"
 	"regexp"
-	"time"
 
 	"github.com/spf13/cobra"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -29,7 +28,7 @@ func (o *options) restoreToNew(cmd *cobra.Command, k *kube, objects view.Objects
 	if err := k.nameable(cmd.Context(), c.Name, f.toNew); err != nil {
 		return fmt.Errorf("%s: %w", doing, err)
 	}
-	r := restoring{Namespace: k.namespace, Cluster: c.Name, Target: target.String(), Request: requestOf(target)}
+	r := restoring{Namespace: k.namespace, Cluster: c.Name, Target: target.String()}
 	var err error
 	// A cluster that is paused, or lost all its Pods, can start again elsewhere. Its backups need no agent of its own.
 	r.Member, r.Plan, err = k.askPlan(cmd.Context(), objects, c, target)
@@ -102,11 +101,11 @@ func successor(source map[string]any, name string, target leases.RestoreTarget) 
 		delete(spec, "replicas") // the default starts members, and 0 would start none
 	}
 	restore := map[string]any{"from": map[string]any{"name": sourceName}}
-	switch {
-	case target.Revision > 0:
-		restore["to"] = map[string]any{"revision": target.Revision}
-	case !target.Time.IsZero():
-		restore["to"] = map[string]any{"time": target.Time.Format(time.RFC3339)}
+	to := fieldsOf(requestOf(target))
+	delete(to, "latest") // it is the default here, and the newest lineage too
+	delete(to, "lineage")
+	if len(to) > 0 {
+		restore["to"] = to
 	}
 	spec["bootstrap"] = map[string]any{"restore": restore}
 	return map[string]any{

@@ -64,7 +64,7 @@ func TestTheYAMLOfANewEtcdCluster(t *testing.T) {
 			t.Fatal(err)
 		}
 		target := leases.RestoreTarget{Time: situations.Now.Add(-10 * time.Minute)}
-		r := restoringOf(o, view.Of(o, situations.Now), target, "demo-bqdq7", aPlan())
+		r := selection("").restoringOf(o, view.Of(o, situations.Now), target, "demo-bqdq7", aPlan())
 		r.Plan.Notes = []string{"a text\nof others"}
 		if name == "paused" {
 			r.Member, r.Plan = "", catalog.Plan{}

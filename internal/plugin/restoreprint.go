@@ -40,9 +40,9 @@ func (p *page) restoring(r restoring, c v1alpha1.EtcdCluster) {
 	p.print(fragment(r.Request))
 	p.line()
 	p.line(cell{text: "Write it, and see the plan of druid. druid changes nothing before you approve that plan:"})
-	p.line(cell{text: "  " + invoke(c, "restore") + optionsOf(r.Request) + " --apply"})
+	p.line(cell{text: "  " + p.invoke(c, "restore") + optionsOf(r.Request) + " --apply"})
 	p.line(cell{text: "Leave this cluster as it is, and start another one with that state:"})
-	p.line(cell{text: "  " + invoke(c, "restore") + optionsOf(r.Request) + " --to-new NAME"})
+	p.line(cell{text: "  " + p.invoke(c, "restore") + optionsOf(r.Request) + " --to-new NAME"})
 	p.line(cell{text: inPlacePage})
 }
 

@@ -42,10 +42,10 @@ func (o *options) snapshotCommand() *cobra.Command {
 		if err != nil {
 			return err
 		}
-		p := newPage(cmd.OutOrStdout(), o.now())
+		p := o.page(cmd, k)
 		p.line(cell{text: fmt.Sprintf("EtcdSnapshot %s/%s created", k.namespace, name)})
 		if !f.wait {
-			p.line(cell{text: fmt.Sprintf("See the progress: kubectl -n %s get etcdsnapshot %s", k.namespace, name)})
+			p.line(cell{text: "See the progress: " + k.command(fmt.Sprintf("kubectl -n %s get etcdsnapshot %s", k.namespace, name))})
 			return p.err
 		}
 		ctx, cancel := context.WithTimeout(cmd.Context(), f.timeout)
@@ -112,7 +112,7 @@ func (k *kube) await(ctx context.Context, name string, p *page) error {
 		case <-poll:
 		case <-ctx.Done():
 			if err == nil || errors.Is(err, context.DeadlineExceeded) {
-				err = fmt.Errorf("it is %s. It continues without this command: kubectl -n %s get etcdsnapshot %s", or(string(last.Phase)), k.namespace, name)
+				err = fmt.Errorf("it is %s. It continues without this command: %s", or(string(last.Phase)), k.command(fmt.Sprintf("kubectl -n %s get etcdsnapshot %s", k.namespace, name)))
 			}
 			return fmt.Errorf("wait for EtcdSnapshot %s/%s: %w", k.namespace, name, err)
 		}

@@ -34,7 +34,7 @@ func (o *options) statusCommand() *cobra.Command {
 			return err
 		}
 		if output == formatTable {
-			p := newPage(cmd.OutOrStdout(), o.now())
+			p := o.page(cmd, k)
 			p.status(c)
 			err = p.err
 		} else {
@@ -309,7 +309,7 @@ func (p *page) next(c view.Cluster) {
 	for i, step := range c.Next {
 		p.line(cell{text: fmt.Sprintf("  %d. %s", i+1, sentence(step.Do))})
 		if step.Command != "" {
-			p.line(cell{text: "     " + step.Command})
+			p.line(cell{text: "     " + p.command(step.Command)})
 		}
 		if step.Docs != "" {
 			p.line(cell{text: "     " + step.Docs})

@@ -47,11 +47,11 @@ func (o *options) upgradeCommand() *cobra.Command {
 		if err != nil {
 			return err
 		}
-		u := upgradingOf(objects, view.Of(objects, o.now()), to)
-		if err := requestableVersion(objects.Cluster, u); err != nil {
+		u := k.upgradingOf(objects, view.Of(objects, o.now()), to)
+		if err := k.requestableVersion(objects.Cluster, u); err != nil {
 			return fmt.Errorf("upgrade EtcdCluster %s/%s: %w. Nothing was changed", k.namespace, args[0], err)
 		}
-		p := newPage(cmd.OutOrStdout(), o.now())
+		p := o.page(cmd, k)
 		if apply {
 			return k.upgrade(cmd, objects.Cluster, u, p)
 		}
@@ -73,14 +73,14 @@ func (o *options) upgradeCommand() *cobra.Command {
 }
 
 // requestableVersion says why there is nothing to request.
-func requestableVersion(c v1alpha1.EtcdCluster, u upgrading) error {
+func (s selection) requestableVersion(c v1alpha1.EtcdCluster, u upgrading) error {
 	switch {
 	case c.DeletionTimestamp != nil:
 		return errors.New("the EtcdCluster is being deleted")
-	case c.Spec.Version == u.To && len(u.Members) == 0:
+	case c.Spec.Version == u.To && !u.reported():
 		return fmt.Errorf("spec.version is %s already", u.To)
 	case c.Spec.Version == u.To:
-		return fmt.Errorf("spec.version is %s already, and members change. See the progress: %s", u.To, invoke(c, "status"))
+		return fmt.Errorf("spec.version is %s already, and members change. See the progress: %s", u.To, s.invoke(c, "status"))
 	default:
 		return nil
 	}
@@ -100,8 +100,11 @@ func (k *kube) upgrade(cmd *cobra.Command, c v1alpha1.EtcdCluster, u upgrading, 
 	for _, wait := range u.Waits {
 		p.line(cell{"It waits: " + sentence(wait), middle})
 	}
-	p.line(cell{text: "See the progress: " + invoke(c, "status")})
-	p.line(cell{text: fmt.Sprintf("Request the version of before: %s %s --apply", invoke(c, "upgrade"), or(c.Spec.Version))})
+	for _, warning := range u.Warnings {
+		p.line(cell{"Note: " + sentence(warning), middle})
+	}
+	p.line(cell{text: "See the progress: " + k.invoke(c, "status")})
+	p.line(cell{text: fmt.Sprintf("Request the version of before: %s %s --apply", k.invoke(c, "upgrade"), or(c.Spec.Version))})
 	return p.err
 }
 
@@ -138,6 +141,6 @@ func (p *page) upgrading(u upgrading, c v1alpha1.EtcdCluster) {
 		return
 	}
 	p.line(cell{text: "Set spec.version:"})
-	p.line(cell{text: "  " + invoke(c, "upgrade") + " " + u.To + " --apply"})
+	p.line(cell{text: "  " + p.invoke(c, "upgrade") + " " + u.To + " --apply"})
 	p.line(cell{text: upgradePage})
 }

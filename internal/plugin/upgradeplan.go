@@ -47,29 +47,71 @@ type changing struct {
 func (u upgrading) blocked() bool { return len(u.Refused)+len(u.Waits) > 0 }
 
 // upgradingOf describes a change of spec.version to another release.
-func upgradingOf(o view.Objects, c view.Cluster, to versions.Version) upgrading {
+func (s selection) upgradingOf(o view.Objects, c view.Cluster, to versions.Version) upgrading {
 	spec := o.Cluster.Spec
 	u := upgrading{Namespace: c.Namespace, Cluster: c.Name, From: spec.Version, To: to.String(), Members: changes(c, to)}
-	step := versions.Judgement{Verdict: versions.Allowed, Rule: "unknown-version", Why: "the version that the members run is unknown"}
-	from, known := versions.Parse(spec.Version)
+	u.Verdict, u.Rule, u.Why = versions.Allowed, "unknown-version", "the version that the members run is unknown"
+	from, known := runningOf(c, spec.Version, to)
 	if known {
-		step = versions.JudgeStep(from, to)
+		u.decide(versions.JudgeStep(from, to), fmt.Sprintf("etcd %s to %s: ", from, to))
 	}
-	u.Verdict, u.Rule, u.Why = step.Verdict, step.Rule, step.Why
-	u.judge(o, from, to, step)
-	u.Waits = waitsOf(o.Cluster, c)
-	u.warn(o.Cluster, from, to)
-	if len(u.Refused) > 0 {
-		u.Verdict = versions.Refused
+	u.judge(o, from, to)
+	if known && from == to && len(u.Refused) == 0 {
+		u.Rule, u.Why = "no-change", "no member changes"
+		if len(u.Members) > 0 {
+			u.Why = "no member that reports its version changes"
+		}
 		return u
 	}
-	if spec.Replicas > 0 && o.Cluster.Status.ClusterID != "" {
+	u.Waits = s.waitsOf(o.Cluster, c)
+	u.warn(o.Cluster, from, to)
+	if len(u.Refused) > 0 {
+		return u
+	}
+	if spec.Replicas > 0 && o.Cluster.Status.ClusterID != "" && !keepsOnlyData(o.Cluster) {
 		u.Steps = stepsOf(o.Cluster, u, from, to)
 	}
 	return u
 }
 
-// changes are the members that run another release.
+// decide takes a judgement of the step. The first one that refuses gives the verdict.
+func (u *upgrading) decide(j versions.Judgement, about string) {
+	if j.Verdict == versions.Refused {
+		u.Refused = append(u.Refused, about+j.Why)
+	}
+	if u.Verdict != versions.Refused {
+		u.Verdict, u.Rule, u.Why = j.Verdict, j.Rule, j.Why
+	}
+}
+
+// reported says whether a member reported that it runs another release.
+func (u *upgrading) reported() bool {
+	return slices.ContainsFunc(u.Members, func(m changing) bool { return m.Runs != "" })
+}
+
+// runningOf is the release that is furthest from the requested one, of those that the members run. It is spec.version if no member reports one.
+func runningOf(c view.Cluster, spec string, to versions.Version) (from versions.Version, known bool) {
+	for _, m := range c.Members {
+		runs, reported := versions.Parse(m.Version)
+		if reported && (!known || from == to || distance(runs, to) > distance(from, to)) {
+			from, known = runs, true
+		}
+	}
+	if !known {
+		return versions.Parse(spec)
+	}
+	return from, known
+}
+
+// distance is the number of minors between two releases.
+func distance(a, b versions.Version) int { return max(a.Minor-b.Minor, b.Minor-a.Minor) }
+
+// keepsOnlyData says whether druid replaces no Pod because the only member has its data there.
+func keepsOnlyData(c v1alpha1.EtcdCluster) bool {
+	return c.Spec.Replicas == 1 && c.Spec.Storage.Medium != ""
+}
+
+// changes are the members that do not report the requested release: they run another one, or it is unknown.
 func changes(c view.Cluster, to versions.Version) (all []changing) {
 	for _, m := range c.Members {
 		if m.Version != to.String() {
@@ -87,17 +129,14 @@ func changes(c view.Cluster, to versions.Version) (all []changing) {
 }
 
 // judge applies the rules of versions to the spec, and to what each member runs.
-func (u *upgrading) judge(o view.Objects, from, to versions.Version, step versions.Judgement) {
+func (u *upgrading) judge(o view.Objects, from, to versions.Version) {
 	release := versions.JudgeRelease(to)
 	switch release.Verdict {
 	case versions.Refused:
-		u.Refused = append(u.Refused, fmt.Sprintf("etcd %s: %s", to, release.Why))
+		u.decide(release, fmt.Sprintf("etcd %s: ", to))
 	case versions.Warned:
 		u.Warnings = append(u.Warnings, fmt.Sprintf("etcd %s: %s", to, release.Why))
 	default: // no known problem
-	}
-	if step.Verdict == versions.Refused {
-		u.Refused = append(u.Refused, fmt.Sprintf("etcd %s to %s: %s", from, to, step.Why))
 	}
 	lines := map[string]bool{}
 	for _, m := range u.Members {
@@ -107,15 +146,15 @@ func (u *upgrading) judge(o view.Objects, from, to versions.Version, step versio
 		}
 		lines[runs.Line()] = true
 		if j := versions.JudgeStep(runs, to); runs != from && j.Verdict == versions.Refused {
-			u.Refused = append(u.Refused, fmt.Sprintf("member %s runs etcd %s: %s", m.Name, runs, j.Why))
+			u.decide(j, fmt.Sprintf("member %s runs etcd %s: ", m.Name, runs))
 		}
 	}
-	if len(lines) > 1 && to.Line() != from.Line() {
-		u.Refused = append(u.Refused, "the members run two minor versions. Wait until all run the same one")
+	if spec, _ := versions.Parse(o.Cluster.Spec.Version); len(lines) > 1 && to.Line() != spec.Line() {
+		u.decide(versions.Judgement{Verdict: versions.Refused, Rule: "mixed-minors", Why: "the members run two minor versions. Wait until all run the same one"}, "")
 	}
 	if learners, known := learnersOf(o); known {
 		if j := versions.JudgeGroup(from, to, learners, valueOf(o.Cluster.Spec.Etcd.SnapshotCount)); j.Verdict == versions.Refused {
-			u.Refused = append(u.Refused, j.Why)
+			u.decide(j, "")
 		}
 	} else if to.Minor == 5 && from.Minor > to.Minor {
 		u.Warnings = append(u.Warnings, "only a cluster that was formed on etcd 3.5 can go back to it, and the Lease that says so could not be read")
@@ -142,15 +181,18 @@ func valueOf(n *int64) int64 {
 }
 
 // waitsOf are what druid waits for before the first member changes.
-func waitsOf(c v1alpha1.EtcdCluster, v view.Cluster) (all []string) {
-	if reason := c.Annotations[v1alpha1.HandsOffAnnotation]; reason != "" {
-		all = append(all, fmt.Sprintf("druid is kept off the cluster: %s. To end that: %s --end", strings.TrimRight(reason, "."), invoke(c, "hands-off")))
+func (s selection) waitsOf(c v1alpha1.EtcdCluster, v view.Cluster) (all []string) {
+	if reason := s.keptOff(c); reason != "" {
+		all = append(all, reason)
 	}
 	if c.Spec.Replicas == 0 {
-		return append(all, fmt.Sprintf("the cluster is paused, and no member changes before you resume it: %s --replicas 3", invoke(c, "resume")))
+		return append(all, fmt.Sprintf("the cluster is paused, and no member changes before you resume it: %s", s.resume(c)))
 	}
 	if c.Status.ClusterID == "" {
 		return append(all, "the cluster has not formed yet. Until then, druid replaces only Pods in which no etcd runs")
+	}
+	if keepsOnlyData(c) {
+		all = append(all, "druid does not replace the Pod of the only member, because it has the data. Set spec.replicas to 3 first")
 	}
 	for _, condition := range v.Conditions {
 		if wait := waitFor(condition, c.Spec.Backup != nil); wait != "" {
@@ -197,9 +239,6 @@ func (u *upgrading) warn(c v1alpha1.EtcdCluster, from, to versions.Version) {
 	if c.Spec.Replicas == 1 && c.Spec.Storage.Medium == "" {
 		u.Warnings = append(u.Warnings, "the only member restarts, and clients wait meanwhile")
 	}
-	if c.Spec.Replicas == 1 && c.Spec.Storage.Medium != "" {
-		u.Warnings = append(u.Warnings, "druid does not replace the Pod of the only member, because it has the data. Set spec.replicas to 3 first")
-	}
 	if to.Minor != from.Minor {
 		u.Warnings = append(u.Warnings, "after the first member has changed, you cannot request another minor version until all members run "+to.Line())
 	}
@@ -219,7 +258,7 @@ func stepsOf(c v1alpha1.EtcdCluster, u upgrading, from, to versions.Version) (al
 	}
 	for _, m := range u.Members {
 		text := fmt.Sprintf("The leader's agent compares all members. druid replaces the Pod of %s: %s to %s.", m.Name, or(m.Runs), u.To)
-		if m == u.Members[len(u.Members)-1] && m.Role == string(leases.RoleLeader) {
+		if c.Spec.Replicas > 1 && m == u.Members[len(u.Members)-1] && m.Role == string(leases.RoleLeader) {
 			text = fmt.Sprintf("The leader's agent compares all members. Leadership moves away from %s, and druid replaces its Pod: %s to %s.", m.Name, or(m.Runs), u.To)
 		}
 		all = append(all, text)

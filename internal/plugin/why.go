@@ -24,7 +24,7 @@ func (o *options) whyCommand() *cobra.Command {
 		if err != nil {
 			return err
 		}
-		p := newPage(cmd.OutOrStdout(), o.now())
+		p := o.page(cmd, k)
 		p.why(c)
 		return p.err
 	})
