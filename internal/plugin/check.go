@@ -143,10 +143,10 @@ func (o *options) printFindings(cmd *cobra.Command, found []finding, output stri
 
 // findings prints the table, and then what to do, the failed checks first.
 func (p *page) findings(all []finding) {
-	tones := map[string]tone{checkOK: good, checkWarn: middle, checkFail: bad}
+	colors := map[string]tone{checkOK: good, checkWarn: middle, checkFail: bad}
 	rows := make([][]cell, 0, len(all))
 	for _, f := range all {
-		rows = append(rows, []cell{{text: f.Check}, {f.Result, tones[f.Result]}, {text: sentence(f.Reason)}})
+		rows = append(rows, []cell{{text: f.Check}, {f.Result, colors[f.Result]}, {text: sentence(f.Reason)}})
 	}
 	p.table([]string{"CHECK", "RESULT", "REASON"}, rows)
 	p.line()

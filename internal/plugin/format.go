@@ -3,19 +3,16 @@ package plugin
 import (
 	"fmt"
 	"io"
-	"strconv"
 	"strings"
 	"time"
 	"unicode"
 	"unicode/utf8"
 
-	"k8s.io/apimachinery/pkg/util/duration"
-
 	"github.com/etcd-druid/druid/internal/view"
 )
 
 // unknown stands for what is not known.
-const unknown = "unknown"
+const unknown = view.Unknown
 
 // tone is the color of a word: a sequence of ANSI, empty for none.
 type tone string
@@ -28,6 +25,9 @@ const (
 	strong tone = "\x1b[1m"
 	reset       = "\x1b[0m"
 )
+
+// tones are the colors of the tones of the view.
+var tones = map[view.Tone]tone{view.Plain: plain, view.Good: good, view.Bad: bad, view.Middle: middle}
 
 // cell is a text with a tone.
 type cell struct {
@@ -109,73 +109,13 @@ func (p *page) field(title string, cells ...cell) {
 	p.line(append([]cell{{fmt.Sprintf("%-13s", title), strong}}, cells...)...)
 }
 
-// age is how long ago a time was, without a word around it.
-func (p *page) age(t time.Time) string { return duration.HumanDuration(max(0, p.now.Sub(t))) }
+// said prints a text of the view. So do the other functions below.
+func said(w view.Word) cell { return cell{w.Text, tones[w.Tone]} }
 
-// ago says how long ago a time was.
-func (p *page) ago(t *time.Time) string {
-	if t == nil {
-		return unknown
-	}
-	if age := p.now.Sub(*t); age >= 0 {
-		return duration.HumanDuration(age) + " ago"
-	}
-	return "just now"
-}
+func (p *page) age(t time.Time) string  { return view.Age(t, p.now) }
+func (p *page) ago(t *time.Time) string { return view.Ago(t, p.now) }
 
-// until says when a time is.
-func (p *page) until(t *time.Time) string {
-	if t == nil {
-		return unknown
-	}
-	left := t.Sub(p.now)
-	if left < 0 {
-		return "expired " + duration.HumanDuration(-left) + " ago"
-	}
-	return t.UTC().Format(time.DateOnly) + " (in " + duration.HumanDuration(left) + ")"
-}
-
-// number prints a number with separators.
-func number[T ~int64 | ~uint64](n *T) string {
-	if n == nil {
-		return unknown
-	}
-	digits := strconv.FormatUint(uint64(*n), 10)
-	for i := len(digits) - 3; i > 0; i -= 3 {
-		digits = digits[:i] + "," + digits[i:]
-	}
-	return digits
-}
-
-// size prints a size.
-func size(n *int64) string {
-	if n == nil {
-		return unknown
-	}
-	left, units := float64(*n), []string{"B", "KiB", "MiB", "GiB", "TiB"}
-	i := 0
-	for ; left >= 1024 && i < len(units)-1; i++ {
-		left /= 1024
-	}
-	if left < 10 && i > 0 {
-		return strconv.FormatFloat(left, 'f', 1, 64) + " " + units[i]
-	}
-	return strconv.FormatFloat(left, 'f', 0, 64) + " " + units[i]
-}
-
-// or is the text, or unknown.
-func or(text string) string {
-	if text == "" {
-		return unknown
-	}
-	return text
-}
-
-// toneOf is the tone of a health, and mark its sign, for readers without colors.
-func toneOf(h view.Health) tone {
-	return map[view.Health]tone{view.Well: good, view.NotWell: bad, view.Unclear: middle}[h]
-}
-
-func mark(h view.Health) string {
-	return map[view.Health]string{view.Well: "●", view.NotWell: "✖", view.Unclear: "?"}[h]
-}
+func number[T ~int64 | ~uint64](n *T) string { return view.Number(n) }
+func size(n *int64) string                   { return view.Size(n) }
+func or(text string) string                  { return view.Or(text) }
+func sentence(text string) string            { return view.Sentence(text) }

@@ -173,60 +173,16 @@ func (p *page) fleet(clusters []view.Cluster, f fleetFormat) {
 	}
 	rows := make([][]cell, 0, len(clusters))
 	for _, c := range clusters {
-		row := []cell{{text: c.Name}, {mark(c.Health) + " " + string(c.State), toneOf(c.Health)}, {text: readyOf(c)}, {text: or(c.Version)}, {text: leader(c)}, p.saved(c.Backup), {text: p.age(c.Created)}}
+		row := []cell{{text: c.Name}, {c.Health.Mark() + " " + string(c.State), tones[c.Health.Tone()]}, {text: c.ReadyWord()}, {text: or(c.Version)}, {text: c.LeaderWord()}, said(c.Backup.SavedWord(p.now)), {text: p.age(c.Created)}}
 		if f.all {
 			row = append([]cell{{text: c.Namespace}}, row...)
 		}
 		if f.output == formatWide {
-			row = append(row, cell{text: database(c)}, p.verified(c.Backup), cell{text: spec(c)}, cell{text: cmp.Or(c.Message, c.Why)})
+			row = append(row, cell{text: c.DatabaseWord()}, said(c.Backup.VerifiedWord(p.now)), cell{text: spec(c)}, cell{text: cmp.Or(c.Message, c.Why)})
 		}
 		rows = append(rows, row)
 	}
 	p.table(header, rows)
-}
-
-func readyOf(c view.Cluster) string {
-	if c.Ready == nil {
-		return fmt.Sprintf("%s/%d", unknown, c.Replicas)
-	}
-	return fmt.Sprintf("%d/%d", *c.Ready, c.Replicas)
-}
-
-// saved says how old the last moment is up to which everything is saved.
-func (p *page) saved(b *view.Backup) cell {
-	switch {
-	case b == nil:
-		return cell{text: "no backup"}
-	case b.Error != "":
-		return cell{p.ago(b.SavedAt), bad}
-	default:
-		return cell{text: p.ago(b.SavedAt)}
-	}
-}
-
-// verified says how old the last verification is.
-func (p *page) verified(b *view.Backup) cell {
-	switch {
-	case b == nil:
-		return cell{text: "no backup"}
-	case b.Verdict == string(leases.VerdictBroken):
-		return cell{"broken, " + p.ago(b.VerifiedAt), bad}
-	case b.Verdict == view.NeverVerified:
-		return cell{text: "never"}
-	default:
-		return cell{text: p.ago(b.VerifiedAt)}
-	}
-}
-
-// database is the size of the largest database, and the quota.
-func database(c view.Cluster) string {
-	var largest *int64
-	for _, m := range c.Members {
-		if m.DBSize != nil && (largest == nil || *m.DBSize > *largest) {
-			largest = m.DBSize
-		}
-	}
-	return size(largest) + " / " + size(&c.Quota)
 }
 
 func spec(c view.Cluster) string {
@@ -239,6 +195,6 @@ func spec(c view.Cluster) string {
 // unread says what could not be read.
 func (p *page) unread(all []view.Unread) {
 	for _, u := range all {
-		p.line(cell{u.Kind + " could not be read, and what they report is unknown: " + u.Problem, middle})
+		p.line(cell{u.Sentence(), middle})
 	}
 }

@@ -5,12 +5,8 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/etcd-druid/druid/api/v1alpha1"
 	"github.com/etcd-druid/druid/internal/view"
 )
-
-// decisionsPage explains the rules of the agents and of druid.
-const decisionsPage = "https://github.com/etcd-druid/druid/blob/main/docs/reference/decisions.md"
 
 func (o *options) whyCommand() *cobra.Command {
 	return o.forCluster(&cobra.Command{
@@ -32,9 +28,9 @@ func (o *options) whyCommand() *cobra.Command {
 
 // why prints what is behind the state.
 func (p *page) why(c view.Cluster) {
-	p.line(cell{c.Namespace + "/" + c.Name, strong}, cell{text: "  "}, cell{mark(c.Health) + " " + string(c.State), toneOf(c.Health)})
+	p.line(cell{c.Namespace + "/" + c.Name, strong}, cell{text: "  "}, cell{c.Health.Mark() + " " + string(c.State), tones[c.Health.Tone()]})
 	p.line(cell{text: "Rule " + c.Rule + ": " + c.Why})
-	p.line(cell{text: decisionsPage + "#the-state-of-a-cluster-in-the-plugin-internalviewheadlines"})
+	p.line(cell{text: view.HeadlineDocs})
 	p.line()
 	p.abnormal(c)
 	for _, m := range c.Members {
@@ -72,15 +68,15 @@ func (p *page) abnormal(c view.Cluster) {
 
 // memberWhy prints a member that is not ready.
 func (p *page) memberWhy(m view.Member) {
-	if m.State == string(v1alpha1.MemberPaused) || m.State == string(v1alpha1.MemberReady) && m.Waits == "" && m.Alarm == "" && m.Refused == "" {
+	if m.Fine() {
 		return
 	}
-	p.line(cell{"Member " + m.Name, strong}, cell{text: " is "}, stateOf(m))
-	for _, note := range notes(m) {
+	p.line(cell{"Member " + m.Name, strong}, cell{text: " is "}, said(m.StateWord()))
+	for _, note := range m.Notes() {
 		p.line(cell{text: "  " + sentence(note)})
 	}
 	if m.Rule != "" {
-		p.line(cell{text: fmt.Sprintf("  The last decision of its agent about the start of etcd is the rule %s: %s", m.Rule, decisionsPage+"#how-a-member-starts-bootstrapstartrules")})
+		p.line(cell{text: fmt.Sprintf("  The last decision of its agent about the start of etcd is the rule %s: %s", m.Rule, view.StartDocs)})
 	}
 	p.line()
 }
