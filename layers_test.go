@@ -42,7 +42,7 @@ var badDeps = map[string]struct {
 		},
 	},
 	"the plugin reads Kubernetes objects": {
-		packages: []string{"./cmd/kubectl-druid", "./internal/plugin", "./internal/view"},
+		packages: []string{"./cmd/kubectl-druid", "./internal/plugin", "./internal/view", "./internal/webui"},
 		bad: map[string]string{
 			"sigs.k8s.io/controller-runtime": "a command for people needs no cache, and stays small",
 			"go.etcd.io/":                    "what it knows of a member stands in the member's Lease",
@@ -57,6 +57,14 @@ var badDeps = map[string]struct {
 	},
 	"the view of a cluster is a pure function": {
 		packages: []string{"./internal/view"},
+		bad: map[string]string{
+			"k8s.io/client-go/kubernetes": "it has no client",
+			"k8s.io/client-go/dynamic":    "it has no client",
+			"github.com/spf13/":           "it has no flags",
+		},
+	},
+	"the web page reads through its source": {
+		packages: []string{"./internal/webui"},
 		bad: map[string]string{
 			"k8s.io/client-go/kubernetes": "it has no client",
 			"k8s.io/client-go/dynamic":    "it has no client",
@@ -199,7 +207,7 @@ func TestThePluginBuildsForEverySystem(t *testing.T) {
 		}
 	}
 	// What is left is that the source uses nothing that only one system has.
-	for _, p := range list(t, "./cmd/kubectl-druid", "./internal/plugin", "./internal/view") {
+	for _, p := range list(t, "./cmd/kubectl-druid", "./internal/plugin", "./internal/view", "./internal/webui") {
 		for _, imported := range p.Imports {
 			if imported == "syscall" || strings.HasPrefix(imported, "golang.org/x/sys/") {
 				t.Errorf("%s imports %s, which differs between systems", p.ImportPath, imported)

@@ -1,0 +1,60 @@
+"use strict";
+// The server sends the parts of the page that changed. Without this script, a reload shows them.
+const live = document.getElementById("live");
+let stream = null;
+
+// shell is an element without its content.
+const shell = (e) => e.cloneNode(false);
+const ownText = (e) => [...e.childNodes].filter((n) => n.nodeType === Node.TEXT_NODE).map((n) => n.data.trim()).join("|");
+
+// swap makes old look like fresh. It keeps each element that has not changed, and so the focus and the selection.
+function swap(old, fresh) {
+  if (old.isEqualNode(fresh)) return;
+  const alike = old.children.length > 0 && old.children.length === fresh.children.length &&
+    shell(old).isEqualNode(shell(fresh)) && ownText(old) === ownText(fresh);
+  if (!alike) {
+    old.replaceWith(fresh);
+    return;
+  }
+  const news = [...fresh.children];
+  [...old.children].forEach((child, i) => swap(child, news[i]));
+}
+
+function show(part) {
+  const old = document.getElementById(part.id);
+  const fresh = new DOMParser().parseFromString(part.html, "text/html").body.firstElementChild;
+  if (!old || !fresh) {
+    location.reload(); // the page has other parts now
+    return;
+  }
+  const focused = document.activeElement && document.activeElement.id;
+  swap(old, document.adoptNode(fresh));
+  if (focused && document.activeElement.id !== focused) {
+    const again = document.getElementById(focused);
+    if (again) again.focus({ preventScroll: true });
+  }
+  if (fresh.dataset.title) document.title = fresh.dataset.title + " - druid";
+}
+
+function say(text, old) {
+  live.textContent = text;
+  document.body.classList.toggle("old", old);
+}
+
+function open() {
+  if (stream || document.hidden || !document.body.dataset.live) return;
+  stream = new EventSource(document.body.dataset.live);
+  stream.addEventListener("open", () => say("Live", false));
+  stream.addEventListener("part", (e) => show(JSON.parse(e.data)));
+  stream.addEventListener("error", () => say("kubectl druid ui does not answer. What you see is old. If it has ended, start it again.", true));
+}
+
+function close() {
+  if (stream) stream.close();
+  stream = null;
+}
+
+// A browser opens few connections to a server: pages that nobody looks at need none.
+document.addEventListener("visibilitychange", () => (document.hidden ? close() : open()));
+window.addEventListener("pagehide", close);
+window.addEventListener("pageshow", open);

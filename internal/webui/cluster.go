@@ -1,0 +1,80 @@
+package webui
+
+import (
+	"context"
+	"net/http"
+	"time"
+
+	"github.com/etcd-druid/druid/internal/view"
+)
+
+// clusterPage is one cluster.
+type clusterPage struct {
+	frame
+	view.Cluster
+	// Unread shadows that of both.
+	Unread []view.Unread
+}
+
+// decision is a rule that holds.
+type decision struct {
+	// About says what was decided, and Why the reason, if the rule's own table is known here.
+	About, Rule, Why, Docs string
+}
+
+// Decisions are the rules that hold now.
+func (p clusterPage) Decisions() []decision {
+	all := []decision{{"The state of the cluster", p.Rule, view.Sentence(p.Why), view.HeadlineDocs}}
+	for _, m := range p.Members {
+		if m.Rule != "" {
+			all = append(all, decision{"The start of etcd in " + m.Name, m.Rule, "", view.StartDocs})
+		}
+	}
+	return all
+}
+
+// Notes are what members report that has no column.
+func (p clusterPage) Notes() (all []string) {
+	for _, m := range p.Members {
+		for _, note := range m.Notes() {
+			all = append(all, m.Name+": "+note)
+		}
+	}
+	return all
+}
+
+func (s *Server) lookAtCluster(ctx context.Context, namespace, name string) (clusterPage, time.Duration) {
+	found, pause := s.clusterFeed(namespace, name).get(ctx)
+	p := clusterPage{Cluster: found.data, Unread: found.data.Unread, frame: frame{
+		Title: namespace + "/" + name, Live: "/live" + ClusterPath(namespace, name), Now: s.Now(), At: found.at, Problem: problemOf(found.err),
+	}}
+	if p.Known() {
+		p.Title = p.Health.Mark() + " " + string(p.State) + " " + p.Title
+	}
+	return p, pause
+}
+
+func (p clusterPage) parts() ([]part, error) {
+	if !p.Known() {
+		return partsOf(p, "notice", "read")
+	}
+	return partsOf(p, "notice", "head", "next", "members", "backups", "certificates", "conditions", "decisions", "events", "read")
+}
+
+func (s *Server) showCluster(w http.ResponseWriter, r *http.Request) {
+	p, _ := s.lookAtCluster(r.Context(), r.PathValue("namespace"), r.PathValue("name"))
+	parts, err := p.parts()
+	if err != nil {
+		http.Error(w, err.Error(), http.StatusInternalServerError)
+		return
+	}
+	write(w, codeOf(p.frame), layout{frame: p.frame, Parts: parts})
+}
+
+func (s *Server) followCluster(w http.ResponseWriter, r *http.Request) {
+	follow(w, r, func() ([]part, time.Duration, error) {
+		p, pause := s.lookAtCluster(r.Context(), r.PathValue("namespace"), r.PathValue("name"))
+		parts, err := p.parts()
+		return parts, pause, err
+	})
+}

@@ -1,0 +1,146 @@
+package webui
+
+import (
+	"io"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"net/url"
+	"strings"
+	"testing"
+)
+
+func TestTheTokenOpensOneSession(t *testing.T) {
+	s := serverOf(t, every())
+	b := &browser{T: t, server: s}
+	host, address := s.guard.hosts[0], s.URL()
+	for _, wrong := range []string{"/", "/?token=", "/?token=wrong", "/clusters/serving/demo", "/live/fleet", "/assets/page.js", "/clusters/serving/demo?token=" + s.guard.token} {
+		if code, text := b.get(wrong); code != http.StatusForbidden || strings.Contains(text, "demo") {
+			t.Errorf("%s without a session: %d %s", wrong, code, text)
+		}
+	}
+	if answer := b.ask(httptest.NewRequest(http.MethodHead, address, nil)); answer.StatusCode != http.StatusForbidden || len(answer.Cookies()) != 0 {
+		t.Errorf("HEAD opens a session: %s", answer.Status)
+	}
+	r := httptest.NewRequest(http.MethodGet, address, nil)
+	r.Header.Set("Sec-Fetch-Site", "cross-site") // a link in a chat
+	answer := b.ask(r)
+	text, err := io.ReadAll(answer.Body)
+	if err != nil || answer.StatusCode != http.StatusOK || len(answer.Cookies()) != 1 {
+		t.Fatalf("the address answers %s with %d cookies, %v", answer.Status, len(answer.Cookies()), err)
+	}
+	says(t, string(text), `http-equiv="refresh" content="0; url=/"`)
+	cookie := answer.Cookies()[0]
+	if !cookie.HttpOnly || cookie.SameSite != http.SameSiteStrictMode || cookie.Path != "/" || cookie.Domain != "" || cookie.Value == s.guard.token || len(cookie.Value) < 26 {
+		t.Errorf("the cookie is %v", cookie)
+	}
+	if code, text := b.get("/?token=" + s.guard.token); code != http.StatusForbidden || !strings.Contains(text, "opens one browser once") {
+		t.Errorf("the token opens a second session: %d %s", code, text)
+	}
+	b.cookie = cookie
+	if code, _ := b.get("/?token=" + s.guard.token); code != http.StatusOK {
+		t.Errorf("a reload of the address in the same browser: %d", code)
+	}
+	if code, _ := b.get("/"); code != http.StatusOK {
+		t.Errorf("with the cookie: %d", code)
+	}
+	b.cookie = &http.Cookie{Name: cookie.Name, Value: strings.ToLower(cookie.Value)}
+	if code, _ := b.get("/"); code != http.StatusForbidden {
+		t.Errorf("with another value of the cookie: %d", code)
+	}
+	if !strings.HasPrefix(address, "http://"+host+"/?token=") || !strings.HasPrefix(host, "127.0.0.1:") {
+		t.Errorf("it prints %s", address)
+	}
+}
+
+func TestOnlyRequestsOfThisPageAreAnswered(t *testing.T) {
+	b := open(t, every())
+	host := b.server.guard.hosts[0]
+	_, port, err := net.SplitHostPort(host)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, want := range map[string]struct {
+		change func(*http.Request)
+		code   int
+	}{
+		"this page":         {func(r *http.Request) { r.Header.Set("Sec-Fetch-Site", "same-origin") }, http.StatusOK},
+		"the user":          {func(r *http.Request) { r.Header.Set("Sec-Fetch-Site", "none") }, http.StatusOK},
+		"localhost":         {func(r *http.Request) { r.Host = "localhost:" + port }, http.StatusOK},
+		"HEAD":              {func(r *http.Request) { r.Method = http.MethodHead }, http.StatusOK},
+		"another name":      {func(r *http.Request) { r.Host = "rebound.example.com:" + port }, http.StatusForbidden},
+		"another port":      {func(r *http.Request) { r.Host = "127.0.0.1:1" }, http.StatusForbidden},
+		"no port":           {func(r *http.Request) { r.Host = "127.0.0.1" }, http.StatusForbidden},
+		"another site":      {func(r *http.Request) { r.Header.Set("Sec-Fetch-Site", "cross-site") }, http.StatusForbidden},
+		"another port's":    {func(r *http.Request) { r.Header.Set("Sec-Fetch-Site", "same-site") }, http.StatusForbidden},
+		http.MethodPost:     {func(r *http.Request) { r.Method = http.MethodPost }, http.StatusMethodNotAllowed},
+		http.MethodDelete:   {func(r *http.Request) { r.Method = http.MethodDelete }, http.StatusMethodNotAllowed},
+		http.MethodOptions:  {func(r *http.Request) { r.Method = http.MethodOptions }, http.StatusMethodNotAllowed},
+		"an unknown method": {func(r *http.Request) { r.Method = "PROPFIND" }, http.StatusMethodNotAllowed},
+	} {
+		r := httptest.NewRequest(http.MethodGet, "http://"+host+"/clusters/serving/demo", nil)
+		want.change(r)
+		answer := b.ask(r)
+		if answer.StatusCode != want.code {
+			t.Errorf("%s: %s, want %d", name, answer.Status, want.code)
+		}
+		if allow := answer.Header.Get("Allow"); want.code == http.StatusMethodNotAllowed && allow != "GET, HEAD" {
+			t.Errorf("%s: Allow is %q", name, allow)
+		}
+	}
+}
+
+func TestEachAnswerIsHardened(t *testing.T) {
+	b := open(t, every())
+	for _, path := range []string{"/", "/clusters/serving/demo", "/clusters/no/such", "/assets/page.js", "/assets/page.css", "/nothing", "/?token=wrong"} {
+		answer := b.ask(httptest.NewRequest(http.MethodGet, "http://"+b.server.guard.hosts[0]+path, nil))
+		h := answer.Header
+		if h.Get("Cache-Control") != "no-store" || h.Get("X-Content-Type-Options") != "nosniff" || h.Get("Referrer-Policy") != "no-referrer" || h.Get("Access-Control-Allow-Origin") != "" {
+			t.Errorf("%s: %v", path, h)
+		}
+		csp := h.Get("Content-Security-Policy")
+		if !strings.HasPrefix(csp, "default-src 'none';") || strings.Contains(csp, "unsafe") || strings.Contains(csp, "http") || !strings.Contains(csp, "frame-ancestors 'none'") {
+			t.Errorf("%s: %q", path, csp)
+		}
+	}
+}
+
+// A page that would need unsafe-inline is broken under the policy, and a resource of others is not loaded.
+func TestPagesNeedOnlyWhatThePolicyAllows(t *testing.T) {
+	b := open(t, every())
+	for _, path := range []string{"/", "/clusters/quorum-lost-with-a-plan/demo", "/clusters/no/such", "/nothing"} {
+		_, text := b.get(path)
+		for _, bad := range []string{" style=", "<style", " onclick=", " onload=", "javascript:", `src="http`, "<img", "@import"} {
+			if strings.Contains(text, bad) {
+				t.Errorf("%s has %q", path, bad)
+			}
+		}
+		if strings.Count(text, "<script") != strings.Count(text, `<script src="/assets/`) {
+			t.Errorf("%s has an inline script:\n%s", path, text)
+		}
+	}
+}
+
+func TestOnlyALoopbackAddressIsServed(t *testing.T) {
+	for address, want := range map[string]bool{"127.0.0.1:1": true, "192.0.2.1:1": false, "0.0.0.0:1": false} {
+		parsed, err := net.ResolveTCPAddr("tcp", address)
+		if err != nil {
+			t.Fatal(err)
+		}
+		_, err = New(Options{Source: every()}, fakeListener{address: parsed})
+		if (err == nil) != want {
+			t.Errorf("%s: %v", address, err)
+		}
+	}
+	if u, err := url.Parse(serverOf(t, every()).URL()); err != nil || u.Hostname() != "127.0.0.1" {
+		t.Errorf("%v, %v", u, err)
+	}
+}
+
+// fakeListener has an address, and accepts nothing.
+type fakeListener struct {
+	net.Listener
+	address net.Addr
+}
+
+func (l fakeListener) Addr() net.Addr { return l.address }

@@ -1,0 +1,137 @@
+package webui
+
+import (
+	"context"
+	"io"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"net/url"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"github.com/etcd-druid/druid/internal/view"
+	"github.com/etcd-druid/druid/test/situations"
+)
+
+// source has views that a test changes.
+type source struct {
+	mu       sync.Mutex
+	clusters []view.Cluster
+	unread   []view.Unread
+	err      error
+	reads    int
+}
+
+func (s *source) Fleet(context.Context) (Fleet, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.reads++
+	return Fleet{Clusters: s.clusters, Unread: s.unread}, s.err
+}
+
+func (s *source) Cluster(_ context.Context, namespace, name string) (view.Cluster, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.reads++
+	for _, c := range s.clusters {
+		if c.Namespace == namespace && c.Name == name && s.err == nil {
+			return c, nil
+		}
+	}
+	if s.err != nil {
+		return view.Cluster{}, s.err
+	}
+	return view.Cluster{}, apierrors.NewNotFound(schema.GroupResource{Group: "etcd.druid.dev", Resource: "etcdclusters"}, name)
+}
+
+func (s *source) set(change func(*source)) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	change(s)
+}
+
+// every is a fleet of all situations, each in a namespace of its own.
+func every() *source {
+	s := &source{}
+	for _, one := range situations.All() {
+		one.Objects.Cluster.Namespace = one.Name
+		s.clusters = append(s.clusters, view.Of(one.Objects, situations.Now))
+	}
+	view.Sort(s.clusters)
+	return s
+}
+
+// browser is a client with the cookie of a session.
+type browser struct {
+	*testing.T
+	server *Server
+	cookie *http.Cookie
+}
+
+// serverOf makes a server that tests ask without a connection.
+func serverOf(t *testing.T, from Source) *Server {
+	t.Helper()
+	listener, err := net.Listen("tcp", "127.0.0.1:0") //nolint:noctx // it accepts nothing
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = listener.Close() })
+	s, err := New(Options{Source: from, Now: func() time.Time { return situations.Now }, Scope: "All namespaces", Start: "/"}, listener)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return s
+}
+
+// open opens a session.
+func open(t *testing.T, from Source) *browser {
+	t.Helper()
+	b := &browser{T: t, server: serverOf(t, from)}
+	answer := b.ask(httptest.NewRequest(http.MethodGet, b.server.URL(), nil))
+	if len(answer.Cookies()) != 1 {
+		t.Fatalf("the address answers %s without a cookie", answer.Status)
+	}
+	b.cookie = answer.Cookies()[0]
+	return b
+}
+
+func (b *browser) ask(r *http.Request) *http.Response {
+	b.Helper()
+	if b.cookie != nil {
+		r.AddCookie(b.cookie)
+	}
+	w := httptest.NewRecorder()
+	b.server.Handler().ServeHTTP(w, r)
+	return w.Result()
+}
+
+// get asks for a path, and returns the status code and the text.
+func (b *browser) get(path string) (int, string) {
+	b.Helper()
+	u, err := url.Parse(b.server.URL())
+	if err != nil {
+		b.Fatal(err)
+	}
+	answer := b.ask(httptest.NewRequest(http.MethodGet, "http://"+u.Host+path, nil))
+	text, err := io.ReadAll(answer.Body)
+	if err != nil {
+		b.Fatal(err)
+	}
+	return answer.StatusCode, string(text)
+}
+
+// says fails unless the text has each of the words.
+func says(t *testing.T, text string, words ...string) {
+	t.Helper()
+	for _, word := range words {
+		if !strings.Contains(text, word) {
+			t.Errorf("it does not say %q:\n%s", word, text)
+		}
+	}
+}
