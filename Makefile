@@ -30,7 +30,7 @@ LONGEST := ./druid ./test/crash ./agent/duties ./agent/start ./backup/restore
 PACKAGES = $(LONGEST) $$(go list ./... | grep -v -e '/test/e2e$$' -e /test/model)
 # Packages whose tests start no server and no other program.
 SMALL = $$(go list -f '{{.ImportPath}} {{join .Imports " "}} {{join .TestImports " "}} {{join .XTestImports " "}}' ./... | \
-	grep -v -E '/test/(alone|backups|bench|bucket|crash|e2e|env|member|model|quickstart|rig)\b' | cut -d' ' -f1)
+	grep -v -E '/test/(alone|backups|bench|bucket|crash|e2e|env|member|model|quickstart|rig|ui)\b' | cut -d' ' -f1)
 # Go's test cache takes results of any clone with the same content for those of this one.
 ALIKE := go run ./test/sources/alike
 # Most tests wait for servers most of the time; more at once and they wait for a core.
@@ -267,15 +267,17 @@ push-release: ## Push the image of a release in dist/VERSION, and its SBOM: make
 
 ##@ Set up
 
-# Debian packages: the rig's (test/rig says what is missing where there is no apt-get), the compilers of the race detector and vale, and Node.js.
+# Debian packages: the rig's (test/rig says what is missing where there is no apt-get), the compilers of the race detector and vale, a browser, and Node.js.
 RIG_PACKAGES := containerd runc containernetworking-plugins iproute2 nftables iptables conntrack util-linux mount
 CGO_PACKAGES := gcc g++ libc6-dev
+# The browser of test/ui.
+UI_PACKAGES := chromium-headless-shell
 # Programs of the site, and their packages. A machine can have them from elsewhere.
 SITE_PACKAGES := node=nodejs npm=npm
 
 .PHONY: setup
-setup: ## Install the Debian packages that the rig, the race detector, vale and the site need. Go modules are fetched when they are used.
-	@missing=; for p in $(RIG_PACKAGES) $(CGO_PACKAGES); do \
+setup: ## Install the Debian packages that the rig, the race detector, vale, the tests of the web page and the site need. Go modules are fetched when they are used.
+	@missing=; for p in $(RIG_PACKAGES) $(CGO_PACKAGES) $(UI_PACKAGES); do \
 		dpkg-query -W -f '$${Status}' $$p 2>/dev/null | grep -q 'ok installed' || missing+=" $$p"; done; \
 	for p in $(SITE_PACKAGES); do command -v "$${p%=*}" >/dev/null || missing+=" $${p#*=}"; done; \
 	if [ -n "$$missing" ] && [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null; then \

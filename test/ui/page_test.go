@@ -1,0 +1,256 @@
+package ui
+
+import (
+	_ "embed"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/chromedp/cdproto/accessibility"
+	"github.com/chromedp/cdproto/cdp"
+	"github.com/chromedp/cdproto/emulation"
+	"github.com/chromedp/cdproto/performance"
+	"github.com/chromedp/chromedp"
+	"github.com/chromedp/chromedp/kb"
+
+	"github.com/etcd-druid/druid/internal/view"
+	"github.com/etcd-druid/druid/internal/webui"
+	"github.com/etcd-druid/druid/test/situations"
+)
+
+// faults is an expression: what is wrong with the look of the page.
+//
+//go:embed faults.js
+var faults string
+
+// narrow is the width of a small phone, middle that of a small window in which tables are still tables, and wide that of a desktop, in CSS pixels.
+const (
+	narrow = 360
+	middle = 1300
+	wide   = 1440
+)
+
+// roles returns the names of the elements of each role in the tree that screen readers see.
+func (p *tab) roles() map[string][]string {
+	p.Helper()
+	all := map[string][]string{}
+	tree, err := chromedp.Call(p.ctx, accessibility.GetFullAXTree, accessibility.GetFullAXTreeParams{})
+	if err != nil {
+		p.Fatal(err)
+	}
+	for _, node := range tree.Nodes {
+		if node.Ignored || node.Role == nil {
+			continue
+		}
+		role := p.text(node.Role)
+		all[role] = append(all[role], p.text(node.Name))
+	}
+	return all
+}
+
+// text is a value of the tree, empty without one.
+func (p *tab) text(value *accessibility.Value) (text string) {
+	p.Helper()
+	if value == nil || len(value.Value) == 0 {
+		return ""
+	}
+	if err := json.Unmarshal(value.Value, &text); err != nil {
+		p.Fatalf("%s: %v", value.Value, err)
+	}
+	return text
+}
+
+func TestEachSituationReadsWellInEachWindow(t *testing.T) {
+	from := every()
+	long := view.Of(situations.Serving(), situations.Now)
+	long.Namespace, long.Name = strings.Repeat("namespace", 7), strings.Repeat("demo", 13)
+	for i := range long.Members {
+		long.Members[i].Name, long.Members[i].Node = long.Name+"-bqdq7", "ip-10-0-0-1.eu-central-1.compute.internal."+strings.Repeat("node", 20)
+	}
+	from.clusters = append(from.clusters, long)
+	p := visit(t, from)
+	paths := []string{"/", "/clusters/no/such"}
+	for _, c := range from.clusters {
+		paths = append(paths, webui.ClusterPath(c.Namespace, c.Name))
+	}
+	for _, path := range paths {
+		p.open(path)
+		for _, width := range []int64{narrow, middle, wide} {
+			for _, scheme := range []string{"light", "dark"} {
+				p.look(width, scheme)
+				for _, fault := range eval[[]string](p, faults) {
+					t.Errorf("%s, %d pixels, %s: %s", path, width, scheme, fault)
+				}
+			}
+		}
+	}
+}
+
+func TestStatesAreReadByTextAndRole(t *testing.T) {
+	from := every()
+	p := visit(t, from)
+	for _, width := range []int64{narrow, wide} {
+		p.look(width, "light")
+		p.open("/")
+		roles := p.roles()
+		if !slices.Contains(roles["heading"], "EtcdClusters") || !slices.Contains(roles["table"], "EtcdClusters, the worst first") || len(roles["rowheader"]) != len(from.clusters) {
+			t.Errorf("%d pixels: headings %q, tables %q, %d rows", width, roles["heading"], roles["table"], len(roles["rowheader"]))
+		}
+		if !slices.Contains(roles["search"], "") || !slices.Contains(roles["searchbox"], "Filter") || !slices.Contains(roles["checkbox"], "Only problems") {
+			t.Errorf("the filter has no names: %v", roles)
+		}
+		for i, c := range from.clusters {
+			if want := c.Health.Mark() + " " + string(c.State); roles["cell"][i*9] != want {
+				t.Errorf("%d pixels: row %d says %q, want %q", width, i, roles["cell"][i*9], want)
+			}
+		}
+		p.open("/clusters/quorum-lost-with-a-plan/demo")
+		roles = p.roles()
+		for _, want := range []string{"quorum-lost-with-a-plan/demo", "What now", "Members", "Backups", "Certificates", "Conditions", "Last decisions", "Events"} {
+			if !slices.Contains(roles["heading"], want) {
+				t.Errorf("%d pixels: no heading %q in %q", width, want, roles["heading"])
+			}
+		}
+		for _, want := range []string{"Members", "Conditions", "Events"} {
+			if !slices.Contains(roles["table"], want) {
+				t.Errorf("%d pixels: no table %q in %q", width, want, roles["table"])
+			}
+		}
+		if text := eval[string](p, `document.getElementById("head").innerText`); !strings.Contains(text, "✖ QuorumLost for 11m") {
+			t.Errorf("it says %q", text)
+		}
+	}
+}
+
+func TestTheKeyboardReachesEverything(t *testing.T) {
+	p := visit(t, every())
+	var seen []string
+	for range 6 {
+		p.do(chromedp.KeyEvent(kb.Tab))
+		seen = append(seen, eval[string](p, `document.activeElement.textContent || document.activeElement.id`))
+		if visible := eval[bool](p, `(() => { const s = getComputedStyle(document.activeElement), r = document.activeElement.getBoundingClientRect();
+			return s.outlineStyle !== "none" && parseFloat(s.outlineWidth) >= 2 && r.left >= 0 && r.right <= innerWidth; })()`); !visible {
+			t.Errorf("the focus on %q cannot be seen", seen[len(seen)-1])
+		}
+	}
+	if want := []string{"Skip to the content", "All clusters", "q", "problems", "Apply", "demo"}; !slices.Equal(seen, want) {
+		t.Errorf("the keyboard goes to %q, want %q", seen, want)
+	}
+	p.do(chromedp.KeyEvent(kb.Enter), chromedp.WaitVisible(chromedp.CSS("#head")))
+	if title := eval[string](p, "document.title"); title != "✖ QuorumLost quorum-lost/demo - druid" {
+		t.Errorf("the first cluster is %q", title)
+	}
+}
+
+func TestThePageFollowsChanges(t *testing.T) {
+	from := every()
+	p := visit(t, from)
+	p.open("/clusters/member-down/demo")
+	p.eventually(`document.getElementById("live").textContent === "Live"`)
+	p.do(chromedp.Focus(chromedp.CSS("#d-Ready")), chromedp.Evaluate[chromedp.Void](`window.stays = document.getElementById("backups")`))
+	healed := view.Of(situations.Serving(), situations.Now)
+	from.replace("member-down", healed)
+	begun := time.Now()
+	p.eventually(`document.getElementById("head").innerText.includes("● Serving")`)
+	t.Logf("the page shows a change after %s", time.Since(begun).Round(time.Millisecond))
+	p.eventually(`document.title === "● Serving member-down/demo - druid"`)
+	p.eventually(`document.getElementById("m-demo-sx47z").innerText.includes("Ready")`)
+	if !eval[bool](p, `document.activeElement.id === "d-Ready" && window.stays === document.getElementById("backups")`) {
+		t.Error("a change takes the focus, or replaces what has not changed")
+	}
+	from.fail(errors.New("the network is <down>"))
+	p.eventually(`document.querySelector("[role=alert]") && document.querySelector("[role=alert]").innerText.includes("The network is <down>.")`)
+	if !eval[bool](p, `document.getElementById("head").innerText.includes("Serving")`) {
+		t.Error("after an error the last data is gone")
+	}
+	from.fail(nil)
+	p.eventually(`!document.querySelector("[role=alert]")`)
+	p.stop()
+	p.eventually(`document.getElementById("live").textContent.startsWith("kubectl druid ui does not answer. What you see is old.")`)
+}
+
+func TestThePageNeedsNoScript(t *testing.T) {
+	p := visit(t, every(), call(emulation.SetScriptExecutionDisabled, emulation.SetScriptExecutionDisabledParams{Value: true}))
+	p.do(chromedp.SendKeys(chromedp.CSS("#q"), "quorumlost"+kb.Enter), chromedp.WaitReady(chromedp.CSS("#q[value=quorumlost]")))
+	text := ask(p, chromedp.TextContent(chromedp.CSS("main")))
+	if !strings.Contains(text, "The filter shows 2.") {
+		t.Errorf("the filter says %q", text)
+	}
+	p.do(chromedp.Click(chromedp.CSS("tbody a")), chromedp.WaitReady(chromedp.CSS("#head")))
+	text = ask(p, chromedp.TextContent(chromedp.CSS("body")))
+	for _, want := range []string{"Reload this page to see changes.", "QuorumLost", "kubectl -n quorum-lost get pods,leases"} {
+		if !strings.Contains(text, want) {
+			t.Errorf("the page does not say %q:\n%s", want, text)
+		}
+	}
+}
+
+func TestTextsOfOthersRunNothing(t *testing.T) {
+	const evil = `<img src=x onerror="window.ran=1"><script>window.ran=1</script>`
+	from := every()
+	c := from.clusters[0]
+	c.Message, c.Events, c.Next = evil, []view.Event{{Reason: evil, Message: evil}}, []view.Step{{Do: evil, Command: evil, Docs: "javascript:window.ran=1"}}
+	c.Members[0].Node, c.Members[0].Message = evil, evil
+	from.clusters[0] = c
+	p := visit(t, from)
+	for _, path := range []string{"/", webui.ClusterPath(c.Namespace, c.Name)} {
+		p.open(path)
+		p.eventually(`document.getElementById("live").textContent === "Live"`)
+		p.eventually(fmt.Sprintf(`document.body.innerText.includes(%q)`, "<script>window.ran=1</script>"))
+		if eval[bool](p, `"ran" in window || document.querySelector("main img, main script") !== null`) {
+			t.Errorf("%s runs the text of an object", path)
+		}
+	}
+}
+
+// manyClusters is how many clusters the list must show within maxPaint.
+const (
+	manyClusters = 500
+	maxPaint     = time.Second
+)
+
+// The time is what the page needs of a core until all is painted, for other tests use the same cores.
+func TestManyClustersPaintFast(t *testing.T) {
+	all := every().clusters
+	from := &source{}
+	for i := range manyClusters {
+		c := all[i%len(all)]
+		c.Namespace = fmt.Sprintf("team-%03d", i)
+		from.clusters = append(from.clusters, c)
+	}
+	view.Sort(from.clusters)
+	p := visit(t, from)
+	p.do(call(performance.Enable, performance.EnableParams{TimeDomain: performance.EnableTimeDomainThreadTicks}))
+	before := p.busy()
+	p.open("/")
+	p.eventually(`performance.getEntriesByName("first-contentful-paint").length > 0`)
+	busy := p.busy() - before
+	painted := time.Duration(eval[float64](p, `performance.getEntriesByName("first-contentful-paint")[0].startTime`) * float64(time.Millisecond))
+	if rows := eval[int](p, `document.querySelectorAll("tbody tr").length`); rows != manyClusters {
+		t.Errorf("it has %d rows", rows)
+	}
+	t.Logf("%d clusters: first paint %s after the request, %s of a core", manyClusters, painted.Round(time.Millisecond), busy.Round(time.Millisecond))
+	if busy > maxPaint {
+		t.Errorf("%d clusters need %s of a core, want %s", manyClusters, busy, maxPaint)
+	}
+}
+
+// busy is how long the main thread of the page has used a core.
+func (p *tab) busy() time.Duration {
+	p.Helper()
+	found, err := chromedp.Call(p.ctx, performance.GetMetrics, cdp.Empty{})
+	if err != nil {
+		p.Fatal(err)
+	}
+	for _, metric := range found.Metrics {
+		if metric.Name == "TaskDuration" {
+			return time.Duration(metric.Value * float64(time.Second))
+		}
+	}
+	p.Fatal("the browser does not say how long the page was busy")
+	return 0
+}
