@@ -104,3 +104,27 @@ func (s webSource) Cluster(ctx context.Context, namespace, name string) (view.Cl
 	}
 	return view.Of(objects, s.now()), nil
 }
+
+// Backups implements webui.Source.
+func (s webSource) Backups(ctx context.Context, namespace, name string) (webui.Backups, error) {
+	k := *s.kube
+	k.namespace = namespace
+	objects, err := k.objects(ctx, name)
+	if err != nil {
+		return webui.Backups{}, err
+	}
+	found, err := k.backups(ctx, objects, view.Of(objects, s.now()))
+	if err != nil {
+		return webui.Backups{}, fmt.Errorf("list the backups of EtcdCluster %s/%s: %w", namespace, name, err)
+	}
+	return webBackups(found), nil
+}
+
+// webBackups has what backups prints.
+func webBackups(b backups) webui.Backups {
+	all := webui.Backups{Member: b.Member, Store: b.Store, Prefix: b.Prefix, Totals: view.Sentence(totals(b.Lineages)), Notes: backupNotes(b)}
+	for _, one := range branches(b.Lineages) {
+		all.Lanes = append(all.Lanes, webui.Lane{Summary: one.Summary, Depth: one.depth})
+	}
+	return all
+}

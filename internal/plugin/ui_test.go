@@ -8,6 +8,7 @@ import (
 	"net"
 	"net/http"
 	"net/http/cookiejar"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -68,7 +69,7 @@ func (s *stage) visit(args ...string) (first string, get func(path string) (int,
 		if err != nil {
 			s.Fatal(err)
 		}
-		defer answer.Body.Close() //nolint:errcheck // it was read
+		defer answer.Body.Close()
 		text, err := io.ReadAll(answer.Body)
 		if err != nil {
 			s.Fatal(err)
@@ -118,6 +119,24 @@ func TestTheWebPageHasTheRightsOfTheUser(t *testing.T) {
 	}
 }
 
+func TestTheWebPageHasTheBackupsThatAreListed(t *testing.T) {
+	shown := webBackups(listed())
+	var lanes []string
+	for _, lane := range shown.Lanes {
+		lanes = append(lanes, strings.Repeat("-", lane.Depth)+string(lane.Lineage))
+	}
+	if want := []string{string(firstLineage), "-" + string(secondLineage), "--" + string(thirdLineage)}; !slices.Equal(lanes, want) {
+		t.Errorf("the lanes are %q, want %q", lanes, want)
+	}
+	contains(t, shown.Totals+strings.Join(shown.Notes, " ")+shown.Store+shown.Member, "3 lineages", "Gap in lineage", "eu-central-1", "demo-bqdq7")
+
+	s := newStage(t, env.APIServer(t))
+	s.put(situation(t, "without-backup"))
+	_, get := s.visit()
+	_, text := get("/clusters/" + s.namespace + "/demo/backups")
+	contains(t, text, "List the backups of EtcdCluster "+s.namespace+"/demo: it has no spec.backup.")
+}
+
 func TestWrongInputOfTheWebPage(t *testing.T) {
 	s := newStage(t, env.APIServer(t))
 	var config net.ListenConfig
@@ -125,7 +144,7 @@ func TestWrongInputOfTheWebPage(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer taken.Close() //nolint:errcheck // it accepted nothing
+	defer taken.Close()
 	_, port, err := net.SplitHostPort(taken.Addr().String())
 	if err != nil {
 		t.Fatal(err)

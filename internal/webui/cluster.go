@@ -72,8 +72,8 @@ func (s *Server) showCluster(w http.ResponseWriter, r *http.Request) {
 }
 
 func (s *Server) followCluster(w http.ResponseWriter, r *http.Request) {
-	follow(w, r, func() ([]part, time.Duration, error) {
-		p, pause := s.lookAtCluster(r.Context(), r.PathValue("namespace"), r.PathValue("name"))
+	follow(w, r, func(ctx context.Context) ([]part, time.Duration, error) {
+		p, pause := s.lookAtCluster(ctx, r.PathValue("namespace"), r.PathValue("name"))
 		parts, err := p.parts()
 		return parts, pause, err
 	})

@@ -10,6 +10,8 @@ const (
 	readTimeout = 20 * time.Second
 	// fresh is how old data can be that a page shows without a read, so that several pages share one.
 	fresh = time.Second
+	// freshBackups is that of backups: to list them, an agent reads the store.
+	freshBackups = 30 * time.Second
 	// shareOfTime is how many times as long as a read the pause after it is at least, so that a slow API server is asked less often.
 	shareOfTime = 10
 )
@@ -28,6 +30,7 @@ type feed[T any] struct {
 	read     func(context.Context) (T, error)
 	now      func() time.Time
 	interval time.Duration
+	fresh    time.Duration
 	// turn holds one value while nobody reads.
 	turn  chan struct{}
 	known known[T]
@@ -36,12 +39,12 @@ type feed[T any] struct {
 }
 
 func newFeed[T any](interval time.Duration, now func() time.Time, read func(context.Context) (T, error)) *feed[T] {
-	f := &feed[T]{read: read, now: now, interval: interval, turn: make(chan struct{}, 1)}
+	f := &feed[T]{read: read, now: now, interval: interval, fresh: fresh, turn: make(chan struct{}, 1)}
 	f.turn <- struct{}{}
 	return f
 }
 
-// get returns what is known, and when to ask again. It reads if the last attempt is older than fresh.
+// get returns what is known, and when to ask again. It reads if the last attempt is too old.
 func (f *feed[T]) get(ctx context.Context) (known[T], time.Duration) {
 	select {
 	case <-f.turn:
@@ -49,7 +52,7 @@ func (f *feed[T]) get(ctx context.Context) (known[T], time.Duration) {
 		return known[T]{err: ctx.Err()}, f.interval
 	}
 	defer func() { f.turn <- struct{}{} }()
-	if begun := time.Now(); f.tried.IsZero() || begun.Sub(f.tried) >= fresh {
+	if begun := time.Now(); f.tried.IsZero() || begun.Sub(f.tried) >= f.fresh {
 		limited, cancel := context.WithTimeout(ctx, readTimeout)
 		data, err := f.read(limited)
 		cancel()

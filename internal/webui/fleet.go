@@ -95,8 +95,8 @@ func (s *Server) showFleet(w http.ResponseWriter, r *http.Request) {
 
 func (s *Server) followFleet(w http.ResponseWriter, r *http.Request) {
 	shown := filterOf(r.URL.Query())
-	follow(w, r, func() ([]part, time.Duration, error) {
-		p, pause := s.lookAtFleet(r.Context(), shown)
+	follow(w, r, func(ctx context.Context) ([]part, time.Duration, error) {
+		p, pause := s.lookAtFleet(ctx, shown)
 		parts, err := p.parts()
 		return parts, pause, err
 	})

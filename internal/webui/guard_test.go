@@ -1,10 +1,8 @@
 package webui
 
 import (
-	"io"
 	"net"
 	"net/http"
-	"net/http/httptest"
 	"net/url"
 	"strings"
 	"testing"
@@ -19,18 +17,15 @@ func TestTheTokenOpensOneSession(t *testing.T) {
 			t.Errorf("%s without a session: %d %s", wrong, code, text)
 		}
 	}
-	if answer := b.ask(httptest.NewRequest(http.MethodHead, address, nil)); answer.StatusCode != http.StatusForbidden || len(answer.Cookies()) != 0 {
-		t.Errorf("HEAD opens a session: %s", answer.Status)
+	if got := b.ask(http.MethodHead, address); got.code != http.StatusForbidden || got.cookie != nil {
+		t.Errorf("HEAD opens a session: %d", got.code)
 	}
-	r := httptest.NewRequest(http.MethodGet, address, nil)
-	r.Header.Set("Sec-Fetch-Site", "cross-site") // a link in a chat
-	answer := b.ask(r)
-	text, err := io.ReadAll(answer.Body)
-	if err != nil || answer.StatusCode != http.StatusOK || len(answer.Cookies()) != 1 {
-		t.Fatalf("the address answers %s with %d cookies, %v", answer.Status, len(answer.Cookies()), err)
+	opened := b.ask(http.MethodGet, address, func(r *http.Request) { r.Header.Set("Sec-Fetch-Site", "cross-site") }) // a link in a chat
+	if opened.code != http.StatusOK || opened.cookie == nil {
+		t.Fatalf("the address answers %d with the cookie %v", opened.code, opened.cookie)
 	}
-	says(t, string(text), `http-equiv="refresh" content="0; url=/"`)
-	cookie := answer.Cookies()[0]
+	says(t, opened.text, `http-equiv="refresh" content="0; url=/"`)
+	cookie := opened.cookie
 	if !cookie.HttpOnly || cookie.SameSite != http.SameSiteStrictMode || cookie.Path != "/" || cookie.Domain != "" || cookie.Value == s.guard.token || len(cookie.Value) < 26 {
 		t.Errorf("the cookie is %v", cookie)
 	}
@@ -78,13 +73,11 @@ func TestOnlyRequestsOfThisPageAreAnswered(t *testing.T) {
 		http.MethodOptions:  {func(r *http.Request) { r.Method = http.MethodOptions }, http.StatusMethodNotAllowed},
 		"an unknown method": {func(r *http.Request) { r.Method = "PROPFIND" }, http.StatusMethodNotAllowed},
 	} {
-		r := httptest.NewRequest(http.MethodGet, "http://"+host+"/clusters/serving/demo", nil)
-		want.change(r)
-		answer := b.ask(r)
-		if answer.StatusCode != want.code {
-			t.Errorf("%s: %s, want %d", name, answer.Status, want.code)
+		got := b.ask(http.MethodGet, "http://"+host+"/clusters/serving/demo", want.change)
+		if got.code != want.code {
+			t.Errorf("%s: %d, want %d", name, got.code, want.code)
 		}
-		if allow := answer.Header.Get("Allow"); want.code == http.StatusMethodNotAllowed && allow != "GET, HEAD" {
+		if allow := got.header.Get("Allow"); want.code == http.StatusMethodNotAllowed && allow != "GET, HEAD" {
 			t.Errorf("%s: Allow is %q", name, allow)
 		}
 	}
@@ -93,8 +86,7 @@ func TestOnlyRequestsOfThisPageAreAnswered(t *testing.T) {
 func TestEachAnswerIsHardened(t *testing.T) {
 	b := open(t, every())
 	for _, path := range []string{"/", "/clusters/serving/demo", "/clusters/no/such", "/assets/page.js", "/assets/page.css", "/nothing", "/?token=wrong"} {
-		answer := b.ask(httptest.NewRequest(http.MethodGet, "http://"+b.server.guard.hosts[0]+path, nil))
-		h := answer.Header
+		h := b.ask(http.MethodGet, "http://"+b.server.guard.hosts[0]+path).header
 		if h.Get("Cache-Control") != "no-store" || h.Get("X-Content-Type-Options") != "nosniff" || h.Get("Referrer-Policy") != "no-referrer" || h.Get("Access-Control-Allow-Origin") != "" {
 			t.Errorf("%s: %v", path, h)
 		}

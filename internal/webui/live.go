@@ -1,6 +1,7 @@
 package webui
 
 import (
+	"context"
 	"encoding/json"
 	"fmt"
 	"html/template"
@@ -10,11 +11,11 @@ import (
 )
 
 // follow sends the parts of a page that changed, as server-sent events, until the page is closed.
-func follow(w http.ResponseWriter, r *http.Request, look func() ([]part, time.Duration, error)) {
+func follow(w http.ResponseWriter, r *http.Request, look func(context.Context) ([]part, time.Duration, error)) {
 	w.Header().Set("Content-Type", "text/event-stream")
 	stream, sent := http.NewResponseController(w), map[string]template.HTML{}
 	for {
-		parts, pause, err := look()
+		parts, pause, err := look(r.Context())
 		if err == nil && r.Context().Err() == nil {
 			err = send(w, parts, sent)
 		}

@@ -186,7 +186,7 @@ func TestTheServerEndsWithItsContext(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer answer.Body.Close() //nolint:errcheck // the server has ended
+	defer answer.Body.Close()
 	if line, err := bufio.NewReader(answer.Body).ReadString('\n'); line != "event: part\n" {
 		t.Fatalf("%q, %v", line, err)
 	}

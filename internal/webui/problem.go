@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"net"
+	"strings"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 
@@ -26,7 +27,7 @@ func problemOf(err error) *problem {
 	switch {
 	case err == nil:
 		return nil
-	case apierrors.IsForbidden(err):
+	case apierrors.IsForbidden(err), strings.Contains(err.Error(), "is forbidden: "): // the error of an upgraded connection has only the text
 		return &problem{"You may not read this. " + view.Sentence(err.Error()),
 			"Ask for the permission. Or end kubectl druid ui, and start it for a namespace that you may read: kubectl druid ui --namespace NAMESPACE.", permissionsDocs}
 	case apierrors.IsUnauthorized(err):

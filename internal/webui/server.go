@@ -5,8 +5,7 @@ import (
 	"embed"
 	"errors"
 	"fmt"
-	"io"
-	"log"
+	"log/slog"
 	"net"
 	"net/http"
 	"net/url"
@@ -54,6 +53,7 @@ type Server struct {
 
 	mu       sync.Mutex
 	clusters map[string]*feed[view.Cluster]
+	backups  map[string]*feed[Backups]
 }
 
 // New returns a Server for a listener on the loopback interface.
@@ -62,7 +62,7 @@ func New(o Options, listener net.Listener) (*Server, error) {
 	if !ok || !address.IP.IsLoopback() {
 		return nil, fmt.Errorf("serve the web page at %s: want an address of the loopback interface, for everyone who reaches it has your permissions", listener.Addr())
 	}
-	return &Server{Options: o, guard: newGuard(address), fleet: newFeed(fleetInterval, o.Now, o.Source.Fleet), clusters: map[string]*feed[view.Cluster]{}}, nil
+	return &Server{Options: o, guard: newGuard(address), fleet: newFeed(fleetInterval, o.Now, o.Source.Fleet), clusters: map[string]*feed[view.Cluster]{}, backups: map[string]*feed[Backups]{}}, nil
 }
 
 // URL is the address that opens the page, once.
@@ -77,6 +77,7 @@ func (s *Server) Handler() http.Handler {
 	mux.HandleFunc("GET /{$}", s.showFleet)
 	mux.HandleFunc("GET /live/fleet", s.followFleet)
 	mux.HandleFunc("GET /clusters/{namespace}/{name}", s.showCluster)
+	mux.HandleFunc("GET /clusters/{namespace}/{name}/backups", s.showBackups)
 	mux.HandleFunc("GET /live/clusters/{namespace}/{name}", s.followCluster)
 	mux.Handle("GET /assets/", http.FileServerFS(assets))
 	mux.HandleFunc("/", s.nothing)
@@ -88,7 +89,7 @@ func (s *Server) Serve(ctx context.Context, listener net.Listener) error {
 	serving, cancel := context.WithCancel(ctx)
 	defer cancel()
 	server := &http.Server{
-		Handler: s.Handler(), ReadHeaderTimeout: headerTimeout, ErrorLog: log.New(io.Discard, "", 0),
+		Handler: s.Handler(), ReadHeaderTimeout: headerTimeout, ErrorLog: slog.NewLogLogger(slog.DiscardHandler, slog.LevelError),
 		BaseContext: func(net.Listener) context.Context { return serving },
 	}
 	var group errgroup.Group
@@ -106,16 +107,29 @@ func (s *Server) Serve(ctx context.Context, listener net.Listener) error {
 
 // clusterFeed returns the feed of a cluster, which all its pages share.
 func (s *Server) clusterFeed(namespace, name string) *feed[view.Cluster] {
+	return remembered(s, s.clusters, namespace+"/"+name, func() *feed[view.Cluster] {
+		return newFeed(clusterInterval, s.Now, func(ctx context.Context) (view.Cluster, error) { return s.Source.Cluster(ctx, namespace, name) })
+	})
+}
+
+// backupsFeed is that of the backups of a cluster.
+func (s *Server) backupsFeed(namespace, name string) *feed[Backups] {
+	return remembered(s, s.backups, namespace+"/"+name, func() *feed[Backups] {
+		f := newFeed(freshBackups, s.Now, func(ctx context.Context) (Backups, error) { return s.Source.Backups(ctx, namespace, name) })
+		f.fresh = freshBackups
+		return f
+	})
+}
+
+// remembered returns the feed of a cluster, and makes it if there is none.
+func remembered[T any](s *Server, all map[string]*feed[T], key string, create func() *feed[T]) *feed[T] {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	key := namespace + "/" + name
-	f := s.clusters[key]
-	if f == nil {
-		if len(s.clusters) >= maxFeeds {
-			clear(s.clusters)
+	if all[key] == nil {
+		if len(all) >= maxFeeds {
+			clear(all)
 		}
-		f = newFeed(clusterInterval, s.Now, func(ctx context.Context) (view.Cluster, error) { return s.Source.Cluster(ctx, namespace, name) })
-		s.clusters[key] = f
+		all[key] = create()
 	}
-	return f
+	return all[key]
 }

@@ -2,11 +2,9 @@ package webui
 
 import (
 	"context"
-	"io"
 	"net"
 	"net/http"
 	"net/http/httptest"
-	"net/url"
 	"strings"
 	"sync"
 	"testing"
@@ -24,8 +22,16 @@ type source struct {
 	mu       sync.Mutex
 	clusters []view.Cluster
 	unread   []view.Unread
+	backups  Backups
 	err      error
 	reads    int
+}
+
+func (s *source) Backups(context.Context, string, string) (Backups, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.reads++
+	return s.backups, s.err
 }
 
 func (s *source) Fleet(context.Context) (Fleet, error) {
@@ -77,7 +83,7 @@ type browser struct {
 // serverOf makes a server that tests ask without a connection.
 func serverOf(t *testing.T, from Source) *Server {
 	t.Helper()
-	listener, err := net.Listen("tcp", "127.0.0.1:0") //nolint:noctx // it accepts nothing
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -93,37 +99,50 @@ func serverOf(t *testing.T, from Source) *Server {
 func open(t *testing.T, from Source) *browser {
 	t.Helper()
 	b := &browser{T: t, server: serverOf(t, from)}
-	answer := b.ask(httptest.NewRequest(http.MethodGet, b.server.URL(), nil))
-	if len(answer.Cookies()) != 1 {
-		t.Fatalf("the address answers %s without a cookie", answer.Status)
+	opened := b.ask(http.MethodGet, b.server.URL())
+	if opened.cookie == nil {
+		t.Fatalf("the address answers %d without a cookie", opened.code)
 	}
-	b.cookie = answer.Cookies()[0]
+	b.cookie = opened.cookie
 	return b
 }
 
-func (b *browser) ask(r *http.Request) *http.Response {
+// answer is what the server answered.
+type answer struct {
+	code   int
+	header http.Header
+	text   string
+	// cookie is nil if none was set.
+	cookie *http.Cookie
+}
+
+func (b *browser) ask(method, url string, changes ...func(*http.Request)) answer {
 	b.Helper()
+	r := httptest.NewRequest(method, url, nil)
 	if b.cookie != nil {
 		r.AddCookie(b.cookie)
 	}
+	for _, change := range changes {
+		change(r)
+	}
 	w := httptest.NewRecorder()
 	b.server.Handler().ServeHTTP(w, r)
-	return w.Result()
+	got := answer{code: w.Code, header: w.Header(), text: w.Body.String()}
+	if line := w.Header().Get("Set-Cookie"); line != "" {
+		cookie, err := http.ParseSetCookie(line)
+		if err != nil {
+			b.Fatal(err)
+		}
+		got.cookie = cookie
+	}
+	return got
 }
 
 // get asks for a path, and returns the status code and the text.
 func (b *browser) get(path string) (int, string) {
 	b.Helper()
-	u, err := url.Parse(b.server.URL())
-	if err != nil {
-		b.Fatal(err)
-	}
-	answer := b.ask(httptest.NewRequest(http.MethodGet, "http://"+u.Host+path, nil))
-	text, err := io.ReadAll(answer.Body)
-	if err != nil {
-		b.Fatal(err)
-	}
-	return answer.StatusCode, string(text)
+	got := b.ask(http.MethodGet, "http://"+b.server.guard.hosts[0]+path)
+	return got.code, got.text
 }
 
 // says fails unless the text has each of the words.

@@ -19,6 +19,7 @@ import (
 	"github.com/chromedp/chromedp"
 	"golang.org/x/sync/errgroup"
 
+	"github.com/etcd-druid/druid/backup/catalog"
 	"github.com/etcd-druid/druid/internal/view"
 	"github.com/etcd-druid/druid/internal/webui"
 	"github.com/etcd-druid/druid/test/situations"
@@ -51,11 +52,11 @@ func run(m *testing.M) int {
 	if os.Geteuid() == 0 {
 		options = append(options, chromedp.NoSandbox) // Chromium has no sandbox for root
 	}
-	allocator, stop := chromedp.NewExecAllocator(context.Background(), options...) //nolint:usetesting // it outlives each test
+	allocator, stop := chromedp.NewExecAllocator(context.Background(), options...)
 	defer stop()
-	var end context.CancelFunc
-	browser, end = chromedp.NewContext(allocator)
+	started, end := chromedp.NewContext(allocator)
 	defer end()
+	browser = started
 	if err := chromedp.Do(browser); err != nil {
 		_, _ = fmt.Fprintf(os.Stderr, "start %s: %v\n", path, err)
 		return 1
@@ -85,6 +86,24 @@ func (s *source) Cluster(_ context.Context, namespace, name string) (view.Cluste
 		}
 	}
 	return view.Cluster{}, fmt.Errorf("there is no cluster %s/%s", namespace, name)
+}
+
+// Backups has two lineages and a gap.
+func (s *source) Backups(context.Context, string, string) (webui.Backups, error) {
+	ago := func(days int) time.Time { return situations.Now.AddDate(0, 0, -days) }
+	return webui.Backups{
+		Member: "demo-bqdq7", Store: "bucket backups at AWS region eu-central-1", Prefix: "default/demo", Totals: "2 lineages.", Notes: []string{"Gap in lineage 00000001-9f31c2d4."},
+		Lanes: []webui.Lane{
+			{Summary: catalog.Summary{
+				Lineage: "00000001-9f31c2d4", Formation: &catalog.Formation{Created: ago(20)}, Fulls: 21, Deltas: 1893, Size: 3 << 30,
+				Restorable: []catalog.Range{{From: 1, To: 30211, Since: ago(20), Until: ago(11)}, {From: 31000, To: 41877, Since: ago(9), Until: ago(5)}},
+			}},
+			{Depth: 1, Summary: catalog.Summary{
+				Lineage: "00000002-51aa07be", Formation: &catalog.Formation{Parent: "00000001-9f31c2d4", Fork: 41870, Created: ago(5)}, Fulls: 2, Deltas: 12, Size: 210 << 20,
+				Restorable: []catalog.Range{{From: 1_000_041_870, To: 1_000_042_001, Since: ago(5), Until: situations.Now}},
+			}},
+		},
+	}, nil
 }
 
 // replace puts another view in the place of one.
@@ -174,7 +193,7 @@ func (p *tab) note(event any) {
 	case *runtime.EventConsoleAPICalled:
 		p.problems = append(p.problems, fmt.Sprintf("the console has %s %v", e.Type, e.Args))
 	case *network.EventRequestWillBeSent:
-		if !strings.HasPrefix(e.Request.URL, p.base+"/") {
+		if !strings.HasPrefix(e.Request.URL, p.base+"/") && !strings.HasPrefix(e.Request.URL, "data:") { // the icon of a field of the browser is data
 			p.problems = append(p.problems, "it asks for "+e.Request.URL)
 		}
 	default:

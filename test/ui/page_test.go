@@ -73,7 +73,7 @@ func TestEachSituationReadsWellInEachWindow(t *testing.T) {
 	}
 	from.clusters = append(from.clusters, long)
 	p := visit(t, from)
-	paths := []string{"/", "/clusters/no/such"}
+	paths := []string{"/", "/clusters/no/such", "/clusters/serving/demo/backups", "/clusters/serving/demo/backups?at=2026-11-20T10:30"}
 	for _, c := range from.clusters {
 		paths = append(paths, webui.ClusterPath(c.Namespace, c.Name))
 	}
@@ -171,6 +171,26 @@ func TestThePageFollowsChanges(t *testing.T) {
 	p.eventually(`!document.querySelector("[role=alert]")`)
 	p.stop()
 	p.eventually(`document.getElementById("live").textContent.startsWith("kubectl druid ui does not answer. What you see is old.")`)
+}
+
+func TestAClickOnTheTimelineChoosesAMoment(t *testing.T) {
+	p := visit(t, every())
+	for _, width := range []int64{narrow, wide} {
+		p.look(width, "light")
+		p.open("/clusters/serving/demo/backups")
+		// The middle of the second bar of 20 days is 10 days ago, in the gap of the first lineage.
+		p.do(chromedp.Click(chromedp.CSS("tbody tr:nth-child(2) .bar")), chromedp.WaitReady(chromedp.CSS("#restores")))
+		if text := eval[string](p, `document.getElementById("restores").innerText`); !strings.Contains(text, "No lineage can be restored to this time.") {
+			t.Errorf("%d pixels: it says %q", width, text)
+		}
+		if at := eval[string](p, `document.getElementById("at").value`); !strings.HasPrefix(at, "2026-11-13T") && !strings.HasPrefix(at, "2026-11-14T") {
+			t.Errorf("%d pixels: a click chooses %s", width, at)
+		}
+		p.open("/clusters/serving/demo/backups?at=2026-11-20T10:30")
+		if text := eval[string](p, `document.querySelector("#restores code").textContent`); !strings.Contains(text, `"time":"2026-11-20T10:30:00Z","lineage":"00000002-51aa07be"`) {
+			t.Errorf("%d pixels: the command is %q", width, text)
+		}
+	}
 }
 
 func TestThePageNeedsNoScript(t *testing.T) {

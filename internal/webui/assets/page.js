@@ -54,6 +54,16 @@ function close() {
   stream = null;
 }
 
+// A click on a bar chooses its time.
+document.addEventListener("click", (e) => {
+  const bar = e.target.closest(".bar"), at = document.getElementById("at");
+  if (!bar || !at) return;
+  const box = bar.getBoundingClientRect(), from = Number(bar.dataset.from), to = Number(bar.dataset.to);
+  const seconds = Math.round(from + ((e.clientX - box.left) / box.width) * (to - from));
+  at.value = new Date(seconds * 1000).toISOString().slice(0, 19);
+  at.form.requestSubmit();
+});
+
 // A browser opens few connections to a server: pages that nobody looks at need none.
 document.addEventListener("visibilitychange", () => (document.hidden ? close() : open()));
 window.addEventListener("pagehide", close);
