@@ -15,17 +15,17 @@ import (
 
 // forked are two lineages: the first has a gap.
 func forked() Backups {
-	day := func(d, h int) time.Time { return time.Date(2026, 11, d, h, 0, 0, 0, time.UTC) }
+	day := func(d int) time.Time { return time.Date(2026, 11, d, 3, 0, 0, 0, time.UTC) }
 	return Backups{
 		Member: "demo-bqdq7", Store: "bucket backups at AWS region eu-central-1", Prefix: "default/demo", Totals: "2 lineages.", Notes: []string{"Gap in lineage 00000001-9f31c2d4: <script>."},
 		Lanes: []Lane{
 			{Summary: catalog.Summary{
-				Lineage: "00000001-9f31c2d4", Formation: &catalog.Formation{Created: day(4, 3)}, Fulls: 21, Deltas: 1893, Size: 3 << 30,
-				Restorable: []catalog.Range{{From: 1, To: 30211, Since: day(4, 3), Until: day(14, 3)}, {From: 31000, To: 41877, Since: day(15, 3), Until: day(19, 3)}},
+				Lineage: "00000001-9f31c2d4", Formation: &catalog.Formation{Created: day(4)}, Fulls: 21, Deltas: 1893, Size: 3 << 30,
+				Restorable: []catalog.Range{{From: 1, To: 30211, Since: day(4), Until: day(14)}, {From: 31000, To: 41877, Since: day(15), Until: day(19)}},
 			}},
 			{Depth: 1, Summary: catalog.Summary{
-				Lineage: "00000002-51aa07be", Formation: &catalog.Formation{Parent: "00000001-9f31c2d4", Fork: 41870, Created: day(19, 3)}, Fulls: 2, Deltas: 12, Size: 210 << 20,
-				Restorable: []catalog.Range{{From: 1_000_041_870, To: 1_000_042_001, Since: day(19, 3), Until: situations.Now}},
+				Lineage: "00000002-51aa07be", Formation: &catalog.Formation{Parent: "00000001-9f31c2d4", Fork: 41870, Created: day(19)}, Fulls: 2, Deltas: 12, Size: 210 << 20,
+				Restorable: []catalog.Range{{From: 1_000_041_870, To: 1_000_042_001, Since: day(19), Until: situations.Now}},
 			}},
 		},
 	}

@@ -56,7 +56,7 @@ func run(m *testing.M) int {
 	defer stop()
 	started, end := chromedp.NewContext(allocator)
 	defer end()
-	browser = started
+	browser = started //nolint:fatcontext // the browser is started once
 	if err := chromedp.Do(browser); err != nil {
 		_, _ = fmt.Fprintf(os.Stderr, "start %s: %v\n", path, err)
 		return 1
