@@ -151,7 +151,7 @@ func TestThePageFollowsChanges(t *testing.T) {
 	p := visit(t, from)
 	p.open("/clusters/member-down/demo")
 	p.eventually(`document.getElementById("live").textContent === "Live"`)
-	p.do(chromedp.Focus(chromedp.CSS("#d-Ready")), chromedp.Evaluate[chromedp.Void](`window.stays = document.getElementById("backups")`))
+	p.do(chromedp.Focus(chromedp.CSS("#d-Ready")), chromedp.Evaluate[chromedp.Void](`window.stays = document.getElementById("m-demo-bqdq7")`))
 	healed := view.Of(situations.Serving(), situations.Now)
 	from.replace("member-down", healed)
 	begun := time.Now()
@@ -159,7 +159,7 @@ func TestThePageFollowsChanges(t *testing.T) {
 	t.Logf("the page shows a change after %s", time.Since(begun).Round(time.Millisecond))
 	p.eventually(`document.title === "● Serving member-down/demo - druid"`)
 	p.eventually(`document.getElementById("m-demo-sx47z").innerText.includes("Ready")`)
-	if !eval[bool](p, `document.activeElement.id === "d-Ready" && window.stays === document.getElementById("backups")`) {
+	if !eval[bool](p, `document.activeElement.id === "d-Ready" && window.stays === document.getElementById("m-demo-bqdq7")`) {
 		t.Error("a change takes the focus, or replaces what has not changed")
 	}
 	from.fail(errors.New("the network is <down>"))

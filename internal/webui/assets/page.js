@@ -5,19 +5,18 @@ let stream = null;
 
 // shell is an element without its content.
 const shell = (e) => e.cloneNode(false);
-const ownText = (e) => [...e.childNodes].filter((n) => n.nodeType === Node.TEXT_NODE).map((n) => n.data.trim()).join("|");
+const ownText = (e) => [...e.childNodes].filter((n) => n.nodeType === Node.TEXT_NODE).map((n) => n.data.trim()).filter(Boolean).join("|");
 
 // swap makes old look like fresh. It keeps each element that has not changed, and so the focus and the selection.
 function swap(old, fresh) {
   if (old.isEqualNode(fresh)) return;
-  const alike = old.children.length > 0 && old.children.length === fresh.children.length &&
-    shell(old).isEqualNode(shell(fresh)) && ownText(old) === ownText(fresh);
-  if (!alike) {
+  if (old.children.length === 0 || !shell(old).isEqualNode(shell(fresh)) || ownText(old) !== ownText(fresh)) {
     old.replaceWith(fresh);
     return;
   }
-  const news = [...fresh.children];
-  [...old.children].forEach((child, i) => swap(child, news[i]));
+  const before = [...old.children], after = [...fresh.children];
+  after.forEach((child, i) => (before[i] ? swap(before[i], child) : old.append(child)));
+  before.slice(after.length).forEach((child) => child.remove());
 }
 
 function show(part) {
