@@ -1,6 +1,7 @@
 package webui
 
 import (
+	"context"
 	"fmt"
 	"net/http"
 	"strings"
@@ -152,11 +153,12 @@ func (p *backupsPage) choose(text string) {
 	p.Wrong = fmt.Sprintf("The time %q cannot be read. Write it as 2006-01-02T15:04:05, in UTC.", text)
 }
 
-func (s *Server) showBackups(w http.ResponseWriter, r *http.Request) {
+// lookAtBackups is the timeline of the cluster that the path names.
+func (s *Server) lookAtBackups(ctx context.Context, r *http.Request) (layout, time.Duration, error) {
 	namespace, name := r.PathValue("namespace"), r.PathValue("name")
-	found, _ := s.backupsFeed(namespace, name).get(r.Context())
+	found, pause := s.backupsFeed(namespace, name).get(ctx)
 	p := backupsPage{Backups: found.data, Namespace: namespace, Name: name, frame: frame{
-		Title: "Backups of " + namespace + "/" + name, Now: s.Now(), At: found.at, Problem: problemOf(found.err),
+		Base: s.guard.base, Title: "Backups of " + namespace + "/" + name, Now: s.Now(), At: found.at, Problem: problemOf(found.err),
 	}}
 	p.spread()
 	p.choose(r.URL.Query().Get("at"))
@@ -165,9 +167,5 @@ func (s *Server) showBackups(w http.ResponseWriter, r *http.Request) {
 		names = []string{"notice", "lineages", "read"}
 	}
 	parts, err := partsOf(p, names...)
-	if err != nil {
-		http.Error(w, err.Error(), http.StatusInternalServerError)
-		return
-	}
-	write(w, codeOf(p.frame), layout{frame: p.frame, Parts: parts})
+	return layout{frame: p.frame, Parts: parts}, pause, err
 }

@@ -36,7 +36,7 @@ func TestTheTimelineOfBackups(t *testing.T) {
 	from.backups = forked()
 	b := open(t, from)
 	_, text := b.get("/clusters/serving/demo")
-	says(t, text, `href="/clusters/serving/demo/backups"`)
+	says(t, text, `href="/base/clusters/serving/demo/backups"`)
 	code, text := b.get("/clusters/serving/demo/backups")
 	if code != http.StatusOK {
 		t.Fatalf("%d", code)

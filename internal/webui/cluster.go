@@ -43,15 +43,21 @@ func (p clusterPage) Notes() (all []string) {
 	return all
 }
 
-func (s *Server) lookAtCluster(ctx context.Context, namespace, name string) (clusterPage, time.Duration) {
+// lookAtCluster is the page of the cluster that the path names.
+func (s *Server) lookAtCluster(ctx context.Context, r *http.Request) (layout, time.Duration, error) {
+	namespace, name := r.PathValue("namespace"), r.PathValue("name")
 	found, pause := s.clusterFeed(namespace, name).get(ctx)
 	p := clusterPage{Cluster: found.data, Unread: found.data.Unread, frame: frame{
-		Title: namespace + "/" + name, Live: "/live" + ClusterPath(namespace, name), Now: s.Now(), At: found.at, Problem: problemOf(found.err),
+		Base: s.guard.base, Title: namespace + "/" + name, Live: "/live" + ClusterPath(namespace, name), Now: s.Now(), At: found.at, Problem: problemOf(found.err),
 	}}
-	if p.Known() {
+	switch {
+	case p.Known() && p.Problem != nil:
+		p.Title = "? old " + p.Title
+	case p.Known():
 		p.Title = p.Health.Mark() + " " + string(p.State) + " " + p.Title
 	}
-	return p, pause
+	parts, err := p.parts()
+	return layout{frame: p.frame, Parts: parts}, pause, err
 }
 
 func (p clusterPage) parts() ([]part, error) {
@@ -59,22 +65,4 @@ func (p clusterPage) parts() ([]part, error) {
 		return partsOf(p, "notice", "read")
 	}
 	return partsOf(p, "notice", "head", "next", "members", "backups", "certificates", "conditions", "decisions", "events", "read")
-}
-
-func (s *Server) showCluster(w http.ResponseWriter, r *http.Request) {
-	p, _ := s.lookAtCluster(r.Context(), r.PathValue("namespace"), r.PathValue("name"))
-	parts, err := p.parts()
-	if err != nil {
-		http.Error(w, err.Error(), http.StatusInternalServerError)
-		return
-	}
-	write(w, codeOf(p.frame), layout{frame: p.frame, Parts: parts})
-}
-
-func (s *Server) followCluster(w http.ResponseWriter, r *http.Request) {
-	follow(w, r, func(ctx context.Context) ([]part, time.Duration, error) {
-		p, pause := s.lookAtCluster(ctx, r.PathValue("namespace"), r.PathValue("name"))
-		parts, err := p.parts()
-		return parts, pause, err
-	})
 }

@@ -14,6 +14,10 @@ const (
 	freshBackups = 30 * time.Second
 	// shareOfTime is how many times as long as a read the pause after it is at least, so that a slow API server is asked less often.
 	shareOfTime = 10
+	// maxPause bounds that pause, which is as long as the time between two renewals of a Lease.
+	maxPause = 15 * time.Second
+	// maxPauseAfterError bounds the pause after a read that failed, so that a page soon shows that the API server answers again.
+	maxPauseAfterError = 5 * time.Second
 )
 
 // known is what a feed knows.
@@ -66,5 +70,9 @@ func (f *feed[T]) get(ctx context.Context) (known[T], time.Duration) {
 			f.known.data, f.known.at = data, f.now()
 		}
 	}
-	return f.known, max(f.interval, shareOfTime*f.took)
+	limit := maxPause
+	if f.known.err != nil {
+		limit = maxPauseAfterError
+	}
+	return f.known, max(f.interval, min(limit, shareOfTime*f.took))
 }

@@ -37,7 +37,7 @@ func (f filter) shows(c view.Cluster) bool {
 	if f.Problems && c.Health == view.Well {
 		return false
 	}
-	text := strings.ToLower(strings.Join([]string{c.Namespace + "/" + c.Name, string(c.State), c.Message, c.Version}, "\n"))
+	text := strings.ToLower(strings.Join([]string{c.Namespace + "/" + c.Name, string(c.State), c.Explanation(), c.Version}, "\n"))
 	return strings.Contains(text, strings.ToLower(f.Text))
 }
 
@@ -54,10 +54,12 @@ type fleetPage struct {
 // Well counts the clusters that are well.
 func (p fleetPage) Well() int { return p.All - p.NotWell - p.Unclear }
 
-func (s *Server) lookAtFleet(ctx context.Context, shown filter) (fleetPage, time.Duration) {
+// lookAtFleet is the list that the filter of the query shows.
+func (s *Server) lookAtFleet(ctx context.Context, r *http.Request) (layout, time.Duration, error) {
+	shown := filterOf(r.URL.Query())
 	found, pause := s.fleet.get(ctx)
 	p := fleetPage{Scope: s.Scope, frame: frame{
-		Title: "EtcdClusters", Live: withQuery("/live/fleet", shown.query()), Now: s.Now(), At: found.at, Problem: problemOf(found.err), Unread: found.data.Unread,
+		Base: s.guard.base, Title: "EtcdClusters", Live: withQuery("/live/fleet", shown.query()), Now: s.Now(), At: found.at, Problem: problemOf(found.err), Unread: found.data.Unread,
 	}}
 	for _, c := range found.data.Clusters {
 		p.All++
@@ -72,7 +74,8 @@ func (s *Server) lookAtFleet(ctx context.Context, shown filter) (fleetPage, time
 			p.Shown = append(p.Shown, c)
 		}
 	}
-	return p, pause
+	parts, err := p.parts()
+	return layout{frame: p.frame, Filter: &shown, Parts: parts}, pause, err
 }
 
 func (p fleetPage) parts() ([]part, error) {
@@ -80,24 +83,4 @@ func (p fleetPage) parts() ([]part, error) {
 		return partsOf(p, "notice", "read")
 	}
 	return partsOf(p, "notice", "summary", "fleet", "read")
-}
-
-func (s *Server) showFleet(w http.ResponseWriter, r *http.Request) {
-	shown := filterOf(r.URL.Query())
-	p, _ := s.lookAtFleet(r.Context(), shown)
-	parts, err := p.parts()
-	if err != nil {
-		http.Error(w, err.Error(), http.StatusInternalServerError)
-		return
-	}
-	write(w, codeOf(p.frame), layout{frame: p.frame, Filter: &shown, Parts: parts})
-}
-
-func (s *Server) followFleet(w http.ResponseWriter, r *http.Request) {
-	shown := filterOf(r.URL.Query())
-	follow(w, r, func(ctx context.Context) ([]part, time.Duration, error) {
-		p, pause := s.lookAtFleet(ctx, shown)
-		parts, err := p.parts()
-		return parts, pause, err
-	})
 }

@@ -20,6 +20,9 @@ type guard struct {
 	used           atomic.Bool
 	// cookie has the port in its name, for cookies do not belong to a port.
 	cookie string
+	// base begins each path, and is the path of the cookie. Browsers send a cookie to all ports of a host. Another server on this computer
+	// does not get this one, for nothing asks it for a random path.
+	base string
 }
 
 // newGuard guards the server at an address of the loopback interface.
@@ -27,15 +30,15 @@ func newGuard(address *net.TCPAddr) *guard {
 	port := strconv.Itoa(address.Port)
 	return &guard{
 		hosts: []string{address.String(), "localhost:" + port}, cookie: "druid-ui-" + port,
-		token: rand.Text(), session: rand.Text(),
+		token: rand.Text(), session: rand.Text(), base: "/" + rand.Text(),
 	}
 }
 
 // policy lets a page load what this server serves, and nothing else.
 const policy = "default-src 'none'; style-src 'self'; script-src 'self'; connect-src 'self'; img-src 'self'; form-action 'self'; base-uri 'none'; frame-ancestors 'none'"
 
-// harden sets the headers of all answers.
-func harden(h http.Header) {
+// setHeaders sets the headers of all answers.
+func setHeaders(h http.Header) {
 	for name, value := range map[string]string{
 		"Content-Security-Policy": policy, "Cache-Control": "no-store", "X-Content-Type-Options": "nosniff", "Referrer-Policy": "no-referrer",
 		"Cross-Origin-Opener-Policy": "same-origin", "Cross-Origin-Resource-Policy": "same-origin", "X-Frame-Options": "DENY",
@@ -47,17 +50,17 @@ func harden(h http.Header) {
 // wrap lets only requests of the session pass to next. welcome answers the request that opens the session.
 func (g *guard) wrap(next, welcome http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		harden(w.Header())
+		setHeaders(w.Header())
 		token := r.URL.Query().Get("token")
-		opens := r.URL.Path == "/" && token != ""
+		opens := r.URL.Path == g.base+"/" && token != ""
 		switch {
 		case !slices.Contains(g.hosts, r.Host):
 			refuse(w, http.StatusForbidden, "The address names another server. Open the address that kubectl druid ui printed.")
 		case r.Method != http.MethodGet && r.Method != http.MethodHead:
 			w.Header().Set("Allow", "GET, HEAD")
 			refuse(w, http.StatusMethodNotAllowed, "This page only shows. To change a cluster, use kubectl druid.")
-		case opens && r.Method == http.MethodGet && (g.isSession(r) || g.redeem(token)):
-			http.SetCookie(w, &http.Cookie{Name: g.cookie, Value: g.session, Path: "/", HttpOnly: true, SameSite: http.SameSiteStrictMode})
+		case opens && r.Method == http.MethodGet && (g.isSession(r) || g.useToken(token)):
+			http.SetCookie(w, &http.Cookie{Name: g.cookie, Value: g.session, Path: g.base + "/", HttpOnly: true, SameSite: http.SameSiteStrictMode})
 			welcome.ServeHTTP(w, r)
 		case opens:
 			refuse(w, http.StatusForbidden, "This address is wrong, or a browser opened it before. It opens one browser once. End kubectl druid ui, and start it again.")
@@ -66,15 +69,15 @@ func (g *guard) wrap(next, welcome http.Handler) http.Handler {
 		case !g.isSession(r):
 			refuse(w, http.StatusForbidden, "This browser did not open the address that kubectl druid ui printed. Open it. If a browser opened it before, end kubectl druid ui, and start it again.")
 		default:
-			next.ServeHTTP(w, r)
+			http.StripPrefix(g.base, next).ServeHTTP(w, r)
 		}
 	})
 }
 
 func refuse(w http.ResponseWriter, code int, why string) { http.Error(w, why, code) }
 
-// redeem says whether the token is right and was not used before.
-func (g *guard) redeem(token string) bool {
+// useToken says whether the token is right and was not used before.
+func (g *guard) useToken(token string) bool {
 	return same(token, g.token) && g.used.CompareAndSwap(false, true)
 }
 

@@ -24,9 +24,9 @@ func TestTheTokenOpensOneSession(t *testing.T) {
 	if opened.code != http.StatusOK || opened.cookie == nil {
 		t.Fatalf("the address answers %d with the cookie %v", opened.code, opened.cookie)
 	}
-	says(t, opened.text, `http-equiv="refresh" content="0; url=/"`)
+	says(t, opened.text, `http-equiv="refresh" content="0; url=/base/"`)
 	cookie := opened.cookie
-	if !cookie.HttpOnly || cookie.SameSite != http.SameSiteStrictMode || cookie.Path != "/" || cookie.Domain != "" || cookie.Value == s.guard.token || len(cookie.Value) < 26 {
+	if !cookie.HttpOnly || cookie.SameSite != http.SameSiteStrictMode || cookie.Path != "/base/" || cookie.Domain != "" || cookie.Value == s.guard.token || len(cookie.Value) < 26 {
 		t.Errorf("the cookie is %v", cookie)
 	}
 	if code, text := b.get("/?token=" + s.guard.token); code != http.StatusForbidden || !strings.Contains(text, "opens one browser once") {
@@ -43,7 +43,7 @@ func TestTheTokenOpensOneSession(t *testing.T) {
 	if code, _ := b.get("/"); code != http.StatusForbidden {
 		t.Errorf("with another value of the cookie: %d", code)
 	}
-	if !strings.HasPrefix(address, "http://"+host+"/?token=") || !strings.HasPrefix(host, "127.0.0.1:") {
+	if !strings.HasPrefix(address, "http://"+host+"/base/?token=") || !strings.HasPrefix(host, "127.0.0.1:") {
 		t.Errorf("it prints %s", address)
 	}
 }
@@ -73,7 +73,7 @@ func TestOnlyRequestsOfThisPageAreAnswered(t *testing.T) {
 		http.MethodOptions:  {func(r *http.Request) { r.Method = http.MethodOptions }, http.StatusMethodNotAllowed},
 		"an unknown method": {func(r *http.Request) { r.Method = "PROPFIND" }, http.StatusMethodNotAllowed},
 	} {
-		got := b.ask(http.MethodGet, "http://"+host+"/clusters/serving/demo", want.change)
+		got := b.ask(http.MethodGet, b.server.address("/clusters/serving/demo"), want.change)
 		if got.code != want.code {
 			t.Errorf("%s: %d, want %d", name, got.code, want.code)
 		}
@@ -86,7 +86,7 @@ func TestOnlyRequestsOfThisPageAreAnswered(t *testing.T) {
 func TestEachAnswerIsHardened(t *testing.T) {
 	b := open(t, every())
 	for _, path := range []string{"/", "/clusters/serving/demo", "/clusters/no/such", "/assets/page.js", "/assets/page.css", "/nothing", "/?token=wrong"} {
-		h := b.ask(http.MethodGet, "http://"+b.server.guard.hosts[0]+path).header
+		h := b.ask(http.MethodGet, b.server.address(path)).header
 		if h.Get("Cache-Control") != "no-store" || h.Get("X-Content-Type-Options") != "nosniff" || h.Get("Referrer-Policy") != "no-referrer" || h.Get("Access-Control-Allow-Origin") != "" {
 			t.Errorf("%s: %v", path, h)
 		}
@@ -107,7 +107,7 @@ func TestPagesNeedOnlyWhatThePolicyAllows(t *testing.T) {
 				t.Errorf("%s has %q", path, bad)
 			}
 		}
-		if strings.Count(text, "<script") != strings.Count(text, `<script src="/assets/`) {
+		if strings.Count(text, "<script") != strings.Count(text, `<script src="/base/assets/`) {
 			t.Errorf("%s has an inline script:\n%s", path, text)
 		}
 	}
@@ -136,3 +136,31 @@ type fakeListener struct {
 }
 
 func (l fakeListener) Addr() net.Addr { return l.address }
+
+// Browsers send a cookie to each port of a host, so only its path keeps it from other servers.
+func TestACookieIsOfARandomPath(t *testing.T) {
+	ends := map[string]bool{}
+	for range 2 {
+		s, err := New(Options{Source: every()}, fakeListener{address: &net.TCPAddr{IP: net.IPv4(127, 0, 0, 1), Port: 1}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		base := s.guard.base
+		ends[base] = true
+		b := &browser{T: t, server: s}
+		opened := b.ask(http.MethodGet, s.URL())
+		if opened.cookie == nil || opened.cookie.Path != base+"/" || len(base) < 27 {
+			t.Fatalf("the cookie is %v, the path %q", opened.cookie, base)
+		}
+		b.cookie = opened.cookie
+		if got := b.ask(http.MethodGet, "http://"+s.guard.hosts[0]+"/assets/page.js"); got.code == http.StatusOK {
+			t.Error("a path without the random one is answered")
+		}
+		if code, _ := b.get("/assets/page.js"); code != http.StatusOK {
+			t.Errorf("%d below the random path", code)
+		}
+	}
+	if len(ends) != 2 {
+		t.Errorf("the paths are %v", ends)
+	}
+}

@@ -10,14 +10,38 @@ import (
 	"time"
 )
 
-// follow sends the parts of a page that changed, as server-sent events, until the page is closed.
-func follow(w http.ResponseWriter, r *http.Request, look func(context.Context) ([]part, time.Duration, error)) {
-	w.Header().Set("Content-Type", "text/event-stream")
+// look reads what a request asks for: the page, and when to read it again.
+type look func(context.Context, *http.Request) (layout, time.Duration, error)
+
+// show answers with a page.
+func show(read look) http.HandlerFunc {
+	return func(w http.ResponseWriter, r *http.Request) {
+		page, _, err := read(r.Context(), r)
+		if err != nil {
+			http.Error(w, err.Error(), http.StatusInternalServerError)
+			return
+		}
+		write(w, codeOf(page.frame), page)
+	}
+}
+
+// follow answers with the changes of a page. HEAD gets the headers only.
+func follow(read look) http.HandlerFunc {
+	return func(w http.ResponseWriter, r *http.Request) {
+		w.Header().Set("Content-Type", "text/event-stream")
+		if r.Method != http.MethodHead {
+			sendChanges(w, r, read)
+		}
+	}
+}
+
+// sendChanges sends the parts of a page that changed, as server-sent events, until the page is closed.
+func sendChanges(w http.ResponseWriter, r *http.Request, read look) {
 	stream, sent := http.NewResponseController(w), map[string]template.HTML{}
 	for {
-		parts, pause, err := look(r.Context())
+		page, pause, err := read(r.Context(), r)
 		if err == nil && r.Context().Err() == nil {
-			err = send(w, parts, sent)
+			err = send(w, page.Parts, sent)
 		}
 		if err != nil || r.Context().Err() != nil || stream.Flush() != nil {
 			return

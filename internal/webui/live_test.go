@@ -60,7 +60,7 @@ func listen(t *testing.T, b *browser, path string) *stream {
 	t.Helper()
 	s := &stream{header: http.Header{}, events: make(chan part, 100)}
 	ctx, cancel := context.WithCancel(t.Context())
-	r, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+b.server.guard.hosts[0]+path, nil)
+	r, err := http.NewRequestWithContext(ctx, http.MethodGet, b.server.address(path), nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -108,7 +108,7 @@ func TestTheStreamSendsWhatChanged(t *testing.T) {
 		from.set(func(s *source) { s.err = errors.New("the network is down") })
 		time.Sleep(clusterInterval)
 		synctest.Wait()
-		if failed := s.take(); len(failed) != 1 || !strings.Contains(failed["notice"], "The network is down.") {
+		if failed := s.take(); len(failed) != 2 || !strings.Contains(failed["head"], `data-title="? old member-down/demo"`) || !strings.Contains(failed["notice"], "The network is down.") {
 			t.Errorf("of an error it sends %v", failed)
 		}
 	})
@@ -135,7 +135,7 @@ func TestASlowServerIsAskedLessOften(t *testing.T) {
 			time.Sleep(3 * time.Second)
 			return 1, nil
 		})
-		if k, pause := f.get(t.Context()); k.data != 1 || pause != 30*time.Second {
+		if k, pause := f.get(t.Context()); k.data != 1 || pause != 15*time.Second {
 			t.Errorf("%+v, pause %s", k, pause)
 		}
 		hangs := newFeed(clusterInterval, time.Now, func(ctx context.Context) (int, error) {
@@ -143,8 +143,8 @@ func TestASlowServerIsAskedLessOften(t *testing.T) {
 			return 0, ctx.Err()
 		})
 		begun := time.Now()
-		if k, _ := hangs.get(t.Context()); !errors.Is(k.err, context.DeadlineExceeded) || time.Since(begun) != readTimeout {
-			t.Errorf("%+v after %s", k, time.Since(begun))
+		if k, pause := hangs.get(t.Context()); !errors.Is(k.err, context.DeadlineExceeded) || time.Since(begun) != readTimeout || pause != 5*time.Second {
+			t.Errorf("%+v after %s, pause %s", k, time.Since(begun), pause)
 		}
 	})
 }
@@ -177,7 +177,7 @@ func TestTheServerEndsWithItsContext(t *testing.T) {
 	}
 	ended := make(chan error, 1)
 	go func() { ended <- s.Serve(ctx, listener) }()
-	r, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "http://"+s.guard.hosts[0]+"/live/fleet", nil)
+	r, err := http.NewRequestWithContext(t.Context(), http.MethodGet, s.address("/live/fleet"), nil)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -47,8 +47,8 @@ func share(used *int64, quota int64) int64 {
 
 // frame is what all pages have.
 type frame struct {
-	// Title is that of the page, and Live the path of its stream of changes.
-	Title, Live string
+	// Base begins each path, Title is that of the page, and Live the path of its stream of changes without Base, empty for none.
+	Base, Title, Live string
 	// Now is when the page is made, and At when its data was read, zero for never.
 	Now, At time.Time
 	// Problem is why the last read failed. The data is old then.
@@ -108,12 +108,12 @@ func codeOf(f frame) int {
 // welcome opens the first page. It is no redirect: a browser that came from another site would not send the cookie then.
 func (s *Server) welcome(w http.ResponseWriter, _ *http.Request) {
 	w.Header().Set("Content-Type", "text/html; charset=utf-8")
-	_ = pages.ExecuteTemplate(w, "welcome", s.Start) // the browser has gone
+	_ = pages.ExecuteTemplate(w, "welcome", s.guard.base+s.Start) // the browser has gone
 }
 
 // nothing answers for all other paths.
 func (s *Server) nothing(w http.ResponseWriter, _ *http.Request) {
-	f := frame{Title: "No such page", Now: s.Now(), Problem: &problem{What: "There is no such page.", Next: "Open the list of all clusters."}}
+	f := frame{Base: s.guard.base, Title: "No such page", Now: s.Now(), Problem: &problem{What: "There is no such page.", Next: "Open the list of all clusters."}}
 	parts, err := partsOf(f, "notice")
 	if err != nil {
 		http.Error(w, err.Error(), http.StatusInternalServerError)

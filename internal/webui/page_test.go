@@ -1,10 +1,13 @@
 package webui
 
 import (
+	"crypto/x509"
 	"errors"
 	"html"
 	"net"
 	"net/http"
+	"net/url"
+	"os"
 	"regexp"
 	"slices"
 	"strings"
@@ -27,7 +30,7 @@ func TestTheFleetIsShownWorstFirst(t *testing.T) {
 		t.Fatalf("%d %s", code, text)
 	}
 	golden.File(t, "testdata/fleet.html", text)
-	links := regexp.MustCompile(`href="(/clusters/[^"]+)"`).FindAllStringSubmatch(text, -1)
+	links := regexp.MustCompile(`href="/base(/clusters/[^"]+)"`).FindAllStringSubmatch(text, -1)
 	for i, c := range every().clusters {
 		if links[i][1] != ClusterPath(c.Namespace, c.Name) {
 			t.Errorf("row %d is %s, want %s", i, links[i][1], c.Namespace)
@@ -51,7 +54,7 @@ func TestTheFilterLeavesOut(t *testing.T) {
 	if strings.Contains(text, "<script>") {
 		t.Errorf("the text of the filter is not escaped:\n%s", text)
 	}
-	says(t, text, `data-live="/live/fleet?q=%22`)
+	says(t, text, `data-live="/base/live/fleet?q=%22`)
 }
 
 // The page of a cluster says what the view says.
@@ -168,11 +171,43 @@ func TestAnErrorIsASentenceAndTheLastDataStays(t *testing.T) {
 func TestAClusterThatDoesNotExist(t *testing.T) {
 	b := open(t, every())
 	_, text := b.get("/clusters/default/gone")
-	says(t, text, "It does not exist, or was deleted.", "Look for it in the list", `href="/"`)
+	says(t, text, "It does not exist, or was deleted.", "Look for it in the list", `href="/base/"`)
 	code, text := b.get("/nothing")
 	if says(t, text, "There is no such page."); code != http.StatusNotFound {
 		t.Errorf("%d", code)
 	}
 	_, text = open(t, &source{}).get("/")
 	says(t, text, "No EtcdClusters found in All namespaces.")
+}
+
+// The client of Kubernetes wraps each error of a request in an *url.Error.
+func TestOnlyAFailedConnectionIsANetworkProblem(t *testing.T) {
+	const network = "The API server cannot be reached."
+	for err, want := range map[error]bool{
+		errors.New("getting credentials: exec: executable login failed with exit code 1"): false,
+		x509.UnknownAuthorityError{}:                    false,
+		&net.OpError{Op: "dial", Err: errors.New("no")}: true,
+		&net.DNSError{Err: "no such host"}:              true,
+		os.ErrDeadlineExceeded:                          true,
+	} {
+		got := problemOf(&url.Error{Op: "Get", URL: "https://192.0.2.1", Err: err})
+		if strings.HasPrefix(got.What, network) != want {
+			t.Errorf("%v: %q", err, got.What)
+		}
+	}
+}
+
+func TestTheTitleOfOldDataSaysSo(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		from := every()
+		b := open(t, from)
+		b.get("/clusters/serving/demo")
+		time.Sleep(fresh)
+		from.set(func(s *source) { s.err = errors.New("no") })
+		_, text := b.get("/clusters/serving/demo")
+		says(t, text, "<title>? old serving/demo - druid</title>")
+		if got := b.ask(http.MethodHead, b.server.address("/live/fleet")); got.code != http.StatusOK || got.text != "" {
+			t.Errorf("HEAD of a stream: %+v", got)
+		}
+	})
 }

@@ -23,6 +23,8 @@ const permissionsDocs = "https://github.com/etcd-druid/druid/blob/main/docs/how-
 
 // problemOf explains an error of the API server, or of the way to it.
 func problemOf(err error) *problem {
+	var connection *net.OpError
+	var lookup *net.DNSError
 	var network net.Error
 	switch {
 	case err == nil:
@@ -36,7 +38,8 @@ func problemOf(err error) *problem {
 		return &problem{What: "It does not exist, or was deleted. " + view.Sentence(err.Error()), Next: "Look for it in the list of all clusters."}
 	case apierrors.IsTooManyRequests(err):
 		return &problem{What: "The API server is busy. " + view.Sentence(err.Error()), Next: "Wait. This page continues by itself."}
-	case errors.Is(err, context.DeadlineExceeded), errors.As(err, &network):
+	// An *url.Error is a net.Error too, also if credentials or a certificate are wrong.
+	case errors.Is(err, context.DeadlineExceeded), errors.As(err, &connection), errors.As(err, &lookup), errors.As(err, &network) && network.Timeout():
 		return &problem{What: "The API server cannot be reached. " + view.Sentence(err.Error()), Next: "Check your network, your VPN, and the answer of: kubectl cluster-info. This page continues by itself."}
 	default:
 		return &problem{What: view.Sentence(err.Error()), Next: "Check the answer of: kubectl druid get. This page continues by itself."}

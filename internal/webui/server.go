@@ -65,8 +65,13 @@ func New(o Options, listener net.Listener) (*Server, error) {
 	return &Server{Options: o, guard: newGuard(address), fleet: newFeed(fleetInterval, o.Now, o.Source.Fleet), clusters: map[string]*feed[view.Cluster]{}, backups: map[string]*feed[Backups]{}}, nil
 }
 
-// URL is the address that opens the page, once.
-func (s *Server) URL() string { return "http://" + s.guard.hosts[0] + "/?token=" + s.guard.token }
+// URL is the address that opens the page, once. It is below a random path.
+func (s *Server) URL() string { return s.address("/?token=" + s.guard.token) }
+
+// address is that of a path.
+func (s *Server) address(path string) string {
+	return "http://" + s.guard.hosts[0] + s.guard.base + path
+}
 
 //go:embed assets
 var assets embed.FS
@@ -74,11 +79,11 @@ var assets embed.FS
 // Handler answers the requests.
 func (s *Server) Handler() http.Handler {
 	mux := http.NewServeMux()
-	mux.HandleFunc("GET /{$}", s.showFleet)
-	mux.HandleFunc("GET /live/fleet", s.followFleet)
-	mux.HandleFunc("GET /clusters/{namespace}/{name}", s.showCluster)
-	mux.HandleFunc("GET /clusters/{namespace}/{name}/backups", s.showBackups)
-	mux.HandleFunc("GET /live/clusters/{namespace}/{name}", s.followCluster)
+	mux.HandleFunc("GET /{$}", show(s.lookAtFleet))
+	mux.HandleFunc("GET /live/fleet", follow(s.lookAtFleet))
+	mux.HandleFunc("GET /clusters/{namespace}/{name}", show(s.lookAtCluster))
+	mux.HandleFunc("GET /clusters/{namespace}/{name}/backups", show(s.lookAtBackups))
+	mux.HandleFunc("GET /live/clusters/{namespace}/{name}", follow(s.lookAtCluster))
 	mux.Handle("GET /assets/", http.FileServerFS(assets))
 	mux.HandleFunc("/", s.nothing)
 	return s.guard.wrap(mux, http.HandlerFunc(s.welcome))

@@ -92,6 +92,7 @@ func serverOf(t *testing.T, from Source) *Server {
 	if err != nil {
 		t.Fatal(err)
 	}
+	s.guard.base = "/base" // the same in each golden file
 	return s
 }
 
@@ -141,7 +142,7 @@ func (b *browser) ask(method, url string, changes ...func(*http.Request)) answer
 // get asks for a path, and returns the status code and the text.
 func (b *browser) get(path string) (int, string) {
 	b.Helper()
-	got := b.ask(http.MethodGet, "http://"+b.server.guard.hosts[0]+path)
+	got := b.ask(http.MethodGet, b.server.address(path))
 	return got.code, got.text
 }
 

@@ -164,7 +164,8 @@ func visit(t *testing.T, from webui.Source, first ...chromedp.Action[chromedp.Vo
 	group.Go(func() error { return server.Serve(serving, listener) })
 	ctx, closeTab := chromedp.NewContext(browser, chromedp.WithNewBrowserContext())
 	ctx, expire := context.WithTimeout(ctx, maxWait)
-	p := &tab{T: t, ctx: ctx, base: "http://" + listener.Addr().String(), stop: stop}
+	base, _, _ := strings.Cut(server.URL(), "/?")
+	p := &tab{T: t, ctx: ctx, base: base, stop: stop}
 	t.Cleanup(func() {
 		expire()
 		closeTab()

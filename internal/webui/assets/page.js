@@ -3,14 +3,14 @@
 const live = document.getElementById("live");
 let stream = null;
 
-// shell is an element without its content.
-const shell = (e) => e.cloneNode(false);
+// withoutContent is an element without its content.
+const withoutContent = (e) => e.cloneNode(false);
 const ownText = (e) => [...e.childNodes].filter((n) => n.nodeType === Node.TEXT_NODE).map((n) => n.data.trim()).filter(Boolean).join("|");
 
 // swap makes old look like fresh. It keeps each element that has not changed, and so the focus and the selection.
 function swap(old, fresh) {
   if (old.isEqualNode(fresh)) return;
-  if (old.children.length === 0 || !shell(old).isEqualNode(shell(fresh)) || ownText(old) !== ownText(fresh)) {
+  if (old.children.length === 0 || !withoutContent(old).isEqualNode(withoutContent(fresh)) || ownText(old) !== ownText(fresh)) {
     old.replaceWith(fresh);
     return;
   }
@@ -40,12 +40,22 @@ function say(text, old) {
   document.body.classList.toggle("old", old);
 }
 
+// failed says why no changes come. A browser tries again unless the server refused.
+function failed(e) {
+  if (e.target.readyState === EventSource.CLOSED) {
+    stream = null;
+    say("kubectl druid ui refuses this page. What you see is old. Open the address that kubectl druid ui printed.", true);
+    return;
+  }
+  say("kubectl druid ui does not answer. What you see is old. If it has ended, start it again.", true);
+}
+
 function open() {
   if (stream || document.hidden || !document.body.dataset.live) return;
   stream = new EventSource(document.body.dataset.live);
   stream.addEventListener("open", () => say("Live", false));
   stream.addEventListener("part", (e) => show(JSON.parse(e.data)));
-  stream.addEventListener("error", () => say("kubectl druid ui does not answer. What you see is old. If it has ended, start it again.", true));
+  stream.addEventListener("error", failed);
 }
 
 function close() {
