@@ -83,7 +83,7 @@ func TestOnlyRequestsOfThisPageAreAnswered(t *testing.T) {
 	}
 }
 
-func TestEachAnswerIsHardened(t *testing.T) {
+func TestEachAnswerHasTheHeaders(t *testing.T) {
 	b := open(t, every())
 	for _, path := range []string{"/", "/clusters/serving/demo", "/clusters/no/such", "/assets/page.js", "/assets/page.css", "/nothing", "/?token=wrong"} {
 		h := b.ask(http.MethodGet, b.server.address(path)).header
