@@ -10,8 +10,6 @@ import (
 	"time"
 
 	coordinationv1 "k8s.io/api/coordination/v1"
-
-	"github.com/etcd-druid/druid/internal/versions"
 )
 
 // Phase of the cluster in its record. There is no zero phase: a record without a phase is unreadable, and no action
@@ -32,7 +30,7 @@ const (
 const MaxLearners = 16
 
 // MaxLearners35 is the fixed limit of a raft group that was formed on etcd 3.5, which has no flag for it.
-const MaxLearners35 = versions.Learners35
+const MaxLearners35 = 1
 
 // MaxLearnersAdopted is the limit of a joined raft group: etcd's default, with which its members run.
 const MaxLearnersAdopted = 1

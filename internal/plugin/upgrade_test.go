@@ -49,6 +49,9 @@ func record(learners int) coordinationv1.Lease {
 }
 
 func TestTheRulesOfVersionsDecide(t *testing.T) {
+	if versions.Learners35 != leases.MaxLearners35 {
+		t.Fatal("the rules of versions and the record of a raft group differ")
+	}
 	for name, test := range map[string]struct {
 		from, to string
 		change   func(*view.Objects)
