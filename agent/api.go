@@ -145,7 +145,8 @@ func (a *Agent) stepDown(ctx context.Context, body []byte) (any, error) {
 		Member string `json:"member"`
 	}
 	if len(bytes.TrimSpace(body)) > 0 {
-		if err := json.Unmarshal(body, &request); err != nil {
+		// A member that is not understood must not move the leadership to any.
+		if err := json.Unmarshal(body, &request); err != nil || request.Member == "" {
 			return nil, fmt.Errorf("%w: want no body, or {\"member\":\"<name of the member that is to lead>\"}", errRequest)
 		}
 	}

@@ -230,7 +230,7 @@ func TestAStepDownReadsItsMember(t *testing.T) {
 	a := &Agent{log: slog.New(slog.DiscardHandler), observer: &observer{}}
 	server := httptest.NewServer(a.act(action{path: stepDownPath, timeout: time.Minute, run: a.stepDown}))
 	defer server.Close()
-	for _, body := range []string{`{"member":1}`, "demo-aaaaa"} {
+	for _, body := range []string{`{"member":1}`, `{"member":""}`, `{"memberID":"1"}`, `null`, "demo-aaaaa"} {
 		response, err := server.Client().Post(server.URL, "application/json", strings.NewReader(body))
 		if err != nil {
 			t.Fatal(err)
