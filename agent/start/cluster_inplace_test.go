@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"log/slog"
 	"strings"
 	"testing"
 	"time"
@@ -245,6 +246,37 @@ func TestAnAttemptFailsForGoodOrForNow(t *testing.T) {
 				t.Errorf("%v: %q, want %q", err, got, want)
 			}
 		}
+	}
+}
+
+// One failure can pass although it looks as if it stayed. Two in a row that are alike do not.
+func TestAnOrderIsGivenUpAfterTwoFailuresThatAreAlike(t *testing.T) {
+	order := &leases.Recovery{Mode: leases.RecoverRestore, Epoch: 2, Nonce: "bb"}
+	other := &leases.Recovery{Mode: leases.RecoverRestore, Epoch: 3, Nonce: "cc"}
+	passing := errors.New("connection refused")
+	for name, test := range map[string]struct {
+		attempts []error
+		want     leases.RestoreFailure
+	}{
+		"one":                          {[]error{store.ErrAbsent}, ""},
+		"two that are alike":           {[]error{store.ErrAbsent, store.ErrAbsent}, leases.FailedBackups},
+		"two that differ":              {[]error{store.ErrAbsent, store.ErrNoKey}, ""},
+		"one that passes between them": {[]error{store.ErrAbsent, passing, store.ErrAbsent}, ""},
+		"two after one that passes":    {[]error{passing, store.ErrNoKey, store.ErrNoKey}, leases.FailedKey},
+	} {
+		t.Run(name, func(t *testing.T) {
+			b := &Bootstrapper{log: slog.New(slog.DiscardHandler)}
+			for _, err := range test.attempts {
+				b.fails(t.Context(), order, err)
+			}
+			if got := b.failureIn(order.Name()); got != test.want {
+				t.Errorf("failure %q, want %q", got, test.want)
+			}
+			b.fails(t.Context(), other, store.ErrAbsent)
+			if got := b.failureIn(other.Name()); got != "" {
+				t.Errorf("the first attempt of another order counts as %q", got)
+			}
+		})
 	}
 }
 

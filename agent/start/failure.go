@@ -17,9 +17,15 @@ type hopeless struct {
 	// order is its name, empty for none.
 	order   string
 	failure leases.RestoreFailure
+	// attempts is how many in a row failed in this way.
+	attempts int
 	// words are the error for users.
 	words string
 }
+
+// hopelessAttempts in a row that fail in the same way make an order hopeless. One is not enough: a store that answers 404 for a moment,
+// an object that changes while it is read, and a Secret that the kubelet replaces look like something that stays.
+const hopelessAttempts = 2
 
 // releaseInterval is how often the agent looks whether a hopeless order was released.
 const releaseInterval = 2 * time.Second
@@ -48,19 +54,29 @@ func failureOf(err error) leases.RestoreFailure {
 	}
 }
 
-// fails notes that an order cannot be carried out.
+// fails notes how an attempt to carry out an order failed.
 func (b *Bootstrapper) fails(ctx context.Context, order *leases.Recovery, err error) {
-	failure := failureOf(err)
-	if !order.Restores() || failure == "" || ctx.Err() != nil {
+	if ctx.Err() != nil {
 		return
 	}
-	b.hopeless = hopeless{order: order.Name(), failure: failure, words: err.Error()}
+	was, failure := b.hopeless, failureOf(err)
+	b.hopeless = hopeless{}
+	if !order.Restores() || failure == "" {
+		return
+	}
+	b.hopeless = hopeless{order: order.Name(), failure: failure, attempts: 1, words: err.Error()}
+	if was.order == order.Name() && was.failure == failure {
+		b.hopeless.attempts += was.attempts
+	}
+	if b.failureIn(order.Name()) == "" {
+		return
+	}
 	b.log.WarnContext(ctx, "restore failed, druid releases the order", "order", order.Name(), "failure", string(failure), "err", err)
 }
 
 // failureIn says why the order called name cannot be carried out. It is empty if it can be, and without an order.
 func (b *Bootstrapper) failureIn(name string) leases.RestoreFailure {
-	if name == "" || name != b.hopeless.order {
+	if name == "" || name != b.hopeless.order || b.hopeless.attempts < hopelessAttempts {
 		return ""
 	}
 	return b.hopeless.failure
