@@ -23,7 +23,7 @@ const (
 	MarkUnknown
 )
 
-// The entries. EntryUnknown: several entries match the member.
+// The entries. EntryUnknown: several entries match the member, or only the ID of its claim matches, of an entry with another name.
 const (
 	NotListed Entry = 1 << iota
 	LearnerEntry
@@ -166,7 +166,7 @@ var drains = rules.New(DrainWait, []rules.Row[DrainFacts, DrainVerdict]{
 	{Name: "leadership-moved", When: DrainFacts{Leads: notYes}, Verdict: DrainWait,
 		Why: "another agent might lead now"},
 	{Name: "entry-unknown", When: DrainFacts{Entry: EntryUnknown}, Verdict: DrainWait,
-		Why: "several entries match the member; remove the wrong one manually"},
+		Why: "several entries match the member, or its removal request has the ID of another member; correct this manually"},
 	{Name: "self-unknown", When: DrainFacts{Self: rules.Unknown}, Verdict: DrainWait,
 		Why: "a member does not remove itself"},
 	{Name: "self-not-voter", When: DrainFacts{Self: rules.Yes, Entry: NotListed | LearnerEntry}, Verdict: DrainWait,

@@ -155,7 +155,7 @@ var departures = rules.New(DrainWait, []rules.Row[DepartureFacts, DrainVerdict]{
 	{Name: "removal-acknowledged", When: DepartureFacts{Mark: RemovalAcknowledged}, Verdict: DrainKeep,
 		Why: "the member is removed, and druid does the rest"},
 	{Name: "entry-unknown", When: DepartureFacts{Entry: EntryUnknown}, Verdict: DrainWait,
-		Why: "several entries match the member; remove the wrong one manually"},
+		Why: "several entries match the member, or its removal request has the ID of another member; correct this manually"},
 	{Name: "led-by-another", When: DepartureFacts{Entry: isEntry, Ruler: RulerOurs}, Verdict: DrainWait,
 		Why: "the agent of the leader removes it"},
 	{Name: "leads", When: DepartureFacts{Entry: isEntry, Ruler: RulerSelf}, Verdict: DrainWait,
