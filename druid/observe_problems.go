@@ -137,7 +137,8 @@ func containerProblem(pod *corev1.Pod, s corev1.ContainerStatus) *policy.Problem
 func imageAdvice(pod *corev1.Pod, container string) string {
 	for _, c := range slices.Concat(pod.Spec.InitContainers, pod.Spec.Containers) {
 		if c.Name == container && container == manifests.ContainerEtcd {
-			return fmt.Sprintf("image %s cannot be pulled. Check spec.image, spec.version and spec.imagePullSecrets", c.Image)
+			return fmt.Sprintf("image %s cannot be pulled. Check spec.image, spec.version and spec.imagePullSecrets. "+
+				"If you set --etcd-image-repository of druid after this Pod was created, delete the Pod", c.Image)
 		}
 		if c.Name == container {
 			return fmt.Sprintf("image %s cannot be pulled. Check druid's --agent-image and spec.imagePullSecrets", c.Image)

@@ -84,7 +84,7 @@ func (p messageContext) decided(kind string, table *rules.Table[conditionFacts, 
 // with a problem. The begin of these counts too, because no change of the spec precedes it, and alerts measure how long it lasts.
 var (
 	timedEnds   = []string{v1alpha1.ReasonPaused, v1alpha1.ReasonHandsOff}
-	timedBegins = []string{v1alpha1.ReasonHandsOff, v1alpha1.ReasonReplaceBlocked}
+	timedBegins = []string{v1alpha1.ReasonHandsOff, v1alpha1.ReasonReplaceBlocked, v1alpha1.ReasonAgentUpdateBlocked}
 )
 
 // setCondition sets the condition.
