@@ -80,9 +80,10 @@ func TestKubectlPluginShowsAndOperatesACluster(t *testing.T) {
 	p.asksFirst(t, view)
 	p.reportsAndChecks(t)
 
-	hold := c.HoldDown(t, view.Follower())
-	p.prints(t, 2, []string{"status", c.Name}, "MembersNotReady", "2/3 members ready", view.Follower())
-	p.prints(t, 0, []string{"why", c.Name}, "AllMembersReady", view.Follower())
+	held := view.Follower()
+	hold := c.HoldDown(t, held)
+	p.prints(t, 2, []string{"status", c.Name}, "MembersNotReady", "2/3 members ready", held)
+	p.prints(t, 0, []string{"why", c.Name}, "AllMembersReady", held)
 	hold.Release(t)
 	p.prints(t, 0, []string{"status", c.Name}, "Serving", "3/3 members ready")
 
@@ -147,7 +148,8 @@ func (p pluginOf) asksFirst(t *testing.T, view harness.View) {
 	if _, stderr, code := p.run(t.Context(), "", "upgrade", p.Name, "3.4.0", "--apply"); code != 1 || !strings.Contains(stderr, "Nothing was changed") {
 		t.Errorf("an upgrade that etcd does not support: exit code %d, %s", code, stderr)
 	}
-	p.prints(t, 0, []string{"leave-first", p.Name, view.Follower()}, "these leave first: "+view.Follower())
+	first := view.Follower()
+	p.prints(t, 0, []string{"leave-first", p.Name, first}, "these leave first: "+first)
 	p.prints(t, 0, []string{"leave-first", p.Name, "--clear"}, "druid selects")
 	p.prints(t, 0, []string{"hands-off", p.Name, "--reason", "a story"}, "druid is to take no action", "a story")
 	p.prints(t, 2, []string{"status", p.Name}, "HandsOff")
