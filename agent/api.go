@@ -31,8 +31,6 @@ const (
 	// snapshotTimeout bounds a backup on demand. A full backup of 8 GiB takes half an hour at 5 MB/s, and another one
 	// can be in progress.
 	snapshotTimeout = time.Hour
-	// stepDownTimeout bounds a transfer of leadership, which takes an election timeout.
-	stepDownTimeout = 15 * time.Second
 	// defragTimeout bounds a defragmentation on demand: one of 8 GiB may take nine minutes, and another one can be in progress.
 	defragTimeout = 20 * time.Minute
 	// maxForwarded is far above any response to an action, in bytes.
@@ -90,7 +88,7 @@ func (a *Agent) actions() *http.ServeMux {
 			path: snapshotsPath, timeout: snapshotTimeout, run: a.snapshot,
 			needs: review.Needs{Verb: "create", Group: "etcd.druid.dev", Resource: "etcdsnapshots", Namespace: c.Namespace},
 		},
-		{path: stepDownPath, timeout: stepDownTimeout, run: a.stepDown, needs: ofCluster},
+		{path: stepDownPath, timeout: duties.StepDownTimeout, run: a.stepDown, needs: ofCluster},
 		{path: defragPath, timeout: defragTimeout, run: a.defragment, needs: ofCluster},
 	} {
 		mux.HandleFunc("POST "+one.path, a.access.Guard(one.needs, a.act(one)))
@@ -158,10 +156,7 @@ func (a *Agent) stepDown(ctx context.Context, body []byte) (any, error) {
 		return nil, errNotLeading
 	}
 	a.log.InfoContext(ctx, "leadership transferred", "memberID", leases.FormatID(to.ID))
-	return struct {
-		Member   string `json:"member,omitempty"`
-		MemberID string `json:"memberID"`
-	}{to.Name, leases.FormatID(to.ID)}, nil
+	return duties.TransferredTo(to), nil
 }
 
 // defragment defragments one member. Only the leader's agent does so, one member at a time.

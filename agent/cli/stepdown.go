@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"time"
 
 	"github.com/spf13/cobra"
 
@@ -13,11 +12,7 @@ import (
 	"github.com/etcd-druid/druid/agent/config"
 	"github.com/etcd-druid/druid/agent/duties"
 	"github.com/etcd-druid/druid/agent/transport"
-	"github.com/etcd-druid/druid/leases"
 )
-
-// stepDownTimeout bounds a transfer of leadership, which takes an election timeout. It is that of the agent's API.
-const stepDownTimeout = 15 * time.Second
 
 // stepDown are the flags of step-down.
 type stepDown struct {
@@ -35,7 +30,7 @@ func stepDownCommand() *cobra.Command {
 		Example: "  agent step-down --to demo-bqdq7",
 		Args:    cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			ctx, cancel := context.WithTimeout(cmd.Context(), stepDownTimeout)
+			ctx, cancel := context.WithTimeout(cmd.Context(), duties.StepDownTimeout)
 			defer cancel()
 			to, err := duties.TransferTo(ctx, f.transport().Etcd, f.endpoint, f.to)
 			switch {
@@ -44,11 +39,7 @@ func stepDownCommand() *cobra.Command {
 			case to.ID == 0:
 				return errors.New("the member of this Pod does not lead. Run the command in the Pod of the leader")
 			}
-			answer := struct {
-				Member   string `json:"member"`
-				MemberID string `json:"memberID"`
-			}{to.Name, leases.FormatID(to.ID)}
-			if err := json.NewEncoder(cmd.OutOrStdout()).Encode(answer); err != nil {
+			if err := json.NewEncoder(cmd.OutOrStdout()).Encode(duties.TransferredTo(to)); err != nil {
 				return fmt.Errorf("print the new leader %s: %w", to.Name, err)
 			}
 			return nil

@@ -284,7 +284,7 @@ func TestLeadershipMovesToTheNamedVoter(t *testing.T) {
 		})
 	}
 	leader := c.mustLead()
-	if to, err := TransferTo(t.Context(), transport.Transport{}.Etcd, c.endpoint(leader), "nobody"); !errors.Is(err, ErrNoVoter) || to.ID != 0 {
+	if to, err := TransferTo(t.Context(), transport.Transport{}.Etcd, c.endpoint(leader), "no-such-member"); !errors.Is(err, ErrNoVoter) || to.ID != 0 {
 		t.Errorf("to no member: %v, %v", to, err)
 	}
 	if now := c.mustLead(); now != leader {

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"time"
 
 	"github.com/etcd-druid/druid/internal/crash"
 	"github.com/etcd-druid/druid/leases"
@@ -17,6 +18,20 @@ var (
 	// ErrSuccessor means that the requested voter cannot take leadership. The error says why.
 	ErrSuccessor = errors.New("the requested member cannot lead")
 )
+
+// StepDownTimeout bounds a transfer of leadership that a user requests. It takes an election timeout.
+const StepDownTimeout = 15 * time.Second
+
+// Transferred is how the API and the command of the agents print a completed transfer: the name and the ID of the new leader.
+type Transferred struct {
+	Member   string `json:"member,omitempty"`
+	MemberID string `json:"memberID"`
+}
+
+// TransferredTo returns what is printed about a new leader.
+func TransferredTo(m membership.Member) Transferred {
+	return Transferred{Member: m.Name, MemberID: leases.FormatID(m.ID)}
+}
 
 // Transfer moves raft leadership away from the member at endpoint local to the started voter with the longest log. It
 // does nothing if the member does not lead. The caller bounds it by ctx, because etcd ends in any case.

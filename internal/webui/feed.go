@@ -35,7 +35,7 @@ type feed[T any] struct {
 	now      func() time.Time
 	interval time.Duration
 	fresh    time.Duration
-	// turn holds one value while nobody reads.
+	// turn holds one value while no read runs.
 	turn  chan struct{}
 	known known[T]
 	tried time.Time

@@ -58,7 +58,7 @@ func (g *guard) wrap(next, welcome http.Handler) http.Handler {
 			refuse(w, http.StatusForbidden, "The address names another server. Open the address that kubectl druid ui printed.")
 		case r.Method != http.MethodGet && r.Method != http.MethodHead:
 			w.Header().Set("Allow", "GET, HEAD")
-			refuse(w, http.StatusMethodNotAllowed, "This page only shows. To change a cluster, use kubectl druid.")
+			refuse(w, http.StatusMethodNotAllowed, "This page is read-only. To change a cluster, use kubectl druid.")
 		case opens && r.Method == http.MethodGet && (g.isSession(r) || g.useToken(token)):
 			http.SetCookie(w, &http.Cookie{Name: g.cookie, Value: g.session, Path: g.base + "/", HttpOnly: true, SameSite: http.SameSiteStrictMode})
 			welcome.ServeHTTP(w, r)

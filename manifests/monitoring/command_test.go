@@ -34,7 +34,7 @@ func TestTheCommandOfTheRunbooksShowsTheCondition(t *testing.T) {
 	}
 }
 
-// Whoever gets an alert about a condition knows which cluster it is about, and has the command that shows more.
+// An alert about a condition names its cluster, and has the command that shows the message.
 func TestAnAlertAboutAConditionNamesItsCluster(t *testing.T) {
 	alerts := 0
 	for _, rule := range allRules() {

@@ -73,7 +73,7 @@ document.addEventListener("click", (e) => {
   at.form.requestSubmit();
 });
 
-// A browser opens few connections to a server: pages that nobody looks at need none.
+// A browser opens few connections to a server. A page that is not visible needs none.
 document.addEventListener("visibilitychange", () => (document.hidden ? close() : open()));
 window.addEventListener("pagehide", close);
 window.addEventListener("pageshow", open);
