@@ -1,6 +1,7 @@
 package rules_test
 
 import (
+	"fmt"
 	"slices"
 	"strings"
 	"testing"
@@ -76,6 +77,49 @@ func TestCasesAreAllThatMatch(t *testing.T) {
 	for range rules.Cases(facts{}) {
 		break // it ends when it is asked to
 	}
+}
+
+// TestDecisionsAreThoseOfDecide compares both with the first row that a plain search finds, also in a table whose rows need two words.
+func TestDecisionsAreThoseOfDecide(t *testing.T) {
+	long := make([]rules.Row[facts, verdict], 0, 100)
+	for i := range 97 {
+		long = append(long, rules.Row[facts, verdict]{Name: fmt.Sprint(i), When: facts{Color: red, Ready: rules.No}, Verdict: "Stay"})
+	}
+	long = append(long, table.Rows()...)
+	for name, table := range map[string]*rules.Table[facts, verdict]{"three rows": table, "a hundred rows": tableOf(long...), "none": tableOf()} {
+		for _, when := range []facts{{}, {Color: green | blue, hurry: rules.Unknown}} {
+			var seen []facts
+			for f, d := range table.Decisions(when) {
+				seen = append(seen, f)
+				want := rules.Uncovered
+				for _, r := range table.Rows() {
+					if (r.When.Color == 0 || r.When.Color&f.Color != 0) && (r.When.Ready == 0 || r.When.Ready&f.Ready != 0) &&
+						(r.When.hurry == 0 || r.When.hurry&f.hurry != 0) {
+						want = r.Name
+						break
+					}
+				}
+				if d.Rule != want || d != table.Decide(f) {
+					t.Errorf("%s: %+v: %+v and %+v, want row %s", name, f, d, table.Decide(f), want)
+				}
+			}
+			if !slices.Equal(seen, slices.Collect(rules.Cases(when))) {
+				t.Errorf("%s: the decisions are of other facts than the cases of %+v", name, when)
+			}
+		}
+	}
+	for range table.Decisions(facts{}) {
+		break // it ends when it is asked to
+	}
+}
+
+func TestATableWithTooManyRowsIsRefused(t *testing.T) {
+	defer func() {
+		if recover() == nil {
+			t.Error("a table of 129 rows is made")
+		}
+	}()
+	tableOf(make([]rules.Row[facts, verdict], 129)...)
 }
 
 func TestConditionsNameWhatARowLooksAt(t *testing.T) {

@@ -34,13 +34,18 @@ func Check[F, V any](t testing.TB, table *rules.Table[F, V], wrong func(F, rules
 func Count[F, V any](t testing.TB, table *rules.Table[F, V], when F, wrong func(F, rules.Decision[V]) string) map[string]int {
 	t.Helper()
 	cases, faults := map[string]int{}, 0
-	for f := range rules.Cases(when) {
-		d := table.Decide(f)
+	// Decisions in a row are often those of one rule, so that they are counted together.
+	rule, run := "", 0
+	for f, d := range table.Decisions(when) {
 		fault := wrong(f, d)
 		if fault == Impossible {
 			continue
 		}
-		cases[d.Rule]++
+		if d.Rule != rule {
+			cases[rule] += run
+			rule, run = d.Rule, 0
+		}
+		run++
 		if d.Rule == rules.Uncovered {
 			fault = "no row matches"
 		}
@@ -51,6 +56,8 @@ func Count[F, V any](t testing.TB, table *rules.Table[F, V], when F, wrong func(
 			t.Errorf("%s decides %v: %s; facts: %s", d.Rule, d.Verdict, fault, strings.Join(rules.Conditions(f), "; "))
 		}
 	}
+	cases[rule] += run
+	delete(cases, "")
 	if faults > maxFaults {
 		t.Errorf("%d wrong decisions in all", faults)
 	}
