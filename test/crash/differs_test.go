@@ -74,7 +74,8 @@ const original = "value that is damaged on one disk"
 // maxInlineBucketSize), and a read transaction may hold a copy of it in memory. Such a copy hides what changes in the file.
 var large = strings.Repeat("x", os.Getpagesize())
 
-// flip changes one byte of a value in the database of a member whose etcd runs and has nothing to write. etcd maps the file.
+// flip changes one byte of a value in the database of a member whose etcd runs and has nothing to write. etcd maps the file. A commit
+// that was prepared before can write the page again as it was, so flip repeats the change until etcd reads it.
 func (c *cluster) flip(p *pod) {
 	c.t.Helper()
 	c.put("damaged", original)
@@ -84,8 +85,8 @@ func (c *cluster) flip(p *pod) {
 	}
 	path := volume.DataPath(p.config.VolumePath) + "/member/snap/db"
 	var before []byte
-	since, at := time.Now(), -1
-	c.eventually("the value is on the disk of "+p.name, func() error {
+	since := time.Now()
+	c.eventually("etcd reads a changed byte on the disk of "+p.name, func() error {
 		content, err := os.ReadFile(path)
 		if err != nil {
 			return err
@@ -93,18 +94,51 @@ func (c *cluster) flip(p *pod) {
 		if !bytes.Equal(content, before) {
 			before, since = content, time.Now()
 		}
-		if at = bytes.LastIndex(content, []byte(original)); at < 0 || time.Since(since) < time.Second {
+		if time.Since(since) < time.Second {
 			return errors.New("etcd still writes")
 		}
-		return nil
+		if err := damage(path, content); err != nil {
+			return err
+		}
+		return c.differs(p.name, c.other(p))
 	})
+}
+
+// damage changes the first byte of the original value wherever it is in a file with this content.
+func damage(path string, content []byte) error {
 	file, err := os.OpenFile(path, os.O_WRONLY, 0)
-	c.must(err)
-	for ; at >= 0; at = bytes.LastIndex(before[:at], []byte(original)) {
-		_, err := file.WriteAt([]byte("V"), int64(at))
-		c.must(err)
+	if err != nil {
+		return err
 	}
-	c.must(errors.Join(file.Sync(), file.Close()))
+	for at := bytes.LastIndex(content, []byte(original)); at >= 0 && err == nil; at = bytes.LastIndex(content[:at], []byte(original)) {
+		_, err = file.WriteAt([]byte("V"), int64(at))
+	}
+	return errors.Join(err, file.Sync(), file.Close())
+}
+
+// differs returns an error unless two members have different data at the revision of the first one.
+func (c *cluster) differs(name, other string) error {
+	var revision int64
+	hashes := map[uint32]bool{}
+	for _, member := range []string{name, other} {
+		if err := c.etcd(member, func(ctx context.Context, client *clientv3.Client) error {
+			answer, err := client.HashKV(ctx, c.endpoint(member), revision)
+			if err != nil {
+				return err
+			}
+			if revision == 0 {
+				revision = answer.Header.Revision
+			}
+			hashes[answer.Hash] = true
+			return nil
+		}); err != nil {
+			return err
+		}
+	}
+	if len(hashes) == 1 {
+		return fmt.Errorf("%s and %s have equal data at revision %d", name, other, revision)
+	}
+	return nil
 }
 
 // replaced waits until the member has the data of the others under another ID, and its former data is kept.
