@@ -96,6 +96,7 @@ func (r *Reconciler) take(ctx context.Context, o *observation, step policy.Step)
 		policy.ReplaceAgent:        r.replaceAgent,
 		policy.RequestRemoval:      r.requestRemoval,
 		policy.WithdrawRemoval:     r.withdrawRemoval,
+		policy.RepeatRemoval:       r.requestRemoval,
 		policy.DeleteClaim:         r.deleteClaim,
 		policy.RetainClaim:         r.retainClaim,
 		policy.DeleteLease:         r.deleteLease,

@@ -207,13 +207,30 @@ func (r *Reconciler) reportSlot(o *observation, step policy.Step) {
 	}
 }
 
-// requestRemoval requests the removal of the member from the agents, under the slot that the record has now.
+// requestRemoval requests the removal of the member from the agents, under the slot that the record has now. A removal that it
+// requests again stays claimed, so that it cannot be canceled: it may have happened.
 func (r *Reconciler) requestRemoval(ctx context.Context, o *observation, step policy.Step) error {
 	return r.writeMark(o, step, func(store *leases.Store, version leases.Version, step policy.Step) (leases.Member, error) {
 		mark := leases.RemovalRequest{State: leases.RemovalRequested, Mark: step.Slot.Mark, At: r.now().UTC().Format(time.RFC3339)}
+		if step.Kind == policy.RepeatRemoval {
+			mark = repeated(o, step)
+		}
 		defer crash.Around("request-removal")()
 		return store.RequestRemoval(ctx, step.Member, version, mark)
 	})
+}
+
+// repeated is the claim that replaces an acknowledgement. The ID to remove is the one that the member's own agent reports,
+// because the acknowledgement can be forged.
+func repeated(o *observation, step policy.Step) leases.RemovalRequest {
+	is := slices.IndexFunc(o.observed.Members, func(m policy.Member) bool { return m.Name == step.Member })
+	reports := o.observed.Members[is].Reports
+	mark := reports.Removal
+	mark.State, mark.MemberID, mark.RaftTerm, mark.RaftIndex = leases.RemovalBegun, "", 0, 0
+	if reports.ID != 0 {
+		mark.MemberID = leases.FormatID(reports.ID)
+	}
+	return mark
 }
 
 // withdrawRemoval deletes a removal request, unless the Lease changed since the live read: an agent might have claimed

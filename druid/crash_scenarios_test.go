@@ -430,7 +430,7 @@ func (s *stage) second(names []string, scenario scenario) {
 			}
 		}
 		role := leases.RoleMember
-		if i == 0 {
+		if i == 0 && !(err == nil && record.Leaving && len(record.Members) == 1) { // the last one leaves when an external member leads
 			role = leases.RoleLeader
 		}
 		s.agentComes(name)

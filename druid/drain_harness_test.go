@@ -74,16 +74,50 @@ func (s *stage) mark(name string) leases.RemovalRequest {
 	return m.Removal
 }
 
+// executor is the Pod whose agent removes the member called name: that of the leader. A leader that is to go moves leadership
+// first, to another member or, from the last one, to an external member. Then its own agent removes it.
+func (s *stage) executor(name string) (podUID string) {
+	s.Helper()
+	record, err := s.record("demo")
+	if err != nil {
+		s.Fatal(err)
+	}
+	var going, next leases.Member
+	nextName := ""
+	for _, listed := range record.Members {
+		m, err := s.store("demo").Member(s.Context(), listed)
+		switch {
+		case err != nil:
+			s.Fatal(err)
+		case listed == name:
+			going = m
+		case m.Role == leases.RoleLeader:
+			return m.PodUID
+		case m.Role == leases.RoleMember && nextName == "":
+			next, nextName = m, listed
+		}
+	}
+	if going.Role == leases.RoleLeader {
+		s.agent("demo", name, going.ID, leases.RoleMember)
+	}
+	if nextName == "" {
+		return going.PodUID
+	}
+	s.agent("demo", nextName, next.ID, leases.RoleLeader)
+	return next.PodUID
+}
+
 // answer is what the leader's agent writes.
 func (s *stage) answer(name string, change func(*leases.RemovalRequest)) {
 	s.Helper()
+	by := s.executor(name)
 	s.eventually("answer on Lease "+name, func() error {
 		m, err := s.store("demo").Member(s.Context(), name)
 		if err != nil {
 			return err
 		}
 		mark := m.Removal
-		mark.State, mark.By, mark.MemberID, mark.ClusterID = leases.RemovalBegun, "executor", leases.FormatID(m.ID), leases.FormatID(clusterID)
+		mark.State, mark.By, mark.MemberID, mark.ClusterID = leases.RemovalBegun, by, leases.FormatID(m.ID), leases.FormatID(clusterID)
 		change(&mark)
 		if mark.State == leases.RemovalDone {
 			mark.RaftTerm, mark.RaftIndex = 2, 10

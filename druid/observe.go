@@ -289,6 +289,8 @@ func (r *Reconciler) observeMembers(ctx context.Context, o *observation) error {
 		o.observed.Members = append(o.observed.Members, m)
 	}
 	slices.SortFunc(o.observed.Members, func(a, b policy.Member) int { return cmp.Compare(a.Name, b.Name) })
+	claim, certain := o.observed.LeaderClaim()
+	o.observed.LeaderStill = r.still(o, policy.Member{}, "leader", claim, certain, r.acknowledgeTimeout)
 	return nil
 }
 

@@ -199,14 +199,15 @@ func newReconciler(mgr manager.Manager, restConfig *rest.Config, o Options, log 
 		leases: coordination,
 		manifests: manifests.Options{AgentImage: o.AgentImage, EtcdRepository: o.EtcdImageRepository,
 			ClusterDomain: o.clusterDomain(resolver()), Reloadable: o.reloadable()},
-		memory:   newMemory(),
-		expiries: make(chan event.GenericEvent),
-		recorder: mgr.GetEventRecorder("druid"),
-		metrics:  metrics,
-		log:      log,
-		now:      time.Now,
-		grace:    o.NotReadyGracePeriod,
-		draw:     func() string { return utilrand.String(nameLetters) },
+		memory:             newMemory(),
+		expiries:           make(chan event.GenericEvent),
+		recorder:           mgr.GetEventRecorder("druid"),
+		metrics:            metrics,
+		log:                log,
+		now:                time.Now,
+		grace:              o.NotReadyGracePeriod,
+		acknowledgeTimeout: o.acknowledgeTimeout,
+		draw:               func() string { return utilrand.String(nameLetters) },
 	}, nil
 }
 

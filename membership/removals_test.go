@@ -106,7 +106,7 @@ func TestPromotionsAreSafeForAllFacts(t *testing.T) {
 // brokenDeparture names the invariant that a decision violates, or returns the empty string.
 func brokenDeparture(f DepartureFacts, d DrainDecision) string {
 	listed := f.Entry&isEntry != 0
-	sound := f.Quorum == rules.Yes && f.Ruler == RulerExternal
+	sound := f.Ruler == RulerExternal && (f.Quorum == rules.Yes || !listed)
 	acts := d.Verdict != DrainKeep && d.Verdict != DrainWait
 	switch {
 	case acts && f.Authoritative != rules.Yes:
@@ -115,7 +115,7 @@ func brokenDeparture(f DepartureFacts, d DrainDecision) string {
 		return "acts without an order"
 	case acts && f.Entry == EntryUnknown:
 		return "acts on what is unknown"
-	case acts && listed && f.Ruler != RulerExternal:
+	case acts && f.Ruler != RulerExternal: // druid would not believe it, and ask again and again
 		return "acts although no external member leads"
 	case acts && listed && f.Quorum != rules.Yes:
 		return "those that stay may hold no healthy quorum"
@@ -126,7 +126,7 @@ func brokenDeparture(f DepartureFacts, d DrainDecision) string {
 	case d.Verdict == Acknowledge && (f.Mark != ClaimedByUs || f.Entry != NotListed):
 		return "acknowledges what is listed, or what it did not claim"
 	// The table must act whenever it is allowed to.
-	case f.Authoritative == rules.Yes && f.Mark&(Requested|isClaimed) != 0 && (f.Entry == NotListed || listed && sound) && !acts:
+	case f.Authoritative == rules.Yes && f.Mark&(Requested|isClaimed) != 0 && (f.Entry == NotListed || listed) && sound && !acts:
 		return "a member that may go does not"
 	}
 	return ""

@@ -138,10 +138,14 @@ func (d *Departure) facts(
 		Mark:          MarkOf(record.PendingRemoval, d.Member, own.Removal, self, self.MemberID), Entry: entry,
 		Ruler: membership.RulerUnknown, Quorum: rules.Unknown,
 	}
-	if entry != membership.VoterEntry && entry != membership.LearnerEntry {
+	if entry == membership.EntryUnknown {
 		return f // no other facts are needed
 	}
-	f.Quorum = membership.QuorumWithout(view, self.MemberID, healthOf(ctx, d.Dial, view))
+	if entry != membership.NotListed {
+		f.Quorum = membership.QuorumWithout(view, self.MemberID, healthOf(ctx, d.Dial, view))
+	}
+	// A member that is not listed any more needs a leader too: if another member of the EtcdCluster leads, druid believes the
+	// acknowledgement of the agent of that member only.
 	if leader, err := d.leader(ctx, view); err == nil {
 		f.Ruler = d.ruler(leader, record, self)
 	}

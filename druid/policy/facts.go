@@ -195,6 +195,8 @@ type Observed struct {
 	// RecordProblem says what is wrong with a record that has another owner or cannot be parsed.
 	RecordProblem string
 	LeaderLease   LeaseState
+	// LeaderStill says that LeaderClaim stayed the same for so long that druid believes the member that leads.
+	LeaderStill bool
 	// Full and Delta are the Leases that report backups.
 	Full, Delta Snapshot
 	// Origin is the state of the EtcdSnapshot that a new cluster restores.

@@ -86,7 +86,7 @@ func labelFactsOf(m Member, leaving bool, e Evaluation) labelFacts {
 		recovering: rules.YesNoOf(o.RecordState == RecordRecovering),
 		leaving:    rules.YesNoOf(leaving || m.Pod == PodTerminating),
 		says:       reportsNothing,
-		out:        rules.YesNoOf(m.acknowledged(o) && (!m.Listed || o.Record.PendingRemoval.Orders(m.Name, m.Reports.Removal))),
+		out:        rules.YesNoOf(m.isOut(o)),
 		liveness:   m.Liveness,
 		formed:     rules.YesNoOf(o.RecordState == RecordFormed),
 		etcdReady:  rules.YesNoOf(m.EtcdReady),

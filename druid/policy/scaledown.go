@@ -30,14 +30,15 @@ const (
 	markNone        marked = 1 << iota // none, or one that answers another order or another raft group
 	markNeverFormed                    // before the cluster formed: the name is to be dropped
 	markRequested
-	markRemoving
-	markElse    // an agent claimed the removal by another order
-	markDone    // by the raft group that the record names
-	markUnknown // there is no Lease, or it or its mark cannot be read
+	markRemoving  // an agent claimed it, or acknowledged it, and whether that is the agent of the leader is not known yet
+	markElse      // an agent claimed the removal by another order
+	markElsewhere // acknowledged by another agent than that of the leader
+	markDone      // acknowledged by the raft group that the record names
+	markUnknown   // there is no Lease, or it or its mark cannot be read
 )
 
 func (m marked) String() string {
-	return rules.Word(m, "none", "never formed", "requested", "removing", "removing by another order", "done", "unknown")
+	return rules.Word(m, "none", "never formed", "requested", "removing", "removing by another order", "done by another agent", "done", "unknown")
 }
 
 const (
@@ -58,6 +59,7 @@ const (
 	drainBlocked           // another member is
 	drainOpen              // take the slot: the intent
 	drainAsk               // mark the Lease
+	drainRepeat            // mark the Lease again as claimed, so that the leader's agent answers
 	drainTakeBack          // take the mark away
 	drainClose             // free the slot
 	drainStrike            // take the name out of the record, and free the slot
@@ -66,12 +68,12 @@ const (
 )
 
 func (d drain) String() string {
-	return [...]string{"Nothing", "Wait", "Blocked", "TakeSlot", "Mark", "Unmark", "FreeSlot", "Strike", "MarkNeverFormed", "Strike"}[d]
+	return [...]string{"Nothing", "Wait", "Blocked", "TakeSlot", "Mark", "MarkAgain", "Unmark", "FreeSlot", "Strike", "MarkNeverFormed", "Strike"}[d]
 }
 
 // removalRequests is the policy for the one member at a time that is removed. Until the leader's agent has claimed the
 // removal, druid cancels it if the spec is reverted or if another member is not ready: that member might need the slot
-// to replace itself. After the claim, only the acknowledgement of the agent counts. A cluster that never formed has no
+// to replace itself. After the claim, only an acknowledgement counts that druid believes (acknowledgements). A cluster that never formed has no
 // agent that could answer and no raft group, so druid removes the name from the record at once.
 var removalRequests = rules.New(drainNothing, []rules.Row[drainFacts, drain]{
 	{Name: "forming-enough", When: drainFacts{record: RecordForming, excess: rules.No}, Verdict: drainNothing},
@@ -82,6 +84,7 @@ var removalRequests = rules.New(drainNothing, []rules.Row[drainFacts, drain]{
 	{Name: "record-not-formed", When: drainFacts{record: anyRecord &^ (RecordForming | RecordFormed)}, Verdict: drainNothing},
 	{Name: "slot-left-behind", When: drainFacts{record: RecordFormed, slot: slotLeft}, Verdict: drainClose},
 	{Name: "removed", When: drainFacts{record: RecordFormed, slot: slotTaken, mark: markDone}, Verdict: drainStrike},
+	{Name: "removed-by-another-agent", When: drainFacts{record: RecordFormed, slot: slotTaken, mark: markElsewhere}, Verdict: drainRepeat},
 	{Name: "being-removed", When: drainFacts{record: RecordFormed, slot: slotTaken, mark: markRemoving}, Verdict: drainWait},
 	{Name: "claimed-by-another-order", When: drainFacts{record: RecordFormed, slot: slotTaken, mark: markElse}, Verdict: drainClose},
 	{Name: "mark-unreadable", When: drainFacts{record: RecordFormed, slot: slotTaken, mark: markUnknown}, Verdict: drainWait},
@@ -212,13 +215,24 @@ func markOf(m Member, o Observed) marked {
 	case leases.RemovalBegun:
 		return markRemoving
 	case leases.RemovalDone:
-		if m.acknowledged(o) {
-			return markDone
-		}
-		return markNone
+		return m.markAcknowledged(o)
 	default:
 		return markNone
 	}
+}
+
+// markAcknowledged is the meaning of an acknowledgement under the slot of the record.
+func (m Member) markAcknowledged(o Observed) marked {
+	if !m.acknowledged(o) {
+		return markNone
+	}
+	return map[ackVerdict]marked{ackBelieve: markDone, ackWait: markRemoving, ackRepeat: markElsewhere}[acknowledgements.Decide(ackFactsOf(m, o)).Verdict]
+}
+
+// isOut says whether druid believes that the raft group removed the member. It struck the name from the record because it
+// believed that, so the name of a leftover needs no second decision: the leader can be another one by then.
+func (m Member) isOut(o Observed) bool {
+	return m.acknowledged(o) && (!m.Listed || markOf(m, o) == markDone)
 }
 
 // acknowledged says whether the raft group in the record has reported that the member was removed.
@@ -245,7 +259,7 @@ func (r scaleDown) leaving(m Member) bool {
 // shrinking summarizes the scale-down for the status.
 func (r scaleDown) shrinking() shrinking {
 	switch {
-	case r.facts.slot == slotTaken && r.facts.mark&(markRemoving|markDone) != 0:
+	case r.facts.slot == slotTaken && r.facts.mark&(markRemoving|markElsewhere|markDone) != 0:
 		return shrinkingGoes
 	case r.facts.excess == rules.No:
 		return shrinkingNone
@@ -264,7 +278,7 @@ func (r scaleDown) station(m Member) v1alpha1.MemberLeaving {
 	switch r.facts.mark {
 	case markRequested:
 		return v1alpha1.LeaveRequested
-	case markRemoving:
+	case markRemoving, markElsewhere:
 		return v1alpha1.LeaveRemoving
 	case markDone:
 		return v1alpha1.LeaveRemoved
@@ -321,6 +335,8 @@ func (r scaleDown) markSteps(o Observed, add func(Step)) {
 		step.Kind, step.Stage, step.Toll = RequestRemoval, StageDelete, TollVote // after the budget was raised
 	case drainNeverFormed:
 		step.Kind, step.Slot = RequestRemoval, &leases.PendingRemoval{Member: r.member.Name, Mark: NotFormed}
+	case drainRepeat:
+		step.Kind = RepeatRemoval
 	case drainTakeBack:
 		step.Kind = WithdrawRemoval
 	default:

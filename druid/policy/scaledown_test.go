@@ -37,6 +37,8 @@ func TestRemovalRequestsAreSafeForAllFacts(t *testing.T) {
 			return "goes by a mark that is not known"
 		case !idle && f.slot == slotTaken && f.mark == markRemoving && f.record == RecordFormed:
 			return "takes back what an agent claimed"
+		case order == drainRepeat && (f.mark != markElsewhere || f.slot != slotTaken || f.record != RecordFormed):
+			return "asks again for what was not acknowledged, or by no order"
 		case order == drainTakeBack && f.mark != markRequested:
 			return "takes a mark away that is no request"
 		case order == drainClose && f.slot&(slotTaken|slotLeft) == 0, order == drainClose && f.slot == slotTaken && f.mark == markRequested:
@@ -195,6 +197,11 @@ func TestTheOrderOfLeavingKeepsTheGuards(t *testing.T) {
 	}
 }
 
+// leading has the Lease of the member say that it leads, for as long as druid waits before it believes that.
+func leading(o *Observed, i int) {
+	o.Members[i].Reports.Role, o.LeaderStill = leases.RoleLeader, true
+}
+
 // published puts member i into the leader's list as a voter.
 func published(o *Observed, i int) {
 	o.Record.MemberList = &leases.MemberList{Members: []leases.ListedMember{{ID: "1", Name: o.Members[i].Name}}}
@@ -229,7 +236,8 @@ func TestScaleDownSteps(t *testing.T) {
 	hidden := func(o *Observed) { o.Members[2].Serving = false }
 	marked := func(state leases.RemovalState, mark string) func(*Observed) {
 		return func(o *Observed) {
-			o.Members[2].Reports.Removal = leases.RemovalRequest{State: state, Mark: mark, ClusterID: "9"}
+			o.Members[2].Reports.Removal = leases.RemovalRequest{State: state, Mark: mark, By: "pod-c-a", ClusterID: "9"}
+			leading(o, 0)
 		}
 	}
 	down := func(i int) func(*Observed) {
@@ -278,6 +286,12 @@ func TestScaleDownSteps(t *testing.T) {
 			o.Members[2].Reports.Role, o.Members[2].Voter, o.BudgetMin = leases.RoleLearner, false, 2
 		}), []string{"RequestRemoval request c-c"}},
 		"removed": {one, all(slot, hidden, marked(leases.RemovalDone, "m")), []string{"StrikeName removed c-c"}},
+		"removed, says another agent than that of the leader": {one, all(slot, hidden, marked(leases.RemovalDone, "m"), func(o *Observed) {
+			o.Members[2].Reports.Removal.By = "pod-c-b"
+		}), []string{"RepeatRemoval removed-by-another-agent c-c"}},
+		"that agent says that it leads too":           {one, all(slot, hidden, marked(leases.RemovalDone, "m"), func(o *Observed) { leading(o, 1) }), nil},
+		"the Pod keeps its vote until it is believed": {one, all(slot, hidden, marked(leases.RemovalDone, "m"), func(o *Observed) { o.LeaderStill = false }), nil},
+		"reverted before it is believed":              {three, all(slot, hidden, marked(leases.RemovalDone, "m"), func(o *Observed) { o.LeaderStill = false }), nil},
 		"a slot of a name that is gone": {three, all(func(o *Observed) { o.Record.PendingRemoval = &leases.PendingRemoval{Member: "c-x", Mark: "m"} }), []string{
 			"FreeSlot slot-left-behind c-x",
 		}},
@@ -322,7 +336,8 @@ func TestMessagesOfAScaleDown(t *testing.T) {
 	slot := func(o *Observed) { o.Record.PendingRemoval = &leases.PendingRemoval{Member: "c-c", Mark: "m"} }
 	mark := func(state leases.RemovalState) func(*Observed) {
 		return func(o *Observed) {
-			o.Members[2].Reports.Removal = leases.RemovalRequest{State: state, Mark: "m", ClusterID: "9"}
+			o.Members[2].Reports.Removal = leases.RemovalRequest{State: state, Mark: "m", By: "pod-c-a", ClusterID: "9"}
+			leading(o, 0)
 		}
 	}
 	tests := map[string]struct {

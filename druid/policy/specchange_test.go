@@ -176,7 +176,8 @@ func TestStepsAfterTheDeadline(t *testing.T) {
 			o.Record.PendingRemoval, o.BudgetMin = &leases.PendingRemoval{Member: "c-c", Mark: "m"}, 3
 			o.Members[2].Serving = false
 			if state != "" {
-				o.Members[2].Reports.Removal = leases.RemovalRequest{State: state, Mark: "m", ClusterID: leases.FormatID(9)}
+				o.Members[2].Reports.Removal = leases.RemovalRequest{State: state, Mark: "m", By: "pod-c-a", ClusterID: leases.FormatID(9)}
+				leading(o, 0)
 			}
 		}
 	}

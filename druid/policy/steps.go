@@ -41,8 +41,10 @@ const (
 	// RequestRemoval writes a removal request, and WithdrawRemoval deletes it.
 	RequestRemoval  Kind = "RequestRemoval"
 	WithdrawRemoval Kind = "WithdrawRemoval"
-	DeleteClaim     Kind = "DeleteClaim"
-	MarkRepairing   Kind = "MarkHealing"
+	// RepeatRemoval replaces an acknowledgement that druid does not believe with a claim, which the leader's agent takes over.
+	RepeatRemoval Kind = "RepeatRemoval"
+	DeleteClaim   Kind = "DeleteClaim"
+	MarkRepairing Kind = "MarkHealing"
 	// RetainClaim retains the claim of a removed member, without an owner.
 	RetainClaim Kind = "RetainClaim"
 	DeleteLease Kind = "DeleteLease"
@@ -147,8 +149,8 @@ type Step struct {
 
 // irreversible are the kinds of steps that druid cannot undo, or that the agents act upon.
 var irreversible = []Kind{
-	CreateRecord, OpenSlot, FreeSlot, StrikeName, RequestRemoval, WithdrawRemoval, DeletePod, DeleteClaim, TakeClaim, RetainClaim, DeleteLease,
-	DeleteSnapshotLease, ReplaceAgent, OrderUpgrade, EndUpgrade, PrepareRecovery, ExecuteRecovery, ReleaseRecovery,
+	CreateRecord, OpenSlot, FreeSlot, StrikeName, RequestRemoval, WithdrawRemoval, RepeatRemoval, DeletePod, DeleteClaim, TakeClaim, RetainClaim,
+	DeleteLease, DeleteSnapshotLease, ReplaceAgent, OrderUpgrade, EndUpgrade, PrepareRecovery, ExecuteRecovery, ReleaseRecovery,
 }
 
 // MustConfirm says whether druid plans the step again from live reads and takes it only if the second plan contains

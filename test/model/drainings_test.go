@@ -31,6 +31,13 @@ func (w *world) writeMark(d *druid, step policy.Step) {
 	if step.Kind == policy.RequestRemoval {
 		mark = leases.RemovalRequest{State: leases.RemovalRequested, Mark: step.Slot.Mark}
 	}
+	if step.Kind == policy.RepeatRemoval {
+		mark = lease.says.Removal
+		mark.State, mark.MemberID, mark.RaftTerm, mark.RaftIndex = leases.RemovalBegun, "", 0, 0
+		if id := lease.says.ID; id != 0 {
+			mark.MemberID = leases.FormatID(id)
+		}
+	}
 	if was := lease.says.Removal; was.State == leases.RemovalBegun && w.record.says.PendingRemoval.Orders(names[k], was) {
 		w.violate("druid takes back what an agent claimed: the removal of %s", names[k])
 	}

@@ -117,7 +117,7 @@ func (w *world) observe(d *druid, from *kube) (policy.Desired, policy.Observed) 
 	}
 	o := policy.Observed{
 		RecordState: policy.RecordAbsent, LeaderLease: policy.LeaseOurs, Budget: policy.ObjectForeign,
-		SeedStuck: rules.YesNoOf(d.stuck),
+		SeedStuck: rules.YesNoOf(d.stuck), LeaderStill: true, // no agent of the model forges a report, so time adds nothing
 	}
 	if from.record.there {
 		o.Record = from.record.says
@@ -255,7 +255,7 @@ func (w *world) take(d *druid, step policy.Step) {
 	case policy.CreateRecord, policy.UpdateRecord, policy.OpenSlot, policy.FreeSlot, policy.StrikeName:
 		w.writeRecord(d, step)
 		d.steps = nil
-	case policy.RequestRemoval, policy.WithdrawRemoval:
+	case policy.RequestRemoval, policy.WithdrawRemoval, policy.RepeatRemoval:
 		w.writeMark(d, step)
 	case policy.DeleteClaim, policy.RetainClaim, policy.DeleteLease, policy.TakeClaim, policy.ReleaseClaim:
 		w.clear(d, step)

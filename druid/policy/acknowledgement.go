@@ -1,0 +1,127 @@
+package policy
+
+import (
+	"github.com/etcd-druid/druid/internal/rules"
+	"github.com/etcd-druid/druid/leases"
+)
+
+type (
+	// ackWriter is the agent in whose name the removal of a member is acknowledged.
+	ackWriter uint8
+	// ackLeader is what the member Leases report about who leads.
+	ackLeader uint8
+	// ackVerdict is the decision about an acknowledgement.
+	ackVerdict string
+)
+
+const (
+	writerLeader ackWriter = 1 << iota // the agent in the Pod of the only member whose Lease says Leader
+	writerItself                       // the agent in the Pod of the member that leaves
+	writerOther                        // any other agent, or one whose Pod was replaced since
+)
+
+func (w ackWriter) String() string {
+	return rules.Word(w, "the leader's agent", "the member's own agent", "another agent")
+}
+
+const (
+	ackLeaderOther   ackLeader = 1 << iota // one member, and not the one that leaves
+	ackLeaderItself                        // the member that leaves
+	ackLeaderNone                          // no listed member: the raft group has no leader, or one outside this cluster
+	ackLeaderSeveral                       // two members or more
+	ackLeaderUnknown                       // druid has not seen the agent of a member renew that says Leader, or its Pod is not known
+)
+
+func (l ackLeader) String() string {
+	return rules.Word(l, "another member", "the member itself", "no member", "several members", "unknown")
+}
+
+const (
+	ackBelieve ackVerdict = "Believe"
+	ackWait    ackVerdict = "Wait"
+	ackRepeat  ackVerdict = "Repeat"
+)
+
+// ackFacts is the complete input of acknowledgements.
+type ackFacts struct {
+	writer ackWriter `fact:"written by"`
+	leader ackLeader `fact:"says Leader"`
+	// still: who says Leader, by the UID of its Pod, stayed the same for 30 s by the clock of this druid.
+	still rules.YesNo `fact:"for 30 s"`
+	// leaves: the record says that all members leave the raft group that they joined.
+	leaves rules.YesNo `fact:"all leave"`
+	// agent of the Pod of the member that leaves.
+	agent AgentMake
+}
+
+// acknowledgements decide whether druid believes that a member is out of the raft group. The agent of each member can write
+// that on the Lease of each other member, in its own name. druid then deletes a volume. So it believes only the agent of the
+// member that leads. An agent can also report for its own member that it leads. So druid believes that only if no other member
+// reports the same, and only after the time in which a new leader's agent reports.
+//
+// An acknowledgement of another agent can be true, because leadership can move after it. So druid requests the removal again.
+// The agent that leads now finds that the member is not listed, and acknowledges that. If all members leave a joined raft group
+// that an external member leads, each agent removes its own member, and acknowledges that itself.
+var acknowledgements = rules.New(ackWait, []rules.Row[ackFacts, ackVerdict]{
+	{Name: "leader-not-certain", When: ackFacts{leader: ackLeaderSeveral | ackLeaderItself | ackLeaderUnknown}, Verdict: ackWait,
+		Why: "one of the reports is old or forged; the Lease of an agent that does not renew it expires"},
+	{Name: "leader-changed", When: ackFacts{still: rules.No}, Verdict: ackWait,
+		Why: "while leadership moves, the report of the new leader can still be missing"},
+	{Name: "by-the-leader", When: ackFacts{leader: ackLeaderOther, writer: writerLeader}, Verdict: ackBelieve,
+		Why: "only this member says that it leads"},
+	{Name: "by-itself", When: ackFacts{leader: ackLeaderNone, leaves: rules.Yes, writer: writerItself}, Verdict: ackBelieve,
+		Why: "an external member leads, so the member's own agent removed it"},
+	{Name: "by-an-older-agent", When: ackFacts{leader: ackLeaderOther, leaves: rules.Yes, writer: writerItself, agent: AgentOutdated}, Verdict: ackBelieve,
+		Why: "an older agent acknowledges its own removal also while another member of the cluster leads, and would do so again"},
+	{Name: "its-agent-again", When: ackFacts{leader: ackLeaderNone, leaves: rules.Yes}, Verdict: ackRepeat,
+		Why: "no member of the cluster leads any more; the member's own agent finds out whether the member is listed"},
+	{Name: "without-leader", When: ackFacts{leader: ackLeaderNone}, Verdict: ackWait,
+		Why: "no agent can confirm it before a member leads"},
+	{Name: "leader-again", When: ackFacts{leader: ackLeaderOther}, Verdict: ackRepeat,
+		Why: "the agent that leads now finds out whether the member is listed"},
+})
+
+// LeaderClaim is who says that it leads, for comparison with an earlier look. It says false if that is not certain.
+func (o Observed) LeaderClaim() (claim string, certain bool) {
+	leader, podUID := o.leaderClaim("")
+	return leader.String() + " " + podUID, leader == ackLeaderOther || leader == ackLeaderNone
+}
+
+// leaderClaim returns what the Leases of the listed members report about who leads, and the UID of its Pod if one member does.
+// member is the one that leaves. A Lease that is not renewed reports nothing, because its member might lead no more.
+func (o Observed) leaderClaim(member string) (leader ackLeader, podUID string) {
+	leader = ackLeaderNone
+	for _, m := range o.Members {
+		switch {
+		case !m.Listed || !m.mayLead():
+		case leader != ackLeaderNone:
+			return ackLeaderSeveral, ""
+		case m.Liveness == leases.Unknown || m.Reports.PodUID == "":
+			leader = ackLeaderUnknown
+		case m.Name == member:
+			leader = ackLeaderItself
+		default:
+			leader, podUID = ackLeaderOther, m.Reports.PodUID
+		}
+	}
+	return leader, podUID
+}
+
+// ackFactsOf are the facts about the acknowledgement on the Lease of m.
+func ackFactsOf(m Member, o Observed) ackFacts {
+	leader, podUID := o.leaderClaim(m.Name)
+	f := ackFacts{
+		writer: writerOther, leader: leader, still: rules.YesNoOf(o.LeaderStill), leaves: rules.YesNoOf(o.Record.Leaving), agent: m.Agent,
+	}
+	if f.agent == 0 {
+		f.agent = AgentUnknown
+	}
+	switch by := m.Reports.Removal.By; {
+	case by == "":
+	case by == m.Reports.PodUID:
+		f.writer = writerItself
+	case by == podUID:
+		f.writer = writerLeader
+	}
+	return f
+}
