@@ -21,7 +21,7 @@ var (
 // kinds are all kinds of steps but those that write the record, which stand alone.
 var kinds = []Kind{
 	ApplyObject, DeleteObject, ApplyBudget, DeleteBudget, CreateLeaderLease, CreateSnapshotLease, DeleteSnapshotLease, CreateMemberLease, CreateClaim,
-	CreatePod, MarkLease, LabelPod, DeletePod, AdoptPod, ReplaceAgent, RequestRemoval, WithdrawRemoval, DeleteClaim, MarkRepairing, RetainClaim,
+	CreatePod, MarkLease, LabelPod, DeletePod, AdoptPod, ReplaceAgent, RequestRemoval, RepeatRemoval, WithdrawRemoval, DeleteClaim, MarkRepairing, RetainClaim,
 	DeleteLease, TakeClaim, ReleaseClaim, GrowClaim, CreateSnapshot, OrderUpgrade, EndUpgrade,
 }
 

@@ -67,8 +67,8 @@ func joinsRunning(t *testing.T, others int) *cluster {
 func (c *cluster) deleted() { c.changeRecord(func(r *leases.Record) { r.Leaving = true }) }
 
 // out waits until the member that was asked to go is acknowledged to be out, and does what druid does then: its name goes, and
-// its Pod.
-func (c *cluster) out(name string) {
+// its Pod. It returns the acknowledgement.
+func (c *cluster) out(name string) leases.RemovalRequest {
 	c.t.Helper()
 	mark := c.marked(leases.RemovalDone)
 	if mark.Mark != c.leaving.Mark || mark.MemberID != leases.FormatID(c.leaving.id) {
@@ -81,6 +81,7 @@ func (c *cluster) out(name string) {
 	}
 	c.strike(name)
 	c.pods[name].powerOff()
+	return mark
 }
 
 func (c *cluster) strike(name string) {
@@ -130,7 +131,11 @@ func TestMembersOfADeletedClusterLeaveTheGroup(t *testing.T) {
 	for _, name := range order {
 		begun := time.Now()
 		c.ask(name)
-		c.out(name)
+		// While a member of the EtcdCluster leads, its agent acknowledges the removal of the others. The last one has no other.
+		byItself, last := c.out(name).By == c.pods[name].config.PodUID, name == order[len(order)-1]
+		if byItself != last {
+			t.Errorf("%s acknowledged its own removal: %t, want %t", name, byItself, last)
+		}
 		t.Logf("%s is out after %s", name, time.Since(begun).Round(100*time.Millisecond))
 	}
 	c.stays(c.hosting)
