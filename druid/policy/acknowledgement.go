@@ -116,11 +116,11 @@ func ackFactsOf(m Member, o Observed) ackFacts {
 	if f.agent == 0 {
 		f.agent = AgentUnknown
 	}
-	switch by := m.Reports.Removal.By; {
-	case by == "":
-	case by == m.Reports.PodUID:
+	switch m.Reports.Removal.By {
+	case "":
+	case m.Reports.PodUID:
 		f.writer = writerItself
-	case by == podUID:
+	case podUID:
 		f.writer = writerLeader
 	}
 	return f
