@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"os"
 	"regexp"
+	"slices"
 	"strings"
 )
 
@@ -12,7 +13,14 @@ const (
 	Console = "console"
 	Shell   = "shell"
 	YAML    = "yaml"
+	Go      = "go"
+	Python  = "python"
+	Java    = "java"
+	Text    = "text"
 )
+
+// files are the languages of blocks without commands.
+var files = []string{YAML, Go, Python, Java, Text}
 
 // Block is a fenced block of a page.
 type Block struct {
@@ -91,12 +99,11 @@ func Parse(text string) (blocks []Block, err error) {
 }
 
 func stepsOf(b Block, content []string) (steps []Step, err error) {
-	switch b.Language {
-	case YAML:
+	switch {
+	case slices.Contains(files, b.Language):
 		return nil, nil
-	case Console, Shell:
-	default:
-		return nil, fmt.Errorf("%d: the block has the language %q, want %s, %s or %s", b.Line, b.Language, Console, Shell, YAML)
+	case b.Language != Console && b.Language != Shell:
+		return nil, fmt.Errorf("%d: the block has the language %q, want %s, %s or one of %q", b.Line, b.Language, Console, Shell, files)
 	}
 	for i, line := range content {
 		command, isCommand := strings.CutPrefix(line, "$ ")

@@ -22,6 +22,11 @@ var Stories = map[string]string{
 	"how-to/rescue/node-lost.md":        "TestPageOfALostNodeIsTrue",
 }
 
+// Tests has the pages whose commands a test of test/connect runs: on a real API server and a real etcd, without kubelet and druid.
+var Tests = map[string]string{
+	"tutorials/connect-an-app.md": "TestTutorialOfAnAppIsTrue",
+}
+
 const rescue = "TestPagesOfRescueAreTrue"
 
 // Replaced has all that a story replaces in the commands of the pages, and what it stands for. The words of lose-a-disk.md are

@@ -25,6 +25,7 @@ var allowed = map[string]int{
 	"how-to/rescue/quorum-lost.md":      1,
 	"how-to/rescue/stuck-scale-down.md": 1,
 	"how-to/rescue/stuck-upgrade.md":    1,
+	"tutorials/connect-an-app.md":       2,
 	"tutorials/lose-a-disk.md":          6,
 }
 
@@ -64,8 +65,10 @@ func TestEachBlockIsRunByAStoryOrMarked(t *testing.T) {
 			}
 		}
 	}
-	if diff := cmp.Diff(slices.Sorted(maps.Keys(Stories)), slices.Sorted(slices.Values(toRun))); diff != "" {
-		t.Errorf("other pages have blocks to run (-table of stories +pages):\n%s", diff)
+	run := slices.Sorted(maps.Keys(Stories))
+	run = slices.Sorted(slices.Values(slices.AppendSeq(run, maps.Keys(Tests))))
+	if diff := cmp.Diff(run, slices.Sorted(slices.Values(toRun))); diff != "" {
+		t.Errorf("other pages have blocks to run (-tables of stories and tests +pages):\n%s", diff)
 	}
 	if diff := cmp.Diff(allowed, marked); diff != "" {
 		t.Errorf("other blocks are marked as not run (-allowed +pages):\n%s", diff)
@@ -73,9 +76,29 @@ func TestEachBlockIsRunByAStoryOrMarked(t *testing.T) {
 }
 
 func TestEachStoryOfAPageFollowsIt(t *testing.T) {
-	files, err := filepath.Glob("../e2e/*_test.go")
-	if err != nil {
-		t.Fatal(err)
+	source := sourceOf(t, "../e2e")
+	for page, story := range Stories {
+		if _, ok := stories.Find(story); !ok {
+			t.Errorf("%s is the story of %s, and test/e2e/stories has no row for it", story, page)
+		}
+		if !strings.Contains(source, `"`+page+`"`) {
+			t.Errorf("no story of test/e2e opens %s", page)
+		}
+	}
+	source = sourceOf(t, "../connect")
+	for page, test := range Tests {
+		if !strings.Contains(source, "func "+test+"(t *testing.T)") || !strings.Contains(source, `"`+page+`"`) {
+			t.Errorf("test/connect has no %s that opens %s", test, page)
+		}
+	}
+}
+
+// sourceOf is the text of all tests in a directory.
+func sourceOf(t *testing.T, dir string) string {
+	t.Helper()
+	files, err := filepath.Glob(filepath.Join(dir, "*_test.go"))
+	if err != nil || len(files) == 0 {
+		t.Fatalf("%s has %d tests, %v", dir, len(files), err)
 	}
 	var source strings.Builder
 	for _, file := range files {
@@ -85,14 +108,7 @@ func TestEachStoryOfAPageFollowsIt(t *testing.T) {
 		}
 		source.Write(text)
 	}
-	for page, story := range Stories {
-		if _, ok := stories.Find(story); !ok {
-			t.Errorf("%s is the story of %s, and test/e2e/stories has no row for it", story, page)
-		}
-		if !strings.Contains(source.String(), `"`+page+`"`) {
-			t.Errorf("no story of test/e2e opens %s", page)
-		}
-	}
+	return source.String()
 }
 
 func TestEachPlaceholderIsKnown(t *testing.T) {

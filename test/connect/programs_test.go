@@ -1,4 +1,4 @@
-package druid_test
+package connect
 
 import (
 	"bytes"
@@ -6,7 +6,6 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"regexp"
 	"strings"
 	"sync"
 	"syscall"
@@ -14,24 +13,14 @@ import (
 	"time"
 
 	"github.com/etcd-druid/druid/test/member"
+	"github.com/etcd-druid/druid/test/pages"
 )
 
-// programOf compiles the program in a page with the client of etcd that this repository uses, and returns its path.
-func programOf(t *testing.T, page string) string {
+// compiled compiles the program in a page with the client of etcd that this repository uses, and returns its path.
+func compiled(t *testing.T, page string) string {
 	t.Helper()
-	text, err := os.ReadFile(page)
-	if err != nil {
-		t.Fatal(err)
-	}
-	programs := regexp.MustCompile("(?s)```go\n(package main\n.*?)```").FindAllSubmatch(text, -1)
-	if len(programs) != 1 {
-		t.Fatalf("%s has %d programs, want 1", page, len(programs))
-	}
-	dir := t.TempDir()
+	dir := files(t, map[string][]byte{"main.go": []byte(blockWith(t, page, pages.Go, "package main") + "\n")})
 	path, program := filepath.Join(dir, "main.go"), filepath.Join(dir, "program")
-	if err := os.WriteFile(path, programs[0][1], 0o600); err != nil {
-		t.Fatal(err)
-	}
 	if out, err := exec.CommandContext(t.Context(), "go", "build", "-buildvcs=false", "-o", program, path).CombinedOutput(); err != nil {
 		t.Fatalf("%s: %v\n%s", page, err, out)
 	}
@@ -39,10 +28,6 @@ func programOf(t *testing.T, page string) string {
 		t.Errorf("%s: gofmt -l: %v\n%s", page, err, out)
 	}
 	return program
-}
-
-func TestTheProgramForClientsCompiles(t *testing.T) {
-	programOf(t, "docs/how-to/secure/connect-clients.md")
 }
 
 // The program watches through a lost quorum. It is halted while the members restart and history is compacted.
@@ -53,7 +38,7 @@ func TestTheProgramThatWatchesListsAgain(t *testing.T) {
 		endpoints = append(endpoints, m.Endpoint)
 	}
 	p := &printing{t: t}
-	cmd := exec.CommandContext(t.Context(), programOf(t, "docs/how-to/run/write-a-client.md"), strings.Join(endpoints, ","))
+	cmd := exec.CommandContext(t.Context(), compiled(t, "how-to/run/write-a-client.md"), strings.Join(endpoints, ","))
 	cmd.Stdout, cmd.Stderr = p, os.Stderr
 	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
 	if err := cmd.Start(); err != nil {
