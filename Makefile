@@ -91,6 +91,10 @@ lint-fix: ## Lint, and fix what a tool can fix.
 golden: ## Write golden files and docs/reference/decisions.md again from the code. Read the diff.
 	@go test $$(git grep -lE '"update"|/test/golden"' -- '*_test.go' | xargs -n1 dirname | sort -u | sed 's|^|./|') -update
 
+.PHONY: screenshots
+screenshots: ## Write the screenshots of the web page in docs/images again, in a headless Chromium. Look at each.
+	@go test ./test/ui -run '^TestScreenshotsShowThePageAsItIs$$' -count=1 -screenshots
+
 ##@ Check
 
 .PHONY: check
@@ -267,16 +271,16 @@ push-release: ## Push the image of a release in dist/VERSION, and its SBOM: make
 
 ##@ Set up
 
-# Debian packages: the rig's (test/rig says what is missing where there is no apt-get), the compilers of the race detector and vale, a browser, and Node.js.
+# Debian packages: the rig's (test/rig says what is missing where there is no apt-get), the compilers of the race detector and vale, a browser, Node.js, and Python.
 RIG_PACKAGES := containerd runc containernetworking-plugins iproute2 nftables iptables conntrack util-linux mount
 CGO_PACKAGES := gcc g++ libc6-dev
 # The browser of test/ui.
 UI_PACKAGES := chromium-headless-shell
-# Programs of the site, and their packages. A machine can have them from elsewhere.
-SITE_PACKAGES := node=nodejs npm=npm
+# Programs of the site, and Python for test/connect, and their packages. A machine can have them from elsewhere.
+SITE_PACKAGES := node=nodejs npm=npm python3=python3
 
 .PHONY: setup
-setup: ## Install the Debian packages that the rig, the race detector, vale, the tests of the web page and the site need. Go modules are fetched when they are used.
+setup: ## Install the Debian packages that the rig, the race detector, vale, the tests of the web page and of clients and the site need. Go modules are fetched when they are used.
 	@missing=; for p in $(RIG_PACKAGES) $(CGO_PACKAGES) $(UI_PACKAGES); do \
 		dpkg-query -W -f '$${Status}' $$p 2>/dev/null | grep -q 'ok installed' || missing+=" $$p"; done; \
 	for p in $(SITE_PACKAGES); do command -v "$${p%=*}" >/dev/null || missing+=" $${p#*=}"; done; \

@@ -5,6 +5,10 @@
     const widest = [...document.body.querySelectorAll("*")].filter((e) => e.getBoundingClientRect().right > innerWidth + 1).map((e) => e.tagName + "#" + e.id + "." + e.className);
     faults.push("it is " + page.scrollWidth + " pixels wide: " + widest.slice(0, 5).join(", "));
   }
+  for (const t of document.querySelectorAll("table")) {
+    const beyond = t.getBoundingClientRect().right - t.parentElement.getBoundingClientRect().right;
+    if (beyond > 0.5) faults.push("a table is " + beyond.toFixed(0) + " pixels wider than its section");
+  }
   const numbers = (color) => (color.match(/[\d.]+/g) || []).map(Number);
   const luminance = (rgb) => rgb.slice(0, 3).map((v) => v / 255).map((v) => (v <= 0.04045 ? v / 12.92 : ((v + 0.055) / 1.055) ** 2.4)).reduce((sum, v, i) => sum + v * [0.2126, 0.7152, 0.0722][i], 0);
   const backOf = (e) => {
