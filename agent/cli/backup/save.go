@@ -34,13 +34,38 @@ const (
 // saving are the flags of save and drop.
 type saving struct {
 	*session
-	endpoint, tlsDir, host string
+	member                 dialing
 	lineage, cluster, uid  string
 	restored               bool
 	timeout, secretsWithin time.Duration
 	secrets                map[string]string
 	result, request, key   string
 	log                    *slog.Logger
+}
+
+// dialing are the flags of a connection to etcd.
+type dialing struct {
+	endpoint, tlsDir, host string
+}
+
+func (d *dialing) add(cmd *cobra.Command) {
+	flags := cmd.Flags()
+	flags.StringVar(&d.endpoint, "endpoint", "", "URL of the client port of etcd")
+	flags.StringVar(&d.tlsDir, "tls-dir", "", "directory with ca.crt, client.crt and client.key")
+	flags.StringVar(&d.host, "tls-name", "", "DNS name in the certificate of the members (default: the host of --endpoint)")
+	_ = cmd.MarkFlagRequired("endpoint") // it fails only for a flag that does not exist
+}
+
+func (d *dialing) transport() (t transport.Transport) {
+	if d.tlsDir == "" {
+		return t
+	}
+	host := d.host
+	if u, err := url.Parse(d.endpoint); err == nil && host == "" {
+		host = u.Hostname()
+	}
+	t.Client = certificates.Dial(d.tlsDir, host)
+	return t
 }
 
 func saveCommand(s *session) *cobra.Command {
@@ -62,13 +87,10 @@ EtcdSnapshot with spec.store runs this command. The command fails if it does not
 	flags := cmd.Flags()
 	flags.StringVar(&f.lineage, "lineage", "", "lineage of the cluster")
 	_ = cmd.MarkFlagRequired("lineage") // it fails only for a flag that does not exist
-	flags.StringVar(&f.endpoint, "endpoint", "", "URL of the client port of etcd")
-	flags.StringVar(&f.tlsDir, "tls-dir", "", "directory with ca.crt, client.crt and client.key")
-	flags.StringVar(&f.host, "tls-name", "", "DNS name in the certificate of the members (default: the host of --endpoint)")
+	f.member.add(cmd)
 	flags.StringVar(&f.cluster, "cluster-id", "", "ID of the cluster in hexadecimal; another one is not saved")
 	flags.StringVar(&f.uid, "cluster-uid", "", "UID of the EtcdCluster")
 	flags.BoolVar(&f.restored, "restored", false, "the cluster was restored from a backup: write no record of the lineage, because its parent is unknown")
-	_ = cmd.MarkFlagRequired("endpoint") // it fails only for a flag that does not exist
 	return cmd
 }
 
@@ -169,18 +191,10 @@ func (f *saving) perform(ctx context.Context, work func(context.Context, *backup
 		return backups.Artifact{}, err
 	}
 	save := &backups.Save{
-		Endpoint: f.endpoint, Store: s, URI: c.URI, Prefix: f.prefix, Restored: f.restored, Log: f.log,
+		Endpoint: f.member.endpoint, Store: s, URI: c.URI, Prefix: f.prefix, Restored: f.restored, Log: f.log,
 		Self: backups.Identity{Lineage: lineage, ClusterID: clusterID, ClusterUID: f.uid},
 	}
-	var dial transport.Transport
-	if f.tlsDir != "" {
-		host := f.host
-		if u, err := url.Parse(f.endpoint); err == nil && host == "" {
-			host = u.Hostname()
-		}
-		dial.Client = certificates.Dial(f.tlsDir, host)
-	}
-	save.Dial = dial.Etcd
+	save.Dial = f.member.transport().Etcd
 	return work(ctx, save)
 }
 
@@ -216,8 +230,8 @@ func (f *saving) missing(c store.Config) error {
 	if c.ClientEncryption != nil {
 		needed = append(needed, c.ClientEncryption.KeysDir)
 	}
-	if f.tlsDir != "" {
-		needed = append(needed, filepath.Join(f.tlsDir, "ca.crt"))
+	if f.member.tlsDir != "" {
+		needed = append(needed, filepath.Join(f.member.tlsDir, "ca.crt"))
 	}
 	for _, path := range needed {
 		if path == "" {
