@@ -52,6 +52,7 @@ type Options struct {
 type Agent struct {
 	options      Options
 	transport    transport.Transport
+	clients      *transport.Clients
 	certificates *certificates.Certificates
 	// certifying orders the reports of the certificates, so that an older one does not replace a newer one.
 	certifying   sync.Mutex
@@ -97,12 +98,12 @@ func New(o Options) (*Agent, error) {
 	a.live.Loaded = a.loaded
 	a.certificates = certificates.New(c, a.host(c.Member), o.Log)
 	a.certificates.Checked = a.certified
-	a.transport = transport.Transport{Client: a.certificates.Client(), Peer: a.certificates.Peer(), Plaintext: c.ClientPlaintext}
-	a.transport.External = start.External(c, a.certificates)
+	a.transport = a.dials()
+	a.clients = transport.NewClients(a.transport)
 	a.facts = newFacts(o.Version, leases.Snapshots{Entries: snapshotCount(o.Config), PodUID: c.PodUID})
 	a.disk = newDiskClaim(store, c.Member, c.PodUID, o.Log)
 	a.bootstrapper, err = start.New(start.Options{
-		Config: c, Store: store, Transport: a.transport, Certificates: a.certificates, Log: o.Log, Registerer: o.Registry,
+		Config: c, Store: store, Transport: a.transport, Clients: a.clients, Certificates: a.certificates, Log: o.Log, Registerer: o.Registry,
 		Host: o.Host, Addresses: o.Addresses,
 		Decided: func(p start.Published) { a.facts.decide(p); a.publish() }, Held: a.disk.set,
 	})
@@ -140,6 +141,24 @@ func New(o Options) (*Agent, error) {
 	return a, nil
 }
 
+// dials returns how the agent dials members.
+func (a *Agent) dials() transport.Transport {
+	c := a.options.Config
+	return transport.Transport{
+		Client: a.certificates.Client(), Peer: a.certificates.Peer(), Plaintext: c.ClientPlaintext,
+		External: start.External(c, a.certificates), Identity: a.identity,
+	}
+}
+
+// identity identifies the certificates with which the agent dials members: its own, and those for a joined cluster.
+func (a *Agent) identity() string {
+	own, joined := a.certificates.Identity(), a.options.Config.JoinTLS
+	if joined == "" {
+		return own
+	}
+	return own + " " + certificates.ExternalIdentity(joined)
+}
+
 // kubernetes returns the only client of the Kubernetes API. It supports only Leases, so nothing else is linked.
 func (a *Agent) kubernetes() (leases.Client, error) {
 	c := rest.CopyConfig(a.options.Kubernetes)
@@ -154,7 +173,7 @@ func (a *Agent) kubernetes() (leases.Client, error) {
 func (a *Agent) leaderOptions(store *leases.Store) duties.Options {
 	c := a.options.Config
 	return duties.Options{
-		Store: store, Dial: a.transport.Etcd, Local: a.local(), Log: a.log, Decisions: a.metrics.decisions,
+		Store: store, Dial: a.clients.Dial, Local: a.local(), Log: a.log, Decisions: a.metrics.decisions,
 		Self: func() (duties.Cluster, bool) {
 			identityFile, known := a.bootstrapper.Identity()
 			return duties.Cluster{
@@ -212,6 +231,7 @@ func (a *Agent) Run(ctx context.Context) error {
 		})
 	}
 	err := group.Wait()
+	a.clients.Close()
 	a.log.InfoContext(ctx, "agent ended", "member", a.options.Config.Member)
 	return err
 }

@@ -148,7 +148,7 @@ func (a *Agent) stepDown(ctx context.Context, body []byte) (any, error) {
 			return nil, fmt.Errorf("%w: want no body, or {\"member\":\"<name of the member that is to lead>\"}", errRequest)
 		}
 	}
-	to, err := duties.TransferTo(ctx, a.transport.Etcd, a.local(), request.Member)
+	to, err := duties.TransferTo(ctx, a.clients.Dial, a.local(), request.Member)
 	switch {
 	case err != nil:
 		return nil, err
@@ -237,7 +237,7 @@ func (a *Agent) forward(ctx context.Context, w http.ResponseWriter, leader strin
 }
 
 func (a *Agent) leaderName(ctx context.Context, status membership.Status) (string, error) {
-	view, err := membership.Observe(ctx, a.transport.Etcd, membership.Query{
+	view, err := membership.Observe(ctx, a.clients.Dial, membership.Query{
 		Endpoints: []string{a.local()}, ClusterID: status.ClusterID, Timeout: lookTimeout,
 	})
 	if err != nil {

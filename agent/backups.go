@@ -21,7 +21,7 @@ func (a *Agent) newBackups(store *leases.Store) (*backups.Duty, error) {
 		return nil, fmt.Errorf("register metrics: %w", err)
 	}
 	return backups.New(backups.Options{
-		Leases: store, Dial: a.transport.Etcd, Listen: a.transport.Listener, Local: a.local(), Self: a.history, Open: open.Open,
+		Leases: store, Dial: a.clients.Dial, Listen: a.transport.Listener, Local: a.local(), Self: a.history, Open: open.Open,
 		Equal:   a.equal.Load,
 		HandOn:  decider{agent: a}.transfer,
 		Scratch: cmp.Or(a.options.Scratch, config.ScratchDir), Quota: a.options.Config.QuotaBackendBytes, Metrics: metrics, Log: a.log,

@@ -21,6 +21,7 @@ import (
 	"github.com/etcd-druid/druid/agent/duties"
 	"github.com/etcd-druid/druid/agent/launch"
 	"github.com/etcd-druid/druid/agent/start"
+	"github.com/etcd-druid/druid/agent/transport"
 	"github.com/etcd-druid/druid/internal/loop"
 	"github.com/etcd-druid/druid/internal/rules"
 	"github.com/etcd-druid/druid/leases"
@@ -196,6 +197,7 @@ func TestAStartIsFollowedOnlyWhileItsLaunchIsThere(t *testing.T) {
 	log := slog.New(slog.DiscardHandler)
 	b, err := start.New(start.Options{
 		Config: c, Store: leases.NewStore(noOne.Leases("ns"), "demo"), Log: log, Registerer: prometheus.NewRegistry(),
+		Clients: transport.NewClients(transport.Transport{}),
 	})
 	if err != nil {
 		t.Fatal(err)

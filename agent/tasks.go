@@ -186,7 +186,7 @@ func (d decider) Stopping(ctx context.Context) { d.handOver(ctx) }
 // transfer moves leadership to another voter before etcd stops. etcd does so too, but with an open watch it first
 // waits for its clients, which leaves the cluster without a leader for seconds.
 func (d decider) transfer(ctx context.Context) {
-	to, err := duties.Transfer(ctx, d.agent.transport.Etcd, d.agent.local())
+	to, err := duties.Transfer(ctx, d.agent.clients.Dial, d.agent.local())
 	switch {
 	case err != nil:
 		d.agent.log.WarnContext(ctx, "leadership transfer failed", "err", err)

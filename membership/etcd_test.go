@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"net/url"
+	"sync"
 	"testing"
 	"time"
 
@@ -44,6 +45,74 @@ func dialTest(ctx context.Context, endpoints ...string) (*clientv3.Client, error
 	return clientv3.New(clientv3.Config{Context: ctx, Endpoints: endpoints})
 }
 
+// borrowed lends clients, and records with what error each was given back.
+type borrowed struct {
+	mu   sync.Mutex
+	errs map[string][]error
+}
+
+func (b *borrowed) dial(ctx context.Context, endpoints ...string) (*clientv3.Client, func(error), error) {
+	client, err := dialTest(ctx, endpoints...)
+	return client, func(err error) {
+		_ = client.Close()
+		b.mu.Lock()
+		defer b.mu.Unlock()
+		b.errs[endpoints[0]] = append(b.errs[endpoints[0]], err)
+	}, err
+}
+
+func (b *borrowed) take(endpoint string) []error {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	errs := b.errs[endpoint]
+	delete(b.errs, endpoint)
+	return errs
+}
+
+// A client that reached another member must not be lent again: its address can belong to the right member later.
+func TestAnAnswerOfAnotherMemberIsReportedAboutTheClient(t *testing.T) {
+	endpoint, peerURL := single(t, "one")
+	memberID, clusterID, err := ExpectedIDs("m", peerURL, "one")
+	if err != nil {
+		t.Fatal(err)
+	}
+	lent := &borrowed{errs: map[string][]error{}}
+	for name, test := range map[string]struct {
+		ask  func() error
+		want error
+	}{
+		"the member": {func() error {
+			_, err := StatusOf(t.Context(), lent.dial, clusterID, Member{ID: memberID, ClientURLs: []string{endpoint}})
+			return err
+		}, nil},
+		"another member": {func() error {
+			_, err := StatusOf(t.Context(), lent.dial, clusterID, Member{ID: memberID + 1, ClientURLs: []string{endpoint}})
+			return err
+		}, ErrOtherMember},
+		"a member of another cluster": {func() error {
+			_, err := StatusOf(t.Context(), lent.dial, clusterID+1, Member{ID: memberID, ClientURLs: []string{endpoint}})
+			return err
+		}, ErrOtherMember},
+		"the cluster": {func() error {
+			_, err := Observe(t.Context(), lent.dial, Query{Endpoints: []string{endpoint}, ClusterID: clusterID, Timeout: maxWait})
+			return err
+		}, nil},
+		"another cluster": {func() error {
+			_, err := Observe(t.Context(), lent.dial, Query{Endpoints: []string{endpoint}, ClusterID: clusterID + 1, Timeout: maxWait})
+			return err
+		}, ErrOtherCluster},
+	} {
+		t.Run(name, func(t *testing.T) {
+			if err := test.ask(); !errors.Is(err, test.want) {
+				t.Errorf("error %v, want %v", err, test.want)
+			}
+			if errs := lent.take(endpoint); len(errs) != 1 || !errors.Is(errs[0], test.want) {
+				t.Errorf("the client was given back with %v, want once with %v", errs, test.want)
+			}
+		})
+	}
+}
+
 func TestObserveBelievesOneClusterAlone(t *testing.T) {
 	endpoint, peerURL := single(t, "one")
 	other, _ := single(t, "two")
@@ -51,8 +120,9 @@ func TestObserveBelievesOneClusterAlone(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	lent := &borrowed{errs: map[string][]error{}}
 	query := Query{Endpoints: []string{other, "http://127.0.0.1:1", endpoint}, ClusterID: clusterID, Timeout: maxWait}
-	view, err := Observe(t.Context(), dialTest, query)
+	view, err := Observe(t.Context(), lent.dial, query)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -60,11 +130,11 @@ func TestObserveBelievesOneClusterAlone(t *testing.T) {
 		t.Errorf("it saw %+v, want member %x of cluster %x at %s", view, memberID, clusterID, endpoint)
 	}
 	query.Endpoints = []string{other}
-	if _, err := Observe(t.Context(), dialTest, query); !errors.Is(err, ErrNoQuorum) || !errors.Is(err, ErrOtherCluster) {
+	if _, err := Observe(t.Context(), lent.dial, query); !errors.Is(err, ErrNoQuorum) || !errors.Is(err, ErrOtherCluster) {
 		t.Errorf("without an answer of ours: %v", err)
 	}
 	query.Endpoints, query.Timeout = []string{"http://127.0.0.1:1"}, time.Second
-	if _, err := Observe(t.Context(), dialTest, query); !errors.Is(err, ErrNoQuorum) || errors.Is(err, ErrOtherCluster) {
+	if _, err := Observe(t.Context(), lent.dial, query); !errors.Is(err, ErrNoQuorum) || errors.Is(err, ErrOtherCluster) {
 		t.Errorf("without any answer: %v", err)
 	}
 }

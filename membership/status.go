@@ -102,10 +102,7 @@ func StatusOf(ctx context.Context, dial Dial, clusterID uint64, m Member) (Statu
 	}
 	var errs []error
 	for _, url := range m.ClientURLs {
-		status, err := statusAt(ctx, dial, url)
-		if err == nil && (status.MemberID != m.ID || status.ClusterID != clusterID) {
-			err = fmt.Errorf("status of member %x: %w at %s: %x of cluster %x", m.ID, ErrOtherMember, url, status.MemberID, status.ClusterID)
-		}
+		status, err := statusAt(ctx, dial, clusterID, m.ID, url)
 		if err == nil {
 			return status, nil
 		}
@@ -114,13 +111,17 @@ func StatusOf(ctx context.Context, dial Dial, clusterID uint64, m Member) (Statu
 	return Status{}, errors.Join(errs...)
 }
 
-func statusAt(ctx context.Context, dial Dial, url string) (status Status, err error) {
-	client, err := dial(ctx, url)
+func statusAt(ctx context.Context, dial Dial, clusterID, id uint64, url string) (status Status, err error) {
+	client, done, err := dial(ctx, url)
 	if err != nil {
 		return Status{}, err
 	}
-	defer func() { err = errors.Join(err, closed(client)) }()
-	return ReadStatus(ctx, client, url)
+	defer func() { done(err) }()
+	status, err = ReadStatus(ctx, client, url)
+	if err == nil && (status.MemberID != id || status.ClusterID != clusterID) {
+		err = fmt.Errorf("status of member %x: %w at %s: %x of cluster %x", id, ErrOtherMember, url, status.MemberID, status.ClusterID)
+	}
+	return status, err
 }
 
 // etcd's names of the alarms.
@@ -159,8 +160,10 @@ func Linearizable(ctx context.Context, client *clientv3.Client) error {
 	return nil
 }
 
-// Dial returns a client for the members at endpoints. The caller closes it.
-type Dial func(ctx context.Context, endpoints ...string) (*clientv3.Client, error)
+// Dial lends a client for the members at endpoints. The caller calls done once, when it uses the client no more, and says
+// what went wrong with it: an error of a call, or an answer of another member than the one meant. A client is lent again
+// only without an error.
+type Dial func(ctx context.Context, endpoints ...string) (client *clientv3.Client, done func(error), err error)
 
 var (
 	// ErrNoQuorum: no endpoint answered a linearizable request for the member list. The members are unknown.
@@ -211,11 +214,11 @@ func Observe(ctx context.Context, dial Dial, q Query) (View, error) {
 func observeOne(ctx context.Context, dial Dial, endpoint string, q Query) (view View, err error) {
 	ctx, cancel := context.WithTimeout(ctx, q.Timeout)
 	defer cancel()
-	client, err := dial(ctx, endpoint)
+	client, done, err := dial(ctx, endpoint)
 	if err != nil {
 		return View{}, fmt.Errorf("dial %s: %w", endpoint, err)
 	}
-	defer func() { err = errors.Join(err, closed(client)) }()
+	defer func() { done(err) }()
 	// The position is read first, so that the list includes it.
 	status, err := client.Status(ctx, endpoint)
 	if err != nil {
@@ -235,12 +238,4 @@ func observeOne(ctx context.Context, dial Dial, endpoint string, q Query) (view 
 		RaftTerm: status.RaftTerm, RaftIndex: status.RaftIndex, DBSizeInUse: status.DbSizeInUse,
 		Members: members(list.Members),
 	}, nil
-}
-
-// closed closes the client. It ignores the error of a call whose context ended before.
-func closed(client *clientv3.Client) error {
-	if err := client.Close(); err != nil && !errors.Is(err, context.Canceled) && !errors.Is(err, context.DeadlineExceeded) {
-		return fmt.Errorf("close client: %w", err)
-	}
-	return nil
 }

@@ -170,7 +170,7 @@ func (g *group) newAgent(i int, api *rest.Config, namespace string) *neighbour {
 	}
 	d := New(Options{
 		Leases: leases.NewStore(kubernetes.NewForConfigOrDie(api).CoordinationV1().Leases(namespace), "demo"),
-		Dial:   transport.Transport{}.Etcd, Listen: transport.Transport{}.Listener, Local: g.endpoint(i), Open: open.Open, Metrics: metrics,
+		Dial:   transport.NewClients(transport.Transport{}).Dial, Listen: transport.Transport{}.Listener, Local: g.endpoint(i), Open: open.Open, Metrics: metrics,
 		Self: func() (Identity, bool) { return g.self(i), true },
 		Log:  slog.New(slog.NewTextHandler(testWriter{g.t}, nil)).With("member", i),
 	})

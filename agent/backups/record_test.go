@@ -170,10 +170,10 @@ func TestAStoreThatHangsDoesNotHoldTheLease(t *testing.T) {
 		}
 		d := New(Options{
 			Metrics: metrics, Log: slog.New(slog.DiscardHandler),
-			Dial: func(ctx context.Context, _ ...string) (*clientv3.Client, error) {
+			Dial: func(ctx context.Context, _ ...string) (*clientv3.Client, func(error), error) {
 				c := clientv3.NewCtxClient(ctx)
 				c.Maintenance = leading{}
-				return c, nil
+				return c, func(error) { _ = c.Close() }, nil
 			},
 		})
 		s := &hanging{release: make(chan struct{})}

@@ -263,7 +263,7 @@ func (s *session) delete(ctx context.Context, order leases.SnapshotOrder, uri st
 	if err != nil {
 		return a, err
 	}
-	defer func() { err = errors.Join(err, t.client.Close()) }()
+	defer func() { t.done(err) }()
 	listed, evidence, err := s.survey(ctx)
 	if err != nil {
 		return a, err

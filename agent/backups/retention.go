@@ -61,7 +61,7 @@ func (s *session) retain(ctx context.Context) (err error) {
 	if err != nil {
 		return err
 	}
-	defer func() { err = errors.Join(err, t.client.Close()) }()
+	defer func() { t.done(err) }()
 	listed, evidence, err := s.survey(ctx)
 	if err != nil {
 		return err

@@ -55,11 +55,11 @@ func (s *Save) Run(ctx context.Context) (a Artifact, err error) {
 	if err := s.record(ctx); err != nil {
 		return Artifact{}, err
 	}
-	client, err := s.Dial(ctx, s.Endpoint)
+	client, done, err := s.Dial(ctx, s.Endpoint)
 	if err != nil {
 		return Artifact{}, err
 	}
-	defer func() { err = errors.Join(err, client.Close()) }()
+	defer func() { done(err) }()
 	answered := time.Now()
 	for failures := 1; ; failures++ {
 		err := s.reach(ctx, client)

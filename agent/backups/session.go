@@ -105,10 +105,12 @@ func newSession(d *Duty, c config.Backup, self Identity, s store.Store) *session
 // run decides and starts steps until ctx ends or the session is no longer current.
 func (s *session) run(ctx context.Context, current func() (<-chan struct{}, bool)) (err error) {
 	// The client is needed for a moment after ctx ended.
-	if s.client, err = s.Dial(context.WithoutCancel(ctx), s.Local); err != nil {
+	client, done, err := s.Dial(context.WithoutCancel(ctx), s.Local)
+	if err != nil {
 		return fmt.Errorf("backups: %w", err)
 	}
-	defer func() { err = errors.Join(err, s.client.Close()) }()
+	s.client = client
+	defer func() { done(err) }()
 	if s.watch, err = s.Listen(context.WithoutCancel(ctx), s.Local); err != nil {
 		return fmt.Errorf("backups: %w", err)
 	}
@@ -270,18 +272,21 @@ var errDiffers = errors.New("the data of the members differs, or was not compare
 type leadershipTerm struct {
 	s      *session
 	client *clientv3.Client
-	term   uint64
+	// done gives the client back.
+	done func(error)
+	term uint64
 }
 
 // begins reads the term in which the agent's own member leads.
 func (s *session) begins(ctx context.Context) (t *leadershipTerm, err error) {
-	client, err := s.Dial(ctx, s.Local)
+	client, done, err := s.Dial(ctx, s.Local)
 	if err != nil {
 		return nil, err
 	}
-	t = &leadershipTerm{s: s, client: client}
+	t = &leadershipTerm{s: s, client: client, done: done}
 	if t.term, err = t.read(ctx); err != nil {
-		return nil, errors.Join(err, client.Close())
+		done(err)
+		return nil, err
 	}
 	return t, nil
 }

@@ -69,11 +69,11 @@ func TestNothingIsDeletedWhileTheAlarmOfCorruptionStands(t *testing.T) {
 func look(t *testing.T, s *session) error {
 	t.Helper()
 	if s.client == nil {
-		client, err := s.Dial(t.Context(), s.Local)
+		client, done, err := s.Dial(t.Context(), s.Local)
 		if err != nil {
 			t.Fatal(err)
 		}
-		t.Cleanup(func() { _ = client.Close() })
+		t.Cleanup(func() { done(nil) })
 		s.client = client
 	}
 	err := s.look(t.Context())

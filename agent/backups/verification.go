@@ -2,7 +2,6 @@ package backups
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"slices"
 	"time"
@@ -258,11 +257,11 @@ func (d *Duty) listed(ctx context.Context, c config.Backup) (store.Store, catalo
 func (d *Duty) hash(ctx context.Context, self Identity, revision int64) (point delta.Checkpoint, err error) {
 	ctx, cancel := context.WithTimeout(ctx, hashTimeout)
 	defer cancel()
-	client, err := d.Dial(ctx, d.Local)
+	client, done, err := d.Dial(ctx, d.Local)
 	if err != nil {
 		return delta.Checkpoint{}, err
 	}
-	defer func() { err = errors.Join(err, client.Close()) }()
+	defer func() { done(err) }()
 	// A follower can be behind the revision that the leader has saved. HashKV does not wait, but the read does.
 	if err := membership.Linearizable(ctx, client); err != nil {
 		return delta.Checkpoint{}, err

@@ -110,13 +110,16 @@ const turnTimeout = 2 * time.Second
 func (d *Duty) turn(ctx context.Context, self Identity) Turn {
 	ctx, cancel := context.WithTimeout(ctx, readTimeout)
 	defer cancel()
-	client, err := d.Dial(ctx, d.Local)
+	client, done, err := d.Dial(ctx, d.Local)
 	if err != nil {
 		return TurnUnknown
 	}
-	defer func() { _ = client.Close() }() // it was only read from
+	defer func() { done(err) }()
 	status, err := membership.ReadStatus(ctx, client, d.Local)
-	if err != nil || status.ClusterID != self.ClusterID || status.MemberID != self.MemberID || status.Leader == 0 {
+	if err == nil && (status.ClusterID != self.ClusterID || status.MemberID != self.MemberID) {
+		err = membership.ErrOtherMember
+	}
+	if err != nil || status.Leader == 0 {
 		return TurnUnknown
 	}
 	list, err := client.MemberList(ctx)
@@ -163,13 +166,16 @@ func (d *Duty) answers(ctx context.Context, v voter, clusterID uint64) bool {
 	}
 	ctx, cancel := context.WithTimeout(ctx, turnTimeout)
 	defer cancel()
-	client, err := d.Dial(ctx, v.endpoints[0])
+	client, done, err := d.Dial(ctx, v.endpoints[0])
 	if err != nil {
 		return false
 	}
-	defer func() { _ = client.Close() }() // it was only read from
 	status, err := membership.ReadStatus(ctx, client, v.endpoints[0])
-	return err == nil && status.ClusterID == clusterID && status.Healthy()
+	if err == nil && status.ClusterID != clusterID {
+		err = errOtherCluster
+	}
+	done(err)
+	return err == nil && status.Healthy()
 }
 
 const (

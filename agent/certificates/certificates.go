@@ -77,6 +77,19 @@ func (c *Certificates) Peer() *tls.Config { return c.peer.orNil() }
 // host. It needs TLS of peers.
 func (c *Certificates) PeerAt(host string) *tls.Config { return c.peer.configFor(host) }
 
+// Identity identifies the certificates with which the client port of members is dialed now: the authorities and the pair.
+// It is empty without TLS, and while there are none.
+func (c *Certificates) Identity() string {
+	if c.client == nil {
+		return ""
+	}
+	s, err := c.client.current()
+	if err != nil {
+		return ""
+	}
+	return s.generation
+}
+
 func (p *plane) orNil() *tls.Config {
 	if p == nil {
 		return nil

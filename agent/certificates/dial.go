@@ -52,6 +52,15 @@ func Dial(dir, host string) *tls.Config {
 	}
 }
 
+// ExternalIdentity identifies the content of the files in dir, for External. It is empty while they cannot be read.
+func ExternalIdentity(dir string) string {
+	c, err := readContent(dir)
+	if err != nil {
+		return ""
+	}
+	return c.generation()
+}
+
 // External returns the settings for dialing the client port of members that druid does not run, with the files in dir:
 // their authorities, and a client certificate unless there is none. It reads the files now.
 func External(dir string) (*tls.Config, error) {

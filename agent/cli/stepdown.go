@@ -32,7 +32,9 @@ func stepDownCommand() *cobra.Command {
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			ctx, cancel := context.WithTimeout(cmd.Context(), duties.StepDownTimeout)
 			defer cancel()
-			to, err := duties.TransferTo(ctx, f.transport().Etcd, f.endpoint, f.to)
+			clients := transport.NewClients(f.transport())
+			defer clients.Close()
+			to, err := duties.TransferTo(ctx, clients.Dial, f.endpoint, f.to)
 			switch {
 			case err != nil:
 				return err

@@ -92,11 +92,11 @@ func samePolicy(a, b AuthPolicy) bool {
 }
 
 func (r *authentication) converge(ctx context.Context, self Cluster, policy AuthPolicy) (again bool, err error) {
-	client, err := r.Dial(ctx, r.Local)
+	client, done, err := r.Dial(ctx, r.Local)
 	if err != nil {
 		return false, err
 	}
-	defer func() { err = errors.Join(err, client.Close()) }()
+	defer func() { done(err) }()
 	now, err := membership.ReadAuthSwitch(ctx, client)
 	if err != nil {
 		return false, err

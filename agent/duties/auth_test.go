@@ -167,7 +167,7 @@ func (c *authCluster) current() AuthPolicy {
 func (c *authCluster) lead(settle time.Duration) (stop func()) {
 	c.t.Helper()
 	d := New(Options{
-		Store: c.store, Dial: c.agents.Etcd, Local: c.etcd.Endpoint, Log: slog.New(slog.NewJSONHandler(&c.log, nil)),
+		Store: c.store, Dial: transport.NewClients(c.agents).Dial, Local: c.etcd.Endpoint, Log: slog.New(slog.NewJSONHandler(&c.log, nil)),
 		Decisions: prometheus.NewCounterVec(prometheus.CounterOpts{Name: "decisions_total", Help: "Decisions."}, []string{"table", "rule"}),
 		Self:      func() (Cluster, bool) { return c.self, true },
 		PeerURL:   func(string) string { return c.etcd.PeerURL },

@@ -190,7 +190,7 @@ func (c *cluster) duties(leader, podUID string) {
 	server := c.members[leader].Server
 	self := Cluster{ClusterID: uint64(server.Cluster().ID()), MemberID: uint64(server.MemberID()), Member: leader, PodUID: podUID}
 	d := New(Options{
-		Store: c.store, Dial: transport.Transport{}.Etcd, Local: c.endpoint(leader), Decisions: c.decisions,
+		Store: c.store, Dial: transport.NewClients(transport.Transport{}).Dial, Local: c.endpoint(leader), Decisions: c.decisions,
 		Self:    func() (Cluster, bool) { return self, true },
 		PeerURL: func(name string) string { return "http://" + name + ".demo-peer:2380" },
 		Grace:   func() time.Duration { return grace },
@@ -249,7 +249,7 @@ func TestTransferMovesLeadershipToAHealthyVoter(t *testing.T) {
 	leader := c.mustLead()
 	var to uint64
 	c.eventually("a successor is found", func() (err error) { // one that answers within a second and a half
-		to, err = Transfer(t.Context(), transport.Transport{}.Etcd, c.endpoint(leader))
+		to, err = Transfer(t.Context(), transport.NewClients(transport.Transport{}).Dial, c.endpoint(leader))
 		return err
 	})
 	if to == 0 || to == uint64(c.members[leader].Server.MemberID()) {
@@ -262,7 +262,7 @@ func TestTransferMovesLeadershipToAHealthyVoter(t *testing.T) {
 		}
 		return err
 	})
-	if to, err := Transfer(t.Context(), transport.Transport{}.Etcd, c.endpoint(leader)); err != nil || to != 0 {
+	if to, err := Transfer(t.Context(), transport.NewClients(transport.Transport{}).Dial, c.endpoint(leader)); err != nil || to != 0 {
 		t.Errorf("a follower moved leadership to %x: %v", to, err)
 	}
 }
@@ -276,7 +276,7 @@ func TestLeadershipMovesToTheNamedVoter(t *testing.T) {
 			if err != nil || now == name {
 				return err
 			}
-			to, err := TransferTo(t.Context(), transport.Transport{}.Etcd, c.endpoint(now), name)
+			to, err := TransferTo(t.Context(), transport.NewClients(transport.Transport{}).Dial, c.endpoint(now), name)
 			if err == nil && to.ID != 0 && (to.Name != name || to.ID != uint64(c.members[name].Server.MemberID())) {
 				t.Errorf("moved to %v, want %s", to, name)
 			}
@@ -284,7 +284,7 @@ func TestLeadershipMovesToTheNamedVoter(t *testing.T) {
 		})
 	}
 	leader := c.mustLead()
-	if to, err := TransferTo(t.Context(), transport.Transport{}.Etcd, c.endpoint(leader), "no-such-member"); !errors.Is(err, ErrNoVoter) || to.ID != 0 {
+	if to, err := TransferTo(t.Context(), transport.NewClients(transport.Transport{}).Dial, c.endpoint(leader), "no-such-member"); !errors.Is(err, ErrNoVoter) || to.ID != 0 {
 		t.Errorf("to no member: %v, %v", to, err)
 	}
 	if now := c.mustLead(); now != leader {

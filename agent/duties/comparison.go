@@ -302,11 +302,11 @@ func each(members []membership.Member, do func(i int, m membership.Member)) {
 func contentOf(ctx context.Context, dial membership.Dial, clusterID uint64, m membership.Member, revision int64) (c membership.Content, err error) {
 	ctx, cancel := context.WithTimeout(ctx, hashTimeout)
 	defer cancel()
-	client, err := dial(ctx, m.ClientURLs[0])
+	client, done, err := dial(ctx, m.ClientURLs[0])
 	if err != nil {
 		return membership.Content{}, err
 	}
-	defer func() { err = errors.Join(err, client.Close()) }()
+	defer func() { done(err) }()
 	c, err = membership.ReadContent(ctx, client, m.ClientURLs[0], clusterID, revision)
 	if err == nil && c.MemberID != m.ID {
 		return membership.Content{}, fmt.Errorf("%w: %s", membership.ErrOtherMember, leases.FormatID(c.MemberID))

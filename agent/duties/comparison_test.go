@@ -286,7 +286,7 @@ func (c *compared) raise(name string) {
 func (c *compared) oddMember(name, podUID string) <-chan error {
 	stopped := make(chan error, 1)
 	o := &OddMember{
-		Store: c.store, Dial: transport.Transport{}.Etcd, Local: c.endpoint(name), Decisions: c.decisions, Log: slog.New(slog.DiscardHandler),
+		Store: c.store, Dial: transport.NewClients(transport.Transport{}).Dial, Local: c.endpoint(name), Decisions: c.decisions, Log: slog.New(slog.DiscardHandler),
 		Self: func() (Cluster, bool) {
 			return Cluster{ClusterID: uint64(c.members[name].Server.Cluster().ID()), MemberID: c.id(name), Member: name, PodUID: podUID}, true
 		},

@@ -161,11 +161,11 @@ func (r *round) remember(id uint64, a membership.DefragAttempt) {
 
 // defragOne defragments the selected member if the agent's own member still leads.
 func (r *databases) defragOne(ctx context.Context, w sizes) (done Defragmented, err error) {
-	client, err := r.Dial(ctx, w.member.ClientURLs...)
+	client, release, err := r.Dial(ctx, w.member.ClientURLs...)
 	if err != nil {
 		return done, err
 	}
-	defer func() { err = errors.Join(err, client.Close()) }()
+	defer func() { release(err) }()
 	status, err := r.localStatus(ctx)
 	if err != nil {
 		return done, err

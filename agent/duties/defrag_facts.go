@@ -2,7 +2,6 @@ package duties
 
 import (
 	"context"
-	"errors"
 	"time"
 
 	"golang.org/x/sync/errgroup"
@@ -128,10 +127,10 @@ func (r *databases) spaceOf(ctx context.Context, clusterID uint64, m membership.
 func (r *databases) reads(ctx context.Context, m membership.Member) (err error) {
 	ctx, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()
-	client, err := r.Dial(ctx, m.ClientURLs...)
+	client, done, err := r.Dial(ctx, m.ClientURLs...)
 	if err != nil {
 		return err
 	}
-	defer func() { err = errors.Join(err, client.Close()) }()
+	defer func() { done(err) }()
 	return membership.Linearizable(ctx, client)
 }

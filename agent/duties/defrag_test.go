@@ -407,7 +407,7 @@ func TestATransferThatWasNotRequestedIsNotCounted(t *testing.T) {
 	leader := c.mustLead()
 	var r *databases
 	c.eventually("the move finds no successor", func() error {
-		r = newRound(New(Options{Dial: transport.Transport{}.Etcd, Local: c.endpoint(leader), Log: slog.New(slog.DiscardHandler)})).databases
+		r = newRound(New(Options{Dial: transport.NewClients(transport.Transport{}).Dial, Local: c.endpoint(leader), Log: slog.New(slog.DiscardHandler)})).databases
 		err := r.moveFor(t.Context(), sizes{}, "move-leader")
 		if errors.Is(err, ErrNoSuccessor) {
 			return nil

@@ -154,11 +154,11 @@ func (d *Departure) facts(
 
 // leader returns the leader that the queried member knows, if the term is still that of the view.
 func (d *Departure) leader(ctx context.Context, view membership.View) (leader membership.Member, err error) {
-	client, err := d.Dial(ctx, view.Endpoint)
+	client, done, err := d.Dial(ctx, view.Endpoint)
 	if err != nil {
 		return leader, err
 	}
-	defer func() { err = errors.Join(err, client.Close()) }()
+	defer func() { done(err) }()
 	ctx, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()
 	status, err := membership.ReadStatus(ctx, client, view.Endpoint)
@@ -228,11 +228,11 @@ func (d *Departure) remove(ctx context.Context, view membership.View, id uint64)
 	if _, err := d.leader(ctx, view); err != nil {
 		return fmt.Errorf("remove member %s: %w", leases.FormatID(id), err)
 	}
-	client, err := d.Dial(ctx, view.Endpoint)
+	client, done, err := d.Dial(ctx, view.Endpoint)
 	if err != nil {
 		return err
 	}
-	defer func() { err = errors.Join(err, client.Close()) }()
+	defer func() { done(err) }()
 	ctx, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()
 	d.Log.WarnContext(ctx, "member removal started", "member", d.Member, "memberID", leases.FormatID(id), "rule", d.reported.Last())

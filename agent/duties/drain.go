@@ -238,11 +238,11 @@ func (r *round) leading(ctx context.Context, view membership.View) rules.Answer 
 func (r *round) localStatus(ctx context.Context) (status membership.Status, err error) {
 	ctx, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()
-	client, err := r.Dial(ctx, r.Local)
+	client, done, err := r.Dial(ctx, r.Local)
 	if err != nil {
 		return membership.Status{}, err
 	}
-	defer func() { err = errors.Join(err, client.Close()) }()
+	defer func() { done(err) }()
 	return membership.ReadStatus(ctx, client, r.Local)
 }
 

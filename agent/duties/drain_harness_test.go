@@ -283,9 +283,9 @@ func (d *drainCluster) storeWith(f *fault) *leases.Store {
 	return leases.NewStore(client.Leases(d.namespace), "demo")
 }
 
-func dialWith(f *fault) func(context.Context, ...string) (*clientv3.Client, error) {
+func dialWith(f *fault) membership.Dial {
 	if f == nil {
-		return transport.Transport{}.Etcd
+		return transport.NewClients(transport.Transport{}).Dial
 	}
 	intercept := func(ctx context.Context, method string, req, reply any, cc *grpc.ClientConn, invoke grpc.UnaryInvoker, opts ...grpc.CallOption) error {
 		point := ""
@@ -301,10 +301,11 @@ func dialWith(f *fault) func(context.Context, ...string) (*clientv3.Client, erro
 		}
 		return f.hit(point, func() error { return invoke(ctx, method, req, reply, cc, opts...) })
 	}
-	return func(ctx context.Context, endpoints ...string) (*clientv3.Client, error) {
-		return clientv3.New(clientv3.Config{
+	return func(ctx context.Context, endpoints ...string) (*clientv3.Client, func(error), error) {
+		client, err := clientv3.New(clientv3.Config{
 			Context: ctx, Endpoints: endpoints, DialOptions: []grpc.DialOption{grpc.WithChainUnaryInterceptor(intercept)},
 		})
+		return client, func(error) { _ = client.Close() }, err
 	}
 }
 

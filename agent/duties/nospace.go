@@ -114,11 +114,11 @@ func (r *databases) applyNospace(ctx context.Context, c alarmState, d membership
 
 // compactHistory discards the revisions older than revision. It succeeds if they are compacted already.
 func (r *databases) compactHistory(ctx context.Context, revision int64) (err error) {
-	client, err := r.Dial(ctx, r.Local)
+	client, done, err := r.Dial(ctx, r.Local)
 	if err != nil {
 		return err
 	}
-	defer func() { err = errors.Join(err, client.Close()) }()
+	defer func() { done(err) }()
 	ctx, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()
 	crash.Before("compact-history")
@@ -146,11 +146,11 @@ func (r *databases) disarm(ctx context.Context, raised []membership.Alarm) error
 func (r *round) disarmEach(ctx context.Context, raised []membership.Alarm, kind string,
 	disarm func(context.Context, *clientv3.Client, membership.Alarm) error,
 ) (err error) {
-	client, err := r.Dial(ctx, r.Local)
+	client, done, err := r.Dial(ctx, r.Local)
 	if err != nil {
 		return err
 	}
-	defer func() { err = errors.Join(err, client.Close()) }()
+	defer func() { done(err) }()
 	ctx, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()
 	for _, alarm := range raised {

@@ -106,11 +106,11 @@ func (r *databases) recount(c *alarmState, filled map[uint64]membership.Filled, 
 func (r *databases) alarms(ctx context.Context) (raised []membership.Alarm, err error) {
 	ctx, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()
-	client, err := r.Dial(ctx, r.Local)
+	client, done, err := r.Dial(ctx, r.Local)
 	if err != nil {
 		return nil, err
 	}
-	defer func() { err = errors.Join(err, client.Close()) }()
+	defer func() { done(err) }()
 	return membership.Alarms(ctx, client)
 }
 
@@ -187,11 +187,11 @@ func (r *databases) history(ctx context.Context, policy NospacePolicy) (membersh
 func (r *databases) compactedAt(ctx context.Context, revision int64) (compacted rules.Answer, err error) {
 	ctx, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()
-	client, err := r.Dial(ctx, r.Local)
+	client, done, err := r.Dial(ctx, r.Local)
 	if err != nil {
 		return rules.Unknown, err
 	}
-	defer func() { err = errors.Join(err, client.Close()) }()
+	defer func() { done(err) }()
 	return membership.CompactedAt(ctx, client, revision)
 }
 

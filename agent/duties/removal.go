@@ -193,11 +193,11 @@ func (r *removal) inform(ctx context.Context, m membership.Member, d rules.Decis
 
 // remove is the only irreversible call. It succeeds if the member was removed already.
 func (r *round) remove(ctx context.Context, view membership.View, m membership.Member, rule string) (err error) {
-	client, err := r.Dial(ctx, r.Local)
+	client, done, err := r.Dial(ctx, r.Local)
 	if err != nil {
 		return err
 	}
-	defer func() { err = errors.Join(err, client.Close()) }()
+	defer func() { done(err) }()
 	ctx, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()
 	status, err := membership.ReadStatus(ctx, client, r.Local)

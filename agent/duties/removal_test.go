@@ -68,7 +68,7 @@ func (c *cluster) dutiesUntil(leader string, over *atomic.Bool) *buffer {
 	server, log := c.members[leader].Server, &buffer{}
 	self := Cluster{ClusterID: uint64(server.Cluster().ID()), MemberID: uint64(server.MemberID()), Member: leader, PodUID: "mine"}
 	d := New(Options{
-		Store: c.store, Dial: transport.Transport{}.Etcd, Local: c.endpoint(leader), Decisions: c.decisions,
+		Store: c.store, Dial: transport.NewClients(transport.Transport{}).Dial, Local: c.endpoint(leader), Decisions: c.decisions,
 		Self:    func() (Cluster, bool) { return self, true },
 		PeerURL: func(name string) string { return "http://" + name + ".demo-peer:2380" },
 		Grace: func() time.Duration {

@@ -125,11 +125,11 @@ func (t *Takeover) take(ctx context.Context, self Cluster, leader membership.Mem
 }
 
 func (t *Takeover) ask(ctx context.Context, url string, self Cluster, leader membership.Member) (err error) {
-	client, err := t.Dial(ctx, url)
+	client, done, err := t.Dial(ctx, url)
 	if err != nil {
 		return err
 	}
-	defer func() { err = errors.Join(err, client.Close()) }()
+	defer func() { done(err) }()
 	status, err := membership.ReadStatus(ctx, client, url)
 	switch {
 	case err != nil:

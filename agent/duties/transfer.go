@@ -43,11 +43,11 @@ func Transfer(ctx context.Context, dial membership.Dial, local string) (to uint6
 // TransferTo is Transfer to the voter with a name. Without a name it is Transfer. It returns the member that leads then, or the zero Member
 // if the member at local does not lead.
 func TransferTo(ctx context.Context, dial membership.Dial, local, name string) (to membership.Member, err error) {
-	client, err := dial(ctx, local)
+	client, done, err := dial(ctx, local)
 	if err != nil {
 		return to, err
 	}
-	defer func() { err = errors.Join(err, client.Close()) }()
+	defer func() { done(err) }()
 	status, err := membership.ReadStatus(ctx, client, local)
 	if err != nil || status.Role != membership.RoleLeader {
 		return to, err

@@ -2,7 +2,6 @@ package duties
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"time"
 
@@ -234,11 +233,11 @@ func hashText(view membership.View, contents []membership.Content) string {
 }
 
 func (r *upgrade) announce(ctx context.Context, target string) (err error) {
-	client, err := r.Dial(ctx, r.Local)
+	client, done, err := r.Dial(ctx, r.Local)
 	if err != nil {
 		return err
 	}
-	defer func() { err = errors.Join(err, client.Close()) }()
+	defer func() { done(err) }()
 	ctx, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()
 	crash.Before("announce-downgrade")
@@ -252,11 +251,11 @@ func (r *upgrade) announce(ctx context.Context, target string) (err error) {
 }
 
 func (r *upgrade) cancelDowngrade(ctx context.Context) (err error) {
-	client, err := r.Dial(ctx, r.Local)
+	client, done, err := r.Dial(ctx, r.Local)
 	if err != nil {
 		return err
 	}
-	defer func() { err = errors.Join(err, client.Close()) }()
+	defer func() { done(err) }()
 	ctx, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()
 	crash.Before("cancel-downgrade")

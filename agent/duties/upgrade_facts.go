@@ -2,7 +2,6 @@ package duties
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"strings"
 	"time"
@@ -154,11 +153,11 @@ func (r *upgrade) largestSnapshotCount(ctx context.Context, view membership.View
 
 // passLog writes raft entries until the members no longer need the old part of the log.
 func (r *upgrade) passLog(ctx context.Context) (err error) {
-	client, err := r.Dial(ctx, r.Local)
+	client, done, err := r.Dial(ctx, r.Local)
 	if err != nil {
 		return err
 	}
-	defer func() { err = errors.Join(err, client.Close()) }()
+	defer func() { done(err) }()
 	r.Log.InfoContext(ctx, "started to write raft entries, so that each member takes a raft snapshot before the next minor version", "entries", r.upgrading.missing)
 	ctx, cancel := context.WithTimeout(ctx, lengthenTimeout)
 	defer cancel()

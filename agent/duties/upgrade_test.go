@@ -104,7 +104,7 @@ func TestAListThatChangedMeanwhileIsNotAnother(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	r := &upgrade{round: newRound(New(Options{Dial: transport.Transport{}.Etcd, Local: c.endpoint(leader), Log: slog.New(slog.DiscardHandler)}))}
+	r := &upgrade{round: newRound(New(Options{Dial: transport.NewClients(transport.Transport{}).Dial, Local: c.endpoint(leader), Log: slog.New(slog.DiscardHandler)}))}
 	var before membership.View
 	c.eventually("all members have published their client URLs", func() (err error) {
 		before, err = membership.Observe(t.Context(), r.Dial, membership.Query{Endpoints: []string{r.Local}, Timeout: callTimeout})
@@ -167,7 +167,7 @@ func performUpgrades(t *testing.T, store *leases.Store, local string, self func(
 	decisions := prometheus.NewCounterVec(prometheus.CounterOpts{Name: "upgrades_total", Help: "Decisions."}, []string{"table", "rule"})
 	seen.MustRegister(decisions)
 	duties := New(Options{
-		Store: store, Dial: transport.Transport{}.Etcd, Local: local, Decisions: decisions, Self: self, PeerURL: peerURL,
+		Store: store, Dial: transport.NewClients(transport.Transport{}).Dial, Local: local, Decisions: decisions, Self: self, PeerURL: peerURL,
 		Grace: func() time.Duration { return time.Hour }, Log: slog.New(slog.DiscardHandler),
 	})
 	duties.poll, duties.comparePause = 100*time.Millisecond, 100*time.Millisecond

@@ -75,17 +75,17 @@ func (b *Bootstrapper) join(ctx context.Context, o *observation) (*launch.Order,
 }
 
 // addLearner asks a voter to add this member. If the result stays unknown, the next observation shows it.
-func (b *Bootstrapper) addLearner(ctx context.Context, o *observation) (uint64, error) {
+func (b *Bootstrapper) addLearner(ctx context.Context, o *observation) (id uint64, err error) {
 	if err := b.awaitTurn(ctx, o); err != nil {
 		return 0, err
 	}
 	ctx, cancel := context.WithTimeout(ctx, changeTimeout)
 	defer cancel()
-	client, err := b.dial(ctx, o.view.Endpoint)
+	client, done, err := b.dial(ctx, o.view.Endpoint)
 	if err != nil {
 		return 0, err
 	}
-	defer func() { _ = client.Close() }()
+	defer func() { done(err) }()
 	b.joining = joining{asked: true}
 	crash.Before("add-learner")
 	member, err := membership.AddLearner(ctx, client, b.peerURL(b.cfg.Member))
@@ -239,14 +239,14 @@ func (b *Bootstrapper) replaceSelf(ctx context.Context, o *observation) error {
 }
 
 // removeOwn removes exactly the ID with which a quorum lists this member.
-func (b *Bootstrapper) removeOwn(ctx context.Context, o *observation) error {
+func (b *Bootstrapper) removeOwn(ctx context.Context, o *observation) (err error) {
 	ctx, cancel := context.WithTimeout(ctx, changeTimeout)
 	defer cancel()
-	client, err := b.dial(ctx, o.view.Endpoint)
+	client, done, err := b.dial(ctx, o.view.Endpoint)
 	if err != nil {
 		return err
 	}
-	defer func() { _ = client.Close() }()
+	defer func() { done(err) }()
 	crash.Before("remove-self")
 	err = membership.Remove(ctx, client, o.entry.ID)
 	crash.After("remove-self")

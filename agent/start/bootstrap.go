@@ -49,6 +49,8 @@ type Options struct {
 	Config    config.Config
 	Store     *leases.Store
 	Transport transport.Transport
+	// Clients of etcd members, which dial with Transport.
+	Clients *transport.Clients
 	// Certificates that etcd starts with; nil without TLS.
 	Certificates *certificates.Certificates
 	Log          *slog.Logger
@@ -80,6 +82,7 @@ type Bootstrapper struct {
 	cfg       config.Config
 	store     *leases.Store
 	transport transport.Transport
+	etcd      *transport.Clients
 	certs     *certificates.Certificates
 	dial      membership.Dial
 	log       *slog.Logger
@@ -145,7 +148,7 @@ func New(o Options) (*Bootstrapper, error) {
 		return nil, fmt.Errorf("register metrics: %w", err)
 	}
 	b := &Bootstrapper{
-		cfg: o.Config, store: o.Store, transport: o.Transport, certs: o.Certificates, log: o.Log,
+		cfg: o.Config, store: o.Store, transport: o.Transport, etcd: o.Clients, certs: o.Certificates, log: o.Log,
 		decided: o.Decided, held: o.Held, host: o.Host, metrics: metrics, openStore: o.OpenStore,
 		lookup: net.DefaultResolver.LookupHost, addresses: o.Addresses, poll: pollInterval, unstarted: map[uint64]time.Time{},
 		later: make(chan struct{}, 1),
@@ -172,18 +175,21 @@ func New(o Options) (*Bootstrapper, error) {
 	return b, nil
 }
 
-// reached returns a client of the one member at endpoint. It fails at once if nothing listens there.
-func (b *Bootstrapper) reached(ctx context.Context, endpoints ...string) (*clientv3.Client, error) {
+// reached lends a client of the one member at endpoint. It fails at once if nothing listens there.
+func (b *Bootstrapper) reached(ctx context.Context, endpoints ...string) (*clientv3.Client, func(error), error) {
+	if b.etcd.Keeps(endpoints...) {
+		return b.etcd.Dial(ctx, endpoints...)
+	}
 	for _, endpoint := range endpoints {
 		u, err := url.Parse(endpoint)
 		if err != nil {
-			return nil, fmt.Errorf("endpoint %s: %w", endpoint, err)
+			return nil, nil, fmt.Errorf("endpoint %s: %w", endpoint, err)
 		}
 		if err := b.transport.Reach(ctx, u.Host); err != nil {
-			return nil, err
+			return nil, nil, err
 		}
 	}
-	return b.transport.Etcd(ctx, endpoints...)
+	return b.etcd.Dial(ctx, endpoints...)
 }
 
 // PeerHost is the DNS name at which peers and the other agents reach a member. It is part of the peer URL and so of

@@ -41,7 +41,7 @@ func (m *member) serves(plain, secure bool) error {
 		dial transport.Transport
 		want bool
 	}{{"plain text", transport.Transport{}, plain}, {"TLS", m.c.secure.dial, secure}} {
-		_, err := membership.Observe(m.c.t.Context(), way.dial.Etcd, membership.Query{
+		_, err := membership.Observe(m.c.t.Context(), transport.NewClients(way.dial).Dial, membership.Query{
 			Endpoints: []string{way.dial.ClientURL(m.cfg.ListenHost, config.ClientPort)}, Timeout: 3 * time.Second,
 		})
 		if (err == nil) != way.want {
@@ -216,7 +216,7 @@ func (c *cluster) leaves(name, through string) {
 func (c *cluster) schemeOf(name string) (string, error) {
 	c.t.Helper()
 	dial := transport.Transport{Client: c.secure.dial.Client, Plaintext: true}
-	view, err := membership.Observe(c.t.Context(), dial.Etcd, membership.Query{
+	view, err := membership.Observe(c.t.Context(), transport.NewClients(dial).Dial, membership.Query{
 		Endpoints: []string{dial.ClientURL(c.members[name].cfg.ListenHost, config.ClientPort)}, Timeout: 5 * time.Second,
 	})
 	if err != nil {

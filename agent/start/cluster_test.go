@@ -26,6 +26,7 @@ import (
 	"github.com/etcd-druid/druid/agent/config"
 	"github.com/etcd-druid/druid/agent/datadir/volume"
 	"github.com/etcd-druid/druid/agent/launch"
+	"github.com/etcd-druid/druid/agent/transport"
 	"github.com/etcd-druid/druid/backup/store"
 	"github.com/etcd-druid/druid/internal/loop"
 	"github.com/etcd-druid/druid/leases"
@@ -175,7 +176,7 @@ func (m *member) boot() *Bootstrapper {
 		}
 	}
 	b, err := New(Options{
-		Config: m.cfg, Store: m.c.store, Transport: dial, Certificates: certs, Log: slog.New(slog.NewTextHandler(m, nil)),
+		Config: m.cfg, Store: m.c.store, Transport: dial, Clients: transport.NewClients(dial), Certificates: certs, Log: slog.New(slog.NewTextHandler(m, nil)),
 		Registerer: prometheus.NewRegistry(), OpenStore: m.openStore,
 		Host: func(name string) string {
 			if other, known := m.c.members[name]; known {
@@ -418,7 +419,7 @@ func (c *cluster) client(name string) *clientv3.Client {
 
 // view is the member list as name returns it.
 func (c *cluster) view(name string) (membership.View, error) {
-	return membership.Observe(c.t.Context(), c.dial().Etcd, membership.Query{Endpoints: []string{c.endpoint(name)}, Timeout: 5 * time.Second})
+	return membership.Observe(c.t.Context(), transport.NewClients(c.dial()).Dial, membership.Query{Endpoints: []string{c.endpoint(name)}, Timeout: 5 * time.Second})
 }
 
 func (c *cluster) endpoint(name string) string {

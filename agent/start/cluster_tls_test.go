@@ -101,7 +101,7 @@ func (m *member) secure() (*certificates.Certificates, transport.Transport) {
 	}
 	certs := certificates.New(m.cfg, PeerHost(m.cfg, m.name), slog.New(slog.NewTextHandler(m, nil)))
 	certs.Load(m.c.t.Context())
-	return certs, transport.Transport{Client: certs.Client(), Peer: certs.Peer(), Plaintext: m.cfg.ClientPlaintext}
+	return certs, transport.Transport{Client: certs.Client(), Peer: certs.Peer(), Plaintext: m.cfg.ClientPlaintext, Identity: certs.Identity}
 }
 
 // mount writes new certificates to where the Secrets of the Pod are mounted.
@@ -185,7 +185,7 @@ func (c *cluster) outsidersStayOut() {
 		if o.enters {
 			ctx, cancel = context.WithTimeout(c.t.Context(), maxWait)
 		}
-		_, err := membership.Observe(ctx, dial.Etcd, membership.Query{
+		_, err := membership.Observe(ctx, transport.NewClients(dial).Dial, membership.Query{
 			Endpoints: []string{dial.ClientURL(c.members["c-a"].cfg.ListenHost, config.ClientPort)}, Timeout: 2 * time.Second,
 		})
 		cancel()

@@ -90,17 +90,17 @@ func (s *finisher) lives(ctx context.Context, record leases.Record) error {
 }
 
 // healthy verifies that the own etcd matches the identity file and serves.
-func (s *finisher) healthy(ctx context.Context) error {
+func (s *finisher) healthy(ctx context.Context) (err error) {
 	if _, err := s.self(ctx); err != nil {
 		return err
 	}
 	ctx, cancel := context.WithTimeout(ctx, endpointTimeout)
 	defer cancel()
-	client, err := s.b.dial(ctx, s.b.local())
+	client, done, err := s.b.dial(ctx, s.b.local())
 	if err != nil {
 		return err
 	}
-	defer func() { _ = client.Close() }()
+	defer func() { done(err) }()
 	return membership.Linearizable(ctx, client)
 }
 
@@ -261,14 +261,14 @@ func before(view membership.View, id uint64) int {
 }
 
 // promote asks a voter for the promotion. A learner that has not caught up is not an error: the request is repeated.
-func (s *finisher) promote(ctx context.Context, view membership.View) error {
+func (s *finisher) promote(ctx context.Context, view membership.View) (err error) {
 	ctx, cancel := context.WithTimeout(ctx, changeTimeout)
 	defer cancel()
-	client, err := s.b.dial(ctx, view.Endpoint)
+	client, done, err := s.b.dial(ctx, view.Endpoint)
 	if err != nil {
 		return err
 	}
-	defer func() { _ = client.Close() }()
+	defer func() { done(err) }()
 	crash.Before("promote")
 	err = membership.Promote(ctx, client, uint64(s.identityFile.MemberID))
 	crash.After("promote")

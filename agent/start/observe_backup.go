@@ -330,12 +330,12 @@ func (b *Bootstrapper) sourceSight(ctx context.Context, endpoints []string, clus
 }
 
 // linearizable reads one key through raft of the cluster at endpoint.
-func (b *Bootstrapper) linearizable(ctx context.Context, endpoint string) error {
-	client, err := b.dial(ctx, endpoint)
+func (b *Bootstrapper) linearizable(ctx context.Context, endpoint string) (err error) {
+	client, done, err := b.dial(ctx, endpoint)
 	if err != nil {
 		return err
 	}
-	defer func() { _ = client.Close() }()
+	defer func() { done(err) }()
 	if err := membership.Linearizable(ctx, client); err != nil {
 		return err
 	}

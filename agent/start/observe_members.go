@@ -262,11 +262,11 @@ func (b *Bootstrapper) health(ctx context.Context, members []membership.Member) 
 	return health
 }
 
-func (b *Bootstrapper) status(ctx context.Context, endpoint string) (membership.Status, error) {
-	client, err := b.dial(ctx, endpoint)
+func (b *Bootstrapper) status(ctx context.Context, endpoint string) (status membership.Status, err error) {
+	client, done, err := b.dial(ctx, endpoint)
 	if err != nil {
 		return membership.Status{}, err
 	}
-	defer func() { _ = client.Close() }()
+	defer func() { done(err) }()
 	return membership.ReadStatus(ctx, client, endpoint)
 }

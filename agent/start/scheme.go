@@ -156,14 +156,14 @@ func (b *Bootstrapper) fewVoters(o *observation) rules.Answer {
 }
 
 // updatePeerURL changes the scheme of the own peer URL in the member list. The member keeps its ID.
-func (b *Bootstrapper) updatePeerURL(ctx context.Context, endpoint string, id uint64, scheme string) error {
+func (b *Bootstrapper) updatePeerURL(ctx context.Context, endpoint string, id uint64, scheme string) (err error) {
 	ctx, cancel := context.WithTimeout(ctx, changeTimeout)
 	defer cancel()
-	client, err := b.dial(ctx, endpoint)
+	client, done, err := b.dial(ctx, endpoint)
 	if err != nil {
 		return err
 	}
-	defer func() { _ = client.Close() }()
+	defer func() { done(err) }()
 	crash.Before("update-peer-url")
 	err = membership.UpdatePeerURL(ctx, client, id, b.urlOf(scheme))
 	crash.After("update-peer-url")

@@ -190,15 +190,16 @@ const runTable = "bootstrap.runs"
 func (b *Bootstrapper) ownQuorum(ctx context.Context) (answers bool, term uint64) {
 	ctx, cancel := context.WithTimeout(ctx, endpointTimeout)
 	defer cancel()
-	client, err := b.dial(ctx, b.local())
+	client, done, err := b.dial(ctx, b.local())
 	if err != nil {
 		return false, 0
 	}
-	defer func() { _ = client.Close() }()
-	if status, err := membership.ReadStatus(ctx, client, b.local()); err == nil {
+	status, failed := membership.ReadStatus(ctx, client, b.local())
+	if failed == nil {
 		term = status.RaftTerm
 	}
 	err = membership.Linearizable(ctx, client)
+	done(errors.Join(failed, err))
 	// etcd checks the permission after a quorum confirmed the read.
 	return err == nil || errors.Is(err, rpctypes.ErrPermissionDenied) || errors.Is(err, rpctypes.ErrUserEmpty), term
 }

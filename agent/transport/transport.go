@@ -58,6 +58,16 @@ type Transport struct {
 	Plaintext bool
 	// External is nil where all members are dialed alike.
 	External *External
+	// Identity returns what identifies the certificates with which members are dialed now. Clients do not use a
+	// connection after it changed. nil means that they never change.
+	Identity func() string
+}
+
+func (t Transport) identity() string {
+	if t.Identity == nil {
+		return ""
+	}
+	return t.Identity()
 }
 
 // ClientURL returns the URL of the client port of a host, as etcd's flags and clients need it.
@@ -75,8 +85,8 @@ func URL(secure bool, host string, port int) string {
 	return u.String()
 }
 
-// Etcd returns a client of the etcd members at endpoints. It connects on first use, so an error means that the
-// configuration is wrong, never that a member is down. The caller closes it. A client of one endpoint queries that
+// Etcd returns a client of the etcd members at endpoints, for one who keeps it: others use Clients. It connects on first
+// use, so an error means that the configuration is wrong, never that a member is down. The caller closes it. A client of one endpoint queries that
 // endpoint, whichever endpoint a call like Status names.
 func (t Transport) Etcd(ctx context.Context, endpoints ...string) (*clientv3.Client, error) {
 	return t.etcd(ctx, endpoints)

@@ -11,15 +11,12 @@ import (
 	"net"
 	"net/http"
 	"net/http/httptest"
-	"net/url"
 	"strings"
-	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	clientv3 "go.etcd.io/etcd/client/v3"
-	"golang.org/x/sync/errgroup"
 
 	"github.com/etcd-druid/druid/test/member"
 )
@@ -130,7 +127,8 @@ func TestAListenerHearsEverything(t *testing.T) {
 // A status request each second must not open a connection each second.
 func TestAMemberIsAskedOverOneConnection(t *testing.T) {
 	m := member.Start(t, member.Minors[1], member.Options{Token: "one"})
-	endpoint, accepted := counted(t, m.Endpoint)
+	r := newRelay(t, m.Endpoint)
+	endpoint := r.endpoint
 	client, err := Transport{}.Etcd(t.Context(), endpoint)
 	if err != nil {
 		t.Fatal(err)
@@ -149,50 +147,9 @@ func TestAMemberIsAskedOverOneConnection(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if n := accepted.Load(); n > 3 { // of nine calls that name the endpoint; a slow machine may break the one
+	if n := r.accepted.Load(); n > 3 { // of nine calls that name the endpoint; a slow machine may break the one
 		t.Errorf("%d connections were made", n)
 	}
-}
-
-// counted forwards connections to the endpoint, and counts them.
-func counted(t *testing.T, endpoint string) (there string, accepted *atomic.Int64) {
-	t.Helper()
-	behind, err := url.Parse(endpoint)
-	if err != nil {
-		t.Fatal(err)
-	}
-	listener, err := Transport{}.Listen(t.Context(), "127.0.0.1", 0)
-	if err != nil {
-		t.Fatal(err)
-	}
-	accepted = &atomic.Int64{}
-	var g errgroup.Group
-	g.Go(func() error {
-		for { // until it is closed
-			front, err := listener.Accept()
-			if err != nil {
-				return err
-			}
-			accepted.Add(1)
-			back, err := net.Dial("tcp", behind.Host)
-			if err != nil {
-				return errors.Join(err, front.Close())
-			}
-			for _, removalGate := range [][2]net.Conn{{front, back}, {back, front}} {
-				g.Go(func() error {
-					_, _ = io.Copy(removalGate[0], removalGate[1]) // it ends with either of them
-					return removalGate[0].Close()
-				})
-			}
-		}
-	})
-	t.Cleanup(func() {
-		_ = listener.Close()
-		if err := g.Wait(); err != nil && !errors.Is(err, net.ErrClosed) {
-			t.Error(err)
-		}
-	})
-	return "http://" + listener.Addr().String(), accepted
 }
 
 // A client that sends little, or nothing more, must not keep a connection of the agent, because each connection uses

@@ -19,6 +19,7 @@ import (
 
 	"github.com/etcd-druid/druid/agent/backups"
 	"github.com/etcd-druid/druid/agent/config"
+	"github.com/etcd-druid/druid/agent/transport"
 	"github.com/etcd-druid/druid/backup/catalog"
 	"github.com/etcd-druid/druid/backup/store/open"
 	"github.com/etcd-druid/druid/leases"
@@ -41,7 +42,6 @@ type keeping struct {
 	period       time.Duration
 	maxBytes     int64 // of compressed changes
 	log          *slog.Logger
-	dial         membership.Dial
 	clusterID    uint64
 	knownLineage catalog.Lineage
 }
@@ -96,20 +96,21 @@ func (f *keeping) run(cmd *cobra.Command) error {
 		}
 	}
 	dial := f.member.transport()
-	f.dial = dial.Etcd
+	clients := transport.NewClients(dial)
+	defer clients.Close()
 	decisions := prometheus.NewCounterVec(prometheus.CounterOpts{Name: "decisions_total", Help: "Decisions."}, []string{"table", "rule"})
 	metrics, err := backups.NewMetrics(prometheus.NewRegistry(), decisions)
 	if err != nil {
 		return fmt.Errorf("register metrics: %w", err)
 	}
-	client, err := f.dial(context.WithoutCancel(ctx), f.member.endpoint)
+	client, err := dial.Etcd(context.WithoutCancel(ctx), f.member.endpoint)
 	if err != nil {
 		return err
 	}
 	defer client.Close()
 	return f.whileItLeads(ctx, client, func(ctx context.Context, self backups.Identity) error {
 		duty := backups.New(backups.Options{
-			Leases: leases.NewStore(noLeases{}, "none"), Dial: dial.Etcd, Listen: dial.Listener, Local: f.member.endpoint, Open: open.Open, Metrics: metrics,
+			Leases: leases.NewStore(noLeases{}, "none"), Dial: clients.Dial, Listen: dial.Listener, Local: f.member.endpoint, Open: open.Open, Metrics: metrics,
 			Self: func() (backups.Identity, bool) { return self, true }, Log: f.log,
 		})
 		duty.Configure(b)

@@ -194,7 +194,9 @@ func (f *saving) perform(ctx context.Context, work func(context.Context, *backup
 		Endpoint: f.member.endpoint, Store: s, URI: c.URI, Prefix: f.prefix, Restored: f.restored, Log: f.log,
 		Self: backups.Identity{Lineage: lineage, ClusterID: clusterID, ClusterUID: f.uid},
 	}
-	save.Dial = f.member.transport().Etcd
+	clients := transport.NewClients(f.member.transport())
+	defer clients.Close()
+	save.Dial = clients.Dial
 	return work(ctx, save)
 }
 

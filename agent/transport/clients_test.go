@@ -1,0 +1,358 @@
+package transport
+
+import (
+	"context"
+	"errors"
+	"io"
+	"net"
+	"net/url"
+	"runtime"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+
+	"github.com/etcd-druid/druid/membership"
+	"github.com/etcd-druid/druid/test/member"
+)
+
+// maxWait is the timeout for what takes milliseconds on an idle machine.
+const maxWait = 2 * time.Minute
+
+// relay forwards connections to the client port of a member, like the address of its Pod. It counts them.
+type relay struct {
+	t        *testing.T
+	endpoint string
+	// tried is how many connections clients made, accepted those that reached a member, and open those that there are.
+	tried, accepted, open atomic.Int64
+	// gate is held while the relay forwards nothing.
+	gate   sync.RWMutex
+	target atomic.Value // string: host and port of the member
+	mu     sync.Mutex
+	conns  []net.Conn
+}
+
+func newRelay(t *testing.T, endpoint string) *relay {
+	t.Helper()
+	listener, err := Transport{}.Listen(t.Context(), "127.0.0.1", 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	r := &relay{t: t, endpoint: "http://" + listener.Addr().String()}
+	r.point(endpoint)
+	var g errgroup.Group
+	g.Go(func() error {
+		for { // until it is closed
+			front, err := listener.Accept()
+			if err != nil {
+				return err
+			}
+			r.tried.Add(1)
+			back, err := net.Dial("tcp", r.target.Load().(string))
+			if err != nil { // no etcd listens
+				_ = front.Close()
+				continue
+			}
+			r.accepted.Add(1)
+			r.open.Add(1)
+			r.mu.Lock()
+			r.conns = append(r.conns, front, back)
+			r.mu.Unlock()
+			var pair sync.WaitGroup
+			pair.Go(func() { r.forward(front, back) })
+			pair.Go(func() { r.forward(back, front) })
+			g.Go(func() error {
+				pair.Wait()
+				r.open.Add(-1)
+				return nil
+			})
+		}
+	})
+	t.Cleanup(func() {
+		_ = listener.Close()
+		r.mu.Lock()
+		for _, conn := range r.conns {
+			_ = conn.Close()
+		}
+		r.mu.Unlock()
+		if err := g.Wait(); err != nil && !errors.Is(err, net.ErrClosed) {
+			t.Error(err)
+		}
+	})
+	return r
+}
+
+// point makes the relay forward new connections to another member.
+func (r *relay) point(endpoint string) {
+	behind, err := url.Parse(endpoint)
+	must(r.t, err)
+	r.target.Store(behind.Host)
+}
+
+// forward ends with either connection, and closes both.
+func (r *relay) forward(to io.WriteCloser, from io.ReadCloser) {
+	defer func() { _, _ = to.Close(), from.Close() }()
+	buffer := make([]byte, 32<<10)
+	for {
+		n, err := from.Read(buffer)
+		if err != nil {
+			return
+		}
+		r.gate.RLock()
+		_, err = to.Write(buffer[:n])
+		r.gate.RUnlock()
+		if err != nil {
+			return
+		}
+	}
+}
+
+// has waits until the number of open connections is as wanted.
+func (r *relay) has(open int64) {
+	r.t.Helper()
+	for start := time.Now(); r.open.Load() != open; time.Sleep(time.Millisecond) {
+		if time.Since(start) > maxWait {
+			r.t.Fatalf("%d connections are open, want %d", r.open.Load(), open)
+		}
+	}
+}
+
+// made fails the test unless n connections were made so far.
+func (r *relay) made(n int64) {
+	r.t.Helper()
+	if got := r.accepted.Load(); got != n {
+		r.t.Fatalf("%d connections were made, want %d", got, n)
+	}
+}
+
+// ask borrows a client for one call.
+func ask(t *testing.T, c *Clients, endpoint string) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), maxWait)
+	defer cancel()
+	client, done, err := c.Dial(ctx, endpoint)
+	must(t, err)
+	_, err = membership.ReadStatus(ctx, client, endpoint)
+	done(err)
+	must(t, err)
+}
+
+func lentFrom(t *testing.T) (*Clients, *relay, *member.Member) {
+	t.Helper()
+	m := member.Start(t, member.Minors[1], member.Options{Token: strings.ReplaceAll(t.Name(), "/", "-")})
+	c := NewClients(Transport{})
+	t.Cleanup(c.Close)
+	return c, newRelay(t, m.Endpoint), m
+}
+
+func TestAMemberIsDialedOnce(t *testing.T) {
+	c, r, _ := lentFrom(t)
+	if c.Keeps(r.endpoint) {
+		t.Error("a client is kept that was not made yet")
+	}
+	ask(t, c, r.endpoint)
+	var users errgroup.Group
+	for range 20 {
+		users.Go(func() error {
+			ask(t, c, r.endpoint)
+			return nil
+		})
+	}
+	must(t, users.Wait())
+	r.made(1)
+	if !c.Keeps(r.endpoint) {
+		t.Error("the client is not kept")
+	}
+}
+
+// The context of the first user ends, and the client serves the next one.
+func TestAClientOutlivesItsFirstUser(t *testing.T) {
+	c, r, _ := lentFrom(t)
+	ctx, cancel := context.WithCancel(t.Context())
+	client, done, err := c.Dial(ctx, r.endpoint)
+	must(t, err)
+	must(t, membership.Linearizable(ctx, client))
+	done(nil)
+	cancel()
+	ask(t, c, r.endpoint)
+	r.made(1)
+}
+
+// Each of these ends the use of a connection. It is closed, and the next user gets a new one.
+func TestAConnectionIsNotUsedAgain(t *testing.T) {
+	for name, drop := range map[string]func(t *testing.T, c *Clients, r *relay, m *member.Member){
+		"after an error": func(t *testing.T, c *Clients, r *relay, _ *member.Member) {
+			_, done, err := c.Dial(t.Context(), r.endpoint)
+			must(t, err)
+			done(membership.ErrOtherMember)
+		},
+		"after the certificates changed": func(_ *testing.T, c *Clients, _ *relay, _ *member.Member) {
+			c.transport.Identity = func() string { return "renewed" }
+		},
+		"after the member started again": func(t *testing.T, _ *Clients, r *relay, m *member.Member) {
+			m.Stop(t)
+			r.has(0)
+			m.Restart(t)
+			for start := time.Now(); ; time.Sleep(time.Millisecond) {
+				err := Transport{}.Reach(t.Context(), strings.TrimPrefix(m.Endpoint, "http://"))
+				if err == nil {
+					return
+				}
+				if time.Since(start) > maxWait {
+					t.Fatal(err)
+				}
+			}
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			c, r, m := lentFrom(t)
+			ask(t, c, r.endpoint)
+			drop(t, c, r, m)
+			if c.Keeps(r.endpoint) {
+				t.Error("the client is still kept")
+			}
+			ask(t, c, r.endpoint)
+			r.made(2)
+			r.has(1)
+		})
+	}
+}
+
+// Nothing else ends it: no one asks, and no certificate of the agent changes.
+func TestAConnectionHasAnAge(t *testing.T) {
+	c, r, _ := lentFrom(t)
+	c.age = time.Second
+	ask(t, c, r.endpoint)
+	r.has(0)
+	ask(t, c, r.endpoint)
+	r.made(2)
+}
+
+// A renewal takes the connections to all members out of use, not only that to the member that is dialed next.
+func TestARenewalEndsAllConnections(t *testing.T) {
+	c, first, m := lentFrom(t)
+	second := newRelay(t, m.Endpoint)
+	identity := "before"
+	c.transport.Identity = func() string { return identity }
+	ask(t, c, first.endpoint)
+	ask(t, c, second.endpoint)
+	identity = "after"
+	ask(t, c, first.endpoint)
+	second.has(0)
+	first.has(1)
+	first.made(2)
+}
+
+// An address that belonged to a member of another cluster is dialed again as soon as the answer shows it.
+func TestTheAnswerOfAnotherMemberEndsTheConnection(t *testing.T) {
+	c, r, m := lentFrom(t)
+	other := member.Start(t, member.Minors[1], member.Options{Token: "other"})
+	ctx, cancel := context.WithTimeout(t.Context(), maxWait)
+	defer cancel()
+	status, err := m.Client.Status(ctx, m.Endpoint)
+	must(t, err)
+	wanted := membership.Member{ID: status.Header.MemberId, ClientURLs: []string{r.endpoint}}
+	r.point(other.Endpoint)
+	if _, err := membership.StatusOf(ctx, c.Dial, status.Header.ClusterId, wanted); !errors.Is(err, membership.ErrOtherMember) {
+		t.Fatalf("status: %v, want %v", err, membership.ErrOtherMember)
+	}
+	r.has(0)
+	r.point(m.Endpoint)
+	if _, err := membership.StatusOf(ctx, c.Dial, status.Header.ClusterId, wanted); err != nil {
+		t.Errorf("the address belongs to the member again: %v", err)
+	}
+	r.made(2)
+}
+
+// A kept connection delays no error: a call to a member that hangs ends when its time is over. The next call does not
+// wait for the same connection.
+func TestAMemberThatHangsHoldsNoOne(t *testing.T) {
+	const within = 1500 * time.Millisecond
+	c, r, _ := lentFrom(t)
+	ask(t, c, r.endpoint)
+	r.gate.Lock()
+	thaw := sync.OnceFunc(r.gate.Unlock)
+	defer thaw()
+	ctx, cancel := context.WithTimeout(t.Context(), within)
+	defer cancel()
+	client, done, err := c.Dial(ctx, r.endpoint)
+	must(t, err)
+	began := time.Now()
+	_, err = membership.ReadStatus(ctx, client, r.endpoint)
+	done(err)
+	if took := time.Since(began); err == nil || took > within+10*time.Second {
+		t.Errorf("the call ended after %s with %v, want an error after %s", took, err, within)
+	}
+	if c.Keeps(r.endpoint) {
+		t.Error("the client is still kept")
+	}
+	thaw()
+	ask(t, c, r.endpoint)
+	r.made(2)
+}
+
+// Others use the client when one reports an error. Their calls end undisturbed.
+func TestAClientInUseIsNotClosed(t *testing.T) {
+	c, r, _ := lentFrom(t)
+	client, done, err := c.Dial(t.Context(), r.endpoint)
+	must(t, err)
+	must(t, membership.Linearizable(t.Context(), client))
+	_, failed, err := c.Dial(t.Context(), r.endpoint)
+	must(t, err)
+	failed(errors.New("no answer"))
+	ask(t, c, r.endpoint) // over a new connection
+	r.made(2)
+	must(t, membership.Linearizable(t.Context(), client))
+	r.has(2)
+	done(nil)
+	r.has(1)
+}
+
+// A client would try to connect again each second, for as long as it is kept.
+func TestAMemberThatIsDownIsNotDialedWithoutAUser(t *testing.T) {
+	c, r, m := lentFrom(t)
+	m.Stop(t)
+	ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+	defer cancel()
+	client, done, err := c.Dial(ctx, r.endpoint)
+	must(t, err)
+	if err = membership.Linearizable(ctx, client); err == nil {
+		t.Error("a member that does not run has answered")
+	}
+	done(nil) // as one does who has no use for the error
+	tried := r.tried.Load()
+	if tried == 0 {
+		t.Error("the member was not dialed")
+	}
+	time.Sleep(3 * maxRedialDelay)
+	if again := r.tried.Load() - tried; again > 1 { // one can be in progress
+		t.Errorf("the member was dialed %d times without a user", again)
+	}
+}
+
+func TestNothingOutlivesClose(t *testing.T) {
+	_, r, _ := lentFrom(t)
+	before := runtime.NumGoroutine()
+	c := NewClients(Transport{})
+	ask(t, c, r.endpoint)
+	client, done, err := c.Dial(t.Context(), r.endpoint)
+	must(t, err)
+	c.Close()
+	if err := membership.Linearizable(t.Context(), client); err != nil {
+		t.Errorf("a client in use was closed: %v", err)
+	}
+	done(nil)
+	r.has(0)
+	for start := time.Now(); runtime.NumGoroutine() > before; time.Sleep(time.Millisecond) {
+		if time.Since(start) > maxWait {
+			stacks := make([]byte, 1<<20)
+			t.Fatalf("%d goroutines, want %d:\n%s", runtime.NumGoroutine(), before, stacks[:runtime.Stack(stacks, true)])
+		}
+	}
+	if _, _, err := c.Dial(t.Context(), r.endpoint); !errors.Is(err, ErrEnded) {
+		t.Errorf("dial after the end: %v, want %v", err, ErrEnded)
+	}
+}
