@@ -2,6 +2,7 @@ package transport
 
 import (
 	"context"
+	"crypto/tls"
 	"errors"
 	"io"
 	"net"
@@ -177,7 +178,11 @@ func TestAClientOutlivesItsFirstUser(t *testing.T) {
 	must(t, membership.Linearizable(ctx, client))
 	done(nil)
 	cancel()
-	ask(t, c, r.endpoint)
+	client, done, err = c.Dial(t.Context(), r.endpoint)
+	must(t, err)
+	defer done(nil)
+	must(t, client.Ctx().Err())
+	must(t, membership.Linearizable(t.Context(), client))
 	r.made(1)
 }
 
@@ -227,8 +232,18 @@ func TestAConnectionHasAnAge(t *testing.T) {
 	c.age = time.Second
 	ask(t, c, r.endpoint)
 	r.has(0)
-	ask(t, c, r.endpoint)
+	client, done, err := c.Dial(t.Context(), r.endpoint)
+	must(t, err)
+	must(t, membership.Linearizable(t.Context(), client))
+	for start := time.Now(); c.Keeps(r.endpoint); time.Sleep(time.Millisecond) {
+		if time.Since(start) > maxWait {
+			t.Fatal("the client is still kept")
+		}
+	}
+	must(t, membership.Linearizable(t.Context(), client)) // it is in use
 	r.made(2)
+	done(nil)
+	r.has(0)
 }
 
 // A renewal takes the connections to all members out of use, not only that to the member that is dialed next.
@@ -311,25 +326,44 @@ func TestAClientInUseIsNotClosed(t *testing.T) {
 	r.has(1)
 }
 
-// A client would try to connect again each second, for as long as it is kept.
-func TestAMemberThatIsDownIsNotDialedWithoutAUser(t *testing.T) {
-	c, r, m := lentFrom(t)
-	m.Stop(t)
-	ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+// A client would try to connect again each second, for as long as it is kept. Here the TLS handshakes fail.
+func TestAMemberThatIsNotReachedIsNotDialedWithoutAUser(t *testing.T) {
+	_, r, _ := lentFrom(t)
+	c := NewClients(Transport{Client: &tls.Config{MinVersion: tls.VersionTLS12}})
+	t.Cleanup(c.Close)
+	ctx, cancel := context.WithTimeout(t.Context(), 3*time.Second)
 	defer cancel()
 	client, done, err := c.Dial(ctx, r.endpoint)
 	must(t, err)
-	if err = membership.Linearizable(ctx, client); err == nil {
-		t.Error("a member that does not run has answered")
+	if err := membership.Linearizable(ctx, client); err == nil {
+		t.Error("a member without TLS has answered over TLS")
 	}
 	done(nil) // as one does who has no use for the error
-	tried := r.tried.Load()
-	if tried == 0 {
+	if r.tried.Load() == 0 {
 		t.Error("the member was not dialed")
 	}
-	time.Sleep(3 * maxRedialDelay)
-	if again := r.tried.Load() - tried; again > 1 { // one can be in progress
-		t.Errorf("the member was dialed %d times without a user", again)
+	r.rests()
+}
+
+// The same for a client that has a connection and no user when the member ends. The address can belong to another member
+// then.
+func TestAConnectionThatEndedIsNotReplacedWithoutAUser(t *testing.T) {
+	c, r, m := lentFrom(t)
+	other := member.Start(t, member.Minors[1], member.Options{Token: "other"})
+	ask(t, c, r.endpoint)
+	m.Stop(t)
+	r.point(other.Endpoint)
+	r.rests()
+	r.has(0)
+}
+
+// rests fails the test if the relay is dialed in the time of five attempts. One can be in progress.
+func (r *relay) rests() {
+	r.t.Helper()
+	before := r.tried.Load()
+	time.Sleep(5 * maxRedialDelay)
+	if again := r.tried.Load() - before; again > 1 {
+		r.t.Errorf("the member was dialed %d times without a user", again)
 	}
 }
 
