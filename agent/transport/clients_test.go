@@ -16,6 +16,7 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
+	"github.com/etcd-druid/druid/internal/loop"
 	"github.com/etcd-druid/druid/membership"
 	"github.com/etcd-druid/druid/test/member"
 )
@@ -114,7 +115,7 @@ func (r *relay) forward(to io.WriteCloser, from io.ReadCloser) {
 // has waits until the number of open connections is as wanted.
 func (r *relay) has(open int64) {
 	r.t.Helper()
-	for start := time.Now(); r.open.Load() != open; time.Sleep(time.Millisecond) {
+	for start := time.Now(); r.open.Load() != open; loop.Sleep(r.t.Context(), time.Millisecond) {
 		if time.Since(start) > maxWait {
 			r.t.Fatalf("%d connections are open, want %d", r.open.Load(), open)
 		}
@@ -201,7 +202,7 @@ func TestAConnectionIsNotUsedAgain(t *testing.T) {
 			m.Stop(t)
 			r.has(0)
 			m.Restart(t)
-			for start := time.Now(); ; time.Sleep(time.Millisecond) {
+			for start := time.Now(); ; loop.Sleep(t.Context(), time.Millisecond) {
 				err := Transport{}.Reach(t.Context(), strings.TrimPrefix(m.Endpoint, "http://"))
 				if err == nil {
 					return
@@ -235,7 +236,7 @@ func TestAConnectionHasAnAge(t *testing.T) {
 	client, done, err := c.Dial(t.Context(), r.endpoint)
 	must(t, err)
 	must(t, membership.Linearizable(t.Context(), client))
-	for start := time.Now(); c.Keeps(r.endpoint); time.Sleep(time.Millisecond) {
+	for start := time.Now(); c.Keeps(r.endpoint); loop.Sleep(t.Context(), time.Millisecond) {
 		if time.Since(start) > maxWait {
 			t.Fatal("the client is still kept")
 		}
@@ -361,7 +362,7 @@ func TestAConnectionThatEndedIsNotReplacedWithoutAUser(t *testing.T) {
 func (r *relay) rests() {
 	r.t.Helper()
 	before := r.tried.Load()
-	time.Sleep(5 * maxRedialDelay)
+	loop.Sleep(r.t.Context(), 5*maxRedialDelay)
 	if again := r.tried.Load() - before; again > 1 {
 		r.t.Errorf("the member was dialed %d times without a user", again)
 	}
@@ -380,7 +381,7 @@ func TestNothingOutlivesClose(t *testing.T) {
 	}
 	done(nil)
 	r.has(0)
-	for start := time.Now(); runtime.NumGoroutine() > before; time.Sleep(time.Millisecond) {
+	for start := time.Now(); runtime.NumGoroutine() > before; loop.Sleep(t.Context(), time.Millisecond) {
 		if time.Since(start) > maxWait {
 			stacks := make([]byte, 1<<20)
 			t.Fatalf("%d goroutines, want %d:\n%s", runtime.NumGoroutine(), before, stacks[:runtime.Stack(stacks, true)])
