@@ -15,6 +15,13 @@ import (
 // limitPage explains how druid is limited to namespaces.
 const limitPage = "https://github.com/etcd-druid/druid/blob/main/docs/how-to/install/limit-namespaces.md"
 
+// olmAnnotation is the annotation of a Pod's template in which the Operator Lifecycle Manager lists the namespaces that an operator
+// watches. It is empty if these are all. olmNamespaces is the field of a Pod with it.
+const (
+	olmAnnotation = "olm.targetNamespaces"
+	olmNamespaces = "metadata.annotations['" + olmAnnotation + "']"
+)
+
 // variable is a reference to an environment variable in an argument of a container.
 var variable = regexp.MustCompile(`\$\(([A-Za-z_][A-Za-z0-9_.-]*)\)`)
 
@@ -44,7 +51,7 @@ func (i *installation) checkWatched(ctx context.Context) finding {
 func (i *installation) watched(ctx context.Context, d appsv1.Deployment) (names []string, err error) {
 	c := druidContainer(d)
 	for _, value := range arguments(c, "namespaces") {
-		value, err := i.expand(ctx, d.Namespace, c, value)
+		value, err := i.expand(ctx, d, c, value)
 		if err != nil {
 			return nil, err
 		}
@@ -64,7 +71,7 @@ func (i *installation) leaderNamespace(ctx context.Context, d appsv1.Deployment)
 	if len(values) == 0 || values[len(values)-1] == "" {
 		return d.Namespace, nil
 	}
-	return i.expand(ctx, d.Namespace, c, values[len(values)-1])
+	return i.expand(ctx, d, c, values[len(values)-1])
 }
 
 // arguments are the values of a flag in the arguments of a container.
@@ -80,7 +87,7 @@ func arguments(c corev1.Container, flag string) (values []string) {
 }
 
 // expand puts the values of environment variables into an argument, as Kubernetes does.
-func (i *installation) expand(ctx context.Context, namespace string, c corev1.Container, text string) (string, error) {
+func (i *installation) expand(ctx context.Context, d appsv1.Deployment, c corev1.Container, text string) (string, error) {
 	var failed error
 	expanded := variable.ReplaceAllStringFunc(text, func(found string) string {
 		name := variable.FindStringSubmatch(found)[1]
@@ -88,7 +95,7 @@ func (i *installation) expand(ctx context.Context, namespace string, c corev1.Co
 		if n < 0 {
 			return found
 		}
-		value, err := i.valueOf(ctx, namespace, c.Env[n])
+		value, err := i.valueOf(ctx, d, c.Env[n])
 		if err != nil {
 			failed = err
 		}
@@ -97,19 +104,21 @@ func (i *installation) expand(ctx context.Context, namespace string, c corev1.Co
 	return expanded, failed
 }
 
-func (i *installation) valueOf(ctx context.Context, namespace string, e corev1.EnvVar) (string, error) {
+func (i *installation) valueOf(ctx context.Context, d appsv1.Deployment, e corev1.EnvVar) (string, error) {
 	from := e.ValueFrom
 	switch {
 	case from == nil:
 		return e.Value, nil
 	case from.ConfigMapKeyRef != nil:
-		object, err := i.typed.CoreV1().ConfigMaps(namespace).Get(ctx, from.ConfigMapKeyRef.Name, metav1.GetOptions{})
+		object, err := i.typed.CoreV1().ConfigMaps(d.Namespace).Get(ctx, from.ConfigMapKeyRef.Name, metav1.GetOptions{})
 		if err != nil {
 			return "", err
 		}
 		return object.Data[from.ConfigMapKeyRef.Key], nil
 	case from.FieldRef != nil && from.FieldRef.FieldPath == "metadata.namespace":
-		return namespace, nil
+		return d.Namespace, nil
+	case from.FieldRef != nil && from.FieldRef.FieldPath == olmNamespaces:
+		return d.Spec.Template.Annotations[olmAnnotation], nil
 	default:
 		return "", fmt.Errorf("the variable %s has a value that this command does not read", e.Name)
 	}

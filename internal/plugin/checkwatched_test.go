@@ -29,6 +29,7 @@ func limited(namespace string, args ...string) appsv1.Deployment {
 		c.Env = []corev1.EnvVar{
 			{Name: "DRUID_NAMESPACES", ValueFrom: &corev1.EnvVarSource{ConfigMapKeyRef: &corev1.ConfigMapKeySelector{LocalObjectReference: corev1.LocalObjectReference{Name: "list"}, Key: "namespaces"}}},
 			{Name: "PLAIN", Value: "team-b"},
+			{Name: "OLM", ValueFrom: &corev1.EnvVarSource{FieldRef: &corev1.ObjectFieldSelector{FieldPath: "metadata.annotations['olm.targetNamespaces']"}}},
 			{Name: "FIELD", ValueFrom: &corev1.EnvVarSource{FieldRef: &corev1.ObjectFieldSelector{FieldPath: "spec.nodeName"}}},
 		}
 	})
@@ -54,6 +55,11 @@ func TestDruidMustWatchTheNamespace(t *testing.T) {
 	is(t, watched("team-b", "--namespaces=$(DRUID_NAMESPACES)"), checkFail, "only team-a, team-c")
 	is(t, watched("team-b", "--namespaces=$(PLAIN)"), checkOK, "namespace team-b")
 	is(t, watched("team-b", "--namespaces=$(FIELD)"), checkWarn, "FIELD")
+	is(t, watched("team-b", "--namespaces=$(OLM)"), checkOK, "all namespaces")
+	byOLM := limited(s.namespace, "--namespaces=$(OLM)")
+	byOLM.Spec.Template.Annotations = map[string]string{"olm.targetNamespaces": "team-a,team-b"}
+	is(t, (&installation{kube: &kube{typed: s.typed, namespace: "team-b"}, deployments: []appsv1.Deployment{byOLM}}).checkWatched(t.Context()), checkOK, "namespace team-b")
+	is(t, (&installation{kube: &kube{typed: s.typed, namespace: "team-c"}, deployments: []appsv1.Deployment{byOLM}}).checkWatched(t.Context()), checkFail, "only team-a, team-b")
 	is(t, (&installation{}).checkWatched(t.Context()), checkWarn, "not known")
 	both := &installation{kube: &kube{typed: s.typed, namespace: "team-b"}, deployments: []appsv1.Deployment{limited(s.namespace, "--namespaces=team-a"), limited(s.namespace, "--namespaces=team-b")}}
 	is(t, both.checkWatched(t.Context()), checkOK)
