@@ -106,6 +106,9 @@ func (r *release) make(ctx context.Context) error {
 	if err := r.writeInstall(); err != nil {
 		return err
 	}
+	if err := r.writeBundle(); err != nil {
+		return err
+	}
 	for _, folder := range chartFolders {
 		if err := r.writeChart(folder); err != nil {
 			return err
@@ -146,7 +149,7 @@ func (r *release) say(format string, args ...any) {
 }
 
 // ourFiles are what the names of the files of a release begin with.
-var ourFiles = []string{installFile, notesFile, sumsFile, "druid-", "etcd-cluster-", "kubectl-druid-"}
+var ourFiles = []string{installFile, admissionFile, notesFile, sumsFile, "druid-", "etcd-cluster-", "kubectl-druid-"}
 
 // empty makes the directory of the release and removes an earlier one. It refuses a directory that has something else.
 func (r *release) empty() error {

@@ -61,6 +61,7 @@ func TestRelease(t *testing.T) {
 	t.Run("the manifests name the image", func(t *testing.T) { testInstall(t, one[installFile]) })
 	t.Run("the chart names the image", func(t *testing.T) { testChart(t, first) })
 	t.Run("the archive of a tool has the program", func(t *testing.T) { testTool(t, first) })
+	t.Run("the bundle is that of the manifests", func(t *testing.T) { testBundle(t, first) })
 	t.Run("the signature is that of the checksums", func(t *testing.T) {
 		if !minisign.Verify(public, one[sumsFile], one[signatureFile]) {
 			t.Error("the signature is not valid")
