@@ -265,8 +265,12 @@ RELEASE := go -C tools/release run .
 release: ## Build all files of a release from the last commit into dist/VERSION: make release VERSION=v0.1.0. Signed by a secret key of minisign: KEY=druid.key. For some platforms: PLATFORMS=linux/amd64
 	@$(RELEASE) make --repo ../.. --version '$(VERSION)' $(if $(KEY),--key '$(abspath $(KEY))') $(if $(PLATFORMS),--platforms '$(PLATFORMS)')
 
+.PHONY: release-key
+release-key: ## Print the public key of the releases as PEM, for cosign and openssl, from the secret key of minisign: make release-key KEY=druid.key
+	@$(RELEASE) key --key '$(abspath $(KEY))'
+
 .PHONY: push-release
-push-release: ## Push the image of a release in dist/VERSION, and its SBOM: make push-release VERSION=v0.1.0. To another repository: TO=registry.example.com/druid
+push-release: ## Push the image of a release in dist/VERSION, its signature and its SBOM: make push-release VERSION=v0.1.0. To another repository: TO=registry.example.com/druid
 	@$(RELEASE) push --repo ../.. --version '$(VERSION)' $(if $(TO),--to '$(TO)')
 
 ##@ Set up

@@ -60,6 +60,7 @@ func testPush(t *testing.T, r release) {
 	}
 	expectImage(t, r, img)
 	expectReferrer(t, r, ref)
+	expectSignature(t, r, ref)
 	tagged, err := remote.Head(ref.Context().Tag(string(r.version)), remote.WithContext(t.Context()))
 	if err != nil || tagged.Digest != digest {
 		t.Errorf("the tag is %v, %v, want %s", tagged, err, digest)
@@ -68,6 +69,7 @@ func testPush(t *testing.T, r release) {
 		t.Errorf("pushed again, the digest is %s, want %s", again, digest)
 	}
 	expectRefusals(t, r, to)
+	expectAnotherSignatureStays(t, r, ref)
 }
 
 // expectRefusals checks that no one gets an image without all platforms, or another image by the same tag.

@@ -25,8 +25,9 @@ import (
 // sbomType is the media type of an SBOM, by the specification of CycloneDX.
 const sbomType types.MediaType = "application/vnd.cyclonedx+json"
 
-// push copies the image of a release to a repository under the tag of its version, and the SBOM as a referrer of the image. The
-// credentials are those of `docker login`. It refuses an image without all platforms, and a tag that has another image.
+// push copies the image of a release to a repository under the tag of its version, its signature where cosign looks for it, and the SBOM
+// as a referrer of the image. The credentials are those of `docker login`. It refuses an image without all platforms, and a tag that has
+// another image.
 func push(ctx context.Context, dir string, v version, repository string, want []platform) (string, error) {
 	if err := checkSums(dir); err != nil {
 		return "", err
@@ -53,7 +54,14 @@ func push(ctx context.Context, dir string, v version, repository string, want []
 		return "", err
 	}
 	options := []remote.Option{remote.WithContext(ctx), remote.WithAuthFromKeychain(authn.DefaultKeychain)}
-	if err := unused(tag, digest, options); err != nil {
+	signature, err := r.imageSignature(dir, digest)
+	if err != nil {
+		return "", err
+	}
+	if err := free(tag, digest, signature, options); err != nil {
+		return "", err
+	}
+	if err := pushSignature(tag.Context(), digest, signature, options); err != nil {
 		return "", err
 	}
 	if err := remote.WriteIndex(tag, index, options...); err != nil {
@@ -87,6 +95,18 @@ func complete(index v1.ImageIndex, want []platform) error {
 		}
 	}
 	return nil
+}
+
+// free returns an error unless the tags of the image and of its signature can be written.
+func free(tag name.Tag, digest v1.Hash, signature v1.Image, options []remote.Option) error {
+	if err := unused(tag, digest, options); err != nil || signature == nil {
+		return err
+	}
+	own, err := signature.Digest()
+	if err != nil {
+		return err
+	}
+	return unused(signatureTag(tag.Context(), digest), own, options)
 }
 
 // unused returns an error if the tag has another image. Who pulled that one must not get another one by the same name.

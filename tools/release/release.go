@@ -24,7 +24,7 @@ type release struct {
 	// commit and at are the commit and its time, which all files that need a time have.
 	commit string
 	at     time.Time
-	// key signs the checksums. If it is nil, nothing is signed.
+	// key signs the checksums and the image. If it is nil, nothing is signed.
 	key            *minisign.PrivateKey
 	imagePlatforms []platform
 	tools          []tool
@@ -123,6 +123,9 @@ func (r *release) make(ctx context.Context) error {
 	r.say("building the image for %d platforms", len(r.imagePlatforms))
 	digest, err := r.writeImages(ctx, b)
 	if err != nil {
+		return err
+	}
+	if err := r.writePayload(digest); err != nil {
 		return err
 	}
 	if err := r.writeTools(ctx, b); err != nil {

@@ -6,7 +6,9 @@ import (
 	"bytes"
 	"compress/gzip"
 	"context"
+	"crypto/ed25519"
 	"crypto/sha256"
+	"encoding/base64"
 	"errors"
 	"fmt"
 	"io"
@@ -47,7 +49,7 @@ func TestRelease(t *testing.T) {
 	}
 	first, second := made(t, repoDir, &key), made(t, copied(t), &key)
 	one, other := contents(t, first.out), contents(t, second.out)
-	if len(one) != len(other) || len(one) < 9 {
+	if len(one) != len(other) || len(one) < 14 {
 		t.Errorf("the releases have %d and %d files", len(one), len(other))
 	}
 	for name, content := range one {
@@ -59,15 +61,24 @@ func TestRelease(t *testing.T) {
 	t.Run("the archive for Docker has the same image", func(t *testing.T) { testDockerArchive(t, first) })
 	t.Run("the SBOM lists what the programs link", func(t *testing.T) { testSBOM(t, first) })
 	t.Run("the manifests name the image", func(t *testing.T) { testInstall(t, one[installFile]) })
+	t.Run("the bundle is that of the manifests", func(t *testing.T) { testBundle(t, first) })
 	t.Run("the chart names the image", func(t *testing.T) { testChart(t, first) })
 	t.Run("the archive of a tool has the program", func(t *testing.T) { testTool(t, first) })
-	t.Run("the bundle is that of the manifests", func(t *testing.T) { testBundle(t, first) })
 	t.Run("the signature is that of the checksums", func(t *testing.T) {
 		if !minisign.Verify(public, one[sumsFile], one[signatureFile]) {
 			t.Error("the signature is not valid")
 		}
 		if minisign.Verify(public, append(one[sumsFile], '\n'), one[signatureFile]) {
 			t.Error("the signature is valid for other checksums")
+		}
+	})
+	t.Run("the other signature is that of the checksums", func(t *testing.T) {
+		signature, err := base64.StdEncoding.DecodeString(string(one[sumsFile+plainSuffix]))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if key := readPublicKey(t, &key); !ed25519.Verify(key, one[sumsFile], signature) || ed25519.Verify(key, append(one[sumsFile], '\n'), signature) {
+			t.Error("the signature is not valid, or is valid for other checksums")
 		}
 	})
 	t.Run("the notes have the changes and the digest", func(t *testing.T) {

@@ -42,8 +42,13 @@ func readKey(path, password string) (*minisign.PrivateKey, error) {
 	return &key, nil
 }
 
-// writeSums writes the checksums of all files, in the format of sha256sum, and their signature if there is a key. Ed25519 and the
-// comments make the same signature each time.
+// isSignature returns whether a file of a release is a signature. The checksums do not name it, so they are the same without a key.
+func isSignature(name string) bool {
+	return strings.HasSuffix(name, plainSuffix) || name == signatureFile
+}
+
+// writeSums writes the checksums of all files, in the format of sha256sum. If there is a key, it also writes their signatures, for minisign,
+// and for cosign and openssl, and the signature of the image. Ed25519 and the comments make the same signatures each time.
 func (r *release) writeSums() error {
 	entries, err := filesOf(r.out)
 	if err != nil {
@@ -57,7 +62,7 @@ func (r *release) writeSums() error {
 		return err
 	}
 	if r.key == nil {
-		r.say("the checksums are not signed: set KEY to a secret key of minisign to sign them")
+		r.say("the release is not signed: set KEY to a secret key of minisign to sign its checksums and its image")
 		return nil
 	}
 	reader := minisign.NewReader(bytes.NewReader(sums.Bytes()))
@@ -66,7 +71,10 @@ func (r *release) writeSums() error {
 	}
 	trusted := fmt.Sprintf("druid %s, commit %s", r.version, r.commit)
 	signature := reader.SignWithComments(*r.key, trusted, "signature of "+sumsFile)
-	return os.WriteFile(filepath.Join(r.out, signatureFile), signature, plainMode)
+	if err := os.WriteFile(filepath.Join(r.out, signatureFile), signature, plainMode); err != nil {
+		return err
+	}
+	return errors.Join(r.signPlain(sumsFile), r.signPlain(r.payloadFile()))
 }
 
 // checkSums fails if a file of a release is not what the checksums say, or if they do not name it.
@@ -85,7 +93,7 @@ func checkSums(dir string) error {
 		return err
 	}
 	for _, e := range entries {
-		if e.name == sumsFile || e.name == signatureFile {
+		if e.name == sumsFile || isSignature(e.name) {
 			continue
 		}
 		if got := fmt.Sprintf("%x", sha256.Sum256(e.content)); got != want[e.name] {

@@ -33,17 +33,18 @@ func TestArguments(t *testing.T) {
 		args []string
 		want string
 	}{
-		"no command":        {nil, "want the command make or push"},
-		"unknown command":   {[]string{"build"}, "want the command make or push"},
+		"no command":        {nil, "want the command make, push or key"},
+		"unknown command":   {[]string{"build"}, "want the command make, push or key"},
 		"no version":        {[]string{"make"}, "the version is empty"},
 		"bad version":       {[]string{"make", "--version", "1.0"}, `the version is "1.0"`},
 		"one argument more": {[]string{"push", "--version", "v0.1.0", "more"}, `unknown argument "more"`},
 		"unknown platform":  {[]string{"make", "--version", "v0.1.0", "--platforms", "linux/amd64,linux/mips"}, `unknown platform "linux/mips"`},
 		"no image":          {[]string{"make", "--version", "v0.1.0", "--platforms", "darwin/arm64"}, "have none of the image"},
 		"no key":            {[]string{"make", "--version", "v0.1.0", "--key", "none"}, "read the key"},
+		"no key to print":   {[]string{"key"}, "the flag --key is not set"},
 		"no repository":     {[]string{"make", "--version", "v0.1.0", "--repo", t.TempDir()}, "built from a clone of the repository"},
 	} {
-		if err := run(t.Context(), test.args, io.Discard); err == nil || !strings.Contains(err.Error(), test.want) {
+		if err := run(t.Context(), test.args, io.Discard, io.Discard); err == nil || !strings.Contains(err.Error(), test.want) {
 			t.Errorf("%s: got %v, want %s", name, err, test.want)
 		}
 	}
