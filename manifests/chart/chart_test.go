@@ -44,6 +44,9 @@ func files(t *testing.T) map[string]string {
 	for _, name := range []string{"admission.yaml", "rbac.yaml"} {
 		all["templates/"+name] = header("manifests/install/"+name) + template(t, read(t, filepath.Join(installDir, name)))
 	}
+	const policy = "networkpolicy.yaml"
+	all["templates/"+policy] = header("manifests/network-policy/"+policy) + "{{- if .Values.networkPolicy.create }}\n" +
+		template(t, read(t, filepath.Join("../network-policy", policy))) + "{{- end }}\n"
 	for _, kind := range []string{"etcdclusters", "etcdsnapshots"} {
 		name := "etcd.druid.dev_" + kind + ".yaml"
 		all["files/crds/"+kind+".yaml"] = header("manifests/install/"+name) + keep(t, read(t, filepath.Join(installDir, name)))

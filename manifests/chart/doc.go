@@ -6,7 +6,7 @@
 // EtcdCluster with the same name would start empty.
 //
 // In the chart of druid, the CustomResourceDefinitions, the permissions, the admission policies, the rules and the dashboard are
-// generated from the installation and from manifests/monitoring. The other templates are written by hand, because values change
+// generated from the installation and from manifests/monitoring. So is the NetworkPolicy, from manifests/network-policy. The other templates are written by hand, because values change
 // most of their lines: a generator would print the same template from a Go string. A test renders the chart with its default
 // values and compares every object with the installation, so that no template differs from it.
 //

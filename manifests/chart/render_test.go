@@ -56,7 +56,7 @@ func TestTheDefaultsRenderTheInstallation(t *testing.T) {
 }
 
 func TestAllObjectsAreInTheNamespaceOfTheRelease(t *testing.T) {
-	const everything = "{monitoring: {podMonitors: {create: true}, prometheusRule: {create: true}, dashboard: {create: true}}, rbac: {aggregate: true}}"
+	const everything = "{monitoring: {podMonitors: {create: true}, prometheusRule: {create: true}, dashboard: {create: true}}, networkPolicy: {create: true}, rbac: {aggregate: true}}"
 	withEachHelm(t, func(t *testing.T, h helm) {
 		// A name of digits alone is a number in YAML unless it is quoted.
 		all, err := h.render(t, "1234", everything)
@@ -248,6 +248,7 @@ func TestSwitches(t *testing.T) {
 		"monitors":                 {"monitoring: {podMonitors: {create: true}}", nil, []string{"PodMonitor druid-system/druid", "PodMonitor druid-system/etcd-members"}},
 		"rules":                    {"monitoring: {prometheusRule: {create: true}}", nil, []string{"PrometheusRule druid-system/druid"}},
 		"dashboard":                {"monitoring: {dashboard: {create: true}}", nil, []string{"ConfigMap druid-system/druid-dashboard"}},
+		"network policy":           {"networkPolicy: {create: true}", nil, []string{"NetworkPolicy druid-system/druid"}},
 		"used by another chart":    {"global: {a: b}", nil, nil},
 		"secure metrics, no files": {"metrics: {secure: true}", nil, nil},
 	}

@@ -28,7 +28,7 @@ func TestTheModulePassesItsTests(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	cmd := exec.CommandContext(t.Context(), "go", "test", "-vet=off", "-count=1", "./...")
+	cmd := exec.CommandContext(t.Context(), "go", "test", "-vet=off", "-count=1", "-timeout=30m", "./...")
 	cmd.Dir = filepath.Join(repo, "tools", "release")
 	cmd.Env = append(os.Environ(), "CGO_ENABLED=0", "GOFLAGS=-trimpath", "GOWORK=off", "PWD=", "HELM="+built["helm-4"])
 	if out, err := cmd.CombinedOutput(); err != nil {
