@@ -27,8 +27,8 @@ import (
 // format in sha256-<digest>.sig, which all of its versions and the admission controllers read.
 const (
 	payloadType         types.MediaType = "application/vnd.dev.cosign.simplesigning.v1+json"
-	payloadKind                         = "cosign container image signature"
-	signatureAnnotation                 = "dev.cosignproject.cosign/signature"
+	payloadKind         string          = "cosign container image signature"
+	signatureAnnotation string          = "dev.cosignproject.cosign/signature"
 )
 
 // plainSuffix is what the name of a signature for cosign and openssl ends with. The file has it as base64. Ed25519 makes the same signature
