@@ -125,6 +125,9 @@ func (r *Reconciler) createPod(ctx context.Context, o *observation, step policy.
 		return err
 	}
 	manifests.MountedFor(pod, claim)
+	if mark := o.evaluation.CutFor(); mark != "" {
+		pod.Annotations[manifests.AnnotationCutFor] = mark
+	}
 	crash.Before("create-pod")
 	err = r.create(ctx, o, "Pod", pod)
 	crash.After("create-pod")
@@ -149,6 +152,15 @@ func (r *Reconciler) leaseStore(o *observation) *leases.Store {
 
 func (r *Reconciler) labelPod(ctx context.Context, o *observation, step policy.Step) error {
 	patch := metadataPatch{UID: step.PodUID, Labels: map[string]*string{}}
+	if step.Guarded() { // a druid that another one replaced must not send clients to a Pod that was cut off since
+		patch.ResourceVersion = o.pods[step.Member].ResourceVersion
+	}
+	if step.Mark != nil {
+		patch.Annotations = map[string]*string{manifests.AnnotationCutFor: step.Mark}
+		if *step.Mark == "" {
+			patch.Annotations[manifests.AnnotationCutFor] = nil
+		}
+	}
 	for label, want := range map[string]*bool{
 		manifests.LabelServing: step.Serving, manifests.LabelVoter: step.Voter, manifests.LabelLeader: step.Leader,
 	} {

@@ -156,7 +156,8 @@ func (o *observation) list(ctx context.Context, from source) error {
 		claimList corev1.PersistentVolumeClaimList
 		podList   corev1.PodList
 	)
-	for _, list := range []client.ObjectList{&leaseList, &claimList, &podList} {
+	// Pods come first: of a Pod that did not change since, it is then certain that clients were not cut off before the record was read.
+	for _, list := range []client.ObjectList{&podList, &claimList, &leaseList} {
 		if err := from.List(ctx, list, in...); err != nil {
 			return fmt.Errorf("list the objects of EtcdCluster %s/%s: %w", o.cluster.Namespace, o.cluster.Name, err)
 		}

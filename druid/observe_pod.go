@@ -40,6 +40,7 @@ func observePod(o *observation, m *policy.Member) error {
 	m.Make = makeOf(pod, hash)
 	m.Idle = !m.NodeLost && m.Pod == policy.PodLive && etcdStopped(pod)
 	m.Serving = pod.Labels[manifests.LabelServing] == manifests.LabelTrue
+	m.CutFor = pod.Annotations[manifests.AnnotationCutFor]
 	m.Voter = pod.Labels[manifests.LabelVoter] == manifests.LabelTrue
 	m.Leader = pod.Labels[manifests.LabelLeader] == manifests.LabelTrue
 	return nil

@@ -7,12 +7,14 @@ import (
 	"testing"
 	"time"
 
+	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/etcd-druid/druid/api/v1alpha1"
 	"github.com/etcd-druid/druid/druid/policy"
 	"github.com/etcd-druid/druid/leases"
+	"github.com/etcd-druid/druid/manifests"
 )
 
 // restorable is a cluster whose record has the member list, whose Leases have a revision, and which is backed up.
@@ -162,13 +164,54 @@ func TestARestoreWithoutItsFinalBackupDoesNotBegin(t *testing.T) {
 			c.approve(c.recovery().Plan.Hash)
 			test.save(c, names)
 			c.renewAll(names)
-			if got := c.recovery(); got.Phase != v1alpha1.RecoveryRefused || !strings.Contains(got.Message, test.says) {
+			if got := c.recovery(); got.Phase != v1alpha1.RecoveryPlanning || !strings.Contains(got.Message, test.says) {
+				t.Errorf("the status is %+v", got)
+			}
+			c.planned()
+			if got := c.recovery(); got.Phase != v1alpha1.RecoveryProposed || !strings.Contains(got.Message, test.says) {
 				t.Errorf("the status is %+v", got)
 			}
 			if _, order := c.ordered(); order != nil || !c.servesClients(names[0]) {
 				t.Errorf("the order is %+v, clients served: %t", order, c.servesClients(names[0]))
 			}
 		})
+	}
+}
+
+// A druid plans to send clients to a Pod, and is suspended before it writes the label. Another one cuts clients off meanwhile.
+func TestALateLabelSendsNoClientsToAPodThatWasCutOff(t *testing.T) {
+	c, names := restorable(t)
+	c.requestsRestore(`{"revision":5}`)
+	c.planned()
+	var pod corev1.Pod
+	c.edit(names[2], &pod, func() { delete(pod.Labels, manifests.LabelServing) })
+	var cluster v1alpha1.EtcdCluster
+	if err := c.fetch("demo", &cluster); err != nil {
+		t.Fatal(err)
+	}
+	late, err := c.observe(t.Context(), c.cached, &cluster, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	steps := policy.Steps(late.evaluation)
+	i := slices.IndexFunc(steps, func(s policy.Step) bool { return s.Kind == policy.LabelPod && s.Member == names[2] })
+	if i < 0 || steps[i].Serving == nil || !*steps[i].Serving {
+		t.Fatalf("the steps are %+v", steps)
+	}
+	c.approve(c.recovery().Plan.Hash)
+	record, _ := c.ordered()
+	for _, name := range names {
+		if err := c.fetch(name, &pod); err != nil || pod.Annotations[manifests.AnnotationCutFor] != record.Restore.Request.Nonce {
+			t.Errorf("Pod %s has the mark %q, want %q (%v)", name, pod.Annotations[manifests.AnnotationCutFor], record.Restore.Request.Nonce, err)
+		}
+	}
+	if err := c.take(t.Context(), late, steps[i]); !apierrors.IsConflict(err) || c.servesClients(names[2]) {
+		t.Errorf("the late label is written: %v", err)
+	}
+	c.approve("another")
+	c.renewAll(names)
+	if err := c.fetch(names[2], &pod); err != nil || pod.Annotations[manifests.AnnotationCutFor] != "" || !c.servesClients(names[2]) {
+		t.Errorf("the mark stays: %v, %v", pod.Annotations, err)
 	}
 }
 

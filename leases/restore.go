@@ -60,6 +60,8 @@ type RestoreRequest struct {
 	Key       string        `json:"key,omitempty"`
 	ClusterID string        `json:"clusterID,omitempty"`
 	Target    RestoreTarget `json:"target"`
+	// Failed says why the restore did not begin for the plan before, or is empty.
+	Failed string `json:"failed,omitempty"`
 	// Known is the highest revision that druid saw when it wrote the request, 0 for none.
 	Known int64 `json:"known,omitempty"`
 }

@@ -49,6 +49,8 @@ const (
 	// AnnotationEvictions is a sentence on the PodDisruptionBudget that says how many Pods can be evicted, and why not
 	// more.
 	AnnotationEvictions = leases.Prefix + "evictions"
+	// AnnotationCutFor marks a Pod from which clients were cut off for a restore in place: the nonce of the request for its plan.
+	AnnotationCutFor = leases.Prefix + "cut-for"
 	// AnnotationSpecHash is the hash of what the spec requested of the Pod when druid created it, or accepted it as
 	// such a Pod.
 	AnnotationSpecHash = leases.Prefix + "spec-hash"

@@ -301,6 +301,8 @@ type Member struct {
 	NodeLost bool
 	// Serving, Voter and Leader are the labels of the Pod.
 	Serving, Voter, Leader bool
+	// CutFor is the mark of the Pod: the nonce of the restore in place for which clients were cut off from it, or empty.
+	CutFor string
 	// Routed says that the endpoints of the client Service contain the Pod. druid reads it only for a member that is
 	// about to leave.
 	Routed bool

@@ -36,6 +36,7 @@ const anyLiveness = leases.Live | leases.Stale | leases.Never | leases.Unknown
 // labelFacts is the complete input of servingRows and voterRows.
 type labelFacts struct {
 	cutOff     rules.YesNo     `fact:"clients cut off"` // by spec.clientService.serving, or for a restore in place
+	marked     rules.YesNo     `fact:"cut off for this plan"`
 	recovering rules.YesNo     `fact:"record says Recovering"`
 	leaving    rules.YesNo     // the Pod terminates, this plan deletes it, or its member is being removed
 	out        rules.YesNo     `fact:"acknowledged to be out"` // the raft group acknowledged that the member is out of it
@@ -59,6 +60,8 @@ var servingRows = rules.New(labelKeep, []rules.Row[labelFacts, labelVerdict]{
 	{Name: "recovering", When: labelFacts{recovering: rules.Yes}, Verdict: labelClear,
 		Why: "a client must not write to a raft group that is about to be replaced"},
 	{Name: "leaving", When: labelFacts{leaving: rules.Yes}, Verdict: labelClear},
+	{Name: "cut-off-ends", When: labelFacts{marked: rules.Yes}, Verdict: labelKeep,
+		Why: "clients were cut off for a plan that the record still has. druid ends the plan there before it serves them"},
 	{Name: "data-differs", When: labelFacts{leaving: rules.No, differs: rules.Yes, obscure: rules.No}, Verdict: labelClear,
 		Why: "a client must not read data that a majority of all voters does not have"},
 	{Name: "data-differs-others-unknown", When: labelFacts{leaving: rules.No, differs: rules.Yes}, Verdict: labelKeep},
@@ -83,6 +86,7 @@ func labelFactsOf(m Member, leaving bool, e Evaluation) labelFacts {
 	o := e.Observed
 	f := labelFacts{
 		cutOff:     rules.YesNoOf(e.CutOff || e.restore.cutsOff()),
+		marked:     rules.YesNoOf(m.cutOff(o)),
 		recovering: rules.YesNoOf(o.RecordState == RecordRecovering),
 		leaving:    rules.YesNoOf(leaving || m.Pod == PodTerminating),
 		says:       reportsNothing,

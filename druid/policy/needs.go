@@ -113,7 +113,7 @@ func (t *Troubles) Leave(s Step) (Step, bool) {
 	if s.Serving != nil && !*s.Serving && t.block(tollDeed(s.Toll), s.Member) {
 		s.Serving = nil
 	}
-	return s, s.Voter != nil || s.Serving != nil || s.Leader != nil
+	return s, s.Voter != nil || s.Serving != nil || s.Leader != nil || s.Mark != nil
 }
 
 func (t *Troubles) block(d deed, member string) bool {

@@ -59,6 +59,9 @@ func (s Step) ChangeRecovery(record leases.Record, nonce string) (leases.Record,
 	var err error
 	switch {
 	case s.Kind == PrepareRecovery:
+		if s.Restore != nil && record.Restore.Request.Nonce != s.Restore.Nonce {
+			return record, false // clients were cut off for another request
+		}
 		order := *s.Recovery
 		order.Nonce = nonce
 		record, err = record.Prepare(order)

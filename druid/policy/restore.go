@@ -8,6 +8,7 @@ type (
 	restoreVerdict uint16 // what druid does about a restore in place
 	restoreOrder   uint8  // the recovery order in the record
 	restorePlanned uint8  // what is known of the plan for the present request
+	clientsCut     uint8  // whether clients are cut off for the present request
 )
 
 const (
@@ -51,6 +52,17 @@ func (p restorePlanned) String() string {
 	return rules.Word(p, "not requested", "awaited", "failed", "made")
 }
 
+const (
+	clientsServed clientsCut = 1 << iota // no Pod has the mark of the request
+	clientsPartly                        // a Pod serves clients or has no mark, and another one has the mark
+	clientsNone                          // each Pod has the mark, and none serves clients
+)
+
+func (c clientsCut) String() string { return rules.Word(c, "not cut off", "partly cut off", "cut off") }
+
+// clientsMarked are the states in which a Pod has the mark of the request: druid does not serve it before the record ends that request.
+const clientsMarked = clientsPartly | clientsNone
+
 // restoreRows decide about spec.recovery.restore. Nothing is changed before the user approved the plan that the leader's agent made.
 // Until the new raft group is formed, a release brings the cluster back as it was.
 var restoreRows = rules.New(restoreNothing, []rules.Row[restoreFacts, restoreVerdict]{
@@ -79,14 +91,18 @@ var restoreRows = rules.New(restoreNothing, []rules.Row[restoreFacts, restoreVer
 	{Name: "request-ends", When: restoreFacts{wanted: rules.No, plan: planAwaited | planFailed | planMade}, Verdict: restoreForget,
 		Why: "the spec requests no restore any more"},
 	{Name: "not-requested", When: restoreFacts{wanted: rules.No}, Verdict: restoreNothing},
+	{Name: "cut-off-ended", When: restoreFacts{clients: clientsMarked, approved: rules.No}, Verdict: restoreForget,
+		Why: "clients were cut off for a plan that is not approved any more. The restore is planned again, and clients are served"},
 	{Name: "restored", When: restoreFacts{done: rules.Yes}, Verdict: restoreNothing,
 		Why: "the last recovery was this restore, and a request is carried out once"},
-	{Name: "interrupted", When: restoreFacts{cut: rules.No, saved: SaveComing | SaveDone}, Verdict: restoreForget,
-		Why: "clients were served after the final backup began, so that it is not the last state. The restore is planned again"},
+	{Name: "interrupted", When: restoreFacts{clients: clientsServed | clientsPartly, saved: SaveComing | SaveDone}, Verdict: restoreForget,
+		Why: "a client can have been served after the final backup began, so that it is not the last state. The restore is planned again"},
 	{Name: "cut-off-too-long", When: restoreFacts{overdue: rules.Yes}, Verdict: restoreForget,
 		Why: "clients were cut off for longer than 30 minutes before etcd was stopped. The restore is planned again"},
 	{Name: "no-quorum", When: restoreFacts{quorum: rules.No | rules.Unknown}, Verdict: restoreNothing,
 		Why: "the quorum must be recovered first"},
+	{Name: "refused-cut-off", When: restoreFacts{obstacle: rules.Yes, clients: clientsMarked}, Verdict: restoreForget,
+		Why: "clients were cut off for a restore that is not possible any more. They are served again"},
 	{Name: "refused", When: restoreFacts{obstacle: rules.Yes}, Verdict: restoreRefuse,
 		Why: "a restore is not possible before you act"},
 	{Name: "ask", When: restoreFacts{plan: planUnasked}, Verdict: restoreAsk,
@@ -97,11 +113,13 @@ var restoreRows = rules.New(restoreNothing, []rules.Row[restoreFacts, restoreVer
 		Why: "the backup store does not have what is requested"},
 	{Name: "propose", When: restoreFacts{approved: rules.No}, Verdict: restorePropose,
 		Why: "the plan needs your approval"},
+	{Name: "save-failed", When: restoreFacts{saved: SaveFailed}, Verdict: restoreAsk,
+		Why: "without a backup of the present data, the restore could not be undone. It is planned again, and clients are served"},
+	{Name: "busy-cut-off", When: restoreFacts{busy: rules.Yes, clients: clientsMarked}, Verdict: restoreForget,
+		Why: "clients were cut off, and the members change now. The restore is planned again, and clients are served"},
 	{Name: "busy", When: restoreFacts{busy: rules.Yes}, Verdict: restoreWait,
 		Why: "a member is being removed or replaced, or runs another version of etcd or of the agent"},
-	{Name: "save-failed", When: restoreFacts{saved: SaveFailed}, Verdict: restoreRefuse,
-		Why: "without a backup of the present data, the restore could not be undone"},
-	{Name: "cut-off", When: restoreFacts{cut: rules.No}, Verdict: restoreCutOff,
+	{Name: "cut-off", When: restoreFacts{clients: clientsServed | clientsPartly}, Verdict: restoreCutOff,
 		Why: "clients are cut off before the final backup, so that it holds all that they wrote"},
 	{Name: "save", When: restoreFacts{saved: SaveUnasked | SaveAbsent}, Verdict: restoreSave,
 		Why: "the final backup of the present data undoes the restore"},
@@ -133,7 +151,6 @@ type restoreFacts struct {
 	// approved: the annotation names the hash of the present plan.
 	approved rules.YesNo `fact:"plan approved"`
 	busy     rules.YesNo `fact:"members change"`
-	// cut: no Pod is in the client Service any more.
-	cut   rules.YesNo `fact:"clients cut off"`
-	saved SaveState   `fact:"final backup"`
+	clients  clientsCut  `fact:"clients"`
+	saved    SaveState   `fact:"final backup"`
 }

@@ -51,7 +51,7 @@ func restoreOf(d Desired, o Observed, listed []Member) restore {
 	r.facts = restoreFacts{
 		applies: rules.YesNoOf(recoverable(d, o)), behind: rules.YesNoOf(recordBehind(o, listed)), order: restoreOrderNone, wanted: rules.No,
 		overdue: rules.YesNoOf(o.RestoreOverdue), chosen: rules.Yes, failed: rules.No, acks: acksFew, done: rules.No, quorum: groupQuorum(o, listed),
-		obstacle: rules.No, plan: planUnasked, approved: rules.No, busy: rules.No, cut: rules.No, saved: max(SaveUnasked, o.RestoreSave.State),
+		obstacle: rules.No, plan: planUnasked, approved: rules.No, busy: rules.No, clients: clientsOf(o), saved: max(SaveUnasked, o.RestoreSave.State),
 	}
 	if r.facts.applies == rules.Yes {
 		r.observeRequest(d, o)
@@ -182,7 +182,41 @@ func (r *restore) observeMembers(d Desired, o Observed, listed []Member) {
 	r.facts.obstacle = rules.YesNoOf(r.obstacle != "")
 	r.busy = changing(d, o, listed)
 	r.facts.busy = rules.YesNoOf(r.busy != "")
-	r.facts.cut = rules.YesNoOf(!slices.ContainsFunc(o.Members, func(m Member) bool { return m.Serving && m.Pod&(PodEnded|PodAbsent|PodForeign) == 0 }))
+}
+
+// clientsOf says whether clients are cut off. Only the mark on a Pod proves that: a druid that another one replaced could still write
+// the label of a Pod as it was before, but not that of a Pod that changed since, or that has the mark of the request in the record.
+func clientsOf(o Observed) clientsCut {
+	marked, others := false, false
+	for _, m := range o.Members {
+		if m.Pod&(PodEnded|PodAbsent|PodForeign) != 0 {
+			continue
+		}
+		marked = marked || m.cutOff(o)
+		others = others || !m.cutOff(o) || m.Serving
+	}
+	switch {
+	case !marked:
+		return clientsServed
+	case others:
+		return clientsPartly
+	default:
+		return clientsNone
+	}
+}
+
+// cutOff says whether the Pod has the mark of the request in the record, which is about the present raft group.
+func (m Member) cutOff(o Observed) bool {
+	r := o.Record.Restore.Request
+	return r.Nonce != "" && m.CutFor == r.Nonce && r.ClusterID == leases.FormatID(o.Record.ClusterID)
+}
+
+// CutFor is the mark of the Pods of a cluster whose clients are cut off for a restore in place, or empty.
+func (e Evaluation) CutFor() string {
+	if !e.restore.cutsOff() {
+		return ""
+	}
+	return e.restore.request.Nonce
 }
 
 // changing says which change of the members a restore waits for.

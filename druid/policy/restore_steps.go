@@ -19,6 +19,7 @@ func (r restore) recordStep(o Observed) (Step, bool) {
 			return Step{}, false
 		}
 		step.Kind, step.Member, step.Object, step.Recovery = PrepareRecovery, order.Chosen, r.hash, &order
+		step.Restore = &r.request
 	case r.is(restoreExecute):
 		chosen, ok := r.restorer()
 		if !ok {
@@ -64,7 +65,12 @@ func (r restore) steps(e Evaluation, add func(Step)) {
 	switch {
 	case e.Deleted:
 	case r.is(restoreAsk):
-		add(Step{Kind: RequestRestorePlan, Rule: r.rule, Stage: StageMarks, Object: r.request.Key, Restore: &r.request})
+		request := r.request
+		request.Known = highestRevision(e.Observed)
+		if request.Failed = ""; r.facts.saved == SaveFailed {
+			request.Failed = fmt.Sprintf("the restore did not begin, because EtcdSnapshot %s, the final backup, failed: %s", r.save.Name, r.save.Message)
+		}
+		add(Step{Kind: RequestRestorePlan, Rule: r.rule, Stage: StageMarks, Object: request.Key, Restore: &request})
 	case r.is(restoreForget):
 		add(Step{Kind: ForgetRestorePlan, Rule: r.rule, Stage: StageMarks, Object: r.request.Nonce, Restore: &leases.RestoreRequest{}})
 	case r.is(restoreSave):
@@ -91,6 +97,9 @@ func (r restore) describe(s *v1alpha1.RecoveryStatus, w RecoveryWish) {
 		s.Phase, s.Message = v1alpha1.RecoveryRecovered, r.restored(s.Last)
 	default:
 		return
+	}
+	if failed := r.request.Failed; failed != "" && (r.plans() || r.is(restorePropose|restoreRefuse)) {
+		s.Message = AsSentences(failed+". Correct the cause") + " " + AsSentences(s.Message)
 	}
 	s.Message = AsSentences(s.Message)
 	if r.facts.plan == planMade && r.facts.wanted == rules.Yes && s.Phase != v1alpha1.RecoveryRecovered {
@@ -127,11 +136,8 @@ func (r restore) restored(last *v1alpha1.LastRecovery) string {
 
 // refusal says why there is no restore.
 func (r restore) refusal() string {
-	switch r.rule {
-	case "plan-failed":
+	if r.rule == "plan-failed" {
 		return fmt.Sprintf("druid cannot restore %s: %s", r.request.Target, r.plan.Error)
-	case "save-failed":
-		return fmt.Sprintf("the restore did not begin, because EtcdSnapshot %s, the final backup, failed: %s. Delete the EtcdSnapshot to try again", r.save.Name, r.save.Message)
 	}
 	return "druid cannot restore in place: " + r.obstacle
 }

@@ -25,10 +25,12 @@ func TestARestoreNeedsAPlanAnApprovalAndABackup(t *testing.T) {
 			return "restores what is not requested"
 		case v&cuts != 0 && (f.plan != planMade || f.approved == rules.No || f.quorum != rules.Yes || f.obstacle == rules.Yes || f.done == rules.Yes):
 			return "cuts clients off without an approved plan, or without a quorum"
-		case v == restorePrepare && (f.saved != SaveDone || f.cut == rules.No):
+		case v == restorePrepare && (f.saved != SaveDone || f.clients != clientsNone):
 			return "stops etcd without the final backup"
-		case v == restoreSave && f.cut == rules.No:
+		case v == restoreSave && f.clients != clientsNone:
 			return "makes the final backup while clients write"
+		case f.clients&clientsMarked != 0 && v&(restoreWait|restoreRefuse|restorePropose) != 0 && !ordered && (f.plan == planMade || f.approved == rules.No):
+			return "keeps clients cut off for a plan that is not carried out"
 		case v == restoreExecute && (f.order != restoreOrderPrepare || f.acks != acksEnough || f.chosen == rules.No || f.overdue == rules.Yes):
 			return "executes without fences, or too late"
 		case f.order == restoreOrderExecute && f.failed == rules.Yes && v != restoreRelease && f.applies == rules.Yes && f.behind == rules.No:
@@ -81,6 +83,11 @@ func (x *rescue) planned(t *testing.T) {
 	x.o.Record.Restore.Plan = leases.RestorePlan{Nonce: step.Restore.Nonce, Lineage: "00000001-aa", Full: "full", Deltas: 2, Revision: 40}
 }
 
+// cutOff takes member i out of the client Service, as druid does for the request in the record.
+func (x *rescue) cutOff(i int) {
+	x.member(i).Serving, x.member(i).CutFor = false, x.o.Record.Restore.Request.Nonce
+}
+
 // step returns the only step of that kind.
 func (x *rescue) step(t *testing.T, kind Kind) Step {
 	t.Helper()
@@ -120,7 +127,7 @@ func (x *rescue) saved(t *testing.T) {
 	x.d.Recovery.Approved = x.rule(t, "propose").hash
 	x.rule(t, "cut-off")
 	for i := range x.o.Members {
-		x.member(i).Serving = false
+		x.cutOff(i)
 	}
 	x.rule(t, "save")
 	x.o.RestoreSave = Save{State: SaveDone, Name: "demo-before-restore-2"}
@@ -168,13 +175,13 @@ func TestARestoreIsCarriedOutOnce(t *testing.T) {
 	x.member(0).Voter, x.member(1).Voter, x.member(2).Voter = true, true, true
 	for i := range x.o.Members {
 		step := x.step(t, LabelPod)
-		if step.Member != x.member(i).Name || step.Serving == nil || *step.Serving {
+		if step.Member != x.member(i).Name || step.Serving == nil || *step.Serving || step.Mark == nil || *step.Mark != "n1" || !step.MustConfirm() || !step.Guarded() {
 			t.Fatalf("step %+v, want one that cuts clients off", step)
 		}
 		if s := x.status(nil); s.Phase != v1alpha1.RecoverySaving {
 			t.Errorf("status %+v", s)
 		}
-		x.member(i).Serving = false
+		x.cutOff(i)
 	}
 	x.o.RestoreSave = Save{State: SaveAbsent, Name: "demo-before-restore-2"}
 	if step := x.step(t, CreateSnapshot); step.Object != "demo-before-restore-2" || !step.Final {
@@ -271,39 +278,102 @@ func TestARestoreThatEndsEarlyLeavesTheClusterAsItWas(t *testing.T) {
 	}
 }
 
-// Before the order, clients come back by themselves when the restore cannot begin.
+// Before the order, clients come back by themselves when the restore cannot begin. If they were cut off, the record ends the request first.
 func TestARestoreThatCannotBeginDoesNotCutClientsOff(t *testing.T) {
 	for name, test := range map[string]struct {
-		change  func(*rescue)
-		rule    string
-		message string
+		change     func(*rescue)
+		ends, rule string // with clients cut off, and with clients served
+		message    string
 	}{
-		"no backups":                {func(x *rescue) { x.d.Backup = false }, "refused", "spec.backup is not set"},
-		"members of another system": {func(x *rescue) { x.o.Record.Externals, x.o.Record.MemberList = []string{"1"}, nil }, "refused", "external members"},
+		"no backups":                {func(x *rescue) { x.d.Backup = false }, "refused-cut-off", "refused", "spec.backup is not set"},
+		"members of another system": {func(x *rescue) { x.o.Record.Externals, x.o.Record.MemberList = []string{"1"}, nil }, "refused-cut-off", "refused", "external members"},
 		"the store has no such state": {func(x *rescue) {
 			x.o.Record.Restore.Plan = leases.RestorePlan{Nonce: x.o.Record.Restore.Request.Nonce, Error: "the backups begin at revision 50"}
-		}, "plan-failed", "begin at revision 50"},
-		"the final backup fails":        {func(x *rescue) { x.o.RestoreSave = Save{State: SaveFailed, Name: "s", Message: "the store is full"} }, "save-failed", "the store is full"},
-		"a member leaves":               {func(x *rescue) { x.o.Record.PendingRemoval = &leases.PendingRemoval{Member: "demo-b", Mark: "m"} }, "busy", "demo-b is being removed"},
-		"an older agent":                {func(x *rescue) { x.member(2).Agent = AgentOutdated }, "busy", "agent of member demo-c"},
-		"an agent that does not report": {func(x *rescue) { x.member(2).Liveness = leases.Stale }, "busy", "demo-c does not report"},
-		"an upgrade":                    {func(x *rescue) { x.member(2).Reports.Version = "3.5.21" }, "busy", "demo-c runs etcd 3.5.21"},
+		}, "cut-off-ended", "plan-failed", "begin at revision 50"},
+		"another approval":              {func(x *rescue) { x.d.Recovery.Approved = "another" }, "cut-off-ended", "propose", "needs your approval"},
+		"an older agent":                {func(x *rescue) { x.member(2).Agent = AgentOutdated }, "busy-cut-off", "busy", "agent of member demo-c"},
+		"an agent that does not report": {func(x *rescue) { x.member(2).Liveness = leases.Stale }, "busy-cut-off", "busy", "demo-c does not report"},
+		"an upgrade":                    {func(x *rescue) { x.member(2).Reports.Version = "3.5.21" }, "busy-cut-off", "busy", "demo-c runs etcd 3.5.21"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			x := restored()
 			x.saved(t)
-			for i := range 3 {
-				x.member(i).Serving = false
-			}
 			test.change(x)
-			x.rule(t, test.rule)
-			if r := restoreOf(x.d, x.o, x.o.listed()); r.cutsOff() {
-				t.Error("clients are cut off")
+			x.rule(t, test.ends)
+			if step := x.step(t, ForgetRestorePlan); step.Restore.Nonce != "" {
+				t.Errorf("step %+v", step)
 			}
+			for _, s := range Steps(Evaluate(x.d, x.o)) {
+				if s.Serving != nil && *s.Serving {
+					t.Errorf("%s serves clients before the record ends the request", s.Member)
+				}
+			}
+			for i := range 3 {
+				x.member(i).CutFor = ""
+			}
+			x.o.RestoreSave = Save{}
+			x.rule(t, test.rule)
 			if s := x.status(nil); !strings.Contains(s.Message, test.message) {
 				t.Errorf("status %+v", s)
 			}
 		})
+	}
+}
+
+// A final backup that fails ends the plan. The next one says why, and needs another approval.
+func TestAFailedFinalBackupEndsThePlan(t *testing.T) {
+	x := restored()
+	x.saved(t)
+	hash := x.d.Recovery.Approved
+	x.o.RestoreSave = Save{State: SaveFailed, Name: "s", Message: "the store is full"}
+	x.rule(t, "save-failed")
+	step := x.step(t, RequestRestorePlan)
+	step.Restore.Nonce = "again"
+	x.o.Record.Restore, x.o.RestoreSave = leases.Restore{Request: *step.Restore}, Save{}
+	if s := x.status(nil); s.Phase != v1alpha1.RecoveryPlanning || !strings.Contains(s.Message, "the store is full. Correct the cause. The leader") {
+		t.Errorf("status %+v", s)
+	}
+	x.o.Record.Restore.Plan = leases.RestorePlan{Nonce: "again", Lineage: "00000001-aa", Full: "full", Deltas: 2, Revision: 40}
+	if r := x.rule(t, "propose"); r.hash == hash {
+		t.Error("the new plan has the approved hash")
+	}
+	if s := x.status(nil); !strings.Contains(s.Message, "the store is full") {
+		t.Errorf("status %+v", s)
+	}
+	// Clients are served again, and the mark goes.
+	x.member(0).Serving, x.member(0).EtcdReady = false, true
+	step = x.step(t, LabelPod)
+	if step.Serving == nil || !*step.Serving || step.Mark == nil || *step.Mark != "" || !step.MustConfirm() {
+		t.Errorf("step %+v", step)
+	}
+}
+
+// A Pod with another mark, or without one, is not cut off: another druid could have sent clients to it.
+func TestOnlyTheMarkOfTheRequestCutsClientsOff(t *testing.T) {
+	for _, mark := range []string{"", "n0"} {
+		x := restored()
+		x.saved(t)
+		x.rule(t, "prepare")
+		x.member(1).CutFor = mark
+		x.rule(t, "interrupted")
+		x.o.RestoreSave = Save{}
+		x.rule(t, "cut-off")
+		x.member(0).Voter = true
+		if step := x.step(t, LabelPod); step.Member != "demo-b" || step.Mark == nil || *step.Mark != "n1" || step.Object != "n1" {
+			t.Errorf("step %+v", step)
+		}
+	}
+}
+
+// The order is not written to a record whose request is another one than that for which clients were cut off.
+func TestAnOrderNeedsTheRequestOfItsCutOff(t *testing.T) {
+	x := restored()
+	x.saved(t)
+	step := x.step(t, PrepareRecovery)
+	record := x.o.Record
+	record.Restore.Request.Nonce = "another"
+	if changed, ok := step.ChangeRecovery(record, "0123"); ok {
+		t.Errorf("the record becomes %+v", changed)
 	}
 }
 
@@ -313,9 +383,6 @@ func TestAnOldFinalBackupBeginsNoRestore(t *testing.T) {
 	x.saved(t)
 	x.rule(t, "prepare")
 	hash := x.d.Recovery.Approved
-	x.o.Record.PendingRemoval = &leases.PendingRemoval{Member: "demo-b", Mark: "m"}
-	x.rule(t, "busy")
-	x.o.Record.PendingRemoval = nil
 	x.member(1).Serving = true
 	x.rule(t, "interrupted")
 	x.step(t, ForgetRestorePlan)

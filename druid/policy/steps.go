@@ -126,6 +126,8 @@ type Step struct {
 	Leave bool
 	// Repairing is what the step writes on the member's Lease.
 	Repairing *leases.Repairing
+	// Mark is the mark of a restore in place to write to the Pod together with its labels. An empty one removes the mark.
+	Mark *string
 	// Serving, Voter and Leader are the labels to set (true) or to clear (false). nil leaves a label unchanged.
 	Serving, Voter, Leader *bool
 	// Order to write to the record. An empty one removes the order.
@@ -395,10 +397,28 @@ func labelStep(m Member, f labelFacts, e Evaluation, add func(Step)) {
 	if step.Serving = labelChange(m.Serving, serving.Verdict); step.Serving != nil {
 		step.Rule = serving.Rule
 	}
+	markStep(&step, m, e)
 	if step.Rule != "" {
 		add(step)
 	}
 }
+
+// markStep marks a Pod from which clients are cut off for a restore in place, and removes the mark when the Pod serves them again. Both
+// are confirmed by live reads, because a later restore relies on that mark.
+func markStep(step *Step, m Member, e Evaluation) {
+	mark := e.CutFor()
+	switch serves := step.Serving != nil && *step.Serving; {
+	case mark != "" && m.CutFor != mark:
+		step.Rule, step.Object = e.restore.rule, mark
+	case mark == "" && serves && m.CutFor != "":
+	default:
+		return
+	}
+	step.Mark, step.Irreversible = &mark, true
+}
+
+// Guarded says whether the step is carried out only if its Pod is as the plan saw it: it sends clients to the Pod, or marks it.
+func (s Step) Guarded() bool { return s.Mark != nil || s.Serving != nil && *s.Serving }
 
 // labelChange returns the value to write, or nil if the label is right.
 func labelChange(has bool, verdict labelVerdict) *bool {

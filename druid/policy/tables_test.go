@@ -127,6 +127,8 @@ func wrongOfLabels(f labelFacts) string {
 		return "takes a Pod out of a Service of which half is unknown"
 	case s == labelClear && f.cutOff == rules.No && f.recovering == rules.No && f.leaving == rules.No && f.liveness == leases.Stale && f.etcdReady == rules.Yes && f.nodeLost == rules.No && f.differs == rules.No:
 		return "takes away a serving etcd because its agent is dead"
+	case s == labelSet && f.marked == rules.Yes:
+		return "sends clients to a Pod while the record has the plan for which they were cut off"
 	case s == labelSet && (f.says != reportsVoter || f.liveness != leases.Live || f.formed != rules.Yes || f.etcdReady != rules.Yes || f.leaving != rules.No):
 		return "sends clients to what is not known to serve"
 	case s == labelSet && f.differs == rules.Yes:

@@ -68,45 +68,77 @@ func (w *lostWorld) desired() policy.Desired {
 func (w *lostWorld) plan(di int) bool {
 	d := &w.druids[di]
 	if d.step == nil {
-		d.seen = w.observe()
-		for _, step := range w.steps(d.seen) {
-			switch {
-			case w.restoring.on && step.Kind == policy.LabelPod:
-				if other := w.druids[1-di].step; other != nil && other.Kind == policy.PrepareRecovery {
-					return false // not modeled: a druid that another one replaced writes nothing more
-				}
-				w.label(step)
-				return true
-			case ordersRecord(step.Kind), w.restoring.on && restoreSteps[step.Kind]:
-				d.step, d.version, d.looked = &step, 0, w.version
-				return true
-			}
-		}
-		return false
+		return w.firstLook(d)
 	}
-	if !d.step.MustConfirm() {
+	if labels := d.step.Kind == policy.LabelPod; !d.step.MustConfirm() || labels && w.without(mutUnconfirmed) {
 		step := *d.step
 		d.step = nil
-		return w.restoreStep(step, d.looked)
-	}
-	if d.version == 0 {
-		again := policy.Steps(policy.Evaluate(w.desired(), w.observe()))
-		at := slices.IndexFunc(again, d.step.Same)
-		if at < 0 {
-			d.step = nil
+		if labels {
+			w.label(step, d.pods)
 			return true
 		}
-		d.step, d.live, d.version = &again[at], w.observe(), w.version+1
+		return w.restoreStep(step, d.looked)
+	}
+	if w.restoring.on && d.version == 0 && !d.half { // it reads the Pods before everything else
+		if d.half, d.pods = true, w.labels; w.without(mutPodsLast) {
+			d.early = w.cache()
+		}
+		return true
+	}
+	if d.version == 0 {
+		w.confirm(d)
 		return true
 	}
 	step, version := *d.step, d.version-1
 	d.step = nil
+	if step.Kind == policy.LabelPod {
+		w.label(step, d.pods)
+		return true
+	}
 	if w.mutant&mutLateRelease != 0 && step.Kind == policy.ReleaseRecovery {
 		version = w.version
 	} else if version != w.version {
 		return true
 	}
 	return w.order(step, d.live, version)
+}
+
+// firstLook plans a step from the caches.
+func (w *lostWorld) firstLook(d *lostDruid) bool {
+	w.from(d.cached, func() { d.seen = w.observe() })
+	var steps []policy.Step
+	w.from(d.cached, func() { steps = w.steps(d.seen) })
+	for _, step := range steps {
+		if ordersRecord(step.Kind) || w.restoring.on && restoreSteps[step.Kind] {
+			d.step, d.version, d.looked, d.pods, d.half, d.early = &step, 0, w.version, w.labels, false, nil
+			if d.cached != nil {
+				d.looked = -1 // a compare-and-set on what is cached fails
+			}
+			return true
+		}
+	}
+	return false
+}
+
+// confirm plans the step again from live reads.
+func (w *lostWorld) confirm(d *lostDruid) {
+	pods := w.labels
+	if w.restoring.on && d.early == nil {
+		w.labels = d.pods
+	}
+	var again []policy.Step
+	w.from(d.early, func() { d.live = w.observe() })
+	w.from(d.early, func() { again = policy.Steps(policy.Evaluate(w.desired(), d.live)) })
+	w.labels = pods
+	if d.early != nil {
+		d.pods = pods
+	}
+	at := slices.IndexFunc(again, d.step.Same)
+	if at < 0 {
+		d.step = nil
+		return
+	}
+	d.step, d.version = &again[at], w.version+1
 }
 
 func ordersRecord(kind policy.Kind) bool {

@@ -72,6 +72,10 @@ type lostDruid struct {
 	version    int
 	looked     int // the version of the record when it planned its step
 	step       *policy.Step
+	pods       [3]podLabels // the Pods of its last look
+	half       bool         // it confirms its step, and read only the Pods yet
+	cached     *lostCache   // what its caches have, nil if they are up to date
+	early      *lostCache   // what a mutation lets it read before the Pods
 }
 
 type lostWorld struct {

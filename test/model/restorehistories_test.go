@@ -77,11 +77,40 @@ var restoreHistories = map[string]struct {
 	}},
 	"clients that are sent to members under an order": {mutServesOrdered, 0, "^a client is sent to .* while order .* stands", func(w *lostWorld) bool {
 		reached := w.until(w.stage(leases.StagePrepare), allOf...)
-		for range 12 {
+		for range 24 {
 			w.plan(1)
 			w.serve()
 		}
 		return reached
+	}},
+	// A druid plans to send clients to a Pod, and is suspended. Another one carries out the restore up to the write of the order.
+	"a label of a suspended druid":  {mutLateLabels, 0, findsLateSave, (*lostWorld).lateLabel},
+	"clients cut off without marks": {mutUnmarked, 0, findsLateSave, (*lostWorld).lateLabel},
+	// A druid does not see the record any more, but the Pods. Another one carries out the restore up to the write of the order.
+	"a mark that an old record does not have": {mutUnconfirmed, 0, findsLateSave, func(w *lostWorld) bool {
+		w.before(func() { w.druids[1].cached = w.cache() })
+		reached := w.until(w.prepares, allOf...)
+		for range 4 {
+			w.plan(1)
+		}
+		w.serve()
+		return w.until(w.formedAgain, allOf...) && reached
+	}},
+	// The same, for a druid that is suspended while it confirms the label of a Pod with the mark of an earlier restore.
+	"a Pod that is read after the record": {mutPodsLast, 0, findsLateSave, func(w *lostWorld) bool {
+		w.before(func() {
+			for w.plan(0) { // until the labels are as they are to be
+			}
+			w.labels[2].serving, w.labels[2].cutFor = false, "earlier"
+			w.plan(1)
+			w.plan(1)
+		})
+		reached := w.druids[1].half && w.druids[1].step.Member == names[2]
+		reached = w.until(w.prepares, allOf...) && reached
+		w.plan(1)
+		w.plan(1)
+		w.serve()
+		return w.until(w.formedAgain, allOf...) && reached
 	}},
 	// Two members restart without the API server after they acknowledged the order.
 	"an acknowledgement before the fence": {0, mutUnfenced, findsUnfenced, func(w *lostWorld) bool {
@@ -117,7 +146,7 @@ var restoreHistories = map[string]struct {
 		reached := w.until(w.stage(leases.StageExecute), allOf...)
 		w.wish = nil
 		planned := w.plan(1)
-		confirmed := w.plan(1)
+		confirmed := w.plan(1) && w.plan(1)
 		reached = planned && confirmed && reached
 		for range 9 {
 			w.agent(0)
@@ -134,6 +163,31 @@ var restoreHistories = map[string]struct {
 		w.agent(0)
 		return reached
 	}},
+}
+
+// prepares reports whether the first druid is about to write the order.
+func (w *lostWorld) prepares() bool {
+	d := &w.druids[0]
+	return d.step != nil && d.step.Kind == policy.PrepareRecovery && d.version > 0
+}
+
+// before lets something happen before the user requests the restore.
+func (w *lostWorld) before(happens func()) {
+	wish := w.wish
+	w.wish = nil
+	happens()
+	w.wish = wish
+}
+
+// lateLabel suspends a druid that is about to send clients to a Pod until another one is about to write the order.
+func (w *lostWorld) lateLabel() bool {
+	reached := w.until(func() bool { return w.record.Restore.Plan.Final() }, allOf...)
+	w.labels[2].serving = false
+	reached = w.plan(1) && reached && w.druids[1].step.Kind == policy.LabelPod
+	reached = w.until(w.prepares, allOf...) && reached
+	w.plan(1)
+	w.serve()
+	return w.until(w.formedAgain, allOf...) && reached
 }
 
 func TestEveryMutationOfARestoreIsFound(t *testing.T) {
@@ -212,9 +266,14 @@ var restoreFaults = map[string]restoreFault{
 	"the user withdraws it":   func(w *lostWorld, _ map[leases.Stage]leases.Record) { w.wish = nil },
 }
 
-// moment is what distinguishes a step from the one before.
+// moment is what distinguishes a step from the one before. How far a druid is with the labels of a Pod does not.
 func (w *lostWorld) moment() string {
-	return fmt.Sprint(len(w.story), w.version, w.members[0].step, w.members[1].step, w.members[2].step, w.druids[0].step != nil, w.druids[0].version)
+	d := &w.druids[0]
+	plans, version := d.step != nil && d.step.Kind != policy.LabelPod, 0
+	if plans {
+		version = d.version
+	}
+	return fmt.Sprint(len(w.story), w.version, w.members[0].step, w.members[1].step, w.members[2].step, plans, version)
 }
 
 // restoreMoments are the numbers of the steps of a restore before which something changed.

@@ -28,6 +28,14 @@ var restoreActions = []lostAction{
 	}},
 	{"the time limit", 1, func(w *lostWorld, _ int) bool { was := w.overdue; w.overdue = true; return !was }},
 	{"damage", 1, func(w *lostWorld, _ int) bool { w.damaged = !w.damaged; return true }},
+	{"caches", 3, func(w *lostWorld, k int) bool {
+		if d := &w.druids[k%2]; d.cached == nil {
+			d.cached = w.cache()
+		} else {
+			d.cached = nil
+		}
+		return true
+	}},
 	{"druid ends", 2, func(w *lostWorld, k int) bool {
 		d := &w.druids[k%2]
 		was := d.step != nil

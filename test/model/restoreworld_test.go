@@ -23,6 +23,10 @@ const (
 	mutAlwaysAgain                               // druid forgets what was carried out, and takes any approval
 	mutInterrupted                               // druid goes on after clients were served again
 	mutServesOrdered                             // druid sends clients to members while an order stands
+	mutLateLabels                                // druid writes the labels of a Pod that changed since it planned them
+	mutUnmarked                                  // druid cuts clients off without a mark on the Pods
+	mutUnconfirmed                               // druid sends clients to a marked Pod without live reads
+	mutPodsLast                                  // druid confirms labels by a Pod that it reads after the record
 )
 
 // agreement is what the user approved.
@@ -39,8 +43,43 @@ type finalBackup struct {
 	group, writes int
 }
 
-// podLabels are the labels of a Pod that druid writes.
-type podLabels struct{ serving, voter, leader bool }
+// podLabels are the labels of a Pod that druid writes, its mark, and the version of the Pod.
+type podLabels struct {
+	serving, voter, leader bool
+	cutFor                 string
+	version                int
+}
+
+// lostCache is what a druid has in its caches of everything but the Pods.
+type lostCache struct {
+	record   leases.Record
+	there    bool
+	wish     *leases.RestoreTarget
+	status   *v1alpha1.RecoveryStatus
+	approved string
+	saves    map[string]*finalBackup
+}
+
+// cache returns what a cache that is up to date has.
+func (w *lostWorld) cache() *lostCache {
+	c := &lostCache{w.record, w.there, w.wish, w.status, w.approved, map[string]*finalBackup{}}
+	for name, s := range w.saves {
+		c.saves[name] = new(*s)
+	}
+	return c
+}
+
+// from lets a druid look at a cache, or at the API server if there is none.
+func (w *lostWorld) from(c *lostCache, look func()) {
+	if c == nil {
+		look()
+		return
+	}
+	is := lostCache{w.record, w.there, w.wish, w.status, w.approved, w.saves}
+	w.record, w.there, w.wish, w.status, w.approved, w.saves = c.record, c.there, c.wish, c.status, c.approved, c.saves
+	look()
+	w.record, w.there, w.wish, w.status, w.approved, w.saves = is.record, is.there, is.wish, is.status, is.approved, is.saves
+}
 
 // restoring is what a world with restores has in addition.
 type restoring struct {
@@ -98,14 +137,13 @@ func (w *lostWorld) observeRestore(d policy.Desired, o *policy.Observed) {
 	if w.without(mutAlwaysAgain) {
 		o.Record.Recovered = nil
 	}
+	approved := policy.RestoreApproved(d, *o)
 	for k := range o.Members {
-		l := w.labels[k]
-		o.Members[k].Serving, o.Members[k].Voter, o.Members[k].Leader = l.serving, l.voter, l.leader
-		if w.without(mutClientsSeen) || w.without(mutInterrupted) && w.saves[saveName(o.Record)] != nil {
-			o.Members[k].Serving = false
-		}
+		m, l := &o.Members[k], w.labels[k]
+		m.Serving, m.Voter, m.Leader, m.CutFor = l.serving, l.voter, l.leader, l.cutFor
+		w.misleadAbout(m, o.Record, approved)
 	}
-	if policy.RestoreApproved(d, *o) {
+	if approved {
 		o.RestoreSave = policy.Save{State: policy.SaveAbsent, Name: saveName(o.Record)}
 		if save := w.saves[o.RestoreSave.Name]; save != nil {
 			o.RestoreSave.State = save.state
@@ -116,6 +154,19 @@ func (w *lostWorld) observeRestore(d policy.Desired, o *policy.Observed) {
 	}
 }
 
+// misleadAbout makes druid see what a mutation pretends about a Pod.
+func (w *lostWorld) misleadAbout(m *policy.Member, r leases.Record, approved bool) {
+	saved := w.saves[saveName(r)] != nil
+	switch {
+	case w.without(mutUnmarked|mutInterrupted) && !approved:
+		m.CutFor = ""
+	case w.without(mutUnmarked):
+		m.CutFor = r.Restore.Request.Nonce
+	case w.without(mutClientsSeen) && approved, w.without(mutInterrupted) && saved:
+		m.Serving, m.CutFor = false, r.Restore.Request.Nonce
+	}
+}
+
 func saveName(r leases.Record) string { return "before-restore-" + r.Restore.Request.Nonce }
 
 // restoreSteps are the steps of druid in a world with restores, besides those that write an order.
@@ -123,11 +174,15 @@ var restoreSteps = map[policy.Kind]bool{
 	policy.RequestRestorePlan: true, policy.ForgetRestorePlan: true, policy.CreateSnapshot: true, policy.LabelPod: true,
 }
 
-// label writes the labels of a Pod. It is one step with the observation.
-func (w *lostWorld) label(step policy.Step) {
+// label writes the labels of a Pod, unless the Pod changed since the versions if that matters.
+func (w *lostWorld) label(step policy.Step, seen [3]podLabels) {
 	for k := range w.members {
-		if names[k] != step.Member {
+		l := &w.labels[k]
+		if names[k] != step.Member || step.Guarded() && l.version != seen[k].version && !w.without(mutLateLabels) {
 			continue
+		}
+		if l.version++; step.Mark != nil {
+			l.cutFor = *step.Mark
 		}
 		for label, value := range map[*bool]*bool{&w.labels[k].serving: step.Serving, &w.labels[k].voter: step.Voter, &w.labels[k].leader: step.Leader} {
 			if value != nil {
@@ -233,6 +288,10 @@ func (w *lostWorld) steps(seen policy.Observed) []policy.Step {
 	if w.without(mutServesOrdered) && seen.Record.Order() != nil {
 		seen.Record.Phase, seen.Record.Recovery, seen.RecordState = leases.PhaseFormed, nil, policy.RecordFormed
 		d.Recovery.Restore = nil
+		seen.Members = slices.Clone(seen.Members)
+		for k := range seen.Members {
+			seen.Members[k].CutFor = ""
+		}
 		steps = append(policy.Steps(policy.Evaluate(d, seen)), steps...)
 		steps = slices.DeleteFunc(steps, func(s policy.Step) bool { return s.Kind == policy.ForgetRestorePlan })
 	}
