@@ -68,7 +68,7 @@ func (r restore) steps(e Evaluation, add func(Step)) {
 		request := r.request
 		request.Known = highestRevision(e.Observed)
 		if request.Failed = ""; r.facts.saved == SaveFailed {
-			request.Failed = fmt.Sprintf("the restore did not begin, because EtcdSnapshot %s, the final backup, failed: %s", r.save.Name, r.save.Message)
+			request.Failed = r.failedSave()
 		}
 		add(Step{Kind: RequestRestorePlan, Rule: r.rule, Stage: StageMarks, Object: request.Key, Restore: &request})
 	case r.is(restoreForget):
@@ -132,6 +132,11 @@ func (r restore) restored(last *v1alpha1.LastRecovery) string {
 		words += ". To undo it, restore the latest state of lineage " + last.Replaced
 	}
 	return words
+}
+
+// failedSave says why the restore did not begin.
+func (r restore) failedSave() string {
+	return fmt.Sprintf("the restore did not begin, because EtcdSnapshot %s, the final backup, failed: %s", r.save.Name, r.save.Message)
 }
 
 // refusal says why there is no restore.

@@ -23,6 +23,7 @@ var elsewhere = map[string]string{
 	"approval":        "status.recovery, on the page about a lost quorum",
 	"describeOrder":   inPlace,
 	"refusal":         inPlace,
+	"failedSave":      inPlace,
 	"observeMembers":  inPlace,
 	"changing":        inPlace,
 	"restored":        inPlace,
