@@ -1,6 +1,7 @@
 package start
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"slices"
@@ -185,6 +186,14 @@ func IdentityFileOf(cfg *config.Config, record leases.Record, own leases.Member,
 		Formed:      record.Phase == leases.PhaseFormed,
 		PeerScheme:  schemeOf(cfg.PeersSecure()),
 	}, record.Fork)
+}
+
+// Limited returns the record of a raft group that is formed again, with the limit of learners of the raft group before: that of the record,
+// else that of the volume, else that of a new raft group. A record that was lost while an order stood has none, and no member runs that
+// could add it.
+func Limited(record leases.Record, volume datadir.IdentityFile, bootstrap int) leases.Record {
+	record.MaxLearners = cmp.Or(record.MaxLearners, volume.MaxLearners, bootstrap)
+	return record
 }
 
 // withFork returns the identity with where the data of the raft group came from, nil for nowhere.

@@ -117,7 +117,11 @@ func (b *Bootstrapper) build(ctx context.Context, o *observation, g *regroup, in
 	}
 	fork = leases.Fork{Parent: parent, Revision: result.Revision, At: time.Now().UTC()}
 	g.record.Fork = &fork
-	built := IdentityFileOf(&b.cfg, g.record, o.own.member, g.clusterID, g.memberID)
+	limit, err := b.limitAtBootstrap()
+	if err != nil {
+		return done, fork, err
+	}
+	built := IdentityFileOf(&b.cfg, Limited(g.record, o.volume.identityFile, limit), o.own.member, g.clusterID, g.memberID)
 	crash.Before("identity-file-built")
 	err = datadir.WriteBuilt(b.cfg.VolumePath, built)
 	crash.After("identity-file-built")

@@ -37,6 +37,7 @@ func (w *lostWorld) build(k int) {
 	record := m.sight.Record
 	record.Phase, record.Epoch, record.Nonce, record.ClusterID = leases.PhaseFormed, m.sight.Record.Order().Epoch, m.attempt.Nonce, cluster
 	record.Lineage = leases.LineageOf(record.Epoch, record.Nonce)
+	record = start.Limited(record, m.identity, leases.MaxLearners)
 	id := uint64(1000 + w.nonces)
 	var writes []int
 	group := lostGroup{cluster: cluster, epoch: record.Epoch, voters: map[uint64]int{id: k}, lineage: record.Lineage, base: w.groups[w.newest].base, parent: w.groups[w.newest].parent}

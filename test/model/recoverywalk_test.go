@@ -19,12 +19,15 @@ func (w *lostWorld) approve() bool {
 	if r == nil || r.Plan == nil || r.Approve == "" || w.approved == r.Plan.Hash {
 		return false
 	}
-	if len(r.Plan.GiveUp) > 1 || len(r.Plan.GiveUp) > 0 && w.restoring.on {
+	if len(r.Plan.GiveUp) > 1 {
 		return false // a quorum that is only away
 	}
 	w.approved = r.Plan.Hash
 	w.agree(r.Plan.Hash)
 	w.say("user: approves %s from %s", r.Plan.Hash, r.Plan.Member)
+	if w.gaveUp += len(r.Plan.GiveUp); len(r.Plan.GiveUp) > 0 {
+		w.say("user: gives up %s", r.Plan.GiveUp)
+	}
 	return true
 }
 

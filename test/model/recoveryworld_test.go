@@ -88,6 +88,7 @@ type lostWorld struct {
 	druids        [2]lostDruid
 	approved      string
 	nonces, wrote int
+	gaveUp        int                 // how many members the user gave up
 	ordered       map[policy.Kind]int // the steps of druid that changed the order in the record
 	newest        int                 // the raft group that was formed last
 	excused       bool                // the user gave up a member that is not lost, or a backup is not in this world
