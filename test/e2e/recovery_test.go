@@ -35,14 +35,16 @@ func authenticated(c *v1alpha1.EtcdCluster) {
 }
 
 // Two of three volumes are wiped under a writer, the leader's among them. The plan says what is lost, its command approves it, and the
-// cluster continues in place from the third disk, with its certificates and its users.
+// cluster continues in place from the third disk, with its certificates and its users. Each cache gets an error, lists again, and then equals
+// the store.
 func TestQuorumIsRecoveredFromOneDiskOfThree(t *testing.T) {
 	stories.Begin(t)
 	c := rig.Apply(t, harness.TLS(24*time.Hour), authenticated, recovers(v1alpha1.RecoverySpec{}))
 	view := c.AwaitMembers(t, 3, formWithin)
 	c.AwaitCondition(t, formWithin, v1alpha1.ConditionAuthReady, "True")
-	w := harness.Write(t, c.EtcdService(t))
+	w, held := harness.Write(t, c.EtcdService(t)), startCaches(t, c, 0)
 	w.AwaitWrites(t, 100, scaleWithin)
+	held.equal(t, c, 1)
 	w.MayLose()
 	survivor := view.Follower()
 	lost := loseVolumes(t, c, slices.DeleteFunc(c.MemberNames(t), func(m string) bool { return m == survivor })...)
@@ -61,6 +63,7 @@ func TestQuorumIsRecoveredFromOneDiskOfThree(t *testing.T) {
 	isCompacted(t, c.Etcd(t), plan.Revision)
 	c.AwaitCondition(t, healWithin, v1alpha1.ConditionAuthReady, "True")
 	c.AwaitMembers(t, 3, healWithin)
+	held.equal(t, c, 2)
 	w.Stop(t, c.Etcd(t))
 }
 

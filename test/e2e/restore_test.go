@@ -14,14 +14,15 @@ import (
 )
 
 // A cluster that serves is restored in place to an earlier revision, under a writer, with its certificates and its users. A restore that
-// the user withdraws loses nothing. A restore of the lineage that was replaced undoes the first one.
+// the user withdraws loses nothing, and caches notice nothing. A restore of the lineage that was replaced undoes the first one. After each of
+// both, the caches get an error, list again, and then equal the store.
 func TestClusterIsRestoredInPlaceAndTheRestoreIsUndone(t *testing.T) {
 	stories.Begin(t)
 	s3, namespace := withABucket(t)
 	c := rig.ApplyIn(t, namespace, harness.TLS(24*time.Hour), authenticated, backedUp(s3.Store(bucket)))
 	view := c.AwaitMembers(t, 3, formWithin)
 	c.AwaitCondition(t, formWithin, v1alpha1.ConditionAuthReady, "True")
-	w := harness.Write(t, c.EtcdService(t))
+	w, held := harness.Write(t, c.EtcdService(t)), startCaches(t, c, 0)
 	awaitBackups(t, c)
 	w.AwaitWrites(t, 100, scaleWithin)
 	target := revisionOf(t, c)
@@ -39,6 +40,7 @@ func TestClusterIsRestoredInPlaceAndTheRestoreIsUndone(t *testing.T) {
 			harness.Unsafe(t, "the cluster has ID %s after the restore was withdrawn, and had %s", after.ClusterID, view.ClusterID)
 		}
 		w.Verify(t, c.Etcd(t))
+		held.equal(t, c, 1)
 	})
 
 	w.MayLose()
@@ -58,6 +60,7 @@ func TestClusterIsRestoredInPlaceAndTheRestoreIsUndone(t *testing.T) {
 		}
 	}
 	holds(t, "after the restore", got, want)
+	held.equal(t, c, 2)
 	written := w.Written()
 	for key, revision := range written {
 		if revision >= first.Revision {
@@ -76,6 +79,7 @@ func TestClusterIsRestoredInPlaceAndTheRestoreIsUndone(t *testing.T) {
 		}
 	}
 	holds(t, "after the undo", keysAt(t, c, 0), written)
+	held.equal(t, c, 3)
 	c.AwaitCondition(t, healWithin, v1alpha1.ConditionAuthReady, "True")
 }
 
