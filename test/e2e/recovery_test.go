@@ -240,12 +240,7 @@ func awaitPlan(t *testing.T, c *harness.Cluster, lost time.Time) (status v1alpha
 // approve runs the command that the status prints.
 func approve(t *testing.T, proposed v1alpha1.RecoveryStatus) (at time.Time) {
 	t.Helper()
-	words := strings.Fields(proposed.Approve)
-	at = time.Now()
-	if out, err := rig.Lab.Kubectl(t.Context(), words[1:]...); err != nil || words[0] != "kubectl" {
-		t.Fatalf("%s: %v\n%s", proposed.Approve, err, out)
-	}
-	return at
+	return rig.Approve(t, proposed)
 }
 
 // orderedNothing watches that druid orders no recovery.

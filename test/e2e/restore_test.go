@@ -86,7 +86,7 @@ func TestClusterIsRestoredInPlaceAndTheRestoreIsUndone(t *testing.T) {
 // requestRestore sets spec.recovery.restore to a JSON object, or removes it with null.
 func requestRestore(t *testing.T, c *harness.Cluster, restore string) {
 	t.Helper()
-	c.Edit(t, fmt.Sprintf(`{"spec":{"recovery":{"restore":%s}}}`, restore))
+	c.RequestRestore(t, restore)
 }
 
 // awaitRestorePlan waits for the plan of a restore that needs an approval.
@@ -129,18 +129,7 @@ func awaitRestored(t *testing.T, c *harness.Cluster, w *harness.Writer, approved
 // awaitPhase waits until status.recovery has a phase.
 func awaitPhase(t *testing.T, c *harness.Cluster, phase v1alpha1.RecoveryPhase) (status v1alpha1.RecoveryStatus) {
 	t.Helper()
-	harness.Eventually(t, healWithin, "recovery phase "+string(phase), func(ctx context.Context) error {
-		cluster, err := c.Get(ctx)
-		if err != nil {
-			return err
-		}
-		if s := cluster.Status.Recovery; s == nil || s.Phase != phase {
-			return fmt.Errorf("status.recovery is %+v", s)
-		}
-		status = *cluster.Status.Recovery
-		return nil
-	})
-	return status
+	return c.AwaitRecovery(t, healWithin, phase)
 }
 
 // keysAt are all keys at a revision, 0 for the newest one, with the revisions of their last writes.

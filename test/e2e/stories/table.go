@@ -67,6 +67,7 @@ var Table = []Story{
 	{"TestMemberWhoseDataDiffersIsReplacedUnderAWriter", InTurn, Alongside, 3, 60, ofData + " agent/duties membership leases"},
 	{"TestMembersInMemoryHealFromEachOther", InTurn, Alongside, 5, 110, ofData + " druid manifests"},
 	{"TestQuorumIsRecoveredFromTheBackupsAndOnlyOnceByItself", InTurn, Alongside, 3, 240, ofRecovery + " " + ofRestore},
+	{"TestRestoreIsWithdrawnInEveryPhase", InTurn, Alongside, 3, 200, ofRecovery + " " + ofRestore},
 	{"TestMembersInMemoryAreRecoveredFromTheBackups", InTurn, Alongside, 3, 150, ofRecovery + " " + ofRestore},
 	{"TestMembersThatAreAwayAreGivenUpOnlyByAnApprovalOfTheirPlan", InTurn, Alongside, 3, 270, ofRecovery},
 	{"TestClientsAreCutOffUntilTheyAreAdmittedAgain", InTurn, Alongside, 3, 130, ofRecovery},
@@ -102,5 +103,6 @@ var Table = []Story{
 
 	{"TestFaultsThatOverlapBreakNoPromise", Soak, Alone, 7, 140, ofNodes + " " + ofData + " " + ofPods + " " + ofDruid},
 	{"TestDruidEndsAtAPointAndAnotherFinishesTheChangeOfScale", Soak, Alone, 7, 100, ofDruid},
+	{"TestClusterIsRestoredInPlaceToDrawnMoments", Soak, Alongside, 4, 220, ofRecovery + " " + ofRestore},
 	{"TestVolumesThatGrowAtAMountGetOnePodAfterAnotherTheLeaderLast", Soak, Alongside, 5, 200, ofVolumes},
 }
