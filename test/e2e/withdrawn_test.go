@@ -85,11 +85,13 @@ func (w *withdrawn) withdraws(t *testing.T, phase v1alpha1.RecoveryPhase, releas
 		}
 		return nil
 	})
+	released := time.Since(from)
 	w.writer.AwaitWrites(t, 20, healWithin)
 	gap := w.writer.Gap()
 	release()
 	after := c.AwaitMembers(t, len(w.view.Members), healWithin)
-	t.Logf("in the phase %s: withdrawn and with all members after %s; clients were cut off for %s", phase, time.Since(from).Round(100*time.Millisecond), gap.Round(100*time.Millisecond))
+	t.Logf("in the phase %s: withdrawn after %s, and all members served after %s; clients were cut off for %s", phase,
+		released.Round(100*time.Millisecond), time.Since(from).Round(100*time.Millisecond), gap.Round(100*time.Millisecond))
 	if served && gap > harness.ElectionGap {
 		t.Errorf("clients were cut off for %s", gap)
 	}
