@@ -13,7 +13,7 @@ type caches []*harness.Cache
 func startCaches(t *testing.T, c *harness.Cluster, deletions int) caches {
 	t.Helper()
 	harness.Churn(t, c.EtcdService(t), deletions)
-	return caches{c.Cache(t, "through the Service", c.EtcdService(t)), c.Cache(t, "of all members", c.Etcd(t))}
+	return caches{harness.StartCache(t, "through the Service", c.EtcdService(t)), harness.StartCache(t, "of all members", c.Etcd(t))}
 }
 
 // equal checks that each cache equals the store, after so many lists.

@@ -43,7 +43,7 @@ func TestClusterIsRestoredInPlaceToDrawnMoments(t *testing.T) {
 	c := rig.ApplyIn(t, namespace, harness.Version(rig.EtcdVersion(t, etcdOfPoints)), backedUp(s3.Store(bucket)))
 	d := drawn{cluster: c, store: s3, draw: rand.New(rand.NewPCG(seed, 3)), view: c.AwaitMembers(t, 3, formWithin), past: map[string]harness.Span{}}
 	harness.Churn(t, c.EtcdService(t), 5)
-	d.writer, d.cache = harness.Write(t, c.EtcdService(t)), c.Cache(t, "of the history", c.EtcdService(t))
+	d.writer, d.cache = harness.Write(t, c.EtcdService(t)), harness.StartCache(t, "of the history", c.EtcdService(t))
 	d.writer.MayLose()
 	awaitBackups(t, c)
 	for i := range *restorePoints {

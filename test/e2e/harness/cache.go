@@ -49,8 +49,8 @@ type Change struct {
 	Seen time.Time
 }
 
-// Cache starts a cache that reads through a client, and returns when it has its first list. It ends with the test.
-func (c *Cluster) Cache(t testing.TB, name string, etcd *clientv3.Client) *Cache {
+// StartCache starts a cache that reads through a client, and returns when it has its first list. It ends with the test.
+func StartCache(t testing.TB, name string, etcd *clientv3.Client) *Cache {
 	t.Helper()
 	k := &Cache{name: name, etcd: etcd}
 	ctx, stop := context.WithCancel(context.WithoutCancel(t.Context()))
