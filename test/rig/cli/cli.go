@@ -84,6 +84,9 @@ var faults = []fault{
 	{"partition NODE PEER", `Cut a node from another, from "control-plane" or from "all"`, 2, silent(func(ctx context.Context, l *lab.Lab, a []string) error {
 		return l.Partition(ctx, a[0], a[1])
 	})},
+	{"partition-one-way FROM TO", `Lose what one end sends to the other: a node, and a node, "control-plane" or "all"`, 2, silent(func(ctx context.Context, l *lab.Lab, a []string) error {
+		return l.PartitionOneWay(ctx, a[0], a[1])
+	})},
 	{"heal", "End all partitions", 0, silent(func(ctx context.Context, l *lab.Lab, _ []string) error {
 		return l.Heal(ctx)
 	})},

@@ -50,6 +50,14 @@ func (l *Lab) Partition(ctx context.Context, node, peer string) error {
 	return err
 }
 
+// PartitionOneWay loses what one end sends to the other, which still reaches
+// the first. One end is a node; the other is a node, ControlPlane or All. Cuts
+// add up until Heal.
+func (l *Lab) PartitionOneWay(ctx context.Context, from, to string) error {
+	_, err := l.call(ctx, "partition-one-way", from, to)
+	return err
+}
+
 // Heal ends all partitions.
 func (l *Lab) Heal(ctx context.Context) error {
 	_, err := l.call(ctx, "heal")

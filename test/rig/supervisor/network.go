@@ -92,32 +92,44 @@ const (
 	all = "all"
 )
 
-// cut is a broken path, from the node A to a node, controlPlane or all.
-type cut struct{ a, b string }
+// cut is a broken way, for what one end sends to the other. Each end is a node, controlPlane or all, and one of them is a node.
+type cut struct{ from, to string }
 
-// cuts are all broken paths.
+// cuts are all broken ways.
 type cuts map[cut]bool
+
+// String describes the cuts for people, sorted: "a | b" if neither reaches the other, "a -> b" if only what a sends is lost.
+func (c cuts) String() string {
+	var lines []string
+	for k := range c {
+		switch {
+		case !c[cut{k.to, k.from}]:
+			lines = append(lines, fmt.Sprintf("partition: %s -> %s\n", k.from, k.to))
+		case k.from < k.to:
+			lines = append(lines, fmt.Sprintf("partition: %s | %s\n", k.from, k.to))
+		}
+	}
+	sort.Strings(lines)
+	return strings.Join(lines, "")
+}
 
 // ruleset renders the cuts as an nftables script that replaces all former
 // ones in one step.
 func (c cuts) ruleset() string {
 	var forward, input, output []string
 	for k := range c {
-		a, b := port(k.a), port(k.b)
-		switch k.b {
-		case all:
-			forward = append(forward, fmt.Sprintf("iifname %q drop", a), fmt.Sprintf("oifname %q drop", a))
-			input = append(input, fmt.Sprintf("iifname %q drop", a))
-			output = append(output, fmt.Sprintf("oifname %q drop", a))
-		case controlPlane:
-			input = append(input, fmt.Sprintf("iifname %q tcp dport 443 drop", a), fmt.Sprintf("iifname %q tcp sport 10250 drop", a))
-			output = append(output, fmt.Sprintf("oifname %q tcp sport 443 drop", a), fmt.Sprintf("oifname %q tcp dport 10250 drop", a))
+		from, to := fmt.Sprintf("iifname %q ", port(k.from)), fmt.Sprintf("oifname %q ", port(k.to))
+		switch {
+		case k.to == all:
+			forward, input = append(forward, from+"drop"), append(input, from+"drop")
+		case k.from == all:
+			forward, output = append(forward, to+"drop"), append(output, to+"drop")
+		case k.to == controlPlane:
+			input = append(input, from+"tcp dport 443 drop", from+"tcp sport 10250 drop")
+		case k.from == controlPlane:
+			output = append(output, to+"tcp sport 443 drop", to+"tcp dport 10250 drop")
 		default:
-			forward = append(
-				forward,
-				fmt.Sprintf("iifname %q oifname %q drop", a, b),
-				fmt.Sprintf("iifname %q oifname %q drop", b, a),
-			)
+			forward = append(forward, from+to+"drop")
 		}
 	}
 	var out strings.Builder

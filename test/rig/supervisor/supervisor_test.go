@@ -18,19 +18,39 @@ func TestCutsBecomeRules(t *testing.T) {
 	}{
 		"no cut drops nothing": {cuts{}, nil},
 		"two nodes lose both directions, and nothing else": {
-			cuts{{"n1", "n2"}: true},
+			cuts{{"n1", "n2"}: true, {"n2", "n1"}: true},
 			[]string{`iifname "vn1" oifname "vn2" drop`, `iifname "vn2" oifname "vn1" drop`},
 		},
 		"a node without an apiserver keeps its Pod network": {
-			cuts{{"n1", controlPlane}: true},
+			cuts{{"n1", controlPlane}: true, {controlPlane, "n1"}: true},
 			[]string{
 				`iifname "vn1" tcp dport 443 drop`, `iifname "vn1" tcp sport 10250 drop`,
 				`oifname "vn1" tcp dport 10250 drop`, `oifname "vn1" tcp sport 443 drop`,
 			},
 		},
 		"a node that is cut from all loses its cable in every hook": {
-			cuts{{"n3", all}: true},
+			cuts{{"n3", all}: true, {all, "n3"}: true},
 			[]string{`iifname "vn3" drop`, `oifname "vn3" drop`, `iifname "vn3" drop`, `oifname "vn3" drop`},
+		},
+		"one way between two nodes loses what the first sends": {
+			cuts{{"n2", "n1"}: true},
+			[]string{`iifname "vn2" oifname "vn1" drop`},
+		},
+		"what a node sends to the API server is lost": {
+			cuts{{"n1", controlPlane}: true},
+			[]string{`iifname "vn1" tcp dport 443 drop`, `iifname "vn1" tcp sport 10250 drop`},
+		},
+		"what the API server sends to a node is lost": {
+			cuts{{controlPlane, "n1"}: true},
+			[]string{`oifname "vn1" tcp dport 10250 drop`, `oifname "vn1" tcp sport 443 drop`},
+		},
+		"what a node sends is lost": {
+			cuts{{"n3", all}: true},
+			[]string{`iifname "vn3" drop`, `iifname "vn3" drop`},
+		},
+		"what is sent to a node is lost": {
+			cuts{{all, "n3"}: true},
+			[]string{`oifname "vn3" drop`, `oifname "vn3" drop`},
 		},
 	}
 	for name, tt := range tests {
@@ -46,6 +66,14 @@ func TestCutsBecomeRules(t *testing.T) {
 				t.Error(d)
 			}
 		})
+	}
+}
+
+func TestCutsAreDescribed(t *testing.T) {
+	t.Parallel()
+	c := cuts{{"n2", "n1"}: true, {"n1", "n2"}: true, {"n3", all}: true, {controlPlane, "n1"}: true}
+	if d := cmp.Diff(c.String(), "partition: control-plane -> n1\npartition: n1 | n2\npartition: n3 -> all\n"); d != "" {
+		t.Error(d)
 	}
 }
 

@@ -3,7 +3,6 @@ package supervisor
 import (
 	"context"
 	"fmt"
-	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -29,7 +28,8 @@ func (s *Supervisor) verbs() map[string]control.Handler {
 		{"node-pid", []string{"node"}, s.doNodePID},
 		{"freeze", []string{"node"}, s.doFreeze(true)},
 		{"thaw", []string{"node"}, s.doFreeze(false)},
-		{"partition", []string{"node", "peer"}, s.doPartition},
+		{"partition", []string{"node", "peer"}, s.doPartition(true)},
+		{"partition-one-way", []string{"from", "to"}, s.doPartition(false)},
 		{"heal", nil, s.doHeal},
 		{"stop-apiserver", nil, s.doStopAPIServer},
 		{"start-apiserver", nil, s.doStartAPIServer},
@@ -66,14 +66,7 @@ func (s *Supervisor) doStatus(context.Context, []string) (string, error) {
 		}
 		fmt.Fprintf(&out, "node %s: %s\n", n, power)
 	}
-	var broken []string
-	for c := range s.cuts {
-		broken = append(broken, c.a+" | "+c.b)
-	}
-	slices.Sort(broken)
-	for _, b := range broken {
-		fmt.Fprintf(&out, "partition: %s\n", b)
-	}
+	out.WriteString(s.cuts.String())
 	return out.String(), nil
 }
 
@@ -107,26 +100,41 @@ func (s *Supervisor) doFreeze(frozen bool) control.Handler {
 	}
 }
 
-func (s *Supervisor) doPartition(ctx context.Context, args []string) (string, error) {
-	a, b := args[0], args[1]
-	if _, err := s.plan.Index(a); err != nil {
-		return "", err
+func (s *Supervisor) doPartition(bothWays bool) control.Handler {
+	return func(ctx context.Context, args []string) (string, error) {
+		from, to := args[0], args[1]
+		if err := s.checkCut(from, to); err != nil {
+			return "", err
+		}
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		s.cuts[cut{from, to}] = true
+		if bothWays {
+			s.cuts[cut{to, from}] = true
+		}
+		return "", s.applyCuts(ctx)
 	}
-	if b != controlPlane && b != all {
-		if _, err := s.plan.Index(b); err != nil {
-			return "", fmt.Errorf("%w; a node can also be cut from %q and %q", err, controlPlane, all)
+}
+
+// checkCut says what is wrong with the ends of a way.
+func (s *Supervisor) checkCut(from, to string) error {
+	nodes := 0
+	for _, end := range []string{from, to} {
+		if end == controlPlane || end == all {
+			continue
 		}
-		if a == b {
-			return "", fmt.Errorf("node %s cannot be cut from itself", a)
+		if _, err := s.plan.Index(end); err != nil {
+			return fmt.Errorf("%w; a node can also be cut from %q and %q", err, controlPlane, all)
 		}
-		if a > b {
-			a, b = b, a
-		}
+		nodes++
 	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.cuts[cut{a, b}] = true
-	return "", s.applyCuts(ctx)
+	switch {
+	case nodes == 0:
+		return fmt.Errorf("a way from %s to %s has no node: name one", from, to)
+	case from == to:
+		return fmt.Errorf("node %s cannot be cut from itself", from)
+	}
+	return nil
 }
 
 func (s *Supervisor) doHeal(ctx context.Context, _ []string) (string, error) {
