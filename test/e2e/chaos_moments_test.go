@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+	"go.etcd.io/bbolt"
 	clientv3 "go.etcd.io/etcd/client/v3"
 
 	"github.com/etcd-druid/druid/backup/catalog"
@@ -20,18 +21,19 @@ import (
 	"github.com/etcd-druid/druid/test/member"
 )
 
-// moments is how many revisions of a history are restored.
+// moments is how many revisions of a long history are restored.
 const moments = 20
 
-// restoresMoments draws revisions of the history, restores each of them from the backups, and compares the keys that an etcd then serves
+// restoresMoments draws so many revisions of the history, restores each of them from the backups, and compares the keys that an etcd then serves
 // with those that the logs of the members had at that revision. The clients compact every two seconds, so revisions that were compacted
 // while the leader's agent did not run are in no backup. No plan exists for them, and another revision is drawn.
-func restoresMoments(t *testing.T, c *harness.Cluster, s3 *harness.S3, h *harness.History, draw *rand.Rand) {
+func (ch *chaos) restoresMoments(t *testing.T, moments int, draw *rand.Rand) {
 	t.Helper()
+	c, h := ch.cluster, ch.history
 	last := revisionOf(t, c)
 	awaitSaved(t, c, last)
 	copied := filepath.Join(t.TempDir(), "bucket")
-	s3.Copy(t, bucket, copied)
+	ch.store.Copy(t, bucket, copied)
 	backups, err := dir.Open(store.Directory{Path: copied})
 	if err != nil {
 		t.Fatal(err)
@@ -52,7 +54,7 @@ func restoresMoments(t *testing.T, c *harness.Cluster, s3 *harness.S3, h *harnes
 	}
 	states := h.States(t, revisions)
 	for _, revision := range revisions {
-		got, err := restored(t, backups, saved, revision)
+		got, err := restored(t, backups, saved, revision, ch.minor)
 		if err != nil {
 			t.Errorf("restore revision %d: %v", revision, err)
 			continue
@@ -69,7 +71,7 @@ func restoresMoments(t *testing.T, c *harness.Cluster, s3 *harness.S3, h *harnes
 }
 
 // restored returns the keys of an etcd that runs on what the backups restore up to a revision.
-func restored(t *testing.T, backups store.Store, saved catalog.Catalog, revision int64) (map[string]harness.Value, error) {
+func restored(t *testing.T, backups store.Store, saved catalog.Catalog, revision int64, minor string) (map[string]harness.Value, error) {
 	t.Helper()
 	at, url := filepath.Join(t.TempDir(), "data"), "http://"+machine.Address(t)
 	for target := (catalog.Target{Revision: revision}); ; {
@@ -79,7 +81,7 @@ func restored(t *testing.T, backups store.Store, saved catalog.Catalog, revision
 		}
 		_, err = restore.Run(t.Context(), restore.Config{
 			Store: backups, Plan: plan, DataDir: at, Name: member.Name, PeerURLs: []string{url}, InitialCluster: member.Name + "=" + url,
-			Token: fmt.Sprintf("revision-%d", revision), EtcdVersion: "3.6",
+			Token: fmt.Sprintf("revision-%d", revision), EtcdVersion: minor,
 		})
 		if errors.Is(err, restore.ErrTooNew) {
 			target = target.Except(plan.Full.Key)
@@ -90,7 +92,8 @@ func restored(t *testing.T, backups store.Store, saved catalog.Catalog, revision
 		}
 		break
 	}
-	m := member.Start(t, "3.6", member.Options{Dir: at, PeerURL: url})
+	withoutAuthentication(t, at)
+	m := member.Start(t, minor, member.Options{Dir: at, PeerURL: url})
 	defer m.Stop(t)
 	keys := map[string]harness.Value{}
 	harness.Eventually(t, healWithin, fmt.Sprintf("the keys at revision %d", revision), func(ctx context.Context) error {
@@ -107,4 +110,17 @@ func restored(t *testing.T, backups store.Store, saved catalog.Catalog, revision
 		return nil
 	})
 	return keys, nil
+}
+
+// withoutAuthentication turns authentication off in a data directory, because the clients of this test have no certificate.
+func withoutAuthentication(t *testing.T, dir string) {
+	t.Helper()
+	db, err := bbolt.Open(filepath.Join(dir, "member/snap/db"), 0o600, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	err = db.Update(func(tx *bbolt.Tx) error { return tx.Bucket([]byte("auth")).Put([]byte("authEnabled"), []byte{0}) })
+	if err := errors.Join(err, db.Close()); err != nil {
+		t.Fatalf("turn authentication off in %s: %v", dir, err)
+	}
 }

@@ -26,6 +26,27 @@ func (c *Cluster) TryMoveLeader(t testing.TB, member string) {
 	}
 }
 
+// TakeLeadership makes a member the raft leader in one attempt. It is an error if the member leads already.
+func (c *Cluster) TakeLeadership(ctx context.Context, t testing.TB, member string) error {
+	t.Helper()
+	etcd := c.Etcd(t, member)
+	defer etcd.Close()
+	status, err := statusOf(ctx, etcd, member)
+	if err == nil && status.Leader == status.Header.MemberId {
+		err = fmt.Errorf("%s leads already", member)
+	}
+	if err != nil {
+		return err
+	}
+	return c.moveLeader(ctx, t, member)
+}
+
+// Answers asks a member for its status. A member that is cut off, frozen or down returns an error after three seconds at most.
+func (c *Cluster) Answers(ctx context.Context, etcd *clientv3.Client, member string) error {
+	_, err := statusOf(ctx, etcd, member)
+	return err
+}
+
 func (c *Cluster) moveLeader(ctx context.Context, t testing.TB, member string) error {
 	t.Helper()
 	etcd := c.Etcd(t, member)

@@ -111,6 +111,27 @@ func (c *Cluster) TryKill(t testing.TB, member string, program Program) {
 	}
 }
 
+// Stopped returns an error unless a signal stopped the process.
+func Stopped(pid int) error {
+	raw, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
+	if err != nil {
+		return err
+	}
+	if _, after, _ := strings.Cut(string(raw), ") "); !strings.HasPrefix(after, "T") {
+		return fmt.Errorf("process %d is not stopped: %q", pid, raw)
+	}
+	return nil
+}
+
+// Ended returns an error while the process runs. One that its parent did not reap yet has ended.
+func Ended(pid int) error {
+	raw, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
+	if _, after, _ := strings.Cut(string(raw), ") "); err == nil && !strings.HasPrefix(after, "Z") && !strings.HasPrefix(after, "X") {
+		return fmt.Errorf("process %d runs: %q", pid, raw)
+	}
+	return nil
+}
+
 // Usage is what a process has used.
 type Usage struct {
 	RSS int64 // bytes

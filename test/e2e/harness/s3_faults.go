@@ -39,6 +39,7 @@ func (s *S3) Freeze(t testing.TB) (thaw func()) {
 	if err := syscall.Kill(pid, syscall.SIGSTOP); err != nil {
 		t.Fatalf("freeze S3 server %s: %v", s, err)
 	}
+	Eventually(t, maxWait, "the S3 server is stopped", func(context.Context) error { return Stopped(pid) })
 	thaw = sync.OnceFunc(func() {
 		if err := syscall.Kill(pid, syscall.SIGCONT); err != nil {
 			t.Errorf("thaw S3 server %s: %v", s, err)

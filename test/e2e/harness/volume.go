@@ -115,6 +115,38 @@ func (v Volume) TruncateWAL(t testing.TB) {
 	}
 }
 
+// FlipLog changes one byte in the middle of the write-ahead log, far below what was committed. The log becomes another file: a copy that
+// a test keeps as a link does not change.
+func (v Volume) FlipLog(t testing.TB) {
+	t.Helper()
+	logs := v.glob(t, "data/member/wal/*.wal")
+	if len(logs) == 0 {
+		t.Fatalf("volume %s holds no write-ahead log", v.Dir)
+	}
+	content, err := os.ReadFile(logs[0])
+	if err != nil {
+		t.Fatalf("read write-ahead log: %v", err)
+	}
+	at := endOfContent(t, logs[0]) / 2
+	for content[at] == 0 { // the bytes that fill a record up are zero and have no checksum
+		at++
+	}
+	content[at] ^= 1
+	damaged := logs[0] + ".damaged"
+	out, err := exec.CommandContext(t.Context(), "cp", "--archive", "--sparse=always", logs[0], damaged).CombinedOutput()
+	if err != nil {
+		t.Fatalf("copy write-ahead log: %v: %s", err, out)
+	}
+	file, err := os.OpenFile(damaged, os.O_WRONLY, 0)
+	if err != nil {
+		t.Fatalf("flip a byte: %v", err)
+	}
+	_, err = file.WriteAt(content[at:at+1], at)
+	if err := errorsOf(err, file.Close(), os.Rename(damaged, logs[0])); err != nil {
+		t.Fatalf("flip a byte of the write-ahead log: %v", err)
+	}
+}
+
 // endOfContent finds the end of what was written: etcd allocates its log files in advance, filled with zeros.
 func endOfContent(t testing.TB, file string) int64 {
 	t.Helper()

@@ -27,7 +27,7 @@ var Table = []Story{
 	{"TestMemberHealsWhenItsDataIsLost", Core, Alongside, 3, 75, ofData},
 	{"TestRemovalThatWouldCostTheQuorumDoesNotHappen", Core, Alongside, 5, 110, ofRemoval},
 
-	{"TestClusterOutlivesTheControlPlane", Core, Alone, 3, 65, ofNodes + " agent/start agent/duties"},
+	{"TestFaultsThatOverlapBrieflyBreakNoPromise", Core, Alone, 3, 90, ofNodes + " " + ofData + " " + ofPods + " " + ofDruid},
 	{"TestDruidAndAgentsAreUpgradedUnderAWriter", Core, Alone, 3, 65, ofPods + " " + ofDruid},
 	{"TestPodOnACutOffNodeAndItsSuccessorNeverShareAVolume", Core, Alone, 3, 150, ofNodes + " agent/datadir/..."},
 	{"TestClusterThatLostAllItsVolumesIsFormedAgainFromItsBackups", Core, Alongside, 3, 75, ofRestore},
@@ -44,8 +44,8 @@ var Table = []Story{
 	{"TestCertificatesAreRenewedUnderLoadWhileMembersHeal", Core, Alongside, 5, 120, ofTLS},
 	{"TestClusterIsDeletedWhileItForms", Core, Alongside, 3, 5, ofEnds},
 	{"TestWhatCannotBeIsRefusedWithASentence", Core, Alongside, 1, 1, "api/..."},
-	{"TestTutorialOfBackupAndRestoreIsTrue", Core, Alongside, 6, 50, ofRestore},
 
+	{"TestClusterOutlivesTheControlPlane", InTurn, Alone, 3, 65, ofNodes + " agent/start agent/duties"},
 	{"TestTwoNodesAreDrainedAtOnceWhileMembersJoin", InTurn, Alone, 7, 55, ofScale},
 	{"TestAgentImageThatDoesNotExistStopsAtOneFollower", InTurn, Alone, 3, 130, ofPods + " " + ofDruid},
 	{"TestKubernetesAPIServersAreServedThroughAllChanges", InTurn, Alone, 5, 560, ofTLS + " agent/duties"},
@@ -94,6 +94,7 @@ var Table = []Story{
 	{"TestNamesThatAUserTakesOutOfTheRecordComeBack", InTurn, Alongside, 5, 15, "druid druid/policy leases"},
 	{"TestPageOfALostNodeIsTrue", InTurn, Alone, 3, 170, ofNodes + " druid/policy"},
 	{"TestPagesOfRescueAreTrue", InTurn, Alongside, 3, 150, ofData + " druid/policy leases"},
+	{"TestTutorialOfBackupAndRestoreIsTrue", InTurn, Alongside, 6, 50, ofRestore},
 	{"TestTutorialOfTheFirstClusterIsTrue", InTurn, Alongside, 5, 45, ofForming + " " + ofScale},
 	{"TestTutorialOfALostDiskIsTrue", InTurn, Alongside, 5, 25, ofData},
 	{"TestNoexecAgentVolumeIsReported", InTurn, Alongside, 1, 50, ofPods},
@@ -101,7 +102,7 @@ var Table = []Story{
 	{"TestProblemsOfABootstrapAreReportedAndCanBeRepaired", InTurn, Alongside, 7, 40, "druid manifests leases"},
 	{"TestVolumeOfAClassThatDoesNotGrowIsReportedAndNothingElseHappens", InTurn, Alongside, 3, 30, ofVolumes},
 
-	{"TestFaultsThatOverlapBreakNoPromise", Soak, Alone, 7, 140, ofNodes + " " + ofData + " " + ofPods + " " + ofDruid},
+	{"TestFaultsThatOverlapBreakNoPromise", Soak, Alone, 7, 360, ofNodes + " " + ofData + " " + ofPods + " " + ofUpgrades + " " + ofTLS + " " + ofRecovery + " " + ofDruid},
 	{"TestDruidEndsAtAPointAndAnotherFinishesTheChangeOfScale", Soak, Alone, 7, 100, ofDruid},
 	{"TestClusterIsRestoredInPlaceToDrawnMoments", Soak, Alongside, 4, 220, ofRecovery + " " + ofRestore},
 	{"TestVolumesThatGrowAtAMountGetOnePodAfterAnotherTheLeaderLast", Soak, Alongside, 5, 200, ofVolumes},
