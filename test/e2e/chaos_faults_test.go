@@ -119,37 +119,22 @@ var aloneFaults = []chaosFault{
 	}},
 }
 
-// cheapFaults take no member away. They happen besides the others.
-var cheapFaults = slices.Concat(steadyFaults, []chaosFault{
-	{"leadership moves", func(t *testing.T, ch *chaos, _ string, draw *rand.Rand) {
+// agentFaults and groundFaults take no member away. Each kind happens in a lane besides the others.
+var agentFaults = []chaosFault{
+	{"an agent is killed", func(t *testing.T, ch *chaos, _ string, draw *rand.Rand) {
+		ch.signals(t, ch.anyMember(draw), harness.Agent, syscall.SIGKILL, harness.Ended)
+	}},
+	{"an agent is frozen past its Lease and goes on", func(t *testing.T, ch *chaos, _ string, draw *rand.Rand) {
+		ch.freezes(t, ch.anyMember(draw), harness.Agent, 20*time.Second)
+	}},
+	{leadershipMoves, func(t *testing.T, ch *chaos, _ string, draw *rand.Rand) {
 		harness.Eventually(t, healWithin, "another member leads", func(ctx context.Context) error {
-			ch.api.RLock()
-			defer ch.api.RUnlock()
-			return ch.cluster.TakeLeadership(ctx, t, anyOf(t, ch.cluster, draw))
+			return ch.cluster.TakeLeadership(ctx, t, ch.anyMember(draw)())
 		})
 	}},
-	{"clients are cut off and admitted again", func(t *testing.T, ch *chaos, _ string, draw *rand.Rand) {
-		serve := func(yes bool) {
-			ch.withAPI(func() { ch.cluster.Edit(t, fmt.Sprintf(`{"spec":{"clientService":{"serving":%t}}}`, yes)) })
-			harness.Eventually(t, scaleWithin, fmt.Sprintf("members in the client Service: %t", yes), func(ctx context.Context) error {
-				n, err := ch.serving(ctx)
-				if err == nil && (n > 0) != yes {
-					err = fmt.Errorf("there are %d", n)
-				}
-				return err
-			})
-		}
-		serve(false)
-		ch.lasts(t, time.Duration(1+draw.IntN(5))*time.Second)
-		serve(true)
-	}},
-})
+}
 
-// steadyFaults are the cheap faults that need no quorum.
-var steadyFaults = []chaosFault{
-	{"an agent is killed", func(t *testing.T, ch *chaos, _ string, draw *rand.Rand) {
-		ch.signals(t, ch.anyMember(t, draw), harness.Agent, syscall.SIGKILL, harness.Ended)
-	}},
+var groundFaults = []chaosFault{
 	{"druid is killed", func(t *testing.T, ch *chaos, _ string, _ *rand.Rand) {
 		ch.withAPI(func() { rig.KillDruid(t) })
 	}},
@@ -171,10 +156,32 @@ var steadyFaults = []chaosFault{
 		defer ch.store.Freeze(t)()
 		ch.lasts(t, time.Duration(1+draw.IntN(8))*time.Second)
 	}},
-	{"an agent is frozen past its Lease and goes on", func(t *testing.T, ch *chaos, _ string, draw *rand.Rand) {
-		ch.freezes(t, ch.anyMember(t, draw), harness.Agent, 20*time.Second)
+	{clientsCutOff, func(t *testing.T, ch *chaos, _ string, draw *rand.Rand) {
+		serve := func(yes bool) {
+			ch.withAPI(func() { ch.cluster.Edit(t, fmt.Sprintf(`{"spec":{"clientService":{"serving":%t}}}`, yes)) })
+			harness.Eventually(t, scaleWithin, fmt.Sprintf("members in the client Service: %t", yes), func(ctx context.Context) error {
+				n, err := ch.serving(ctx)
+				if err == nil && (n > 0) != yes {
+					err = fmt.Errorf("there are %d", n)
+				}
+				return err
+			})
+		}
+		serve(false)
+		ch.lasts(t, time.Duration(1+draw.IntN(5))*time.Second)
+		serve(true)
 	}},
 }
+
+// steadyFaults are those of both kinds that need no quorum.
+func steadyFaults() []chaosFault {
+	return slices.DeleteFunc(slices.Concat(agentFaults, groundFaults), func(f chaosFault) bool { return f.name == leadershipMoves || f.name == clientsCutOff })
+}
+
+const (
+	leadershipMoves = "leadership moves"
+	clientsCutOff   = "clients are cut off and admitted again"
+)
 
 // damaged is damage to the volume of a member that is down. The member does not vote with what is left: it gets another ID.
 func damaged(damage func(harness.Volume, testing.TB)) func(*testing.T, *chaos, string, *rand.Rand) {
@@ -199,25 +206,17 @@ func (ch *chaos) withAPI(do func()) {
 // is picks the one member.
 func is(member string) func() string { return func() string { return member } }
 
-// anyMember picks a member whose Pod stays, another one each time.
-func (ch *chaos) anyMember(t *testing.T, draw *rand.Rand) func() string {
-	return func() (member string) {
-		ch.withAPI(func() { member = anyOf(t, ch.cluster, draw) })
-		return member
-	}
-}
-
 // signals sends a signal to a program of the member that pick names, and waits until it had its effect. A program that is just not there is
 // asked for again.
 func (ch *chaos) signals(t *testing.T, pick func() string, program harness.Program, signal syscall.Signal, effect func(int) error) (pid int) {
 	t.Helper()
 	harness.Eventually(t, healWithin, fmt.Sprintf("%s gets %s", program, signal), func(ctx context.Context) error {
 		member := pick()
-		pod, err := ch.cluster.Pod(ctx, member)
-		if err != nil {
-			return err
+		uid := ch.about(member).podUID
+		if pod, err := ch.cluster.Pod(ctx, member); err == nil {
+			uid = string(pod.UID)
 		}
-		pids, err := harness.Processes(string(pod.UID), program)
+		pids, err := harness.Processes(uid, program)
 		if err != nil || len(pids) != 1 {
 			return errors.Join(err, fmt.Errorf("processes %v of %s", pids, member))
 		}

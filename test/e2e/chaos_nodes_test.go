@@ -55,10 +55,7 @@ func healed() nodeAct {
 // connected before, and is not any more meanwhile.
 func onNode(begin, end nodeAct, reach func(context.Context, *chaos, nodeFault) error) func(*testing.T, *chaos, string, *rand.Rand) {
 	return func(t *testing.T, ch *chaos, member string, draw *rand.Rand) {
-		f := nodeFault{member: member}
-		ch.withAPI(func() {
-			f.node, f.etcd = ch.cluster.MustPod(t, member).Spec.NodeName, ch.cluster.Etcd(t, member)
-		})
+		f := nodeFault{member: member, node: ch.about(member).node, etcd: ch.cluster.Etcd(t, member)}
 		others := slices.DeleteFunc(slices.Clone(rig.Lab.Nodes()), func(n string) bool { return n == f.node })
 		f.peer = others[draw.IntN(len(others))]
 		harness.Eventually(t, healWithin, fmt.Sprintf("a connection, before %s is hit", f.node), func(ctx context.Context) error { return reach(ctx, ch, f) })

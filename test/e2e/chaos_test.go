@@ -13,6 +13,7 @@ import (
 	"testing"
 	"time"
 
+	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/etcd-druid/druid/api/v1alpha1"
@@ -94,6 +95,7 @@ func chaosRound(t *testing.T, seed uint64, scope chaosScope) {
 	awaitBackups(t, c)
 	ch := &chaos{cluster: c, history: c.History(t, kind), store: s3, size: size, minor: "3.6", brief: scope.brief, end: time.Now().Add(scope.span), hit: map[string]bool{}}
 	ch.history.Keep(t, c.MemberNames(t)...)
+	ch.learn(t)
 	certificates, s := expiries(t, c, c.MemberNames(t)), c.Sample(t)
 	ch.happens(t, seed)
 	if t.Failed() {
@@ -129,10 +131,12 @@ func (ch *chaos) happens(t *testing.T, seed uint64) {
 				ch.costly(t, rand.New(rand.NewPCG(seed, uint64(1+lane))))
 			})
 		}
-		t.Run("cheap", func(t *testing.T) {
-			t.Parallel()
-			ch.cheap(t, rand.New(rand.NewPCG(seed, 100)), cheapFaults)
-		})
+		for lane, faults := range [][]chaosFault{agentFaults, groundFaults} {
+			t.Run(fmt.Sprintf("cheap %d", lane), func(t *testing.T) {
+				t.Parallel()
+				ch.cheap(t, rand.New(rand.NewPCG(seed, uint64(100+lane))), faults)
+			})
+		}
 	})
 }
 
@@ -160,6 +164,7 @@ type chaos struct {
 
 	mu       sync.Mutex
 	happened map[string]int
+	known    map[string]knownMember
 	hit      map[string]bool
 }
 
@@ -189,7 +194,7 @@ func (ch *chaos) costly(t *testing.T, draw *rand.Rand) {
 		faults = slices.Concat(faults, aloneFaults)
 	}
 	faults = chosen(faults)
-	for order := draw.Perm(len(faults)); len(order) > 0 && time.Now().Before(ch.end); order = append(order[1:], order[0]) {
+	for order := draw.Perm(len(faults)); len(order) > 0 && ch.goesOn(); order = append(order[1:], order[0]) {
 		member := ch.choose(t, draw)
 		ch.happen(t, faults[order[0]], member, draw)
 		ch.cluster.Agree(t, ch.size, scaleWithin)
@@ -200,10 +205,17 @@ func (ch *chaos) costly(t *testing.T, draw *rand.Rand) {
 // cheap lets one fault happen after another that takes no member away.
 func (ch *chaos) cheap(t *testing.T, draw *rand.Rand, faults []chaosFault) {
 	faults = chosen(faults)
-	for order := draw.Perm(len(faults)); len(order) > 0 && time.Now().Before(ch.end); order = append(order[1:], order[0]) {
+	for order := draw.Perm(len(faults)); len(order) > 0 && ch.goesOn(); order = append(order[1:], order[0]) {
 		ch.happen(t, faults[order[0]], "", draw)
 		ch.lasts(t, time.Duration(500+draw.IntN(3000))*time.Millisecond)
 	}
+}
+
+// goesOn says whether more faults begin.
+func (ch *chaos) goesOn() bool {
+	ch.mu.Lock()
+	defer ch.mu.Unlock()
+	return time.Now().Before(ch.end)
 }
 
 // happen lets a fault happen and remembers it when it took effect.
@@ -243,18 +255,55 @@ func (ch *chaos) lasts(t *testing.T, span time.Duration) {
 	})
 }
 
+// knownMember is what the API server last had of a member. Faults happen by it while the API server is down.
+type knownMember struct{ podUID, node string }
+
+// learn asks the API server for the members, unless it is down.
+func (ch *chaos) learn(t *testing.T) {
+	t.Helper()
+	if !ch.api.TryRLock() {
+		return
+	}
+	defer ch.api.RUnlock()
+	known := map[string]knownMember{}
+	harness.Eventually(t, healWithin, "the Pods of all members", func(ctx context.Context) error {
+		clear(known)
+		return ch.eachPod(ctx, func(pod *corev1.Pod) error {
+			known[pod.Name] = knownMember{string(pod.UID), pod.Spec.NodeName}
+			return nil
+		})
+	})
+	ch.mu.Lock()
+	defer ch.mu.Unlock()
+	ch.known = known
+}
+
+func (ch *chaos) about(member string) knownMember {
+	ch.mu.Lock()
+	defer ch.mu.Unlock()
+	return ch.known[member]
+}
+
 // choose draws a member that no other fault hits.
 func (ch *chaos) choose(t *testing.T, draw *rand.Rand) string {
 	t.Helper()
-	ch.api.RLock()
-	members := ch.cluster.MemberNames(t)
-	ch.api.RUnlock()
+	ch.learn(t)
 	ch.mu.Lock()
 	defer ch.mu.Unlock()
-	members = slices.DeleteFunc(members, func(m string) bool { return ch.hit[m] })
+	members := slices.DeleteFunc(slices.Sorted(maps.Keys(ch.known)), func(m string) bool { return ch.hit[m] })
 	member := members[draw.IntN(len(members))]
 	ch.hit[member] = true
 	return member
+}
+
+// anyMember picks a member, another one each time. Other faults can hit it at the same time.
+func (ch *chaos) anyMember(draw *rand.Rand) func() string {
+	return func() string {
+		ch.mu.Lock()
+		defer ch.mu.Unlock()
+		members := slices.Sorted(maps.Keys(ch.known))
+		return members[draw.IntN(len(members))]
+	}
 }
 
 func (ch *chaos) leave(member string) {
