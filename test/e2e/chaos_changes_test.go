@@ -55,13 +55,19 @@ func (ch *chaos) change(t *testing.T, seed uint64) {
 		return
 	}
 	began := time.Now()
+	ch.changes(true, 0)
+	defer func() { ch.changes(false, time.Since(began)) }() // a cluster of three has no other lane of costly faults
 	for _, f := range chosen(chaosChanges[which : which+1]) {
 		ch.happen(t, f, "", nil)
 		ch.cluster.Agree(t, ch.size, scaleWithin)
 	}
+}
+
+// changes says whether a change is under way, and makes the round longer.
+func (ch *chaos) changes(underWay bool, longer time.Duration) {
 	ch.mu.Lock()
 	defer ch.mu.Unlock()
-	ch.end = ch.end.Add(time.Since(began)) // a cluster of three has no other lane of costly faults
+	ch.changing, ch.end = underWay, ch.end.Add(longer)
 }
 
 // renewed waits until the members that are still there have other certificates than at the start of a long round.

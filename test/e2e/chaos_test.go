@@ -165,6 +165,7 @@ type chaos struct {
 	mu       sync.Mutex
 	happened map[string]int
 	known    map[string]knownMember
+	changing bool // then the round goes on, whatever end says
 	hit      map[string]bool
 }
 
@@ -215,7 +216,7 @@ func (ch *chaos) cheap(t *testing.T, draw *rand.Rand, faults []chaosFault) {
 func (ch *chaos) goesOn() bool {
 	ch.mu.Lock()
 	defer ch.mu.Unlock()
-	return time.Now().Before(ch.end)
+	return ch.changing || time.Now().Before(ch.end)
 }
 
 // happen lets a fault happen and remembers it when it took effect.
