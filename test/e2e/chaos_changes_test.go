@@ -47,17 +47,22 @@ var chaosChanges = []chaosFault{
 	}},
 }
 
-// change lets the change happen that the seed gives: none in each third round, and none in a brief one.
-func (ch *chaos) change(t *testing.T, seed uint64) {
-	t.Helper()
-	which := int(seed % uint64(len(chaosChanges)+1))
-	if ch.brief || which == len(chaosChanges) {
-		return
+// changeOf is the change that a seed gives: each with the same one of three seeds, and none with the others. A brief round has none.
+func changeOf(seed uint64, scope chaosScope) []chaosFault {
+	which := int(seed % 3)
+	if scope.brief || which >= len(chaosChanges) {
+		return nil
 	}
+	return chosen(chaosChanges[which : which+1])
+}
+
+// change lets the changes happen, and the faults of the other lanes go on until they are done.
+func (ch *chaos) change(t *testing.T, faults []chaosFault) {
+	t.Helper()
 	began := time.Now()
 	ch.changes(true, 0)
 	defer func() { ch.changes(false, time.Since(began)) }() // a cluster of three has no other lane of costly faults
-	for _, f := range chosen(chaosChanges[which : which+1]) {
+	for _, f := range faults {
 		ch.happen(t, f, "", nil)
 		ch.cluster.Agree(t, ch.size, scaleWithin)
 	}

@@ -93,11 +93,12 @@ func chaosRound(t *testing.T, seed uint64, scope chaosScope) {
 		c.AwaitCondition(t, formWithin, v1alpha1.ConditionAuthReady, "True")
 	}
 	awaitBackups(t, c)
-	ch := &chaos{cluster: c, history: c.History(t, kind), store: s3, size: size, minor: "3.6", brief: scope.brief, end: time.Now().Add(scope.span), hit: map[string]bool{}}
+	changes := changeOf(seed, scope)
+	ch := &chaos{cluster: c, history: c.History(t, kind, operationsPerSecond(changes)), store: s3, size: size, minor: "3.6", brief: scope.brief, end: time.Now().Add(scope.span), hit: map[string]bool{}}
 	ch.history.Keep(t, c.MemberNames(t)...)
 	ch.learn(t)
 	certificates, s := expiries(t, c, c.MemberNames(t)), c.Sample(t)
-	ch.happens(t, seed)
+	ch.happens(t, seed, changes)
 	if t.Failed() {
 		return
 	}
@@ -118,15 +119,23 @@ func chaosRound(t *testing.T, seed uint64, scope chaosScope) {
 	}
 }
 
+// operationsPerSecond keep a round below 25 000 operations: four minutes, or eight with a change.
+func operationsPerSecond(changes []chaosFault) int {
+	if len(changes) == 0 {
+		return 100
+	}
+	return 50
+}
+
 // happens lets the faults of a round happen, in lanes side by side.
-func (ch *chaos) happens(t *testing.T, seed uint64) {
+func (ch *chaos) happens(t *testing.T, seed uint64, changes []chaosFault) {
 	t.Helper()
 	t.Run("faults", func(t *testing.T) {
 		for lane := range ch.size - ch.size/2 - 1 { // a quorum is left
 			t.Run(fmt.Sprintf("costly %d", lane), func(t *testing.T) {
 				t.Parallel()
 				if lane == 0 {
-					ch.change(t, seed)
+					ch.change(t, changes)
 				}
 				ch.costly(t, rand.New(rand.NewPCG(seed, uint64(1+lane))))
 			})

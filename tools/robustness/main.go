@@ -32,12 +32,13 @@ func run(ctx context.Context, args []string) error {
 	out := flags.String("out", "", "directory for the record")
 	revisions := flags.String("revisions", "", "revisions, separated by commas")
 	kind := flags.String("traffic", "etcd", "what the clients do: etcd or kubernetes")
+	perSecond := flags.Int("rate", 100, "operations of the clients per second")
 	if err := flags.Parse(args[1:]); err != nil {
 		return err
 	}
 	switch {
-	case args[0] == "record" && *endpoints != "" && *out != "":
-		return record(ctx, strings.Split(*endpoints, ","), *kind, *out, ended(os.Stdin))
+	case args[0] == "record" && *endpoints != "" && *out != "" && *perSecond > 0:
+		return record(ctx, strings.Split(*endpoints, ","), *kind, *perSecond, *out, ended(os.Stdin))
 	case args[0] == "validate" && flags.NArg() == 1:
 		return check(flags.Arg(0))
 	case args[0] == "states" && *revisions != "" && flags.NArg() == 1:

@@ -14,9 +14,7 @@ import (
 )
 
 const (
-	// operationsPerSecond keep four minutes of traffic below 25 000 operations, which two cores validate within a minute.
-	operationsPerSecond = 100
-	compactionPeriod    = 2 * time.Second
+	compactionPeriod = 2 * time.Second
 	// endWithin is for the end of a record: the last operation succeeds, and each watch delivers it.
 	endWithin = 3 * time.Minute
 )
@@ -24,7 +22,7 @@ const (
 var kinds = map[string]traffic.Traffic{"etcd": traffic.EtcdPutDeleteLease, "kubernetes": traffic.Kubernetes}
 
 // record runs clients of each endpoint and of all endpoints until done, and writes what they did and saw to the directory.
-func record(ctx context.Context, endpoints []string, kind, out string, done <-chan struct{}) error {
+func record(ctx context.Context, endpoints []string, kind string, perSecond int, out string, done <-chan struct{}) error {
 	tf, ok := kinds[kind]
 	if !ok {
 		return fmt.Errorf("traffic %q: choose etcd or kubernetes", kind)
@@ -43,7 +41,7 @@ func record(ctx context.Context, endpoints []string, kind, out string, done <-ch
 	g, ctx := errgroup.WithContext(ctx)
 	g.Go(func() error {
 		defer close(last)
-		if err := act(ctx, tf, writers, endpoints, done); err != nil {
+		if err := act(ctx, tf, writers, endpoints, perSecond, done); err != nil {
 			return err
 		}
 		last <- report.OperationsMaxRevision(writers.Reports())
