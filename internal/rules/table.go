@@ -45,11 +45,8 @@ type Table[F, V any] struct {
 	otherwise V
 }
 
-// rowSet has a bit for each row of a table.
+// rowSet has a bit for each row of a table, of which there are at most 128. The largest table has 51.
 type rowSet [2]uint64
-
-// maxRows is how many rows a rowSet can hold.
-const maxRows = 128
 
 func (s rowSet) and(other rowSet) rowSet { return rowSet{s[0] & other[0], s[1] & other[1]} }
 
@@ -66,12 +63,9 @@ func (s rowSet) first() int {
 	return -1
 }
 
-// New makes a table. The first row that matches decides. otherwise is the verdict if none does. rulestest.Check
+// New makes a table of at most 128 rows; with more, it panics. The first row that matches decides. otherwise is the verdict if none does. rulestest.Check
 // verifies that this never happens, and that each fact is an enum.
 func New[F, V any](otherwise V, rows []Row[F, V]) *Table[F, V] {
-	if len(rows) > maxRows {
-		panic(fmt.Sprintf("a decision table has %d rows; the limit is %d", len(rows), maxRows))
-	}
 	var all F
 	t := &Table[F, V]{rows: rows, matching: make([][8]rowSet, len(cellsOf(&all))), otherwise: otherwise}
 	for i := range rows {

@@ -146,7 +146,8 @@ var restoreHistories = map[string]struct {
 		reached := w.until(w.stage(leases.StageExecute), allOf...)
 		w.wish = nil
 		planned := w.plan(1)
-		confirmed := w.plan(1) && w.plan(1)
+		confirmed := w.plan(1)
+		confirmed = w.plan(1) && confirmed
 		reached = planned && confirmed && reached
 		for range 9 {
 			w.agent(0)
