@@ -93,6 +93,26 @@ func TestNoFileNamesAMachine(t *testing.T) {
 	home := `(^|[^\w.\-/])/(` + strings.Join([]string{"work", "farm", "root"}, "|") + `)/`
 	proxy := strings.Join([]string{"GOPROXY", "GONOSUMDB", "GOSUMDB"}, "=|") + "="
 	bad := regexp.MustCompile(home + "|" + proxy)
+	eachLine(t, func(path string, number int, line string) {
+		if found := bad.FindString(line); found != "" {
+			t.Errorf("%s:%d names a machine: %q", path, number, found)
+		}
+	})
+}
+
+// A merge that was not finished leaves such lines.
+func TestNoFileHasAConflictMarker(t *testing.T) {
+	marker := regexp.MustCompile(`^(<{7}|>{7}|\|{7})( |$)`)
+	eachLine(t, func(path string, number int, line string) {
+		if marker.MatchString(line) {
+			t.Errorf("%s:%d has a conflict marker: %q", path, number, line)
+		}
+	})
+}
+
+// eachLine visits the lines of all files but those that tools write.
+func eachLine(t *testing.T, visit func(path string, number int, line string)) {
+	t.Helper()
 	err := filepath.WalkDir(".", func(path string, d fs.DirEntry, err error) error {
 		if errors.Is(err, fs.ErrNotExist) {
 			return nil // what someone wrote next to the tests, and took away again
@@ -118,9 +138,7 @@ func TestNoFileNamesAMachine(t *testing.T) {
 			return err
 		}
 		for i, line := range strings.Split(string(content), "\n") {
-			if found := bad.FindString(line); found != "" {
-				t.Errorf("%s:%d names a machine: %q", path, i+1, found)
-			}
+			visit(path, i+1, line)
 		}
 		return nil
 	})
