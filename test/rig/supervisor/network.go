@@ -92,10 +92,10 @@ const (
 	all = "all"
 )
 
-// cut is a broken way, for what one end sends to the other. Each end is a node, controlPlane or all, and one of them is a node.
+// cut is a broken direction: what one end sends does not reach the other. Each end is a node, controlPlane or all, and one of them is a node.
 type cut struct{ from, to string }
 
-// cuts are all broken ways.
+// cuts are all broken directions.
 type cuts map[cut]bool
 
 // String describes the cuts for people, sorted: "a | b" if neither reaches the other, "a -> b" if only what a sends is lost.

@@ -116,7 +116,7 @@ func (s *Supervisor) doPartition(bothWays bool) control.Handler {
 	}
 }
 
-// checkCut says what is wrong with the ends of a way.
+// checkCut says what is wrong with the ends of a cut.
 func (s *Supervisor) checkCut(from, to string) error {
 	nodes := 0
 	for _, end := range []string{from, to} {
@@ -130,7 +130,7 @@ func (s *Supervisor) checkCut(from, to string) error {
 	}
 	switch {
 	case nodes == 0:
-		return fmt.Errorf("a way from %s to %s has no node: name one", from, to)
+		return fmt.Errorf("a cut from %s to %s has no node: name one", from, to)
 	case from == to:
 		return fmt.Errorf("node %s cannot be cut from itself", from)
 	}

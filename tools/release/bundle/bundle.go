@@ -23,7 +23,7 @@ type Source struct {
 	Install []byte
 	// Samples are YAML files with one EtcdCluster or EtcdSnapshot each. The forms of OLM start with them.
 	Samples [][]byte
-	// Icon is a picture in SVG.
+	// Icon is an image in SVG.
 	Icon []byte
 	// Version is a semantic version without a v.
 	Version string

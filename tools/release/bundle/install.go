@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 
 	appsv1 "k8s.io/api/apps/v1"
@@ -119,8 +120,12 @@ func (i *installation) complete() error {
 			missing = append(missing, kind)
 		}
 	}
-	if len(missing) > 0 || len(i.crds) == 0 {
-		return fmt.Errorf("the installation has no %s, or no CustomResourceDefinition", strings.Join(missing, ", "))
+	if len(i.crds) == 0 {
+		missing = append(missing, "CustomResourceDefinition")
+	}
+	if len(missing) > 0 {
+		slices.Sort(missing)
+		return fmt.Errorf("the installation has no %s", strings.Join(missing, ", "))
 	}
 	if used := i.deployment.Spec.Template.Spec.ServiceAccountName; used != i.account.Name {
 		return fmt.Errorf("the Deployment uses the ServiceAccount %q, and the installation creates %q", used, i.account.Name)
