@@ -73,22 +73,22 @@ func (r *Reconciler) observeRestore(ctx context.Context, from source, o *observa
 	return nil
 }
 
-// observeFinal reads the final backup before a restore. One that took longer than the limit has failed, also if it succeeds later:
-// clients are served again by then.
+// observeFinal reads the final backup before a restore. One that was requested longer than the limit ago has failed, also if it
+// succeeds: clients with open connections wrote after it, and an undo would not bring that back.
 func (r *Reconciler) observeFinal(ctx context.Context, from source, o *observation) (policy.Save, error) {
 	save, snapshot, err := saveOf(ctx, from, o, fmt.Sprintf("%s-before-restore-%s", o.cluster.Name, o.observed.Record.Restore.Request.Nonce))
 	if err != nil || save.State&(policy.SaveComing|policy.SaveDone) == 0 {
 		return save, err
 	}
-	until := r.now()
-	if save.State == policy.SaveDone && snapshot.Status.FinishedAt != nil {
-		until = snapshot.Status.FinishedAt.Time
+	left := policy.RestoreLimit - r.now().Sub(snapshot.CreationTimestamp.Time)
+	if left <= 0 {
+		save.Message = fmt.Sprintf("it did not complete within %s", policy.RestoreLimit)
+		if save.State == policy.SaveDone {
+			save.Message = fmt.Sprintf("its data is too old, because etcd was not stopped within %s of its request", policy.RestoreLimit)
+		}
+		save.State = policy.SaveFailed
 	}
-	if left := policy.RestoreLimit - until.Sub(snapshot.CreationTimestamp.Time); left <= 0 {
-		save.State, save.Message = policy.SaveFailed, fmt.Sprintf("it did not complete within %s", policy.RestoreLimit)
-	} else if save.State == policy.SaveComing {
-		o.lookAgain(left)
-	}
+	o.lookAgain(left)
 	return save, nil
 }
 

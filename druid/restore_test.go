@@ -156,6 +156,11 @@ func TestARestoreWithoutItsFinalBackupDoesNotBegin(t *testing.T) {
 			c.at = c.at.Add(policy.RestoreLimit + time.Minute)
 			c.renewAll(names)
 		}, "did not complete"},
+		"it succeeds, and no druid runs": {func(c *clocked, names []string) {
+			c.at = c.at.Add(policy.RestoreLimit + time.Minute)
+			c.memory = newMemory()
+			c.savesFinally(v1alpha1.SnapshotSucceeded)
+		}, "too old"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			c, names := restorable(t)

@@ -70,8 +70,12 @@ func RestoreApproved(d Desired, o Observed) bool {
 	return r.facts.order == restoreOrderNone && r.facts.wanted == rules.Yes && r.facts.done == rules.No && r.facts.approved == rules.Yes
 }
 
-// RestoreCutsOff says whether no client is to be sent to any member for a restore, before its order is written.
-func RestoreCutsOff(d Desired, o Observed) bool { return restoreOf(d, o, o.listed()).cutsOff() }
+// RestoreCutsOff says whether clients are cut off for a restore, or are to be, before its order is written. Pods with the mark of the
+// request count also while the decision waits for something else.
+func RestoreCutsOff(d Desired, o Observed) bool {
+	r := restoreOf(d, o, o.listed())
+	return r.cutsOff() || r.facts.order == restoreOrderNone && r.facts.clients&clientsMarked != 0
+}
 
 // observeRequest compares what the spec requests with the request and the plan in the record.
 func (r *restore) observeRequest(d Desired, o Observed) {
