@@ -199,7 +199,10 @@ func (b *Bootstrapper) ownQuorum(ctx context.Context) (answers bool, term uint64
 		term = status.RaftTerm
 	}
 	err = membership.Linearizable(ctx, client)
-	done(errors.Join(failed, err))
 	// etcd checks the permission after a quorum confirmed the read.
-	return err == nil || errors.Is(err, rpctypes.ErrPermissionDenied) || errors.Is(err, rpctypes.ErrUserEmpty), term
+	if errors.Is(err, rpctypes.ErrPermissionDenied) || errors.Is(err, rpctypes.ErrUserEmpty) {
+		err = nil
+	}
+	done(errors.Join(failed, err))
+	return err == nil, term
 }

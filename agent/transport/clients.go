@@ -117,7 +117,7 @@ func (c *Clients) retire(k *kept) {
 		delete(c.kept, k.key)
 	}
 	k.retired = true
-	if k.users == 0 {
+	if k.users == 0 && k.expiry != nil { // without a timer, the client is not made yet
 		k.expiry.Reset(0)
 	}
 }

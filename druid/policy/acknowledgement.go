@@ -63,6 +63,8 @@ type ackFacts struct {
 // The agent that leads now finds that the member is not listed, and acknowledges that. If all members leave a joined raft group
 // that an external member leads, each agent removes its own member, and acknowledges that itself.
 var acknowledgements = rules.New(ackWait, []rules.Row[ackFacts, ackVerdict]{
+	{Name: "leads-itself", When: ackFacts{leader: ackLeaderItself, still: rules.Yes}, Verdict: ackRepeat,
+		Why: "a member that leads was not removed; its agent moves leadership first"},
 	{Name: "leader-not-certain", When: ackFacts{leader: ackLeaderSeveral | ackLeaderItself | ackLeaderUnknown}, Verdict: ackWait,
 		Why: "one of the reports is old or forged; the Lease of an agent that does not renew it expires"},
 	{Name: "leader-changed", When: ackFacts{still: rules.No}, Verdict: ackWait,
@@ -88,12 +90,13 @@ func (o Observed) LeaderClaim() (claim string, certain bool) {
 }
 
 // leaderClaim returns what the Leases of the listed members report about who leads, and the UID of its Pod if one member does.
-// member is the one that leaves. A Lease that is not renewed reports nothing, because its member might lead no more.
+// member is the one that leaves. A Lease that is not renewed reports nothing, because its member might lead no more. Nor does a
+// member of an earlier raft group: it was away when the cluster was formed again.
 func (o Observed) leaderClaim(member string) (leader ackLeader, podUID string) {
 	leader = ackLeaderNone
 	for _, m := range o.Members {
 		switch {
-		case !m.Listed || !m.mayLead():
+		case !m.Listed || !m.mayLead() || !m.ofGroup(o):
 		case leader != ackLeaderNone:
 			return ackLeaderSeveral, ""
 		case m.Liveness == leases.Unknown || m.Reports.PodUID == "":
