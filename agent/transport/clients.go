@@ -19,13 +19,13 @@ import (
 // checks of the agent's own certificates, too. A leader of three members then makes less than one handshake per minute.
 const maxAge = 10 * time.Minute
 
-// ErrEnded means that the agent ends and dials no more.
-var ErrEnded = errors.New("this agent ends")
+// errEnded means that the agent ends and dials no more.
+var errEnded = errors.New("this agent ends")
 
 // Clients lends clients of etcd members, and keeps their connections while they work. A client is lent again only
 // while all of this is true:
 //
-//   - No one who used it reported an error, and its connection did not end. A member that starts again, or another Pod
+//   - No user of it reported an error, and its connection did not end. A member that starts again, or another Pod
 //     with the address of a member, gets a new connection.
 //   - The agent has the certificates that it had when the client was made.
 //   - It is younger than maxAge.
@@ -33,7 +33,6 @@ var ErrEnded = errors.New("this agent ends")
 // A client that is not lent again is closed when its last user has given it back. It is safe for concurrent use.
 type Clients struct {
 	transport Transport
-	// age is maxAge.
 	age time.Duration
 
 	mu    sync.Mutex
@@ -54,7 +53,7 @@ func (c *Clients) Dial(ctx context.Context, endpoints ...string) (client *client
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.ended {
-		return nil, nil, fmt.Errorf("dial etcd at %v: %w", endpoints, ErrEnded)
+		return nil, nil, fmt.Errorf("dial etcd at %v: %w", endpoints, errEnded)
 	}
 	for _, k := range c.kept {
 		if k.identity != identity {

@@ -387,7 +387,7 @@ func TestNothingOutlivesClose(t *testing.T) {
 			t.Fatalf("%d goroutines, want %d:\n%s", runtime.NumGoroutine(), before, stacks[:runtime.Stack(stacks, true)])
 		}
 	}
-	if _, _, err := c.Dial(t.Context(), r.endpoint); !errors.Is(err, ErrEnded) {
-		t.Errorf("dial after the end: %v, want %v", err, ErrEnded)
+	if _, _, err := c.Dial(t.Context(), r.endpoint); !errors.Is(err, errEnded) {
+		t.Errorf("dial after the end: %v, want %v", err, errEnded)
 	}
 }

@@ -10,7 +10,6 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/spf13/cobra"
-	clientv3 "go.etcd.io/etcd/client/v3"
 	"golang.org/x/sync/errgroup"
 	coordinationv1 "k8s.io/api/coordination/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -36,14 +35,14 @@ const (
 // keeping are the flags of run.
 type keeping struct {
 	*session
-	member       dialing
-	lineage      string
-	schedule     string
-	period       time.Duration
-	maxBytes     int64 // of compressed changes
-	log          *slog.Logger
-	clusterID    uint64
-	knownLineage catalog.Lineage
+	member    dialing
+	lineage   string
+	schedule  string
+	period    time.Duration
+	maxBytes  int64 // of compressed changes
+	log       *slog.Logger
+	clients   *transport.Clients
+	clusterID uint64
 }
 
 func runCommand(s *session) *cobra.Command {
@@ -91,26 +90,21 @@ func (f *keeping) run(cmd *cobra.Command) error {
 		return errors.New("--endpoint is empty, want the URL of the client port of etcd")
 	}
 	if f.lineage != "" {
-		if f.knownLineage, err = catalog.ParseLineage(f.lineage); err != nil {
+		if _, err := catalog.ParseLineage(f.lineage); err != nil {
 			return fmt.Errorf("--lineage: %w", err)
 		}
 	}
 	dial := f.member.transport()
-	clients := transport.NewClients(dial)
-	defer clients.Close()
+	f.clients = transport.NewClients(dial)
+	defer f.clients.Close()
 	decisions := prometheus.NewCounterVec(prometheus.CounterOpts{Name: "decisions_total", Help: "Decisions."}, []string{"table", "rule"})
 	metrics, err := backups.NewMetrics(prometheus.NewRegistry(), decisions)
 	if err != nil {
 		return fmt.Errorf("register metrics: %w", err)
 	}
-	client, err := dial.Etcd(context.WithoutCancel(ctx), f.member.endpoint)
-	if err != nil {
-		return err
-	}
-	defer client.Close()
-	return f.whileItLeads(ctx, client, func(ctx context.Context, self backups.Identity) error {
+	return f.whileItLeads(ctx, func(ctx context.Context, self backups.Identity) error {
 		duty := backups.New(backups.Options{
-			Leases: leases.NewStore(noLeases{}, "none"), Dial: clients.Dial, Listen: dial.Listener, Local: f.member.endpoint, Open: open.Open, Metrics: metrics,
+			Leases: leases.NewStore(noLeases{}, "none"), Dial: f.clients.Dial, Listen: dial.Listener, Local: f.member.endpoint, Open: open.Open, Metrics: metrics,
 			Self: func() (backups.Identity, bool) { return self, true }, Log: f.log,
 		})
 		duty.Configure(b)
@@ -119,7 +113,7 @@ func (f *keeping) run(cmd *cobra.Command) error {
 }
 
 // whileItLeads saves while the member is the leader. It ends with ctx, or with an error if another cluster answers.
-func (f *keeping) whileItLeads(ctx context.Context, client *clientv3.Client, save func(context.Context, backups.Identity) error) error {
+func (f *keeping) whileItLeads(ctx context.Context, save func(context.Context, backups.Identity) error) error {
 	var stop func() // nil while nothing is saved
 	defer func() {
 		if stop != nil {
@@ -129,7 +123,7 @@ func (f *keeping) whileItLeads(ctx context.Context, client *clientv3.Client, sav
 	tick := time.NewTicker(leadershipPause)
 	defer tick.Stop()
 	for failing := false; ; {
-		self, leads, err := f.look(ctx, client)
+		self, leads, err := f.look(ctx)
 		switch {
 		case errors.Is(err, errOtherCluster):
 			return err
@@ -165,9 +159,14 @@ func begin(ctx context.Context, work func(context.Context) error) (stop func()) 
 var errOtherCluster = errors.New("another cluster answers")
 
 // look returns what the member saves, and whether it leads.
-func (f *keeping) look(ctx context.Context, client *clientv3.Client) (self backups.Identity, leads bool, err error) {
+func (f *keeping) look(ctx context.Context) (self backups.Identity, leads bool, err error) {
 	ctx, cancel := context.WithTimeout(ctx, statusTimeout)
 	defer cancel()
+	client, done, err := f.clients.Dial(ctx, f.member.endpoint)
+	if err != nil {
+		return self, false, err
+	}
+	defer func() { done(err) }()
 	status, err := membership.ReadStatus(ctx, client, f.member.endpoint)
 	if err != nil {
 		return self, false, err
@@ -177,7 +176,7 @@ func (f *keeping) look(ctx context.Context, client *clientv3.Client) (self backu
 			errOtherCluster, f.member.endpoint, leases.FormatID(status.ClusterID), leases.FormatID(f.clusterID))
 	}
 	f.clusterID = status.ClusterID
-	self = backups.Identity{Lineage: f.knownLineage, ClusterID: status.ClusterID, MemberID: status.MemberID}
+	self = backups.Identity{Lineage: catalog.Lineage(f.lineage), ClusterID: status.ClusterID, MemberID: status.MemberID}
 	if self.Lineage == "" {
 		self.Lineage = catalog.Lineage(fmt.Sprintf("00000001-%016x", status.ClusterID))
 	}

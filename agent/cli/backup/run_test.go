@@ -164,18 +164,14 @@ func TestRunSavesAClusterWithoutKubernetes(t *testing.T) {
 
 func TestRunSavesNoOtherCluster(t *testing.T) {
 	m := member.Start(t, "3.6", member.Options{})
-	client, err := transport.Transport{}.Etcd(t.Context(), m.Endpoint)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = client.Close() })
-	f := &keeping{member: dialing{endpoint: m.Endpoint}}
-	self, leads, err := f.look(t.Context(), client)
+	f := &keeping{member: dialing{endpoint: m.Endpoint}, clients: transport.NewClients(transport.Transport{})}
+	t.Cleanup(f.clients.Close)
+	self, leads, err := f.look(t.Context())
 	if err != nil || !leads || self.ClusterID == 0 || self.Lineage == "" {
 		t.Fatalf("got %+v, %v, %v", self, leads, err)
 	}
 	f.clusterID++
-	if _, _, err := f.look(t.Context(), client); !errors.Is(err, errOtherCluster) {
+	if _, _, err := f.look(t.Context()); !errors.Is(err, errOtherCluster) {
 		t.Errorf("got %v", err)
 	}
 }
