@@ -46,8 +46,8 @@ const (
 type ackFacts struct {
 	writer ackWriter `fact:"written by"`
 	leader ackLeader `fact:"says Leader"`
-	// still: who says Leader, by the UID of its Pod, stayed the same for 30 s by the clock of this druid.
-	still rules.YesNo `fact:"for 30 s"`
+	// still: who says Leader, by the UID of its Pod, stayed the same for two renewal intervals, by the clock of this druid.
+	still rules.YesNo `fact:"for two renewals"`
 	// leaves: the record says that all members leave the raft group that they joined.
 	leaves rules.YesNo `fact:"all leave"`
 	// agent of the Pod of the member that leaves.
