@@ -83,10 +83,12 @@ var acknowledgements = rules.New(ackWait, []rules.Row[ackFacts, ackVerdict]{
 		Why: "the agent that leads now finds out whether the member is listed"},
 })
 
-// LeaderClaim is who says that it leads, for comparison with an earlier look. It says false if that is not certain.
+// LeaderClaim is who says that it leads, for comparison with an earlier look. It says false if that is not certain, or if the record
+// names no raft group.
 func (o Observed) LeaderClaim() (claim string, certain bool) {
 	leader, podUID := o.leaderClaim("")
-	return leader.String() + " " + podUID, leader == ackLeaderOther || leader == ackLeaderNone
+	certain = o.formed() == rules.Yes && leader&(ackLeaderOther|ackLeaderNone) != 0
+	return leader.String() + " " + podUID, certain
 }
 
 // leaderClaim returns what the Leases of the listed members report about who leads, and the UID of its Pod if one member does.
