@@ -33,7 +33,7 @@ var errEnded = errors.New("this agent ends")
 // A client that is not lent again is closed when its last user has given it back. It is safe for concurrent use.
 type Clients struct {
 	transport Transport
-	age time.Duration
+	age       time.Duration
 
 	mu    sync.Mutex
 	kept  map[string]*kept
