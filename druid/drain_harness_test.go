@@ -32,6 +32,22 @@ func (s *stage) renew(names []string) {
 	}
 }
 
+// renewAsIs renews the Leases of the listed members with the IDs and roles that they have.
+func (s *stage) renewAsIs() {
+	s.Helper()
+	record, err := s.record("demo")
+	if err != nil {
+		s.Fatal(err)
+	}
+	for _, name := range record.Members {
+		m, err := s.store("demo").Member(s.Context(), name)
+		if err != nil {
+			s.Fatal(err)
+		}
+		s.agent("demo", name, m.ID, m.Role)
+	}
+}
+
 // slot waits until a member is to leave.
 func (s *stage) slot() leases.PendingRemoval {
 	s.Helper()
