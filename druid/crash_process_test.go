@@ -65,7 +65,8 @@ func (s *stage) kubeconfigOf(user string, groups ...string) string {
 func (s *stage) startProcess(point string, namespaces ...string) *process {
 	s.Helper()
 	cmd := exec.Command(env.Program(s, "./cmd/druid"), "--agent-image", agentImage, "--namespaces", strings.Join(namespaces, ","),
-		"--leader-elect=false", "--health-address=0", "--metrics-address=0", "--not-ready-grace-period=10s")
+		"--leader-elect=false", "--health-address=0", "--metrics-address=0", "--not-ready-grace-period=10s",
+		"--agent-renew-interval=1s") // druid believes an acknowledgement after two of these
 	cmd.Env = append(os.Environ(), crash.Variable+"="+point, "KUBECONFIG="+s.kubeconfig())
 	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
 	p := &process{s: s, cmd: cmd, done: make(chan struct{})}

@@ -167,7 +167,7 @@ func (s *stage) startDruid(change ...func(*Options)) (stop func()) {
 	o := DefaultOptions()
 	o.AgentImage, o.Namespaces = agentImage, []string{s.namespace}
 	o.LeaderElect, o.HealthAddress, o.MetricsAddress = false, "0", "0"
-	o.acknowledgeTimeout = time.Second // acknowledgement_test.go waits for the one of an installation, by a clock of its own
+	o.AgentRenewInterval = time.Second // druid believes an acknowledgement after two of these
 	for _, f := range change {
 		f(&o)
 	}

@@ -55,10 +55,12 @@ type Options struct {
 	// ClusterDomain is the DNS domain of the Kubernetes cluster, for which certificates are valid. Empty: druid takes it from
 	// its own resolv.conf.
 	ClusterDomain string
-	// acknowledgeTimeout is how long the same member must be the only one that says that it leads before druid believes that its
-	// agent removed another member.
-	acknowledgeTimeout time.Duration
 }
+
+// acknowledgeTimeout is how long the same member must be the only one that says that it leads before druid believes that its
+// agent removed another member. A new leader's agent reports at once that its member leads, and again at its next renewal, so two
+// intervals leave time for a report that failed once.
+func (o Options) acknowledgeTimeout() time.Duration { return 2 * o.AgentRenewInterval }
 
 // DefaultOptions are those of an installation that says nothing.
 func DefaultOptions() Options {
@@ -78,8 +80,6 @@ func DefaultOptions() Options {
 		AgentLeaseDuration:     time.Duration(agents.LeaseDuration),
 		SuperfluousGracePeriod: time.Duration(agents.SuperfluousGracePeriod),
 		ComparisonInterval:     time.Duration(agents.ComparisonInterval),
-		// A new leader's agent reports at once that its member leads, and again at its next renewal 15 s later.
-		acknowledgeTimeout: 30 * time.Second,
 	}
 }
 

@@ -45,7 +45,7 @@ type Reconciler struct {
 	now       func() time.Time
 	// grace is how long etcd may be not ready before its Pod is restarted for the first time.
 	grace time.Duration
-	// acknowledgeTimeout is that of Options.
+	// acknowledgeTimeout is the one of Options.
 	acknowledgeTimeout time.Duration
 	// draw returns the random part of a member's name.
 	draw func() string

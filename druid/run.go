@@ -206,7 +206,7 @@ func newReconciler(mgr manager.Manager, restConfig *rest.Config, o Options, log 
 		log:                log,
 		now:                time.Now,
 		grace:              o.NotReadyGracePeriod,
-		acknowledgeTimeout: o.acknowledgeTimeout,
+		acknowledgeTimeout: o.acknowledgeTimeout(),
 		draw:               func() string { return utilrand.String(nameLetters) },
 	}, nil
 }

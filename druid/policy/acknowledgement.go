@@ -46,8 +46,8 @@ const (
 type ackFacts struct {
 	writer ackWriter `fact:"written by"`
 	leader ackLeader `fact:"says Leader"`
-	// still: who says Leader, by the UID of its Pod, stayed the same for 30 s by the clock of this druid.
-	still rules.YesNo `fact:"for 30 s"`
+	// still: who says Leader, by the UID of its Pod, stayed the same for two renewal intervals, by the clock of this druid.
+	still rules.YesNo `fact:"for two renewals"`
 	// leaves: the record says that all members leave the raft group that they joined.
 	leaves rules.YesNo `fact:"all leave"`
 	// agent of the Pod of the member that leaves.
@@ -63,6 +63,8 @@ type ackFacts struct {
 // The agent that leads now finds that the member is not listed, and acknowledges that. If all members leave a joined raft group
 // that an external member leads, each agent removes its own member, and acknowledges that itself.
 var acknowledgements = rules.New(ackWait, []rules.Row[ackFacts, ackVerdict]{
+	{Name: "leads-itself", When: ackFacts{leader: ackLeaderItself, still: rules.Yes}, Verdict: ackRepeat,
+		Why: "a member that leads was not removed; its agent moves leadership first"},
 	{Name: "leader-not-certain", When: ackFacts{leader: ackLeaderSeveral | ackLeaderItself | ackLeaderUnknown}, Verdict: ackWait,
 		Why: "one of the reports is old or forged; the Lease of an agent that does not renew it expires"},
 	{Name: "leader-changed", When: ackFacts{still: rules.No}, Verdict: ackWait,
@@ -81,20 +83,22 @@ var acknowledgements = rules.New(ackWait, []rules.Row[ackFacts, ackVerdict]{
 		Why: "the agent that leads now finds out whether the member is listed"},
 })
 
-// LeaderClaim is who says that it leads, for comparison with an earlier look. It says false if that is not certain, or if there
-// is no record.
+// LeaderClaim is who says that it leads, for comparison with an earlier look. It says false if that is not certain, or if the record
+// names no raft group.
 func (o Observed) LeaderClaim() (claim string, certain bool) {
 	leader, podUID := o.leaderClaim("")
-	return leader.String() + " " + podUID, o.RecordState&RecordAbsent == 0 && (leader == ackLeaderOther || leader == ackLeaderNone)
+	certain = o.formed() == rules.Yes && leader&(ackLeaderOther|ackLeaderNone) != 0
+	return leader.String() + " " + podUID, certain
 }
 
 // leaderClaim returns what the Leases of the listed members report about who leads, and the UID of its Pod if one member does.
-// member is the one that leaves. A Lease that is not renewed reports nothing, because its member might lead no more.
+// member is the one that leaves. A Lease that is not renewed reports nothing, because its member might lead no more. Nor does a
+// member of an earlier raft group: it was away when the cluster was formed again.
 func (o Observed) leaderClaim(member string) (leader ackLeader, podUID string) {
 	leader = ackLeaderNone
 	for _, m := range o.Members {
 		switch {
-		case !m.Listed || !m.mayLead():
+		case !m.Listed || !m.mayLead() || !m.ofGroup(o):
 		case leader != ackLeaderNone:
 			return ackLeaderSeveral, ""
 		case m.Liveness == leases.Unknown || m.Reports.PodUID == "":

@@ -10,11 +10,13 @@ import (
 func TestAcknowledgementsAreSafeForAllFacts(t *testing.T) {
 	checkTable(t, acknowledgements, "acknowledgements", "Whether druid believes that a member was removed: druid/policy.acknowledgements",
 		func(f ackFacts, d rules.Decision[ackVerdict]) string {
-			certain := f.still == rules.Yes && f.leader&(ackLeaderOther|ackLeaderNone) != 0
-			itself := f.leaves == rules.Yes && f.writer == writerItself && (f.leader == ackLeaderNone || f.agent == AgentOutdated)
+			certain := f.still == rules.Yes && f.leader&(ackLeaderOther|ackLeaderNone|ackLeaderItself) != 0
+			itself := f.leaves == rules.Yes && f.leader != ackLeaderItself && f.writer == writerItself && (f.leader == ackLeaderNone || f.agent == AgentOutdated)
 			switch v := d.Verdict; {
 			case v != ackWait && !certain:
 				return "judges while it is not certain who leads"
+			case v == ackBelieve && f.leader == ackLeaderItself:
+				return "believes that the member that leads was removed"
 			case v == ackBelieve && f.writer == writerOther:
 				return "believes an agent that does not lead"
 			case v == ackBelieve && f.writer == writerLeader && f.leader != ackLeaderOther:
@@ -24,7 +26,7 @@ func TestAcknowledgementsAreSafeForAllFacts(t *testing.T) {
 			case v == ackRepeat && (f.writer == writerLeader && f.leader == ackLeaderOther || itself):
 				return "takes back what it can believe"
 			// No wedge: where an agent can answer, druid believes or asks again.
-			case v == ackWait && certain && (f.leader == ackLeaderOther || f.leaves == rules.Yes):
+			case v == ackWait && certain && (f.leader != ackLeaderNone || f.leaves == rules.Yes):
 				return "waits although an agent can answer"
 			}
 			return ""
@@ -64,19 +66,23 @@ func TestOnlyTheOneLeaderIsBelieved(t *testing.T) {
 		"the leader's agent, which does not renew":        {says("pod-c-a", leads(0), is(0, leases.Stale)), "without-leader", markRemoving},
 		"an agent that leads since a moment ago":          {says("pod-c-b", leads(1), moved), "leader-changed", markRemoving},
 		"a druid that just started has seen no renewal":   {says("pod-c-a", leads(0), is(0, leases.Unknown)), "leader-not-certain", markRemoving},
-		"the member that leaves says that it leads":       {says("pod-c-a", leads(2)), "leader-not-certain", markRemoving},
-		"a leader whose Lease names no Pod":               {says("", leads(0), func(o *Observed) { o.Members[0].Reports.PodUID = "" }), "leader-not-certain", markRemoving},
-		"no one leads":                                    {says("pod-c-a"), "without-leader", markRemoving},
-		"an unlisted name does not lead":                  {says("pod-c-a", leads(0), leads(1), func(o *Observed) { o.Members[1].Listed = false }), "by-the-leader", markDone},
-		"all leave, and an external member leads":         {says("pod-c-c", leave), "by-itself", markDone},
-		"all leave, and the former leader acknowledged":   {says("pod-c-a", leave), "its-agent-again", markElsewhere},
-		"all leave, and another one acknowledged":         {says("pod-c-b", leave, leads(0)), "leader-again", markElsewhere},
-		"all leave, and the leader's agent acknowledged":  {says("pod-c-a", leave, leads(0)), "by-the-leader", markDone},
-		"all leave, and leadership came back":             {says("pod-c-c", leave, leads(0)), "leader-again", markElsewhere},
-		"all leave, with an older agent":                  {says("pod-c-c", leave, leads(0), outdated), "by-an-older-agent", markDone},
-		"an older agent of a cluster that stays":          {says("pod-c-c", leads(0), outdated), "leader-again", markElsewhere},
-		"all leave, and leadership just moved outside":    {says("pod-c-c", leave, moved), "leader-changed", markRemoving},
-		"all leave, and the member forges that it leads":  {says("pod-c-c", leave, leads(2)), "leader-not-certain", markRemoving},
+		"the member that leaves says that it leads":       {says("pod-c-a", leads(2)), "leads-itself", markElsewhere},
+		"the member that leaves leads since a moment ago": {says("pod-c-a", leads(2), moved), "leader-not-certain", markRemoving},
+		"another one leads an earlier raft group": {says("pod-c-a", leads(0), leads(1), func(o *Observed) {
+			o.Record.ClusterID, o.Members[0].Reports.ClusterID, o.Members[1].Reports.ClusterID = 9, 9, 8
+		}), "by-the-leader", markDone},
+		"a leader whose Lease names no Pod":              {says("", leads(0), func(o *Observed) { o.Members[0].Reports.PodUID = "" }), "leader-not-certain", markRemoving},
+		"no one leads":                                   {says("pod-c-a"), "without-leader", markRemoving},
+		"an unlisted name does not lead":                 {says("pod-c-a", leads(0), leads(1), func(o *Observed) { o.Members[1].Listed = false }), "by-the-leader", markDone},
+		"all leave, and an external member leads":        {says("pod-c-c", leave), "by-itself", markDone},
+		"all leave, and the former leader acknowledged":  {says("pod-c-a", leave), "its-agent-again", markElsewhere},
+		"all leave, and another one acknowledged":        {says("pod-c-b", leave, leads(0)), "leader-again", markElsewhere},
+		"all leave, and the leader's agent acknowledged": {says("pod-c-a", leave, leads(0)), "by-the-leader", markDone},
+		"all leave, and leadership came back":            {says("pod-c-c", leave, leads(0)), "leader-again", markElsewhere},
+		"all leave, with an older agent":                 {says("pod-c-c", leave, leads(0), outdated), "by-an-older-agent", markDone},
+		"an older agent of a cluster that stays":         {says("pod-c-c", leads(0), outdated), "leader-again", markElsewhere},
+		"all leave, and leadership just moved outside":   {says("pod-c-c", leave, moved), "leader-changed", markRemoving},
+		"all leave, and the member forges that it leads": {says("pod-c-c", leave, leads(2)), "leads-itself", markElsewhere},
 	} {
 		t.Run(name, func(t *testing.T) {
 			o := whole(test.observed...)
