@@ -36,16 +36,16 @@ func (m *member) renew(client, peer config.TLSMode, clientPlain, peerPlain bool)
 // serves says how a member can be reached.
 func (m *member) serves(plain, secure bool) error {
 	var errs []error
-	for _, way := range []struct {
+	for _, protocol := range []struct {
 		name string
 		dial transport.Transport
 		want bool
 	}{{"plain text", transport.Transport{}, plain}, {"TLS", m.c.secure.dial, secure}} {
-		_, err := membership.Observe(m.c.t.Context(), transport.NewClients(way.dial).Dial, membership.Query{
-			Endpoints: []string{way.dial.ClientURL(m.cfg.ListenHost, config.ClientPort)}, Timeout: 3 * time.Second,
+		_, err := membership.Observe(m.c.t.Context(), transport.NewClients(protocol.dial).Dial, membership.Query{
+			Endpoints: []string{protocol.dial.ClientURL(m.cfg.ListenHost, config.ClientPort)}, Timeout: 3 * time.Second,
 		})
-		if (err == nil) != way.want {
-			errs = append(errs, fmt.Errorf("%s can be reached with %s: %t, want %t: %w", m.name, way.name, err == nil, way.want, err))
+		if (err == nil) != protocol.want {
+			errs = append(errs, fmt.Errorf("%s can be reached with %s: %t, want %t: %w", m.name, protocol.name, err == nil, protocol.want, err))
 		}
 	}
 	return errors.Join(errs...)

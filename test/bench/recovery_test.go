@@ -15,7 +15,6 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/etcd-druid/druid/api/v1alpha1"
-	"github.com/etcd-druid/druid/leases"
 	"github.com/etcd-druid/druid/test/e2e/harness"
 )
 
@@ -41,7 +40,8 @@ func BenchmarkRestoring(b *testing.B) {
 		w.MayLose()
 		w.AwaitWrites(b, 100, within)
 		target := fill(b, c, *restoreMiB)
-		awaitSaved(b, c, target)
+		c.AwaitSaved(b, recoverWithin, target)
+		c.AwaitCondition(b, recoverWithin, v1alpha1.ConditionBackupReady, "True")
 		c.RequestRestore(b, fmt.Sprintf(`{"revision":%d}`, target))
 		proposed := c.AwaitRecovery(b, recoverWithin, v1alpha1.RecoveryProposed)
 		w.Gap()
@@ -76,7 +76,8 @@ func BenchmarkRecoveringInMemory(b *testing.B) {
 			}
 		})
 		view := c.Agree(b, 3, within)
-		awaitSaved(b, c, fill(b, c, *restoreMiB))
+		c.AwaitSaved(b, recoverWithin, fill(b, c, *restoreMiB))
+		c.AwaitCondition(b, recoverWithin, v1alpha1.ConditionBackupReady, "True")
 		w := harness.WriteAt(b, c.EtcdService(b), 5*time.Millisecond, 500*time.Millisecond)
 		w.AwaitWrites(b, 20, within)
 		w.MayLose()
@@ -147,10 +148,7 @@ func loseVolumes(b *testing.B, c *harness.Cluster, survivor string) (at time.Tim
 // savedCluster is a cluster whose changes are saved every second in a bucket.
 func savedCluster(b *testing.B, option harness.Option) *harness.Cluster {
 	b.Helper()
-	s3 := rig.StartS3(b)
-	s3.MakeBucket(b, backups)
-	namespace := rig.MakeNamespace(b)
-	s3.MakeSecret(b, namespace)
+	s3, namespace := rig.MakeSavedNamespace(b, backups)
 	return rig.ApplyIn(b, namespace, option, func(c *v1alpha1.EtcdCluster) {
 		c.Spec.Backup = &v1alpha1.BackupSpec{Store: s3.Store(backups), Delta: v1alpha1.DeltaBackup{Period: &metav1.Duration{Duration: time.Second}}}
 	})
@@ -159,33 +157,8 @@ func savedCluster(b *testing.B, option harness.Option) *harness.Cluster {
 // fill writes so many MiB, and returns the revision.
 func fill(b *testing.B, c *harness.Cluster, mib int) (revision int64) {
 	b.Helper()
-	etcd := c.Etcd(b)
-	harness.Fill(b, etcd, mib)
-	harness.Eventually(b, within, "the revision of "+c.String(), func(ctx context.Context) error {
-		answer, err := etcd.Get(ctx, "revision")
-		if err == nil {
-			revision = answer.Header.Revision
-		}
-		return err
-	})
-	return revision
-}
-
-// awaitSaved waits until a revision is saved, and a full backup is verified.
-func awaitSaved(b *testing.B, c *harness.Cluster, revision int64) {
-	b.Helper()
-	harness.Eventually(b, recoverWithin, fmt.Sprintf("revision %d is saved", revision), func(ctx context.Context) error {
-		lease, err := c.Lease(ctx, leases.DeltaSnapshotName(c.Name))
-		if err != nil {
-			return err
-		}
-		saved, err := leases.DecodeBackup(lease)
-		if err == nil && saved.Revision < revision {
-			err = fmt.Errorf("saved is revision %d; last error: %q", saved.Revision, saved.Error)
-		}
-		return err
-	})
-	c.AwaitCondition(b, recoverWithin, v1alpha1.ConditionBackupReady, "True")
+	harness.Fill(b, c.Etcd(b), mib)
+	return c.Revision(b)
 }
 
 // awaitOrder waits until druid ordered a recovery.

@@ -1,13 +1,11 @@
 package connect
 
 import (
-	"bytes"
 	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"strings"
-	"sync"
 	"syscall"
 	"testing"
 	"time"
@@ -89,29 +87,22 @@ func TestTheProgramThatWatchesListsAgain(t *testing.T) {
 
 // printing is what a program prints, line by line.
 type printing struct {
-	t    *testing.T
-	mu   sync.Mutex
-	text bytes.Buffer
+	member.Buffer
+	t *testing.T
+	// seen is how many bytes of it a test has waited for.
+	seen int
 }
 
-func (p *printing) Write(b []byte) (int, error) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	return p.text.Write(b)
-}
-
-// prints waits until the program prints a line, and forgets the lines up to it.
+// prints waits until the program prints a line after those that a test has waited for.
 func (p *printing) prints(line string) {
 	p.t.Helper()
 	p.eventually("the program prints "+line, func() error {
-		p.mu.Lock()
-		defer p.mu.Unlock()
-		_, after, found := strings.Cut(p.text.String(), line+"\n")
-		if !found {
-			return fmt.Errorf("it printed %q", p.text.String())
+		text := p.String()
+		at := strings.Index(text[p.seen:], line+"\n")
+		if at < 0 {
+			return fmt.Errorf("it printed %q", text[p.seen:])
 		}
-		p.text.Reset()
-		p.text.WriteString(after)
+		p.seen += at + len(line) + 1
 		return nil
 	})
 }

@@ -18,7 +18,7 @@ import (
 // A leader whose database has a damaged page takes no more than two full backups before another member leads, whose full backup is whole.
 func TestLeadershipMovesFromAMemberWithADamagedPage(t *testing.T) {
 	stories.Begin(t)
-	s3, namespace := withABucket(t)
+	s3, namespace := rig.MakeSavedNamespace(t, bucket)
 	c := rig.ApplyIn(t, namespace, backedUp(s3.Store(bucket)), verifiedEachMinute)
 	view := c.Agree(t, 3, formWithin)
 	etcd := c.Etcd(t)
@@ -69,7 +69,7 @@ func TestLeadershipMovesFromAMemberWithADamagedPage(t *testing.T) {
 // A record of another lineage that cannot be read stops neither full backups nor deltas, also not those of a leader that has just begun.
 func TestBackupsGoOnAlongsideARecordThatCannotBeRead(t *testing.T) {
 	stories.Begin(t)
-	s3, namespace := withABucket(t)
+	s3, namespace := rig.MakeSavedNamespace(t, bucket)
 	c := rig.ApplyIn(t, namespace, backedUp(s3.Store(bucket)))
 	view := c.Agree(t, 3, formWithin)
 	w := harness.Write(t, c.Etcd(t))
@@ -79,10 +79,10 @@ func TestBackupsGoOnAlongsideARecordThatCannotBeRead(t *testing.T) {
 	s3.Put(t, bucket, path.Join(place, "00000009-foreign", "lineage.json"), []byte("{"))
 	c.Kill(t, view.Leader(), harness.Agent)
 	w.AwaitWrites(t, 50, time.Minute)
-	awaitSaved(t, c, revisionOf(t, c))
+	c.AwaitSaved(t, saveWithin, c.Revision(t))
 	awaitBackups(t, c)
 	w.Stop(t, c.Etcd(t))
-	awaitSaved(t, c, revisionOf(t, c))
+	c.AwaitSaved(t, saveWithin, c.Revision(t))
 }
 
 // quietKeys are keys that are written once, and read by none.

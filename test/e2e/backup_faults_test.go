@@ -31,7 +31,7 @@ func verifiedEachMinute(c *v1alpha1.EtcdCluster) {
 
 func TestDamagedFullIsReplacedAndAStoreThatIsAwayIsReported(t *testing.T) {
 	stories.Begin(t)
-	s3, namespace := withABucket(t)
+	s3, namespace := rig.MakeSavedNamespace(t, bucket)
 	c := rig.ApplyIn(t, namespace, backedUp(s3.Store(bucket)), verifiedEachMinute)
 	c.Agree(t, 3, formWithin)
 	w := harness.Write(t, c.Etcd(t))
@@ -62,7 +62,7 @@ func theStoreGoesAway(t *testing.T, c *harness.Cluster, s3 *harness.S3, w *harne
 	thaw()
 	took = awaitCondition(t, c, v1alpha1.ConditionBackupReady, metav1.ConditionTrue, saveWithin, "")
 	t.Logf("BackupReady of %s was True %s after the store was back", c, took.Round(time.Millisecond))
-	awaitSaved(t, c, revisionOf(t, c))
+	c.AwaitSaved(t, saveWithin, c.Revision(t))
 }
 
 // aFullIsDamaged where it is stored: the next proof names it, a new full follows, and that is verified.

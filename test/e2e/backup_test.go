@@ -3,7 +3,6 @@ package e2e
 import (
 	"context"
 	"errors"
-	"fmt"
 	"io"
 	"strings"
 	"testing"
@@ -42,7 +41,7 @@ func beginsWith(from v1alpha1.RestoreSource) harness.Option {
 
 func TestClusterThatLostAllItsVolumesIsFormedAgainFromItsBackups(t *testing.T) {
 	stories.Begin(t)
-	s3, namespace := withABucket(t)
+	s3, namespace := rig.MakeSavedNamespace(t, bucket)
 	saved := backedUp(s3.Store(bucket))
 	c := rig.ApplyIn(t, namespace, harness.Named("first"), saved, claimsGo)
 	view := c.Agree(t, 3, formWithin)
@@ -52,8 +51,8 @@ func TestClusterThatLostAllItsVolumesIsFormedAgainFromItsBackups(t *testing.T) {
 	w.AwaitWrites(t, 100, time.Minute)
 	reportsBackups(t, c)
 	w.Stop(t, c.Etcd(t))
-	last := revisionOf(t, c)
-	awaitSaved(t, c, last)
+	last := c.Revision(t)
+	c.AwaitSaved(t, saveWithin, last)
 	deleteCluster(t, c, metav1.DeletePropagationForeground)
 	c.AwaitLeft(t, goneWithin)
 	awaitEnd(t, c)
@@ -68,20 +67,20 @@ func TestClusterThatLostAllItsVolumesIsFormedAgainFromItsBackups(t *testing.T) {
 	w = harness.Write(t, etcd)
 	w.AwaitWrites(t, 20, time.Minute)
 	w.Stop(t, etcd)
-	awaitSaved(t, c, revisionOf(t, c))
+	c.AwaitSaved(t, saveWithin, c.Revision(t))
 	awaitBackups(t, c)
 }
 
 func TestClusterBeginsWithASnapshotFile(t *testing.T) {
 	stories.Begin(t)
-	s3, namespace := withABucket(t)
+	s3, namespace := rig.MakeSavedNamespace(t, bucket)
 	c := rig.ApplyIn(t, namespace, harness.Named("first"))
 	c.Agree(t, 3, formWithin)
 	etcd := c.Etcd(t)
 	w := harness.Write(t, etcd)
 	w.AwaitWrites(t, 100, time.Minute)
 	w.Stop(t, etcd)
-	last := revisionOf(t, c)
+	last := c.Revision(t)
 	s3.Put(t, bucket, "moved/snapshot.db", snapshotOf(t, etcd))
 
 	file := v1alpha1.RestoreSource{Store: new(s3.Store(bucket)), File: "moved/snapshot.db"}
@@ -94,16 +93,6 @@ func TestClusterBeginsWithASnapshotFile(t *testing.T) {
 
 // bucket is where the stories of backups keep them.
 const bucket = "backups"
-
-// withABucket runs an S3 server, and makes a namespace whose Secret has the credentials of its bucket.
-func withABucket(t *testing.T) (*harness.S3, string) {
-	t.Helper()
-	s3 := rig.StartS3(t)
-	s3.MakeBucket(t, bucket)
-	namespace := rig.MakeNamespace(t)
-	s3.MakeSecret(t, namespace)
-	return s3, namespace
-}
 
 // snapshotOf is what `etcdctl snapshot save` writes.
 func snapshotOf(t *testing.T, etcd *clientv3.Client) (content []byte) {
@@ -143,37 +132,6 @@ func reportsBackups(t *testing.T, c *harness.Cluster) {
 			t.Errorf("Lease %s names no revision:\n%s", name, table)
 		}
 	}
-}
-
-// revisionOf the key space, now.
-func revisionOf(t *testing.T, c *harness.Cluster) (revision int64) {
-	t.Helper()
-	etcd := c.Etcd(t)
-	harness.Eventually(t, time.Minute, "the revision of "+c.String(), func(ctx context.Context) error {
-		response, err := etcd.Get(ctx, "revision")
-		if err == nil {
-			revision = response.Header.Revision
-		}
-		return err
-	})
-	return revision
-}
-
-// awaitSaved waits until the delta Lease says that a revision is saved.
-func awaitSaved(t *testing.T, c *harness.Cluster, revision int64) {
-	t.Helper()
-	took := harness.Eventually(t, saveWithin, fmt.Sprintf("revision %d is saved", revision), func(ctx context.Context) error {
-		lease, err := c.Lease(ctx, leases.DeltaSnapshotName(c.Name))
-		if err != nil {
-			return err
-		}
-		saved, err := leases.DecodeBackup(lease)
-		if err == nil && saved.Revision < revision {
-			err = fmt.Errorf("saved is revision %d; last error: %q", saved.Revision, saved.Error)
-		}
-		return err
-	})
-	t.Logf("revision %d of %s was saved %s after it was asked for", revision, c, took.Round(time.Millisecond))
 }
 
 // isCompacted: who watches from where the old cluster was is instructed to begin again.

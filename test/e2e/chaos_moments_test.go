@@ -30,8 +30,8 @@ const moments = 20
 func (ch *chaos) restoresMoments(t *testing.T, moments int, draw *rand.Rand) {
 	t.Helper()
 	c, h := ch.cluster, ch.history
-	last := revisionOf(t, c)
-	awaitSaved(t, c, last)
+	last := c.Revision(t)
+	c.AwaitSaved(t, saveWithin, last)
 	copied := filepath.Join(t.TempDir(), "bucket")
 	ch.store.Copy(t, bucket, copied)
 	backups, err := dir.Open(store.Directory{Path: copied})

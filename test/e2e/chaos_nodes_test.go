@@ -21,13 +21,13 @@ import (
 var nodeFaults = []chaosFault{
 	{"a node is powered off and on", onNode(whole((*lab.Lab).StopNode), whole((*lab.Lab).StartNode), theMember)},
 	{"a node is frozen and goes on", onNode(whole((*lab.Lab).Freeze), whole((*lab.Lab).Thaw), theMember)},
-	{"a node is cut off", onNode(cutFrom((*lab.Lab).Partition, lab.All), healed(), theMember)},
-	{"a node is cut off from the API server", onNode(cutFrom((*lab.Lab).Partition, lab.ControlPlane), healed(), theAPI)},
-	{"a node is cut off from another node", onNode(cutFromNode((*lab.Lab).Partition), healed(), thePeer)},
-	{"what a node sends is lost", onNode(cutFrom((*lab.Lab).PartitionOneWay, lab.All), healed(), theMember)},
-	{"what is sent to a node is lost", onNode(cutOffFrom((*lab.Lab).PartitionOneWay, lab.All), healed(), theMember)},
-	{"what a node sends to the API server is lost", onNode(cutFrom((*lab.Lab).PartitionOneWay, lab.ControlPlane), healed(), theAPI)},
-	{"what a node sends to another node is lost", onNode(cutFromNode((*lab.Lab).PartitionOneWay), healed(), thePeer)},
+	{"a node is cut off", onNode(cutFrom((*lab.Lab).Partition, lab.All), healed, theMember)},
+	{"a node is cut off from the API server", onNode(cutFrom((*lab.Lab).Partition, lab.ControlPlane), healed, theAPI)},
+	{"a node is cut off from another node", onNode((*lab.Lab).Partition, healed, thePeer)},
+	{"what a node sends is lost", onNode(cutFrom((*lab.Lab).PartitionOneWay, lab.All), healed, theMember)},
+	{"what is sent to a node is lost", onNode(cutOffFrom((*lab.Lab).PartitionOneWay, lab.All), healed, theMember)},
+	{"what a node sends to the API server is lost", onNode(cutFrom((*lab.Lab).PartitionOneWay, lab.ControlPlane), healed, theAPI)},
+	{"what a node sends to another node is lost", onNode((*lab.Lab).PartitionOneWay, healed, thePeer)},
 }
 
 // nodeAct does something to a node. The peer is another node.
@@ -45,11 +45,7 @@ func cutOffFrom(cut func(*lab.Lab, context.Context, string, string) error, end s
 	return func(l *lab.Lab, ctx context.Context, node, _ string) error { return cut(l, ctx, end, node) }
 }
 
-func cutFromNode(cut func(*lab.Lab, context.Context, string, string) error) nodeAct { return cut }
-
-func healed() nodeAct {
-	return func(l *lab.Lab, ctx context.Context, _, _ string) error { return l.Heal(ctx) }
-}
+var healed nodeAct = func(l *lab.Lab, ctx context.Context, _, _ string) error { return l.Heal(ctx) }
 
 // onNode is a fault of the node that carries the member. It lasts up to 15 seconds: longer than a Lease of the rig. What reach connects is
 // connected before, and is not any more meanwhile.

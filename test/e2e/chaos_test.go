@@ -77,7 +77,7 @@ func chaosRound(t *testing.T, seed uint64, scope chaosScope) {
 		size = scope.size
 	}
 	kind := []string{"etcd", "kubernetes"}[draw.IntN(2)]
-	s3, namespace := withABucket(t)
+	s3, namespace := rig.MakeSavedNamespace(t, bucket)
 	options := []harness.Option{
 		harness.TLS(leafLifetime), harness.Replicas(int32(size)), harness.Version(rig.EtcdVersion(t, "3.6")), wholeLog,
 		backedUp(s3.Store(bucket)), recovers(v1alpha1.RecoverySpec{Policy: v1alpha1.RecoveryAutomatic, MaxDataLoss: &v1alpha1.MaxDataLoss{Seconds: new(int64(chaosLoss))}}),

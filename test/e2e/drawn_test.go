@@ -39,7 +39,7 @@ func TestClusterIsRestoredInPlaceToDrawnMoments(t *testing.T) {
 	stories.Begin(t)
 	seed := seedOr(*restoreSeed)
 	t.Logf("-restore.seed %d", seed)
-	s3, namespace := withABucket(t)
+	s3, namespace := rig.MakeSavedNamespace(t, bucket)
 	c := rig.ApplyIn(t, namespace, harness.Version(rig.EtcdVersion(t, etcdOfPoints)), backedUp(s3.Store(bucket)))
 	d := drawn{cluster: c, store: s3, draw: rand.New(rand.NewPCG(seed, 3)), view: c.AwaitMembers(t, 3, formWithin), past: map[string]harness.Span{}}
 	harness.Churn(t, c.EtcdService(t), 5)
@@ -97,8 +97,8 @@ func (d *drawn) restores(t *testing.T) {
 	c := d.cluster
 	d.writer.AwaitWrites(t, 100+d.draw.IntN(200), scaleWithin)
 	awaitBackups(t, c)
-	saved := revisionOf(t, c)
-	awaitSaved(t, c, saved)
+	saved := c.Revision(t)
+	c.AwaitSaved(t, saveWithin, saved)
 	p := d.choose(t, saved)
 	d.writer.Gap()
 	requestRestore(t, c, p.request())

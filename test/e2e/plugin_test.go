@@ -53,7 +53,7 @@ func (p pluginOf) prints(t *testing.T, code int, args []string, words ...string)
 // the agents carry out, and pauses and resumes it.
 func TestKubectlPluginShowsAndOperatesACluster(t *testing.T) {
 	stories.Begin(t)
-	s3, namespace := withABucket(t)
+	s3, namespace := rig.MakeSavedNamespace(t, bucket)
 	c := rig.ApplyIn(t, namespace, harness.TLS(time.Hour), backedUp(s3.Store(bucket)))
 	view := c.AwaitMembers(t, 3, formWithin)
 	p := pluginOf{c}

@@ -71,7 +71,7 @@ func TestQuorumIsRecoveredFromOneDiskOfThree(t *testing.T) {
 // soon after the first needs an approval.
 func TestQuorumIsRecoveredFromTheBackupsAndOnlyOnceByItself(t *testing.T) {
 	stories.Begin(t)
-	s3, namespace := withABucket(t)
+	s3, namespace := rig.MakeSavedNamespace(t, bucket)
 	const bound = 60
 	c := rig.ApplyIn(t, namespace, harness.TLS(24*time.Hour), authenticated, backedUp(s3.Store(bucket)), recovers(v1alpha1.RecoverySpec{
 		Policy: v1alpha1.RecoveryAutomatic, MaxDataLoss: &v1alpha1.MaxDataLoss{Seconds: new(int64(bound))},
@@ -85,7 +85,7 @@ func TestQuorumIsRecoveredFromTheBackupsAndOnlyOnceByItself(t *testing.T) {
 	lost := loseVolumes(t, c, c.MemberNames(t)...)
 	view = awaitRecovered(t, c, w, lost, view)
 	lostAtMost(t, c, w, lost, fromBackup(t, c, bound))
-	awaitSaved(t, c, revisionOf(t, c))
+	c.AwaitSaved(t, saveWithin, c.Revision(t))
 	awaitBackups(t, c)
 
 	t.Run("a second loss within ten minutes", func(t *testing.T) {
@@ -105,7 +105,7 @@ func TestQuorumIsRecoveredFromTheBackupsAndOnlyOnceByItself(t *testing.T) {
 // All Pods of a cluster in memory are lost at once, and with them its data. druid recovers it from its backups by itself.
 func TestMembersInMemoryAreRecoveredFromTheBackups(t *testing.T) {
 	stories.Begin(t)
-	s3, namespace := withABucket(t)
+	s3, namespace := rig.MakeSavedNamespace(t, bucket)
 	const bound = 60
 	c := rig.ApplyIn(t, namespace, inMemory, backedUp(s3.Store(bucket)), recovers(v1alpha1.RecoverySpec{
 		Policy: v1alpha1.RecoveryAutomatic, MaxDataLoss: &v1alpha1.MaxDataLoss{Seconds: new(int64(bound))},

@@ -18,17 +18,17 @@ import (
 // both, the caches get an error, list again, and then equal the store.
 func TestClusterIsRestoredInPlaceAndTheRestoreIsUndone(t *testing.T) {
 	stories.Begin(t)
-	s3, namespace := withABucket(t)
+	s3, namespace := rig.MakeSavedNamespace(t, bucket)
 	c := rig.ApplyIn(t, namespace, harness.TLS(24*time.Hour), authenticated, backedUp(s3.Store(bucket)))
 	view := c.AwaitMembers(t, 3, formWithin)
 	c.AwaitCondition(t, formWithin, v1alpha1.ConditionAuthReady, "True")
 	w, held := harness.Write(t, c.EtcdService(t)), startCaches(t, c, 0)
 	awaitBackups(t, c)
 	w.AwaitWrites(t, 100, scaleWithin)
-	target := revisionOf(t, c)
+	target := c.Revision(t)
 	want := keysAt(t, c, target)
 	w.AwaitWrites(t, 100, scaleWithin)
-	awaitSaved(t, c, revisionOf(t, c))
+	c.AwaitSaved(t, saveWithin, c.Revision(t))
 
 	t.Run("withdrawn", func(t *testing.T) {
 		requestRestore(t, c, fmt.Sprintf(`{"revision":%d}`, target))

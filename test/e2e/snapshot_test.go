@@ -37,7 +37,7 @@ const (
 // the result. Callers of the agents' API do what they may.
 func TestSnapshotGoesToAStoreOfItsOwn(t *testing.T) {
 	stories.Begin(t)
-	s3, namespace := withABucket(t)
+	s3, namespace := rig.MakeSavedNamespace(t, bucket)
 	s3.MakeBucket(t, archive)
 	id, key := s3.Credentials()
 	makeCredentials(t, namespace, archive, id, key)

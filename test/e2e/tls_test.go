@@ -179,7 +179,7 @@ func outsidersStayOut(t *testing.T, c *harness.Cluster, member string) {
 // Authentication is turned on by hand, as the guide says, under a writer: members heal, join, leave and are replaced, and backups go on.
 func TestAuthenticationIsTurnedOnUnderAWriter(t *testing.T) {
 	stories.Begin(t)
-	s3, namespace := withABucket(t)
+	s3, namespace := rig.MakeSavedNamespace(t, bucket)
 	c := rig.ApplyIn(t, namespace, harness.TLS(24*time.Hour), backedUp(s3.Store(bucket)))
 	view := c.AwaitMembers(t, 3, formWithin)
 	awaitBackups(t, c)
@@ -210,7 +210,7 @@ func TestAuthenticationIsTurnedOnUnderAWriter(t *testing.T) {
 		c.AwaitMembers(t, 3, scaleWithin)
 	})
 	t.Run("what is written is saved", func(t *testing.T) {
-		awaitSaved(t, c, revisionOf(t, c))
+		c.AwaitSaved(t, saveWithin, c.Revision(t))
 		awaitBackups(t, c)
 	})
 	servedOn(t, w)

@@ -31,7 +31,7 @@ func TestVersionsChangeThereAndBackUnderLoad(t *testing.T) {
 // versionsChange forms a cluster of the first minor and edits its version to each of the others under a writer.
 func versionsChange(t *testing.T, first string, minors ...string) {
 	t.Helper()
-	s3, namespace := withABucket(t)
+	s3, namespace := rig.MakeSavedNamespace(t, bucket)
 	c := rig.ApplyIn(t, namespace, harness.Named("upgraded"), backedUp(s3.Store(bucket)), harness.Version(rig.EtcdVersion(t, first)))
 	view := c.Agree(t, 3, formWithin)
 	etcd := c.Etcd(t)

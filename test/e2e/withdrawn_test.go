@@ -19,14 +19,14 @@ import (
 // from it or write to it, so that they last.
 func TestRestoreIsWithdrawnInEveryPhase(t *testing.T) {
 	stories.Begin(t)
-	s3, namespace := withABucket(t)
+	s3, namespace := rig.MakeSavedNamespace(t, bucket)
 	c := rig.ApplyIn(t, namespace, backedUp(s3.Store(bucket)))
 	w := withdrawn{cluster: c, store: s3, view: c.AwaitMembers(t, 3, formWithin)}
 	w.writer, w.caches = harness.Write(t, c.EtcdService(t)), startCaches(t, c, 5)
 	awaitBackups(t, c)
 	w.writer.AwaitWrites(t, 100, scaleWithin)
-	w.target = revisionOf(t, c)
-	awaitSaved(t, c, w.target)
+	w.target = c.Revision(t)
+	c.AwaitSaved(t, saveWithin, w.target)
 	for _, step := range []struct {
 		phase   v1alpha1.RecoveryPhase
 		reaches func(*testing.T) (release func())

@@ -40,7 +40,7 @@ type Member struct {
 	Client *clientv3.Client
 
 	cmd    *exec.Cmd
-	output lockedBuffer
+	output Buffer
 }
 
 // Options of a start.
@@ -216,18 +216,21 @@ func (m *Member) Kill(tb testing.TB) {
 // Log is what etcd has written until now.
 func (m *Member) Log() string { return m.output.String() }
 
-type lockedBuffer struct {
+// Buffer collects what processes write, at any time. The zero value is empty.
+type Buffer struct {
 	mu sync.Mutex
 	b  bytes.Buffer
 }
 
-func (b *lockedBuffer) Write(p []byte) (int, error) {
+// Write implements io.Writer.
+func (b *Buffer) Write(p []byte) (int, error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	return b.b.Write(p)
 }
 
-func (b *lockedBuffer) String() string {
+// String returns what was written until now.
+func (b *Buffer) String() string {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	return b.b.String()

@@ -144,6 +144,14 @@ func expectReferrer(t *testing.T, r release, ref name.Digest) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	if !bytes.Equal(firstLayer(t, artifact), contents(t, r.out)[r.sbomFile()]) {
+		t.Error("the registry has another SBOM than the release")
+	}
+}
+
+// firstLayer returns the content of the first layer of an artifact, which is a file as it is.
+func firstLayer(t *testing.T, artifact v1.Image) []byte {
+	t.Helper()
 	layers, err := artifact.Layers()
 	if err != nil {
 		t.Fatal(err)
@@ -154,9 +162,10 @@ func expectReferrer(t *testing.T, r release, ref name.Digest) {
 	}
 	defer content.Close()
 	got, err := io.ReadAll(content)
-	if err != nil || !bytes.Equal(got, contents(t, r.out)[r.sbomFile()]) {
-		t.Errorf("the registry has another SBOM than the release, %v", err)
+	if err != nil {
+		t.Fatal(err)
 	}
+	return got
 }
 
 // testDockerArchive compares the configuration, which names the files of all layers.

@@ -56,19 +56,7 @@ func expectSignature(t *testing.T, r release, ref name.Digest) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	layers, err := img.Layers()
-	if err != nil {
-		t.Fatal(err)
-	}
-	content, err := layers[0].Compressed()
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer content.Close()
-	signed, err := io.ReadAll(content)
-	if err != nil {
-		t.Fatal(err)
-	}
+	signed := firstLayer(t, img)
 	if !ed25519.Verify(readPublicKey(t, r.key), signed, signature) {
 		t.Error("the signature in the registry is not that of the key")
 	}

@@ -1,13 +1,11 @@
 package backup
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
 	"log/slog"
 	"path/filepath"
-	"sync"
 	"testing"
 	"time"
 
@@ -22,26 +20,8 @@ import (
 	"github.com/etcd-druid/druid/test/member"
 )
 
-// lines is the log of several commands at once.
-type lines struct {
-	mu   sync.Mutex
-	text bytes.Buffer
-}
-
-func (l *lines) Write(b []byte) (int, error) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.text.Write(b)
-}
-
-func (l *lines) String() string {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.text.String()
-}
-
 // beside runs `backup run` beside a member. stop ends it as a signal does, and waits.
-func beside(t *testing.T, log *lines, args ...string) (stop func()) {
+func beside(t *testing.T, log *member.Buffer, args ...string) (stop func()) {
 	t.Helper()
 	root := &cobra.Command{Use: "agent"}
 	root.AddCommand(Command())
@@ -73,7 +53,7 @@ func TestRunSavesAClusterWithoutKubernetes(t *testing.T) {
 		"--store", "s3://run/a?pathStyle=true&region=" + bucket.Region + "&endpoint=" + server.Endpoint, "--prefix", demo,
 		"--credentials", credentials(t, bucket.AccessKey, bucket.SecretKey),
 	}
-	log := &lines{}
+	log := &member.Buffer{}
 	var stops []func()
 	for _, m := range members {
 		stops = append(stops, beside(t, log, append([]string{"--endpoint", m.Endpoint, "--delta-period", "1s"}, at...)...))

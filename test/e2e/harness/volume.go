@@ -97,13 +97,20 @@ func (v Volume) glob(t testing.TB, pattern string) []string {
 	return found
 }
 
-// TruncateWAL cuts the write-ahead log in the middle of what it holds, far below what was committed.
-func (v Volume) TruncateWAL(t testing.TB) {
+// logs returns the files of the write-ahead log, the oldest first. There is at least one.
+func (v Volume) logs(t testing.TB) []string {
 	t.Helper()
 	logs := v.glob(t, "data/member/wal/*.wal")
 	if len(logs) == 0 {
 		t.Fatalf("volume %s holds no write-ahead log", v.Dir)
 	}
+	return logs
+}
+
+// TruncateWAL cuts the write-ahead log in the middle of what it holds, far below what was committed.
+func (v Volume) TruncateWAL(t testing.TB) {
+	t.Helper()
+	logs := v.logs(t)
 	end := endOfContent(t, logs[0])
 	if err := os.Truncate(logs[0], end/2); err != nil {
 		t.Fatalf("truncate write-ahead log: %v", err)
@@ -119,10 +126,7 @@ func (v Volume) TruncateWAL(t testing.TB) {
 // a test keeps as a link does not change.
 func (v Volume) FlipLog(t testing.TB) {
 	t.Helper()
-	logs := v.glob(t, "data/member/wal/*.wal")
-	if len(logs) == 0 {
-		t.Fatalf("volume %s holds no write-ahead log", v.Dir)
-	}
+	logs := v.logs(t)
 	content, err := os.ReadFile(logs[0])
 	if err != nil {
 		t.Fatalf("read write-ahead log: %v", err)
