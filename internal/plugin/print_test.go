@@ -73,24 +73,48 @@ func TestTextsOfOthersDoNotControlTheTerminal(t *testing.T) {
 	}
 }
 
-// What the page shows is what the commands print.
+// shown has the page below docs that shows what a command prints, by the name of the golden file.
+var shown = map[string]string{
+	"check":                           "how-to/install/check.md",
+	"fleet-table":                     "how-to/run/inspect-with-plugin.md",
+	"status/serving":                  "how-to/run/inspect-with-plugin.md",
+	"status/quorum-lost-with-a-plan":  "how-to/run/inspect-with-plugin.md",
+	"why/member-down":                 "how-to/run/inspect-with-plugin.md",
+	"logs":                            "how-to/run/inspect-with-plugin.md",
+	"recover/quorum-lost-with-a-plan": "how-to/run/inspect-with-plugin.md",
+	"upgrade/serving":                 "how-to/run/upgrade-etcd.md",
+	"replace":                         "how-to/run/replace-member.md",
+	"move-leader/moved":               "how-to/run/move-leader.md",
+	"hands-off":                       "how-to/run/hands-off.md",
+	"backups":                         "how-to/back-up/find-a-state.md",
+	"restore/serving":                 "how-to/back-up/find-a-state.md",
+	"connect/tls":                     "how-to/secure/connect-clients.md",
+}
+
 func TestThePageShowsWhatIsPrinted(t *testing.T) {
-	text, err := os.ReadFile("../../docs/how-to/run/kubectl-plugin.md")
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, shown := range []string{"fleet-table", "status/serving", "status/quorum-lost-with-a-plan", "why/member-down", "recover/quorum-lost-with-a-plan", "logs", "connect/tls", "replace", "hands-off", "backups", "check", "restore/serving", "upgrade/serving", "move-leader/moved"} {
-		printed, err := os.ReadFile("testdata/" + shown + ".txt")
+	for name, page := range shown {
+		printed, err := os.ReadFile("testdata/" + name + ".txt")
 		if err != nil {
 			t.Fatal(err)
 		}
-		if !strings.Contains(string(text), "\n"+string(printed)+"```\n") {
-			t.Errorf("the page does not show %s as it is:\n%s", shown, printed)
+		if !strings.Contains(textOf(t, page), "\n"+string(printed)+"```\n") {
+			t.Errorf("%s does not show %s as it is:\n%s", page, name, printed)
 		}
 	}
+	states := textOf(t, "reference/plugin-states.md")
 	for _, state := range view.States {
-		if !strings.Contains(string(text), "`"+string(state)+"`") {
-			t.Errorf("the page does not explain the state %s", state)
+		if !strings.Contains(states, "`"+string(state)+"`") {
+			t.Errorf("the page of the states does not explain %s", state)
 		}
 	}
+}
+
+// textOf is the text of a page below docs.
+func textOf(t *testing.T, page string) string {
+	t.Helper()
+	text, err := os.ReadFile("../../docs/" + page)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(text)
 }
