@@ -1,6 +1,7 @@
 package view
 
 import (
+	"cmp"
 	"fmt"
 	"strings"
 
@@ -16,8 +17,15 @@ const (
 	StartDocs    = docs + "reference/decisions.md#how-a-member-starts-bootstrapstartrules"
 )
 
-// reasonsPage explains every condition and every reason.
+// reasonsPage explains the conditions and their reasons, with a section for each condition.
 const reasonsPage = "reference/conditions-and-reasons.md"
+
+// otherPages explain the conditions that the first page leaves out.
+var otherPages = map[string]string{
+	v1alpha1.ConditionDegraded:       "reference/reasons-of-degraded.md",
+	v1alpha1.ConditionBackupReady:    "reference/conditions-of-backups.md",
+	v1alpha1.ConditionBackupVerified: "reference/conditions-of-backups.md",
+}
 
 // Step is something to do now.
 type Step struct {
@@ -28,7 +36,9 @@ type Step struct {
 }
 
 // pageOf returns the section of the conditions of a type.
-func pageOf(condition string) string { return docs + reasonsPage + "#" + strings.ToLower(condition) }
+func pageOf(condition string) string {
+	return docs + cmp.Or(otherPages[condition], reasonsPage) + "#" + strings.ToLower(condition)
+}
 
 // pages are those that say what to do about a reason.
 var pages = map[string]string{
@@ -139,7 +149,7 @@ func (v Cluster) plan() string {
 
 func (v Cluster) silent() []Step {
 	return []Step{
-		{Do: "Check that the members run, and that they reach the API server.", Command: v.members(), Docs: docs + "reference/runbooks.md#etcdagentnotrenewing"},
+		{Do: "Check that the members run, and that they reach the API server.", Command: v.members(), Docs: docs + "reference/runbooks-members.md#etcdagentnotrenewing"},
 		{Do: "Check that druid runs: it did not update the status.", Command: druidPods, Docs: docs + "reference/runbooks.md#druidnotleading"},
 		{Do: "Check the clock of this computer: a wrong one makes Leases look old."},
 	}

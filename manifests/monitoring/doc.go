@@ -2,7 +2,7 @@
 // functions build all of it, and go generate writes it next to them.
 //
 // It is not part of the installation, because not every Kubernetes has the Prometheus Operator, and nothing of druid
-// depends on it. It must never name a metric that is not exported, nor an alert that docs/reference/runbooks.md does
+// depends on it. It must never name a metric that is not exported, nor an alert that the runbooks in docs/reference do
 // not explain.
 package monitoring
 

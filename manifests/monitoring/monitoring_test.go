@@ -5,6 +5,7 @@ import (
 	"net/http"
 	"os"
 	"os/exec"
+	"path"
 	"regexp"
 	"slices"
 	"strings"
@@ -42,17 +43,21 @@ func TestPrometheusTakesRulesAndDashboardAndEachAlertFires(t *testing.T) {
 }
 
 func TestEachAlertHasItsRunbook(t *testing.T) {
-	headings := regexp.MustCompile(`(?m)^## (\S+)$`).FindAllStringSubmatch(read(t, "../../docs/reference/runbooks.md"), -1)
+	heading := regexp.MustCompile(`(?m)^## (\S+)$`)
+	pages := map[string]string{} // the page of each alert
 	var explained, raised []string
-	for _, h := range headings {
-		explained = append(explained, h[1])
+	for _, page := range []string{clusterRunbooks, memberRunbooks} {
+		for _, h := range heading.FindAllStringSubmatch(read(t, "../../docs/reference/"+path.Base(page)), -1) {
+			explained = append(explained, h[1])
+			pages[h[1]] = page
+		}
 	}
 	for _, rule := range allRules() {
 		if rule.Alert == "" {
 			continue
 		}
 		raised = append(raised, rule.Alert)
-		if want := runbooks + "#" + strings.ToLower(rule.Alert); rule.Annotations["runbook_url"] != want {
+		if want := pages[rule.Alert] + "#" + strings.ToLower(rule.Alert); rule.Annotations["runbook_url"] != want {
 			t.Errorf("%s links %s, want %s", rule.Alert, rule.Annotations["runbook_url"], want)
 		}
 	}

@@ -27,17 +27,18 @@ const (
 	warning  = "warning"
 )
 
-// runbooks is the page that explains the alerts, one section each.
-const runbooks = "https://github.com/etcd-druid/druid/blob/main/docs/reference/runbooks.md"
+// The pages that explain the alerts, one section each: those about druid and clusters, and those about members and backups.
+const (
+	clusterRunbooks = "https://github.com/etcd-druid/druid/blob/main/docs/reference/runbooks.md"
+	memberRunbooks  = "https://github.com/etcd-druid/druid/blob/main/docs/reference/runbooks-members.md"
+)
 
-// alert is raised after expr was true for the duration wait. The anchor of the runbook is as GitHub makes it.
+// alert is raised after expr was true for the duration wait.
 func alert(name, severity, wait, expr, summary, description string) Rule {
 	return Rule{
 		Alert: name, Expr: expr, For: wait,
-		Labels: map[string]string{"severity": severity},
-		Annotations: map[string]string{
-			"summary": summary, "description": description, "runbook_url": runbooks + "#" + anchor(name),
-		},
+		Labels:      map[string]string{"severity": severity},
+		Annotations: map[string]string{"summary": summary, "description": description},
 	}
 }
 
@@ -46,11 +47,19 @@ func alert(name, severity, wait, expr, summary, description string) Rule {
 func Rules() []Group {
 	return []Group{
 		{Name: "etcd-druid.records", Rules: records()},
-		{Name: "etcd-druid.druid", Rules: druidAlerts()},
-		{Name: "etcd-druid.clusters", Rules: clusterAlerts()},
-		{Name: "etcd-druid.members", Rules: memberAlerts()},
-		{Name: "etcd-druid.backups", Rules: backupAlerts()},
+		{Name: "etcd-druid.druid", Rules: explainedIn(clusterRunbooks, druidAlerts())},
+		{Name: "etcd-druid.clusters", Rules: explainedIn(clusterRunbooks, clusterAlerts())},
+		{Name: "etcd-druid.members", Rules: explainedIn(memberRunbooks, memberAlerts())},
+		{Name: "etcd-druid.backups", Rules: explainedIn(memberRunbooks, backupAlerts())},
 	}
+}
+
+// explainedIn links each alert to its section of the page. The anchor is as GitHub makes it.
+func explainedIn(page string, alerts []Rule) []Rule {
+	for _, a := range alerts {
+		a.Annotations["runbook_url"] = page + "#" + anchor(a.Alert)
+	}
+	return alerts
 }
 
 // Names of the recorded series, level:metric:operation.

@@ -218,19 +218,19 @@ func named(e ast.Expr) string {
 	}
 }
 
-// TestConditions compares the page of the conditions, which people write, with what the code can set.
+// TestConditions compares the pages of the conditions, which people write, with what the code can set.
 func TestConditions(t *testing.T) {
 	want, got := verdicts(t), documented(t)
 	known := map[string]bool{}
 	for v := range want {
 		known[v.reason] = true
 		if !got[v] {
-			t.Errorf("conditions-and-reasons.md does not explain that %s is %s with reason %s", v.of, v.status, v.reason)
+			t.Errorf("no page of the conditions explains that %s is %s with reason %s", v.of, v.status, v.reason)
 		}
 	}
 	for v := range got {
 		if !want[v] {
-			t.Errorf("conditions-and-reasons.md explains that %s is %s with reason %s, which druid never sets", v.of, v.status, v.reason)
+			t.Errorf("a page of the conditions explains that %s is %s with reason %s, which druid never sets", v.of, v.status, v.reason)
 		}
 	}
 	for _, c := range constants(t, "Reason") {
@@ -261,7 +261,7 @@ func conditionsIn(t *testing.T) string {
 	return ""
 }
 
-// documented is what the page explains.
+// documented is what the pages explain.
 func documented(t *testing.T) map[verdict]bool {
 	t.Helper()
 	all := map[verdict]bool{}
@@ -270,7 +270,7 @@ func documented(t *testing.T) map[verdict]bool {
 			for status := range strings.SplitSeq(strings.ReplaceAll(row["Status"], "`", ""), ", ") {
 				for _, reason := range inCode(row["Reason"]) {
 					if all[verdict{section, status, reason}] {
-						t.Errorf("conditions-and-reasons.md explains %s %s %s twice", section, status, reason)
+						t.Errorf("the pages of the conditions explain %s %s %s twice", section, status, reason)
 					}
 					all[verdict{section, status, reason}] = true
 				}
@@ -289,16 +289,20 @@ func conditionValues(t *testing.T) map[string]string {
 	return values
 }
 
-// rowsOf are the rows of the table below a heading of the page of the conditions, by column.
+// rowsOf are the rows of the table below a heading of the pages of the conditions, by column.
 func rowsOf(t *testing.T, heading string) (rows []map[string]string) {
 	t.Helper()
-	raw, err := os.ReadFile(pages + "conditions-and-reasons.md")
-	if err != nil {
-		t.Fatal(err)
+	var raw strings.Builder
+	for _, page := range []string{"conditions-and-reasons.md", "reasons-of-degraded.md", "conditions-of-backups.md"} {
+		text, err := os.ReadFile(pages + page)
+		if err != nil {
+			t.Fatal(err)
+		}
+		raw.Write(text)
 	}
-	_, section, ok := strings.Cut(string(raw), "# "+heading+"\n")
+	_, section, ok := strings.Cut(raw.String(), "# "+heading+"\n")
 	if !ok {
-		t.Fatalf("conditions-and-reasons.md has no section %s", heading)
+		t.Fatalf("no page of the conditions has a section %s", heading)
 	}
 	section, _, _ = strings.Cut(section, "\n#")
 	var header []string
@@ -313,7 +317,7 @@ func rowsOf(t *testing.T, heading string) (rows []map[string]string) {
 			continue
 		}
 		if len(cells) != len(header) {
-			t.Fatalf("conditions-and-reasons.md: %d cells below %v: %s", len(cells), header, line)
+			t.Fatalf("the pages of the conditions have %d cells below %v: %s", len(cells), header, line)
 		}
 		row := map[string]string{}
 		for i, cell := range cells {
