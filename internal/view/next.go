@@ -46,7 +46,7 @@ var pages = map[string]string{
 	v1alpha1.ReasonDataLost:                  "how-to/rescue/manual-actions.md#data-lost",
 	v1alpha1.ReasonObjectNotOwned:            "how-to/rescue/manual-actions.md#object-not-owned",
 	v1alpha1.ReasonRecoveryProposed:          "how-to/rescue/quorum-lost.md#check-the-plan",
-	v1alpha1.ReasonRecoveryRefused:           "how-to/rescue/quorum-lost.md#when-druid-refuses",
+	v1alpha1.ReasonRecoveryRefused:           "how-to/rescue/recovery-waits.md#when-druid-refuses",
 	v1alpha1.ReasonDataUndecided:             "how-to/rescue/data-differs.md#no-majority-has-the-same-data",
 	v1alpha1.ReasonDataDiffers:               "how-to/rescue/data-differs.md#a-member-differs-from-a-majority",
 	v1alpha1.ReasonAlarmRaised:               "how-to/rescue/nospace.md",
@@ -108,7 +108,7 @@ func (v Cluster) members() string {
 
 // quorumLost is the decision tree of docs/how-to/rescue/quorum-lost.md.
 func (v Cluster) quorumLost() []Step {
-	const page = docs + "how-to/rescue/quorum-lost.md"
+	const page, waits = docs + "how-to/rescue/quorum-lost.md", docs + "how-to/rescue/recovery-waits.md"
 	steps := []Step{{
 		Do:      "Bring back the nodes or volumes of the members that are down, if you can. The cluster then serves again, and no write is lost.",
 		Command: v.members(), Docs: page + "#bring-members-back",
@@ -119,9 +119,9 @@ func (v Cluster) quorumLost() []Step {
 	case v.Recovery.Phase == v1alpha1.RecoveryProposed:
 		steps = append(steps, Step{Do: "If you cannot, read druid's plan, and approve it.", Command: v.plan(), Docs: page + "#check-the-plan"})
 	case v.Recovery.Phase == v1alpha1.RecoveryRefused:
-		steps = append(steps, Step{Do: "druid refuses to recover: " + v.Recovery.Message, Docs: page + "#when-druid-refuses"})
+		steps = append(steps, Step{Do: "druid refuses to recover: " + v.Recovery.Message, Docs: waits + "#when-druid-refuses"})
 	default:
-		steps = append(steps, Step{Do: "druid recovers the cluster: " + v.Recovery.Message, Docs: page + "#when-a-recovery-does-not-continue"})
+		steps = append(steps, Step{Do: "druid recovers the cluster: " + v.Recovery.Message, Docs: waits + "#when-a-recovery-does-not-continue"})
 	}
 	return append(steps, Step{Do: "Do not delete a PersistentVolumeClaim, a Pod or a Lease."})
 }
