@@ -19,7 +19,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// leaseServer replaces the API server in tests with virtual time and faults. store_test.go uses a real one.
+// leaseServer replaces the API server in tests with virtual time and faults. server_harness_test.go has a real one.
 type leaseServer struct {
 	Client
 	t            *testing.T
