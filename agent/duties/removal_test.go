@@ -13,6 +13,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/google/go-cmp/cmp"
 	"github.com/prometheus/client_golang/prometheus"
 	coordinationv1 "k8s.io/api/coordination/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -154,4 +155,75 @@ func TestALearnerThatNeverStartsIsRemovedOnlyWhenDruidNamesIt(t *testing.T) {
 		}
 		return nil
 	})
+}
+
+func TestAStrayVoterGoesOnlyWhenAHealthyQuorumIsLeft(t *testing.T) {
+	c := newCluster(t)
+	leader := c.mustLead()
+	others := slices.DeleteFunc(slices.Clone(names), func(n string) bool { return n == leader })
+	stray, away := others[0], others[1]
+	strayID := uint64(c.members[stray].Server.MemberID())
+	c.leases(leader, []string{leader, away})
+	c.stop(away)
+	began := time.Now()
+	c.duties(leader, "mine")
+	c.decided("quorum")
+	if took := time.Since(began); took < grace {
+		t.Errorf("the quorum was asked after %s, want the grace period first", took)
+	}
+	if ids := c.listed(leader); len(ids) != 3 {
+		t.Fatalf("%d members are listed, want 3: a removal would have cost the quorum", len(ids))
+	}
+	c.start(away)
+	c.eventually("the stray voter is removed", func() error {
+		if ids := c.listed(leader); slices.Contains(ids, strayID) {
+			return fmt.Errorf("listed: %x", ids)
+		}
+		return nil
+	})
+	if ids := c.listed(leader); len(ids) != 2 {
+		t.Errorf("%d members are listed, want the two desired ones", len(ids))
+	}
+	c.eventually("the list is published", func() error {
+		record, _, err := c.store.Record(t.Context())
+		if err == nil && (record.MemberList == nil || len(record.MemberList.Members) != 2) {
+			err = fmt.Errorf("published: %+v", record.MemberList)
+		}
+		return err
+	})
+}
+
+func TestASupersededLeaderRemovesNoMember(t *testing.T) {
+	c := newCluster(t)
+	leader := c.mustLead()
+	c.leases(leader, []string{leader})
+	c.duties(leader, "another Pod's")
+	c.decided("record-not-authoritative")
+	// The wait is twice what a rightful leader needs for the first removal.
+	timer := time.NewTimer(2 * grace)
+	<-timer.C
+	if ids := c.listed(leader); len(ids) != 3 {
+		t.Errorf("%d members are listed, want all 3", len(ids))
+	}
+}
+
+func TestARecordOfAnotherClusterIsNotTouched(t *testing.T) {
+	c := newCluster(t)
+	leader := c.mustLead()
+	c.leasesOf(1, leader, []string{leader})
+	before, _, err := c.store.Record(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	c.duties(leader, "mine")
+	c.decided("record-not-authoritative")
+	timer := time.NewTimer(2 * grace)
+	<-timer.C
+	after, _, err := c.store.Record(t.Context())
+	if diff := cmp.Diff(after, before); err != nil || diff != "" {
+		t.Errorf("%v (-got +want)\n%s", err, diff)
+	}
+	if ids := c.listed(leader); len(ids) != 3 {
+		t.Errorf("%d members are listed, want all 3", len(ids))
+	}
 }
