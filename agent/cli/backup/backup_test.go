@@ -10,97 +10,13 @@ import (
 	"testing"
 	"time"
 
-	"github.com/spf13/cobra"
-
 	"github.com/etcd-druid/druid/backup/catalog"
 	"github.com/etcd-druid/druid/backup/store"
-	"github.com/etcd-druid/druid/backup/store/dir"
 	"github.com/etcd-druid/druid/backup/verify"
 	"github.com/etcd-druid/druid/internal/cli"
 	"github.com/etcd-druid/druid/test/backups"
 	"github.com/etcd-druid/druid/test/bucket"
 )
-
-const (
-	first  = catalog.Lineage("00000001-aa")
-	second = catalog.Lineage("00000002-bb")
-	demo   = "ns/demo"
-)
-
-func TestMain(m *testing.M) { os.Exit(bucket.Main(m)) }
-
-// run runs the command as the program does, and returns its output, its exit code and its error.
-func run(t *testing.T, args ...string) (out string, code int, failure string) {
-	t.Helper()
-	var stdout, stderr bytes.Buffer
-	root := &cobra.Command{Use: "agent"}
-	root.AddCommand(Command())
-	root.SetOut(&stdout)
-	root.SetArgs(append([]string{"backup"}, args...))
-	root.SetErr(&stderr)
-	code = cli.Main(t.Context(), root, slog.New(slog.DiscardHandler))
-	// The output before it is progress.
-	if _, said, failed := strings.Cut("\n"+stderr.String(), "\nagent backup "); failed {
-		_, failure, _ = strings.Cut(strings.TrimSpace(said), ": ")
-	}
-	return stdout.String(), code, failure
-}
-
-// ok runs a command that must succeed.
-func ok(t *testing.T, args ...string) string {
-	t.Helper()
-	out, code, failure := run(t, args...)
-	if code != 0 {
-		t.Fatalf("%v: exit code %d: %s\n%s", args, code, failure, out)
-	}
-	return out
-}
-
-func contains(t *testing.T, text string, parts ...string) {
-	t.Helper()
-	for _, part := range parts {
-		if !strings.Contains(text, part) {
-			t.Errorf("want %q in\n%s", part, text)
-		}
-	}
-}
-
-func decoded[T any](t *testing.T, text string) (v T) {
-	t.Helper()
-	if err := json.Unmarshal([]byte(text), &v); err != nil {
-		t.Fatalf("%v in\n%s", err, text)
-	}
-	return v
-}
-
-func directory(t *testing.T) (url string, s store.Store) {
-	t.Helper()
-	path := t.TempDir()
-	s, err := dir.Open(store.Directory{Path: path})
-	if err != nil {
-		t.Fatal(err)
-	}
-	return "dir://" + path, s
-}
-
-func put(t *testing.T, s store.Store, key, content string) {
-	t.Helper()
-	if _, err := s.Put(t.Context(), key, strings.NewReader(content), store.PutOptions{}); err != nil {
-		t.Fatal(err)
-	}
-}
-
-// credentials returns a directory like a mounted Secret.
-func credentials(t *testing.T, access, secret string) string {
-	t.Helper()
-	path := t.TempDir()
-	for name, content := range map[string]string{"accessKeyID": access, "secretAccessKey": secret} {
-		if err := os.WriteFile(filepath.Join(path, name), []byte(content), 0o600); err != nil {
-			t.Fatal(err)
-		}
-	}
-	return path
-}
 
 func TestBackupsOfARealEtcd(t *testing.T) {
 	url, s := directory(t)
@@ -341,69 +257,6 @@ func TestListReportsWhatIsOutOfTheOrdinary(t *testing.T) {
 		t.Errorf("want the head and one object in\n%s", out)
 	}
 	contains(t, ok(t, "plan", "--store", url, "--lineage", string(second)), "to revision 20 of lineage 00000001-aa, cut off after revision 20", "note: lineage 00000002-bb has no full backup yet")
-}
-
-func TestStoresThatMakeNoSense(t *testing.T) {
-	t.Setenv("AWS_REGION", "")
-	t.Setenv("AWS_DEFAULT_REGION", "")
-	file := filepath.Join(t.TempDir(), "store.json")
-	if err := os.WriteFile(file, []byte(`{"s4":{}}`), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	for name, test := range map[string]struct {
-		args []string
-		says string
-	}{
-		"none":                        {nil, "--store: invalid: empty"},
-		"no file":                     {[]string{"--store", "no-such.json"}, "no such file or directory; want s3://"},
-		"a file that is none":         {[]string{"--store", file}, `unknown field "s4"`},
-		"another scheme":              {[]string{"--store", "gs://b"}, `"gs" is not a kind of store`},
-		"no URL":                      {[]string{"--store", "s3://%"}, "want s3://"},
-		"a directory with a host":     {[]string{"--store", "dir://mnt/backups"}, "three slashes"},
-		"a directory not there":       {[]string{"--store", "dir:///no/such"}, "directory /no/such"},
-		"a bucket without a region":   {[]string{"--store", "s3://b/p"}, "AWS_REGION"},
-		"a bucket without a name":     {[]string{"--store", "s3:///p?region=r"}, "set the name of the bucket"},
-		"a parameter not known":       {[]string{"--store", "s3://b/p?region=r&sse=x"}, `parameter "sse" is unknown`},
-		"a parameter that is no bool": {[]string{"--store", "s3://b/p?region=r&pathStyle=1"}, "want true or false"},
-		"a prefix with a slash":       {[]string{"--store", "dir://" + t.TempDir(), "--prefix", "ns/demo/"}, "remove the slash"},
-		"a prefix that is none":       {[]string{"--store", "dir://" + t.TempDir(), "--prefix", "/ns"}, "the prefix of --store"},
-		"credentials of a directory":  {[]string{"--store", "dir://" + t.TempDir(), "--credentials", file}, "remove --credentials"},
-		"credentials not there":       {[]string{"--store", "s3://b?region=r", "--credentials", "no-such"}, "no-such"},
-		"keys not there":              {[]string{"--store", "dir://" + t.TempDir(), "--encryption-keys", "no-such"}, "the keys of --store"},
-		"keys that are a file":        {[]string{"--store", "dir://" + t.TempDir(), "--encryption-keys", file}, "is not a directory"},
-		"another output":              {[]string{"--store", "dir://" + t.TempDir(), "-o", "yaml"}, "want table or json"},
-	} {
-		t.Run(name, func(t *testing.T) {
-			_, code, failure := run(t, append([]string{"list"}, test.args...)...)
-			if code != 1 {
-				t.Errorf("exit code %d, want 1", code)
-			}
-			contains(t, failure, test.says)
-		})
-	}
-	if _, code, failure := run(t, "list", "--store", "dir://"+t.TempDir()); code != 2 || !strings.Contains(failure, "check --store and --prefix") {
-		t.Errorf("an empty directory: exit code %d, %q", code, failure)
-	}
-}
-
-func TestStoresAreRead(t *testing.T) {
-	t.Setenv("AWS_REGION", "eu-west-1")
-	path := t.TempDir()
-	for raw, want := range map[string]store.S3{
-		"s3://b": {Bucket: "b", Region: "eu-west-1"},
-		"s3://b/p/q/?region=r&checksum=WhenRequired":                     {Bucket: "b", Prefix: "p/q", Region: "r", Checksum: store.ChecksumWhenRequired},
-		"s3://b?endpoint=https://h:9000&pathStyle=true&caBundle=/ca.pem": {Bucket: "b", Region: "eu-west-1", Endpoint: "https://h:9000", PathStyle: true, CABundle: "/ca.pem"},
-	} {
-		c, err := parseStore(raw, path)
-		want.CredentialsDir = path
-		if err != nil || c.S3 == nil || *c.S3 != want {
-			t.Errorf("%s is read as %+v, %v; want %+v", raw, c.S3, err, want)
-		}
-	}
-	t.Setenv("AWS_REGION", "")
-	if c, err := parseStore("s3://b?endpoint=https://h", ""); err != nil || c.S3.Region != store.DefaultRegion {
-		t.Errorf("got %+v, %v; want the region of stores without", c.S3, err)
-	}
 }
 
 func TestTheProgramHasTheCommandsAtItsTop(t *testing.T) {
