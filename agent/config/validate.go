@@ -61,6 +61,7 @@ func (c Config) validateBootstrap() error {
 	return errors.Join(restore, join, both)
 }
 
+// The options that druid sets in every Pod, and those that are absolute paths.
 var (
 	required = map[string]bool{
 		"namespace": true, "cluster": true, "cluster-uid": true, "member": true, "pod-uid": true,
