@@ -13,7 +13,6 @@ import (
 
 	"github.com/etcd-druid/druid/backup/catalog"
 	"github.com/etcd-druid/druid/backup/delta"
-	"github.com/etcd-druid/druid/backup/readahead"
 	"github.com/etcd-druid/druid/backup/snapshot"
 	"github.com/etcd-druid/druid/backup/store"
 	"github.com/etcd-druid/druid/internal/loop"
@@ -244,7 +243,7 @@ func fetch(ctx context.Context, c *Config, t snapshot.Trailer, path string) (err
 		return fmt.Errorf("restore: %w", err)
 	}
 	defer reader.Close()
-	ahead := readahead.New(chunk, chunks)
+	ahead := snapshot.NewReadAhead(chunk, chunks)
 	g, ctx := errgroup.WithContext(ctx)
 	g.Go(func() error {
 		ahead.Run(ctx, reader)
@@ -274,7 +273,7 @@ func (c *Config) open(key string, source io.Reader, t snapshot.Trailer) (reader 
 
 // write writes the database. It succeeds only if all checksums match. Content that is longer than the trailer says
 // must not fill the disk before that is known.
-func (c *Config) write(f *os.File, ahead *readahead.Reader, size int64) error {
+func (c *Config) write(f *os.File, ahead *snapshot.ReadAhead, size int64) error {
 	for written := int64(0); ; {
 		part, err := ahead.Next()
 		switch written += int64(len(part)); {

@@ -27,7 +27,6 @@ import (
 
 	"github.com/etcd-druid/druid/backup/catalog"
 	"github.com/etcd-druid/druid/backup/delta"
-	"github.com/etcd-druid/druid/backup/readahead"
 	"github.com/etcd-druid/druid/backup/snapshot"
 	"github.com/etcd-druid/druid/backup/store"
 	"github.com/etcd-druid/druid/backup/store/dir"
@@ -328,7 +327,7 @@ func TestWhatIsWrittenOfADatabase(t *testing.T) {
 			if test.err != nil {
 				stream = io.MultiReader(stream, iotest.ErrReader(test.err))
 			}
-			ahead := readahead.New(chunk, chunks)
+			ahead := snapshot.NewReadAhead(chunk, chunks)
 			go ahead.Run(t.Context(), stream)
 			err = (&Config{}).write(f, ahead, test.says)
 			if (err != nil) != (test.want != "") || err != nil && !strings.Contains(err.Error(), test.want) {

@@ -15,7 +15,6 @@ import (
 
 	"github.com/klauspost/compress/zstd"
 
-	"github.com/etcd-druid/druid/backup/readahead"
 	"github.com/etcd-druid/druid/backup/store"
 )
 
@@ -28,9 +27,9 @@ func streamed(n int) []byte {
 }
 
 // running reads the stream ahead until the test ends.
-func running(tb testing.TB, stream io.Reader) *readahead.Reader {
+func running(tb testing.TB, stream io.Reader) *ReadAhead {
 	tb.Helper()
-	ahead := readahead.New(aheadChunk, aheadChunks)
+	ahead := NewReadAhead(aheadChunk, aheadChunks)
 	go ahead.Run(tb.Context(), stream)
 	return ahead
 }

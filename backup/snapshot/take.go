@@ -12,7 +12,6 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"golang.org/x/sync/errgroup"
 
-	"github.com/etcd-druid/druid/backup/readahead"
 	"github.com/etcd-druid/druid/backup/store"
 	"github.com/etcd-druid/druid/internal/loop"
 )
@@ -68,7 +67,7 @@ type passage struct {
 func upload(ctx context.Context, s store.Store, key string, trailer Trailer, stream io.ReadCloser, c passage) (Result, error) {
 	result := Result{Key: key}
 	g, ctx := errgroup.WithContext(ctx)
-	ahead := readahead.New(aheadChunk, aheadChunks)
+	ahead := NewReadAhead(aheadChunk, aheadChunks)
 	reader, writer := io.Pipe()
 	// Whatever ends one of them becomes the cause and ends the others. The object is made at the end of file of the
 	// reader, so the reader must never see an end of file for an incomplete stream.
@@ -158,7 +157,7 @@ const (
 
 // compress writes the object: the stream of etcd as one zstd frame, then the trailer, which it completes. It returns
 // nil only if the checksum of etcd matches.
-func compress(w io.Writer, stream *readahead.Reader, t *Trailer, level zstd.EncoderLevel, progress func(int64)) error {
+func compress(w io.Writer, stream *ReadAhead, t *Trailer, level zstd.EncoderLevel, progress func(int64)) error {
 	counted := &countingWriter{w: w}
 	// Slower levels gain little on such data and use more memory.
 	encoder, err := zstd.NewWriter(counted, zstd.WithEncoderLevel(max(level, zstd.SpeedFastest)), zstd.WithEncoderConcurrency(1),
@@ -191,7 +190,7 @@ func compress(w io.Writer, stream *readahead.Reader, t *Trailer, level zstd.Enco
 }
 
 // pump copies the stream to its end.
-func pump(w io.Writer, stream *readahead.Reader, check *checksum, progress func(int64)) error {
+func pump(w io.Writer, stream *ReadAhead, check *checksum, progress func(int64)) error {
 	for reported := int64(0); ; {
 		chunk, err := stream.Next()
 		switch {

@@ -1,4 +1,4 @@
-package readahead
+package snapshot
 
 import (
 	"context"
@@ -7,8 +7,9 @@ import (
 	"github.com/etcd-druid/druid/internal/loop"
 )
 
-// Reader delivers a stream in chunks. One goroutine calls Run, another one Next.
-type Reader struct {
+// ReadAhead reads a stream ahead of its use, within a given amount of memory, and delivers it in chunks. One goroutine
+// calls Run, another one Next. It never takes a broken stream for one that ended.
+type ReadAhead struct {
 	full, free chan []byte
 	// lent is what Next returned last.
 	lent []byte
@@ -16,9 +17,9 @@ type Reader struct {
 	end error
 }
 
-// New returns a Reader with as many chunks of as many bytes.
-func New(chunk, chunks int) *Reader {
-	r := &Reader{full: make(chan []byte, chunks), free: make(chan []byte, chunks)}
+// NewReadAhead returns a ReadAhead with as many chunks of as many bytes.
+func NewReadAhead(chunk, chunks int) *ReadAhead {
+	r := &ReadAhead{full: make(chan []byte, chunks), free: make(chan []byte, chunks)}
 	for range chunks {
 		r.free <- make([]byte, chunk)
 	}
@@ -27,12 +28,12 @@ func New(chunk, chunks int) *Reader {
 
 // Run reads the stream to its end, or until the stream fails or panics, or ctx ends. Next reports the cause. Run
 // cannot interrupt a read that blocks.
-func (r *Reader) Run(ctx context.Context, stream io.Reader) {
+func (r *ReadAhead) Run(ctx context.Context, stream io.Reader) {
 	defer close(r.full)
 	r.end = loop.Recover(func() error { return r.run(ctx, stream) })
 }
 
-func (r *Reader) run(ctx context.Context, stream io.Reader) error {
+func (r *ReadAhead) run(ctx context.Context, stream io.Reader) error {
 	for {
 		var buffer []byte
 		select {
@@ -67,7 +68,7 @@ func readFull(buffer []byte, stream io.Reader) (n int, ended bool, err error) {
 }
 
 // Next returns the next chunk, which is valid until the next call. At the end it returns nothing and no error.
-func (r *Reader) Next() ([]byte, error) {
+func (r *ReadAhead) Next() ([]byte, error) {
 	if r.lent != nil {
 		r.free <- r.lent[:cap(r.lent)]
 	}

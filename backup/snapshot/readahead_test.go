@@ -1,4 +1,4 @@
-package readahead_test
+package snapshot_test
 
 import (
 	"bytes"
@@ -12,14 +12,14 @@ import (
 	"testing/iotest"
 	"time"
 
-	"github.com/etcd-druid/druid/backup/readahead"
+	"github.com/etcd-druid/druid/backup/snapshot"
 )
 
 const chunk, chunks = 100, 3
 
 // read returns all that a Reader delivers of a stream.
 func read(ctx context.Context, stream io.Reader) (all []byte, err error) {
-	r := readahead.New(chunk, chunks)
+	r := snapshot.NewReadAhead(chunk, chunks)
 	go r.Run(ctx, stream)
 	for {
 		next, err := r.Next()
@@ -66,7 +66,7 @@ func TestAContextEndsTheStream(t *testing.T) {
 	t.Parallel()
 	stopped := errors.New("stopped")
 	ctx, cancel := context.WithCancelCause(t.Context())
-	r := readahead.New(chunk, chunks)
+	r := snapshot.NewReadAhead(chunk, chunks)
 	ended := make(chan struct{})
 	go func() {
 		defer close(ended)
