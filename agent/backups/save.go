@@ -13,10 +13,10 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
-	"github.com/etcd-druid/druid/backup/archive"
 	"github.com/etcd-druid/druid/backup/catalog"
 	"github.com/etcd-druid/druid/backup/snapshot"
 	"github.com/etcd-druid/druid/backup/store"
+	"github.com/etcd-druid/druid/backup/verify"
 	"github.com/etcd-druid/druid/leases"
 	"github.com/etcd-druid/druid/membership"
 )
@@ -130,11 +130,11 @@ func (s *Save) readBack(ctx context.Context, a Artifact) error {
 	full.Size = a.Size
 	// Only a history with a record is complete, and here the object alone counts.
 	written := catalog.Catalog{Prefix: s.Prefix, Histories: []catalog.History{{Lineage: s.Self.Lineage, Formation: &catalog.Formation{}, Fulls: []catalog.Full{full}}}}
-	return archive.Verify(ctx, s.Store, written, func(f archive.Finding) error {
+	return verify.Check(ctx, s.Store, written, func(f verify.Finding) error {
 		switch f.State {
-		case archive.Intact:
+		case verify.ObjectIntact:
 			return nil
-		case archive.Broken:
+		case verify.ObjectBroken:
 			return fmt.Errorf("the object %s was saved and is broken: %s; delete it in the store", a.URI, f.Reason)
 		default:
 			return fmt.Errorf("the object %s was saved, and could not be read back: %s", a.URI, f.Reason)

@@ -267,7 +267,7 @@ type unreadable struct {
 
 func (s unreadable) Get(ctx context.Context, key string, offset, length int64) (io.ReadCloser, error) {
 	if key == s.key {
-		return nil, s.err
+		return nil, fmt.Errorf("get %s: %w", key, s.err)
 	}
 	return s.Store.Get(ctx, key, offset, length)
 }

@@ -12,7 +12,6 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
-	"github.com/etcd-druid/druid/backup/archive"
 	"github.com/etcd-druid/druid/backup/catalog"
 	"github.com/etcd-druid/druid/backup/restore"
 	"github.com/etcd-druid/druid/backup/verify"
@@ -20,11 +19,11 @@ import (
 
 // verification is what `check` prints.
 type verification struct {
-	Objects  int               `json:"objects"`
-	Broken   int               `json:"broken"`
-	Unknown  int               `json:"unknown"`
-	Findings []archive.Finding `json:"findings"`
-	Gaps     []gapOf           `json:"gaps,omitempty"`
+	Objects  int              `json:"objects"`
+	Broken   int              `json:"broken"`
+	Unknown  int              `json:"unknown"`
+	Findings []verify.Finding `json:"findings"`
+	Gaps     []gapOf          `json:"gaps,omitempty"`
 }
 
 // gapOf is a gap in the restorable revisions of a lineage.
@@ -58,8 +57,8 @@ This command checks what is stored. To compare it with what etcd had, use ` + "`
 				}
 				c.Histories = []catalog.History{h}
 			}
-			v := verification{Findings: []archive.Finding{}}
-			if err := archive.Verify(cmd.Context(), s.store, c, func(f archive.Finding) error { return v.add(s, f) }); err != nil {
+			v := verification{Findings: []verify.Finding{}}
+			if err := verify.Check(cmd.Context(), s.store, c, func(f verify.Finding) error { return v.add(s, f) }); err != nil {
 				return err
 			}
 			for _, h := range c.Histories {
@@ -75,13 +74,13 @@ This command checks what is stored. To compare it with what etcd had, use ` + "`
 }
 
 // add counts a finding and prints it immediately, because reading everything can take hours.
-func (v *verification) add(s *session, f archive.Finding) error {
+func (v *verification) add(s *session, f verify.Finding) error {
 	v.Objects++
 	switch f.State {
-	case archive.Intact:
-	case archive.Broken:
+	case verify.ObjectIntact:
+	case verify.ObjectBroken:
 		v.Broken++
-	case archive.Unknown:
+	case verify.ObjectUnknown:
 		v.Unknown++
 	}
 	if s.json() {

@@ -9,9 +9,9 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/etcd-druid/druid/backup/archive"
 	"github.com/etcd-druid/druid/backup/catalog"
 	"github.com/etcd-druid/druid/backup/store"
+	"github.com/etcd-druid/druid/backup/verify"
 )
 
 // fate is what happens to an object.
@@ -129,7 +129,7 @@ func (s *session) dryRun(c catalog.Catalog, l catalog.Lineage, p catalog.Policy,
 func (s *session) collect(ctx context.Context, l catalog.Lineage, p catalog.Policy, e catalog.Evidence) error {
 	fates := []fate{}
 	var locked int
-	err := archive.Collect(ctx, s.store, s.prefix, l, p, e, time.Now(), func(c archive.Collected) error {
+	err := verify.Collect(ctx, s.store, s.prefix, l, p, e, time.Now(), func(c verify.Collected) error {
 		f := fate{c.Verdict, fateDeleted}
 		if c.Locked {
 			f.Fate, locked = fateLocked, locked+1
@@ -178,9 +178,9 @@ Encrypted backups are decrypted and then encrypted with the current identity of 
 			if err != nil {
 				return err
 			}
-			all := []archive.Copied{}
-			err = archive.Copy(cmd.Context(), archive.Place{Store: s.store, Prefix: s.prefix}, archive.Place{Store: target, Prefix: to.prefix}, c,
-				func(done archive.Copied) error {
+			all := []verify.Copied{}
+			err = verify.Copy(cmd.Context(), verify.Place{Store: s.store, Prefix: s.prefix}, verify.Place{Store: target, Prefix: to.prefix}, c,
+				func(done verify.Copied) error {
 					all = append(all, done)
 					return s.printCopied(done)
 				})
@@ -189,7 +189,7 @@ Encrypted backups are decrypted and then encrypted with the current identity of 
 			} else if err == nil {
 				_, err = fmt.Fprintf(s.out, "%s in %v\n", objects(len(all)), target)
 			}
-			if errors.Is(err, archive.ErrDiffers) || errors.Is(err, store.ErrDamaged) {
+			if errors.Is(err, verify.ErrDiffers) || errors.Is(err, store.ErrDamaged) {
 				return no(err)
 			}
 			return err
@@ -219,7 +219,7 @@ func (s *session) keepsSecrets(to location) error {
 	return nil
 }
 
-func (s *session) printCopied(c archive.Copied) error {
+func (s *session) printCopied(c verify.Copied) error {
 	if s.json() {
 		return nil
 	}

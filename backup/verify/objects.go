@@ -1,4 +1,4 @@
-package archive
+package verify
 
 import (
 	"context"
@@ -12,17 +12,17 @@ import (
 	"github.com/etcd-druid/druid/backup/store"
 )
 
-// State is the result of reading an object.
-type State string
+// ObjectState is the result of reading an object.
+type ObjectState string
 
 // The states of an object.
 const (
-	// Intact: it was read completely, all its checksums match, and the content is what the name says.
-	Intact State = "intact"
-	// Broken: it can never be used.
-	Broken State = "broken"
-	// Unknown: it could not be read, so nothing is known about it.
-	Unknown State = "unknown"
+	// ObjectIntact: it was read completely, all its checksums match, and the content is what the name says.
+	ObjectIntact ObjectState = "intact"
+	// ObjectBroken: it can never be used.
+	ObjectBroken ObjectState = "broken"
+	// ObjectUnknown: it could not be read, so nothing is known about it.
+	ObjectUnknown ObjectState = "unknown"
 )
 
 // Finding is the result of reading one object.
@@ -30,26 +30,26 @@ type Finding struct {
 	Lineage catalog.Lineage `json:"lineage"`
 	Key     string          `json:"key"`
 	Size    int64           `json:"size"`
-	State   State           `json:"state"`
+	State   ObjectState     `json:"state"`
 	// Reason describes what is wrong.
 	Reason string `json:"reason,omitempty"`
 }
 
-// Verify reads each object of c completely and reports a finding for each, oldest first. It uses a few MiB of memory,
+// Check reads each object of c completely and reports a finding for each, oldest first. It uses a few MiB of memory,
 // independent of their size. Objects that are intact may still not fit together: if a delta backup begins directly
 // after another one, both must agree about the revision between them, or the later one is broken. The error is that of
 // ctx or inform.
-func Verify(ctx context.Context, s store.Store, c catalog.Catalog, inform func(Finding) error) error {
+func Check(ctx context.Context, s store.Store, c catalog.Catalog, inform func(Finding) error) error {
 	for _, h := range c.Histories {
-		v := verifier{s: s, ends: map[int64][]end{}}
+		v := checker{s: s, ends: map[int64][]end{}}
 		if h.Formation == nil {
-			if err := inform(Finding{Lineage: h.Lineage, Key: catalog.BootstrapKey(c.Prefix, h.Lineage), State: Broken, Reason: h.BootstrapProblem}); err != nil {
+			if err := inform(Finding{Lineage: h.Lineage, Key: catalog.BootstrapKey(c.Prefix, h.Lineage), State: ObjectBroken, Reason: h.BootstrapProblem}); err != nil {
 				return err
 			}
 		}
 		for _, o := range objectsOf(h) {
 			f := Finding{Lineage: h.Lineage, Key: o.key, Size: o.size}
-			f.State, f.Reason = judge(v.verify(ctx, o))
+			f.State, f.Reason = judgeObject(v.check(ctx, o))
 			if err := ctx.Err(); err != nil {
 				return err
 			}
@@ -61,7 +61,7 @@ func Verify(ctx context.Context, s store.Store, c catalog.Catalog, inform func(F
 	return nil
 }
 
-type verifier struct {
+type checker struct {
 	s store.Store
 	// ends are the delta backups that were read, by their last revision.
 	ends map[int64][]end
@@ -73,18 +73,18 @@ type end struct {
 	digest delta.Digest
 }
 
-// judge separates a broken object from one that could not be read.
-func judge(err error) (State, string) {
+// judgeObject separates a broken object from one that could not be read.
+func judgeObject(err error) (ObjectState, string) {
 	if err == nil {
-		return Intact, ""
+		return ObjectIntact, ""
 	}
 	_, full := errors.AsType[*snapshot.DamagedError](err)
 	_, part := errors.AsType[*delta.DamagedError](err)
 	_, other := errors.AsType[*mismatchError](err)
 	if full || part || other || errors.Is(err, store.ErrDamaged) {
-		return Broken, err.Error()
+		return ObjectBroken, err.Error()
 	}
-	return Unknown, err.Error()
+	return ObjectUnknown, err.Error()
 }
 
 // mismatchError is an intact object that is not what its name says.
@@ -92,19 +92,19 @@ type mismatchError struct{ key, reason string }
 
 func (e *mismatchError) Error() string { return e.key + " " + e.reason }
 
-func (v verifier) verify(ctx context.Context, o object) (err error) {
+func (v checker) check(ctx context.Context, o object) (err error) {
 	r, err := store.Stream(ctx, v.s, o.key, o.size)
 	if err != nil {
 		return err
 	}
 	defer func() { err = errors.Join(err, r.Close()) }()
 	if o.full != nil {
-		return verifyFull(*o.full, r)
+		return checkFull(*o.full, r)
 	}
-	return v.verifyDelta(*o.delta, r)
+	return v.checkDelta(*o.delta, r)
 }
 
-func verifyFull(f catalog.Full, source io.Reader) (err error) {
+func checkFull(f catalog.Full, source io.Reader) (err error) {
 	r, err := snapshot.Open(f.Key, source)
 	if err != nil {
 		return err
@@ -119,7 +119,7 @@ func verifyFull(f catalog.Full, source io.Reader) (err error) {
 	return nil
 }
 
-func (v verifier) verifyDelta(d catalog.Delta, source io.Reader) error {
+func (v checker) checkDelta(d catalog.Delta, source io.Reader) error {
 	r, err := delta.NewReader(source, delta.Expected{Object: d.Key, Lineage: string(d.Lineage), From: d.From, To: d.To})
 	if err != nil {
 		return err

@@ -1,4 +1,4 @@
-package archive
+package verify
 
 import (
 	"bytes"
@@ -16,7 +16,6 @@ import (
 	"github.com/etcd-druid/druid/backup/catalog"
 	"github.com/etcd-druid/druid/backup/store"
 )
-
 // lossy changes what is stored.
 type lossy struct{ store.Store }
 
@@ -25,7 +24,7 @@ func (l lossy) Put(ctx context.Context, key string, r io.Reader, o store.PutOpti
 }
 
 func testCopy(t *testing.T, from store.Store, c catalog.Catalog) {
-	write(t, from, prefix+"/notes.txt", []byte("an unknown member"))
+	putBytes(t, from, prefix+"/notes.txt", []byte("an unknown member"))
 	source := Place{from, prefix}
 	copyTo := func(to Place, stopAfter int) (copied []Copied, err error) {
 		err = Copy(t.Context(), source, to, c, func(c Copied) error {
@@ -43,7 +42,7 @@ func testCopy(t *testing.T, from store.Store, c catalog.Catalog) {
 		if _, err := copyTo(torn, n); !errors.Is(err, io.ErrClosedPipe) {
 			t.Fatal(err)
 		}
-		if h := read(t, torn.Store, "torn").Histories[0]; n > 1 && len(h.Ranges()) != 1 {
+		if h := readAt(t, torn.Store, "torn").Histories[0]; n > 1 && len(h.Ranges()) != 1 {
 			t.Errorf("a copy that ended after %d objects has the ranges %v, want one", n, h.Ranges())
 		}
 	}
@@ -76,7 +75,7 @@ func testCopy(t *testing.T, from store.Store, c catalog.Catalog) {
 
 	// The target has another object of this name.
 	other := slices.Max(want)
-	write(t, to.Store, other, []byte("something else"))
+	putBytes(t, to.Store, other, []byte("something else"))
 	if _, err := copyTo(to, 0); !errors.Is(err, ErrDiffers) || !strings.Contains(err.Error(), other) {
 		t.Errorf("got %v, want ErrDiffers that names %s", err, other)
 	}
@@ -115,9 +114,9 @@ func TestCollectDeletesTheOldestFirst(t *testing.T) {
 		all = append(all, catalog.FullKey(prefix, lineage, 1+10*i, at), catalog.DeltaKey(prefix, lineage, 2+10*i, 11+10*i, at))
 	}
 	for _, key := range all {
-		write(t, s, key, []byte("x"))
+		putBytes(t, s, key, []byte("x"))
 	}
-	write(t, s, prefix+"/"+string(lineage)+"/full/notes.txt", nil)
+	putBytes(t, s, prefix+"/"+string(lineage)+"/full/notes.txt", nil)
 	var deleted, reported []string
 	l := locking{Store: s, locked: all[2], fails: all[5], deleted: &deleted}
 	collect := func() error {
