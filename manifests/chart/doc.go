@@ -16,6 +16,9 @@
 //
 // The charts have no hooks and look nothing up, so that tools that only render them get the same objects.
 //
+// The tests run the commands of docs/how-to/install/gitops.md against an API server too. Tools that apply EtcdClusters, rendered
+// or not, read the conditions Reconciling and Stalled, which druid/policy decides; manifests/gitops has the health checks for Argo CD.
+//
 // A chart must never offer a value that druid does not support, nor render an object that the installation, or a sample, does not
 // have unless a value asks for it.
 package chart

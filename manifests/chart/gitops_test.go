@@ -1,4 +1,4 @@
-package gitops
+package chart_test
 
 import (
 	"os"
@@ -33,14 +33,14 @@ const (
 
 func TestMain(m *testing.M) { os.Exit(env.Main(m)) }
 
-// server is a namespace of a real API server without druid, whose part the test plays, and a shell with kubectl.
-type server struct {
+// pageServer is a namespace of a real API server without druid, whose part the test plays, and a shell with kubectl.
+type pageServer struct {
 	client.Client
 	shell     *pages.Session
 	namespace string
 }
 
-func newServer(t *testing.T) *server {
+func newPageServer(t *testing.T) *pageServer {
 	t.Helper()
 	config := env.APIServer(t)
 	namespace := env.Namespace(t, config)
@@ -67,7 +67,7 @@ func newServer(t *testing.T) *server {
 		t.Fatal(err)
 	}
 	t.Cleanup(shell.Close)
-	return &server{Client: c, shell: shell, namespace: namespace}
+	return &pageServer{Client: c, shell: shell, namespace: namespace}
 }
 
 func kubeconfig(t *testing.T, dir, namespace string, config *rest.Config) string {
@@ -86,7 +86,7 @@ func kubeconfig(t *testing.T, dir, namespace string, config *rest.Config) string
 }
 
 // writes does what druid does: it accepts the present generation, and sets conditions, each as "Type=Status=Reason".
-func (s *server) writes(t *testing.T, ready string, conditions ...string) {
+func (s *pageServer) writes(t *testing.T, ready string, conditions ...string) {
 	t.Helper()
 	cluster := &v1alpha1.EtcdCluster{}
 	if err := s.Get(t.Context(), client.ObjectKey{Namespace: s.namespace, Name: "demo"}, cluster); err != nil {
@@ -112,7 +112,7 @@ func (s *server) writes(t *testing.T, ready string, conditions ...string) {
 }
 
 // kstatus of demo as the API server returns it.
-func (s *server) kstatus(t *testing.T, kind string) string {
+func (s *pageServer) kstatus(t *testing.T, kind string) string {
 	t.Helper()
 	u := &unstructured.Unstructured{}
 	u.SetGroupVersionKind(v1alpha1.GroupVersion.WithKind(kind))
@@ -144,7 +144,7 @@ func commands(t *testing.T) (all []pages.Step) {
 // TestPageIsTrue runs the commands of the page. Each wait must reach its time limit before druid has done its part, and end after it.
 func TestPageIsTrue(t *testing.T) {
 	t.Parallel()
-	s := newServer(t)
+	s := newPageServer(t)
 	argocd := metav1.ObjectMeta{Name: "argocd"}
 	if err := s.Create(t.Context(), &corev1.Namespace{ObjectMeta: argocd}); err != nil {
 		t.Fatal(err)
@@ -191,7 +191,7 @@ func TestPageIsTrue(t *testing.T) {
 // TestAPIServerShowsState: what kstatus computes from objects of the API server, and the columns of kubectl get.
 func TestAPIServerShowsState(t *testing.T) {
 	t.Parallel()
-	s := newServer(t)
+	s := newPageServer(t)
 	if _, err := s.shell.Run("kubectl apply -f docs/samples/demo.yaml", commandWithin); err != nil {
 		t.Fatal(err)
 	}
