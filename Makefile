@@ -18,7 +18,7 @@ GOTESTSUM := go tool -modfile=tools/go.mod gotestsum
 # vale links parsers for source code, which are C. Pages do not need them, so they are compiled without optimization: in one minute, not in many.
 VALE := CGO_ENABLED=1 CGO_CFLAGS=-O0 go tool -modfile=tools/go.mod vale
 
-# Pages that vale reads; .vale.ini leaves out those that tests render.
+# Pages that vale reads. .vale.ini has fewer rules for those that tests render.
 PAGES = $(wildcard README.md docs/README.md docs/tutorials docs/how-to docs/reference docs/explanation)
 
 # What needs a whole Kubernetes runs in `e2e`; all other packages are tested together.

@@ -170,7 +170,7 @@ const (
 )
 
 func (h holding) String() string {
-	return rules.Word(h, "unknown", "absent", "held by no one", "held by us", "held by another")
+	return rules.Word(h, "unknown", "absent", "not held", "held by us", "held by another")
 }
 
 func holdingOf(holder, identity string) holding {

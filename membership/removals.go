@@ -123,7 +123,7 @@ const (
 	RulerExternal Ruler = 1 << iota // one that is not ours
 	RulerOurs                       // another member of ours
 	RulerSelf                       // the member that is to go
-	RulerUnknown                    // no one, or no one who reported
+	RulerUnknown                    // there is no leader, or it did not report
 )
 
 var rulerNames = map[Ruler]string{RulerExternal: "an external member", RulerOurs: "another member of the EtcdCluster", RulerSelf: "itself", RulerUnknown: "unknown"}

@@ -16,7 +16,7 @@ func checkTable[F, V any](t *testing.T, table *rules.Table[F, V], name, title, a
 }
 
 func TestRemovalsAreSafeForAllFacts(t *testing.T) {
-	checkTable(t, removals, "removals", "Members that no one wants: membership.removals",
+	checkTable(t, removals, "removals", "Superfluous members: membership.removals",
 		"Asked by the leader's agent for each entry of the member list.", func(f RemovalFacts, d rules.Decision[RemovalVerdict]) string {
 			if d.Verdict != RemoveMember {
 				return ""
@@ -133,6 +133,6 @@ func brokenDeparture(f DepartureFacts, d DrainDecision) string {
 }
 
 func TestDeparturesAreSafeForAllFacts(t *testing.T) {
-	checkTable(t, departures, "departures", "The way out of a group that others go on with: membership.departures",
+	checkTable(t, departures, "departures", "Removal from a group that others go on with: membership.departures",
 		"Asked by the agent of the member that the record's slot names, where the EtcdCluster is deleted and others remain.", brokenDeparture)
 }

@@ -65,7 +65,7 @@ func brokenDrain(f DrainFacts, d DrainDecision) string {
 }
 
 func TestDrainsAreSafeForAllFacts(t *testing.T) {
-	checkTable(t, drains, "drains", "A member's way out: membership.drains",
+	checkTable(t, drains, "drains", "Removal of a member: membership.drains",
 		"Asked by the leader's agent for the member that the record's slot names.", brokenDrain)
 }
 

@@ -144,7 +144,7 @@ type ReplaceFacts struct {
 
 // replaceRules decide what follows a full backup that was found to be invalid. The first match wins.
 var replaceRules = rules.New(NoReplacement, []rules.Row[ReplaceFacts, Replacement]{
-	{Name: "sound", When: ReplaceFacts{Broken: rules.No}, Verdict: NoReplacement,
+	{Name: "not-broken", When: ReplaceFacts{Broken: rules.No}, Verdict: NoReplacement,
 		Why: "the newest full backup is not known to be invalid"},
 	{Name: "replace", When: ReplaceFacts{Broken: rules.Yes, Repeated: rules.No}, Verdict: ReplaceNow,
 		Why: "the saved backups do not restore a state that the cluster had"},

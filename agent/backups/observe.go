@@ -59,7 +59,7 @@ const (
 
 var (
 	catalogNames = map[CatalogState]string{
-		CatalogUnknown: "unknown", CatalogEmpty: "empty", CatalogComplete: "whole", CatalogBroken: "broken", CatalogBehind: "far behind", CatalogAhead: "ahead of etcd",
+		CatalogUnknown: "unknown", CatalogEmpty: "empty", CatalogComplete: "complete", CatalogBroken: "broken", CatalogBehind: "far behind", CatalogAhead: "ahead of etcd",
 	}
 	recorderNames = map[Recorder]string{RecorderOff: "off", RecorderOn: "on", RecorderResting: "resting"}
 	fullNames     = map[Full]string{FullIdle: "idle", FullRunning: "running", FullResting: "resting"}
@@ -71,7 +71,7 @@ func (f Full) String() string         { return fullNames[f] }
 
 // Facts is the complete input of Decide.
 type Facts struct {
-	CatalogState CatalogState
+	CatalogState CatalogState `fact:"catalog"`
 	Recorder     Recorder
 	Full         Full
 	// Asked: a full backup is requested now.

@@ -87,7 +87,7 @@ var budgetRows = rules.New(budgetAll, []rules.Row[budgetFacts, budgetVerdict]{
 	{Name: "budget-no-voter", When: budgetFacts{unsaved: rules.No, change: budgetStill, strays: rules.No, up: budgetAllUp, voters: budgetNoVoter}, Verdict: budgetAll, Why: "no voting member is known"},
 	{Name: "budget-one-voter", When: budgetFacts{unsaved: rules.No, change: budgetStill, strays: rules.No, up: budgetAllUp, voters: budgetOneVoter}, Verdict: budgetAll, Why: "the cluster has only one voting member: scale it up, or delete its Pod yourself"},
 	{Name: "budget-two-voters", When: budgetFacts{unsaved: rules.No, change: budgetStill, strays: rules.No, up: budgetAllUp, voters: budgetTwoVoters}, Verdict: budgetAll, Why: "both voting members are needed for the quorum"},
-	{Name: "budget-whole", When: budgetFacts{unsaved: rules.No, change: budgetStill, strays: rules.No, up: budgetAllUp, voters: budgetMoreVoters}, Verdict: budgetSpare, Why: "the others are a quorum"},
+	{Name: "budget-complete", When: budgetFacts{unsaved: rules.No, change: budgetStill, strays: rules.No, up: budgetAllUp, voters: budgetMoreVoters}, Verdict: budgetSpare, Why: "the others are a quorum"},
 })
 
 // budgetCounts is the input of a budget. The counts complete its facts.

@@ -273,7 +273,7 @@ type lostFacts struct {
 	slot    rules.YesNo `fact:"a slot names it"`
 	live    rules.YesNo `fact:"its Lease is renewed"`
 	body    rules.YesNo `fact:"an object bears it"`      // a Lease, a Pod or a claim of the cluster bears it
-	empty   rules.YesNo `fact:"the record lists no one"` // the record lists no names at all
+	empty   rules.YesNo `fact:"the record is empty"` // the record lists no names at all
 }
 
 // lostNames are the names that a user removed from the record. druid does not restore a name of an EtcdCluster that is

@@ -56,7 +56,7 @@ func TestNothingIsDeletedBecauseANodeIsAway(t *testing.T) {
 
 func TestOrphansAreNeverDeletedForWantOfSomething(t *testing.T) {
 	checkTableAbout(t, orphanRows, "orphan", "What bears a member's name and lost its counterpart: druid/policy.orphanRows",
-		"Keep: no one acts, or who is named. Wait: no one acts yet. Report: an operator acts. Mark: the leader's agent acts.", func(f orphanFacts, d rules.Decision[orphanVerdict]) string {
+		"Keep: druid does nothing. Wait: druid acts later. Report: an operator acts. Mark: the leader's agent acts.", func(f orphanFacts, d rules.Decision[orphanVerdict]) string {
 			v := d.Verdict
 			switch {
 			case v&(orphanReport|orphanMark) != 0 && (f.usable == rules.No || f.lingers == rules.No || f.removalAcknowledged == rules.Yes):

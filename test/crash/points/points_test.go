@@ -20,10 +20,10 @@ var code = map[crash.Program][]string{
 // outside are the packages of these that have no points, and why.
 var outside = map[string]string{
 	"agent/launch/supervise": "launch ends with its Pod and takes etcd along: test/e2e does that",
-	"agent/datadir/volume":   "each of its writes is whole or not at all, and stands between points where it is called",
+	"agent/datadir/volume":   "each of its writes is complete or absent, and its callers have the points",
 	"agent/survivor":         "nothing uses the new data directory before its caller renames it, and an incomplete one is made again",
 	"agent/cli/backup":       "an operator runs it, and again",
-	"agent/cli":              "install runs before there is an agent, and is repeated as a whole; status only asks",
+	"agent/cli":              "install runs before there is an agent, and is repeated completely; status only asks",
 }
 
 func scanned(t *testing.T, program crash.Program) *found {
@@ -91,11 +91,12 @@ const preface = `# Crash points
 Written by ` + "`go test ./test/crash/points -update`" + ` from the code: do not edit.
 
 With ` + "`DRUID_CRASH_AT=before-add-learner`" + ` in its environment (or ` + "`after-create-pod:3`" + `, for the third passage) a process ends at that
-point with code 86, as a power cut would end it. Every call that changes something outside of the process stands between
-two points, one before and one after; a test finds the calls by their types. Each point ends a real program in each of its
-scenarios, next to a real etcd and a real kube-apiserver; the program is started again without the variable, and the
-cluster must come out as if nothing had happened: one raft group, exactly the desired members, no slot taken, nothing left
-over, no write lost.
+point with code 86, as a power cut would end it. Every call that changes something outside of the process is between two
+points, one before and one after. A test finds the calls by their types.
+
+Each point ends a real program in each of its scenarios, next to a real etcd and a real kube-apiserver. The test then
+starts the program again without the variable. Afterwards the cluster must have one raft group, exactly the desired
+members, no occupied slot, no superfluous object, and no lost write.
 `
 
 func (f *found) render() string {
