@@ -75,7 +75,7 @@ func TestOnlyChangesCostAPass(t *testing.T) {
 			l.Annotations["etcd.druid.dev/error"] = "access denied"
 		}, true},
 		"a backup that is verified": {leases.ComponentFullSnapshot, leases.Live, func(l *coordinationv1.Lease) {
-			l.Annotations["etcd.druid.dev/verdict"] = "Proven"
+			l.Annotations["etcd.druid.dev/verdict"] = "Verified"
 		}, true},
 		"a backup that is verified again": {leases.ComponentFullSnapshot, leases.Live, func(l *coordinationv1.Lease) {
 			l.Annotations["etcd.druid.dev/verified-revision"], l.Annotations["etcd.druid.dev/verified-at"] = "9", "2026-11-21T20:00:00Z"

@@ -239,9 +239,11 @@ type Verdict string
 // The verdicts. The empty one means that there was never a result.
 const (
 	// VerdictVerified: the backups were restored, and equal what etcd reported.
-	VerdictVerified Verdict = "Proven"
+	VerdictVerified Verdict = "Verified"
 	// VerdictBroken: the backups do not lead to a state that the cluster had.
 	VerdictBroken Verdict = "Broken"
+	// verdictProven is how earlier agents wrote VerdictVerified.
+	verdictProven Verdict = "Proven"
 )
 
 // Verification is the last verification in the Lease of full backups.
@@ -280,8 +282,10 @@ func DecodeVerification(lease *coordinationv1.Lease) (Verification, error) {
 	}
 	switch v.Verdict {
 	case "", VerdictVerified, VerdictBroken:
+	case verdictProven:
+		v.Verdict = VerdictVerified
 	default:
-		d.fail(annotationVerdict, string(v.Verdict), "Proven or Broken")
+		d.fail(annotationVerdict, string(v.Verdict), "Verified or Broken")
 	}
 	if d.err != nil {
 		return Verification{}, fmt.Errorf("snapshot Lease %s/%s: %w", lease.Namespace, lease.Name, d.err)

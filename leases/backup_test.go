@@ -137,3 +137,10 @@ func TestAVerificationIsReportedInOneWrite(t *testing.T) {
 		}
 	}
 }
+
+func TestAVerdictOfAnEarlierAgentIsRead(t *testing.T) {
+	lease := &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Annotations: map[string]string{annotationVerdict: "Proven", annotationFullVerified: "full"}}}
+	if v, err := DecodeVerification(lease); err != nil || v.Verdict != VerdictVerified || v.VerifiedFull != "full" {
+		t.Errorf("got %+v, %v", v, err)
+	}
+}

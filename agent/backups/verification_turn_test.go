@@ -185,7 +185,7 @@ func TestAFollowerProvesWhatTheLeaderSaves(t *testing.T) {
 		prover = 1
 	}
 	for i, a := range all {
-		if n := testutil.ToFloat64(a.Metrics.verifications.WithLabelValues("Proven")); i == prover && n == 0 || i == lead && n > 0 {
+		if n := testutil.ToFloat64(a.Metrics.verifications.WithLabelValues("Verified")); i == prover && n == 0 || i == lead && n > 0 {
 			t.Errorf("member %d, where %d leads, proved %v times", i, lead, n)
 		}
 		if left, err := os.ReadDir(a.Scratch); err != nil || len(left) > 0 {

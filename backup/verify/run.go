@@ -166,7 +166,7 @@ type Verdict string
 
 const (
 	// IsVerified: everything was read and restored, and at a revision it equals what etcd reported.
-	IsVerified Verdict = "Proven"
+	IsVerified Verdict = "Verified"
 	// Broken: the content of the store does not lead to a state that the cluster had. Only new backups resolve that.
 	Broken Verdict = "Broken"
 	// Unknown: the verification has no result, which says nothing about the backups.
@@ -176,7 +176,7 @@ const (
 // Result of a verification.
 type Result struct {
 	Verdict Verdict `json:"verdict"`
-	// Reason says why the verdict is not Proven.
+	// Reason says why the verdict is not Verified.
 	Reason string `json:"reason,omitempty"`
 	// Object is the key of the invalid object. If a comparison failed, it is the oldest object that can be the cause,
 	// and Suspects has all of them.

@@ -22,7 +22,7 @@ type Backup struct {
 	// Error is that of the last attempt, and Cause its kind.
 	Error string `json:"error,omitempty"`
 	Cause string `json:"cause,omitempty"`
-	// Verdict is that of the last verification: Proven, Broken, or Never if there was none.
+	// Verdict is that of the last verification: Verified, Broken, or Never if there was none.
 	Verdict          string     `json:"verdict,omitempty"`
 	VerifiedAt       *time.Time `json:"verifiedAt,omitempty"`
 	VerifiedRevision *int64     `json:"verifiedRevision,omitempty"`
