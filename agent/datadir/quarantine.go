@@ -115,12 +115,12 @@ func describe(dir, data string, c Content) error {
 }
 
 func nextQuarantine(dir, reason string) (string, error) {
-	asides, err := AllQuarantined(dir)
+	quarantined, err := AllQuarantined(dir)
 	if err != nil {
 		return "", err
 	}
 	seq := 1
-	for _, a := range asides {
+	for _, a := range quarantined {
 		seq = max(seq, a.Seq+1)
 	}
 	return fmt.Sprintf("%s%04d-%s", volume.QuarantinePrefix, seq, nameable(reason)), nil
@@ -153,8 +153,8 @@ const keepReplaced = 7 * 24 * time.Hour
 
 // Prunable returns the directories that Prune can delete now: not data that was replaced a short time ago although etcd could
 // continue it.
-func Prunable(asides []Quarantined, now time.Time) []Quarantined {
-	return slices.DeleteFunc(slices.Clone(asides), func(a Quarantined) bool {
+func Prunable(quarantined []Quarantined, now time.Time) []Quarantined {
+	return slices.DeleteFunc(slices.Clone(quarantined), func(a Quarantined) bool {
 		replaced := slices.Contains([]string{ReasonSurvivor, ReasonSuperseded, ReasonDiffers}, a.Content.Reason)
 		return replaced && now.Sub(a.Content.Moved) < keepReplaced
 	})
@@ -166,7 +166,7 @@ func AllQuarantined(dir string) ([]Quarantined, error) {
 	if err != nil {
 		return nil, fmt.Errorf("list quarantined data: %w", err)
 	}
-	var asides []Quarantined
+	var quarantined []Quarantined
 	for _, e := range entries {
 		rest, ok := strings.CutPrefix(e.Name(), volume.QuarantinePrefix)
 		if !ok {
@@ -183,10 +183,10 @@ func AllQuarantined(dir string) ([]Quarantined, error) {
 			err = json.Unmarshal(raw, &a.Content)
 		}
 		a.Known = err == nil
-		asides = append(asides, a)
+		quarantined = append(quarantined, a)
 	}
-	slices.SortFunc(asides, func(a, b Quarantined) int { return cmp.Compare(a.Seq, b.Seq) })
-	return asides, nil
+	slices.SortFunc(quarantined, func(a, b Quarantined) int { return cmp.Compare(a.Seq, b.Seq) })
+	return quarantined, nil
 }
 
 // PruneFacts is the complete input of the decision to delete quarantined data.
@@ -201,16 +201,16 @@ type PruneVerdict string
 
 // The verdicts.
 const (
-	KeepAsides   PruneVerdict = "Keep"
-	DeleteAsides PruneVerdict = "Delete"
+	KeepQuarantined   PruneVerdict = "Keep"
+	DeleteQuarantined PruneVerdict = "Delete"
 )
 
 // pruneRules is the policy. The first match wins. The default is to keep the data.
-var pruneRules = rules.New(KeepAsides, []rules.Row[PruneFacts, PruneVerdict]{
-	{Name: "not-a-voter", When: PruneFacts{Voter: rules.No | rules.Unknown}, Verdict: KeepAsides},
-	{Name: "no-healthy-quorum", When: PruneFacts{Voter: rules.Yes, Quorum: rules.No | rules.Unknown}, Verdict: KeepAsides},
-	{Name: "other-epoch", When: PruneFacts{Voter: rules.Yes, Quorum: rules.Yes, Current: rules.No | rules.Unknown}, Verdict: KeepAsides},
-	{Name: "data-is-elsewhere", When: PruneFacts{Voter: rules.Yes, Quorum: rules.Yes, Current: rules.Yes}, Verdict: DeleteAsides},
+var pruneRules = rules.New(KeepQuarantined, []rules.Row[PruneFacts, PruneVerdict]{
+	{Name: "not-a-voter", When: PruneFacts{Voter: rules.No | rules.Unknown}, Verdict: KeepQuarantined},
+	{Name: "no-healthy-quorum", When: PruneFacts{Voter: rules.Yes, Quorum: rules.No | rules.Unknown}, Verdict: KeepQuarantined},
+	{Name: "other-epoch", When: PruneFacts{Voter: rules.Yes, Quorum: rules.Yes, Current: rules.No | rules.Unknown}, Verdict: KeepQuarantined},
+	{Name: "data-is-elsewhere", When: PruneFacts{Voter: rules.Yes, Quorum: rules.Yes, Current: rules.Yes}, Verdict: DeleteQuarantined},
 })
 
 // DecidePrune decides whether quarantined data may be deleted: only if a healthy quorum of the current epoch, with
@@ -220,8 +220,8 @@ func DecidePrune(f PruneFacts) rules.Decision[PruneVerdict] { return pruneRules.
 // PruneOrder returns the order of deletion: first the data of other clusters, then that of this cluster by its last
 // position, so that the most recent is deleted last. The content of a directory without a readable description is
 // unknown. Such directories come last of all.
-func PruneOrder(asides []Quarantined, clusterID uint64) []Quarantined {
-	order := slices.Clone(asides)
+func PruneOrder(quarantined []Quarantined, clusterID uint64) []Quarantined {
+	order := slices.Clone(quarantined)
 	rank := func(a Quarantined) int {
 		switch {
 		case !a.Known:

@@ -26,7 +26,7 @@ func testIdentityFile() IdentityFile {
 func TestIdentityFileIsReadAsItWasWritten(t *testing.T) {
 	dir := t.TempDir()
 	if _, err := ReadIdentityFile(dir); !errors.Is(err, ErrNoIdentityFile) {
-		t.Errorf("read without an identity file: %v, want ErrNoStamp", err)
+		t.Errorf("read without an identity file: %v, want ErrNoIdentityFile", err)
 	}
 	must(t, WriteIdentityFile(dir, testIdentityFile()))
 	got, err := ReadIdentityFile(dir)
@@ -57,7 +57,7 @@ func TestIdentityFileIsNeverHalfUnderstood(t *testing.T) {
 			dir := t.TempDir()
 			must(t, os.WriteFile(filepath.Join(dir, volume.IdentityFileName), []byte(content), 0o600))
 			if got, err := ReadIdentityFile(dir); !errors.Is(err, ErrBadIdentityFile) || got != (IdentityFile{}) {
-				t.Errorf("%+v, %v; want ErrBadStamp and nothing else", got, err)
+				t.Errorf("%+v, %v; want ErrBadIdentityFile and nothing else", got, err)
 			}
 		})
 	}
@@ -82,12 +82,12 @@ func TestAnOrderChangesTheVersionOfTheIdentityFile(t *testing.T) {
 // What a recovery replaced is kept for a week, and all else is not.
 func TestReplacedDataIsKeptForAWeek(t *testing.T) {
 	now := time.Unix(10_000_000, 0)
-	aside := func(reason string, age time.Duration) Quarantined {
+	moved := func(reason string, age time.Duration) Quarantined {
 		return Quarantined{Name: reason, Content: Content{Reason: reason, Moved: now.Add(-age)}, Known: true}
 	}
 	const day = 24 * time.Hour
-	asides := []Quarantined{aside("stale", 0), aside(ReasonSurvivor, 6*day), aside(ReasonSuperseded, 6*day), aside(ReasonSuperseded, 8*day)}
-	got := Prunable(asides, now)
+	quarantined := []Quarantined{moved("stale", 0), moved(ReasonSurvivor, 6*day), moved(ReasonSuperseded, 6*day), moved(ReasonSuperseded, 8*day)}
+	got := Prunable(quarantined, now)
 	if len(got) != 2 || got[0].Name != "stale" || got[1].Name != ReasonSuperseded {
 		t.Errorf("%+v", got)
 	}
@@ -140,7 +140,7 @@ func TestDataIsQuarantinedWithItsIdentityFile(t *testing.T) {
 	}
 }
 
-func TestNamesOfAsidesAreNeverUsedTwice(t *testing.T) {
+func TestQuarantineNamesAreNeverUsedTwice(t *testing.T) {
 	dir := t.TempDir()
 	var names []string
 	for _, reason := range []string{"stale", "Foreign: other/../cluster", "", strings.Repeat("x", 99)} {
@@ -160,14 +160,14 @@ func TestNamesOfAsidesAreNeverUsedTwice(t *testing.T) {
 
 func TestPruneIsDecidedOverAllFacts(t *testing.T) {
 	cases := rulestest.Check(t, pruneRules, func(f PruneFacts, d rules.Decision[PruneVerdict]) string {
-		if (d.Verdict == DeleteAsides) != (f.Voter == rules.Yes && f.Quorum == rules.Yes && f.Current == rules.Yes) {
+		if (d.Verdict == DeleteQuarantined) != (f.Voter == rules.Yes && f.Quorum == rules.Yes && f.Current == rules.Yes) {
 			return "old data goes although it may be needed, or stays for nothing"
 		}
 		return ""
 	})
 	rulestest.Section(t, "../../docs/reference/decisions.md", "prune", "Quarantined data: agent/datadir.pruneRules",
 		"Each agent uses this table after its etcd has started.", pruneRules, cases)
-	if d := DecidePrune(PruneFacts{}); d.Verdict != KeepAsides {
+	if d := DecidePrune(PruneFacts{}); d.Verdict != KeepQuarantined {
 		t.Errorf("no facts: %+v, want to keep", d)
 	}
 }
@@ -190,7 +190,7 @@ func TestBestQuarantinedDataIsPrunedLast(t *testing.T) {
 	}
 }
 
-func TestPruneDeletesAsidesAlone(t *testing.T) {
+func TestPruneDeletesOnlyQuarantinedData(t *testing.T) {
 	dir := t.TempDir()
 	for range 3 {
 		must(t, os.MkdirAll(filepath.Join(dir, "data", "member", "wal"), 0o700))

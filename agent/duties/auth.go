@@ -50,10 +50,10 @@ type authentication struct {
 	// first is the version of the passwords when this leadership began.
 	first  string
 	opened bool
-	// lookedAt is when etcd was asked last, and settled says that nothing was to be done for the policy then, at the
+	// lookedAt is when etcd was asked last, and matches says that nothing was to be done for the policy then, at the
 	// revision.
 	lookedAt time.Time
-	settled  bool
+	matches  bool
 	last     AuthPolicy
 	revision uint64
 	// compared are the passwords that were compared at the revision.
@@ -77,7 +77,7 @@ func (r *authentication) Run(ctx context.Context, self Cluster, _ membership.Vie
 	if !r.opened {
 		r.first, r.opened = policy.Passwords, true
 	}
-	if r.settled && samePolicy(policy, r.last) && time.Since(r.lookedAt) < r.authEvery {
+	if r.matches && samePolicy(policy, r.last) && time.Since(r.lookedAt) < r.authEvery {
 		return false, nil
 	}
 	r.lookedAt = time.Now()
@@ -101,7 +101,7 @@ func (r *authentication) converge(ctx context.Context, self Cluster, policy Auth
 	if err != nil {
 		return false, err
 	}
-	if r.settled && samePolicy(policy, r.last) && now.Revision == r.revision && now.Enabled == r.reported.Enabled {
+	if r.matches && samePolicy(policy, r.last) && now.Revision == r.revision && now.Enabled == r.reported.Enabled {
 		return false, nil
 	}
 	o := &authObservation{policy: policy, enabled: now.Enabled}
@@ -110,10 +110,10 @@ func (r *authentication) converge(ctx context.Context, self Cluster, policy Auth
 	r.noteAuth(ctx, d, o)
 	acted, err := r.act(ctx, client, d, o)
 	if err != nil || acted {
-		r.settled = false
+		r.matches = false
 		return err == nil, err
 	}
-	r.settled = d.Verdict == membership.AuthKeep && !r.held && len(o.missing) == 0 && o.facts.Admitted == rules.Yes
+	r.matches = d.Verdict == membership.AuthKeep && !r.held && len(o.missing) == 0 && o.facts.Admitted == rules.Yes
 	r.last, r.revision = policy, now.Revision
 	return false, errors.Join(o.err, r.report(ctx, d, o))
 }
@@ -285,7 +285,7 @@ func (r *authentication) report(ctx context.Context, d membership.AuthDecision, 
 	version, err := r.Store.ReportAuth(ctx, r.version, r.reported)
 	crash.After("report-auth")
 	if err != nil {
-		r.settled = false
+		r.matches = false
 		return r.notWritten(err)
 	}
 	r.version, r.record.Auth = version, r.reported

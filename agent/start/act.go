@@ -77,7 +77,7 @@ func (b *Bootstrapper) quarantine(ctx context.Context, o *observation, reason st
 	if err != nil {
 		return err
 	}
-	b.log.InfoContext(ctx, "data quarantined", "aside", name, "data", o.volume.report.String(), "reason", reason)
+	b.log.InfoContext(ctx, "data quarantined", "quarantined", name, "data", o.volume.report.String(), "reason", reason)
 	return nil
 }
 

@@ -134,8 +134,8 @@ type sourceSight struct {
 	// view is its member list from a quorum; listErr says why there is none.
 	view    membership.View
 	listErr error
-	// stray are the endpoints that belong to another cluster than view.
-	stray []string
+	// foreign are the endpoints that belong to another cluster than view.
+	foreign []string
 	// readErr is the result of a linearizable read.
 	readErr error
 	// statuses are the responses of the members, statusErrs the errors of those without one.
@@ -159,8 +159,8 @@ func sourceOf(cfg *config.Config, s *sourceSight, peerURL string) (source Source
 		return SourceOther, s.listErr.Error()
 	case s.listErr != nil:
 		return SourceSilent, s.listErr.Error()
-	case len(s.stray) > 0:
-		return SourceOther, fmt.Sprintf("these endpoints do not belong to cluster %x: %s", s.view.ClusterID, strings.Join(s.stray, ", "))
+	case len(s.foreign) > 0:
+		return SourceOther, fmt.Sprintf("these endpoints do not belong to cluster %x: %s", s.view.ClusterID, strings.Join(s.foreign, ", "))
 	case membership.Denied(s.readErr) || errors.Is(s.readErr, rpctypes.ErrUserNotFound) || errors.Is(s.readErr, errAuthEnabled):
 		return SourceUnfit, "authentication is enabled, and the agents have no user there; run etcdctl auth disable until the migration is complete"
 	case s.readErr != nil:

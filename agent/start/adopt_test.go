@@ -61,7 +61,7 @@ func TestWhatSpeaksAgainstAClusterThatIsToBeJoined(t *testing.T) {
 		"nothing":                            {func(*sourceSight) {}, SourceFit, ""},
 		"no one answers":                     {func(s *sourceSight) { s.listErr = errors.New("refused") }, SourceSilent, "refused"},
 		"another cluster answers":            {func(s *sourceSight) { s.listErr = fmt.Errorf("x: %w", membership.ErrOtherCluster) }, SourceOther, "another cluster"},
-		"one endpoint is of another cluster": {func(s *sourceSight) { s.stray = []string{"http://b:2379"} }, SourceOther, "http://b:2379"},
+		"one endpoint is of another cluster": {func(s *sourceSight) { s.foreign = []string{"http://b:2379"} }, SourceOther, "http://b:2379"},
 		"authentication is on":               {func(s *sourceSight) { s.readErr = rpctypes.ErrUserEmpty }, SourceUnfit, "authentication is enabled"},
 		"no quorum reads":                    {func(s *sourceSight) { s.readErr = errors.New("deadline") }, SourceSilent, "deadline"},
 		"authentication is on, and the certificate names a user":       {func(s *sourceSight) { s.readErr = errAuthEnabled }, SourceUnfit, "authentication is enabled"},

@@ -30,9 +30,9 @@ type ownLease struct {
 	err    error
 }
 
-// classifyData returns whether this member may continue the data (R3), and the reason if not. When the Lease cannot be
-// read now and could not be read before (see heard), the facts that only the Lease has are assumed to be good: R1 then
-// permits only Resume.
+// classifyData returns whether this member may continue the data (R3), and the reason if not. If the Lease cannot be
+// read now and could not be read before, the facts that only the Lease has are assumed to be good: R1 then permits only
+// Resume.
 func classifyData(cfg config.Config, v volumeState, own ownLease) (data Data, detail string) {
 	switch identityFileLost := errors.Is(v.identityFileErr, datadir.ErrNoIdentityFile) || errors.Is(v.identityFileErr, datadir.ErrBadIdentityFile); {
 	case v.err != nil:

@@ -87,8 +87,8 @@ func TestMemberThatWasRemovedWhileDownRejoins(t *testing.T) {
 		t.Errorf("it decided by %v", rules)
 	}
 	c.eventually("the old data is pruned", func() error {
-		if asides, err := datadir.AllQuarantined(down.cfg.VolumePath); err != nil || len(asides) > 0 {
-			return fmt.Errorf("%v, err %w", asides, err)
+		if quarantined, err := datadir.AllQuarantined(down.cfg.VolumePath); err != nil || len(quarantined) > 0 {
+			return fmt.Errorf("%v, err %w", quarantined, err)
 		}
 		return nil
 	})

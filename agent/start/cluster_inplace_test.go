@@ -148,9 +148,9 @@ func TestAClusterThatServesIsRestored(t *testing.T) {
 		t.Errorf("the store reports %+v, %v", formation, err)
 	}
 	for name, m := range c.members {
-		asides, err := datadir.AllQuarantined(m.cfg.VolumePath)
-		if err != nil || len(asides) != 1 || len(datadir.Prunable(asides, time.Now())) != 0 {
-			t.Errorf("the old data of %s is %+v, %v", name, asides, err)
+		quarantined, err := datadir.AllQuarantined(m.cfg.VolumePath)
+		if err != nil || len(quarantined) != 1 || len(datadir.Prunable(quarantined, time.Now())) != 0 {
+			t.Errorf("the old data of %s is %+v, %v", name, quarantined, err)
 		}
 	}
 	if rules := c.members["c-b"].deeds(); !inOrder(rules, "prepare-restore", "form-ordered", "place-recovered", "resume-majority") {

@@ -144,9 +144,9 @@ func TestASurvivorFormsTheClusterAgain(t *testing.T) {
 	if rules := c.members["c-a"].deeds(); !inOrder(rules, "prepare-ordered", "form-ordered", "place-recovered", "resume-majority") {
 		t.Errorf("it decided by %v", rules)
 	}
-	asides, err := datadir.AllQuarantined(c.members["c-a"].cfg.VolumePath)
-	if err != nil || len(asides) != 1 || !strings.HasSuffix(asides[0].Name, "-survivor") {
-		t.Errorf("the old data is %+v, %v", asides, err)
+	quarantined, err := datadir.AllQuarantined(c.members["c-a"].cfg.VolumePath)
+	if err != nil || len(quarantined) != 1 || !strings.HasSuffix(quarantined[0].Name, "-survivor") {
+		t.Errorf("the old data is %+v, %v", quarantined, err)
 	}
 }
 
@@ -296,9 +296,9 @@ func TestALateMemberJoinsTheClusterThatWasFormedAgain(t *testing.T) {
 	late.start()
 	c.voters("c-a", "c-b", "c-c")
 	c.has("c-c", writes)
-	asides, err := datadir.AllQuarantined(late.cfg.VolumePath)
-	if err != nil || !slices.ContainsFunc(asides, func(a datadir.Quarantined) bool { return strings.HasSuffix(a.Name, "-superseded") }) {
-		t.Errorf("the old data is %+v, %v", asides, err)
+	quarantined, err := datadir.AllQuarantined(late.cfg.VolumePath)
+	if err != nil || !slices.ContainsFunc(quarantined, func(a datadir.Quarantined) bool { return strings.HasSuffix(a.Name, "-superseded") }) {
+		t.Errorf("the old data is %+v, %v", quarantined, err)
 	}
 }
 

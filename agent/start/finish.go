@@ -166,27 +166,27 @@ func (s *finisher) slotFree(ctx context.Context) (bool, error) {
 
 // pruned deletes quarantined data when the rules of datadir allow it.
 func (s *finisher) pruned(ctx context.Context) (bool, error) {
-	asides, err := datadir.AllQuarantined(s.b.cfg.VolumePath)
+	all, err := datadir.AllQuarantined(s.b.cfg.VolumePath)
 	if err != nil {
 		return false, err
 	}
-	asides = datadir.Prunable(asides, time.Now())
+	all = datadir.Prunable(all, time.Now())
 	begun, err := datadir.PruneBegun(s.b.cfg.VolumePath)
-	if err != nil || len(asides) == 0 && !begun {
+	if err != nil || len(all) == 0 && !begun {
 		return err == nil, err
 	}
 	d, err := s.decidePrune(ctx)
-	if err != nil || d.Verdict != datadir.DeleteAsides {
-		return false, errors.Join(err, fmt.Errorf("%d quarantined data directories are kept: %s", len(asides), d.Rule))
+	if err != nil || d.Verdict != datadir.DeleteQuarantined {
+		return false, errors.Join(err, fmt.Errorf("%d quarantined data directories are kept: %s", len(all), d.Rule))
 	}
 	var names []string
-	for _, quarantined := range datadir.PruneOrder(asides, uint64(s.identityFile.ClusterID)) {
+	for _, quarantined := range datadir.PruneOrder(all, uint64(s.identityFile.ClusterID)) {
 		names = append(names, quarantined.Name)
 	}
 	if err := datadir.Prune(s.b.cfg.VolumePath, names...); err != nil {
 		return false, err
 	}
-	s.log.InfoContext(ctx, "quarantined data deleted", "rule", d.Rule, "asides", names)
+	s.log.InfoContext(ctx, "quarantined data deleted", "rule", d.Rule, "quarantined", names)
 	return true, nil
 }
 

@@ -164,11 +164,11 @@ func (b *Bootstrapper) evidence(ctx context.Context, o *observation) (fact Evide
 	if fact, detail := b.identityFileEvidence("this volume", o.volume.identityFile, o.volume.identityFileErr); fact != NeverFormed {
 		return fact, detail
 	}
-	asides, err := datadir.AllQuarantined(b.cfg.VolumePath)
+	all, err := datadir.AllQuarantined(b.cfg.VolumePath)
 	if err != nil {
 		return EvidenceUnknown, err.Error()
 	}
-	for _, quarantined := range asides {
+	for _, quarantined := range all {
 		identityFile, err := datadir.ReadIdentityFile(filepath.Join(b.cfg.VolumePath, quarantined.Name))
 		if fact, detail := b.identityFileEvidence(quarantined.Name, identityFile, err); fact != NeverFormed {
 			return fact, detail

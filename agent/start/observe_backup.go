@@ -314,7 +314,7 @@ func (b *Bootstrapper) sourceSight(ctx context.Context, endpoints []string, clus
 	_ = group.Wait() // each keeps its error
 	for i, endpoint := range endpoints {
 		if others[i] {
-			s.stray = append(s.stray, endpoint)
+			s.foreign = append(s.foreign, endpoint)
 		}
 	}
 	s.statuses, s.statusErrs, s.peerErrs = map[uint64]membership.Status{}, map[uint64]error{}, map[uint64]error{}

@@ -158,7 +158,7 @@ func (w *world) prune(i int) bool {
 		Quorum:  answer[w.leads(gi)],
 		Current: answer[r.there && r.says.Phase == leases.PhaseFormed && r.says.ClusterID == v.data.cluster && r.says.FormedEpoch == v.identityFile.Epoch],
 	}
-	if datadir.DecidePrune(f).Verdict != datadir.DeleteAsides {
+	if datadir.DecidePrune(f).Verdict != datadir.DeleteQuarantined {
 		return false
 	}
 	if w.ghost.formed != gi+1 {
