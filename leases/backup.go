@@ -242,8 +242,8 @@ const (
 	VerdictVerified Verdict = "Verified"
 	// VerdictBroken: the backups do not lead to a state that the cluster had.
 	VerdictBroken Verdict = "Broken"
-	// verdictProven is how earlier agents wrote VerdictVerified.
-	verdictProven Verdict = "Proven"
+	// verdictBefore is how earlier agents wrote VerdictVerified.
+	verdictBefore Verdict = "Proven"
 )
 
 // Verification is the last verification in the Lease of full backups.
@@ -282,7 +282,7 @@ func DecodeVerification(lease *coordinationv1.Lease) (Verification, error) {
 	}
 	switch v.Verdict {
 	case "", VerdictVerified, VerdictBroken:
-	case verdictProven:
+	case verdictBefore:
 		v.Verdict = VerdictVerified
 	default:
 		d.fail(annotationVerdict, string(v.Verdict), "Verified or Broken")

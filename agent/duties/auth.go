@@ -21,10 +21,10 @@ const (
 	// authInterval is the pause between two looks at etcd's revision of users and roles while nothing is to be done. Each look
 	// is an entry of the raft log.
 	authInterval = 30 * time.Second
-	// authSettle is how long a new leader's agent leaves a password alone that differs from its Secret, unless the Secret
+	// authHold is how long a new leader's agent leaves a password alone that differs from its Secret, unless the Secret
 	// changed meanwhile: the kubelet of its node can be later than that of the previous leader's agent. Kubelets update a
 	// mounted Secret within a minute, plus the time to live of their cache, by default another one.
-	authSettle = 2 * time.Minute
+	authHold = 2 * time.Minute
 	// authTimeout bounds the calls of one look. There can be 64 users and 64 roles, a call takes milliseconds, and the
 	// comparison of a password 60 ms of CPU time of etcd.
 	authTimeout = 30 * time.Second
@@ -174,7 +174,7 @@ func (r *authentication) compare(ctx context.Context, client *clientv3.Client, o
 	}
 	r.revision, r.last = o.have.Revision, o.policy
 	r.held = false
-	hold := o.policy.Passwords == r.first && time.Since(r.began) < r.authSettle
+	hold := o.policy.Passwords == r.first && time.Since(r.began) < r.authHold
 	for name, want := range o.policy.Want.Users {
 		user, exists := o.have.Users[name]
 		if !exists || want.Login == membership.LoginAny || want.Login == membership.LoginPassword && want.Password.Problem() != "" {

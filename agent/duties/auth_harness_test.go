@@ -164,7 +164,7 @@ func (c *authCluster) current() AuthPolicy {
 }
 
 // lead runs the duties of a leader's agent until stop is called.
-func (c *authCluster) lead(settle time.Duration) (stop func()) {
+func (c *authCluster) lead(hold time.Duration) (stop func()) {
 	c.t.Helper()
 	d := New(Options{
 		Store: c.store, Dial: transport.NewClients(c.agents).Dial, Local: c.etcd.Endpoint, Log: slog.New(slog.NewJSONHandler(&c.log, nil)),
@@ -174,7 +174,7 @@ func (c *authCluster) lead(settle time.Duration) (stop func()) {
 		Grace:     func() time.Duration { return time.Hour },
 		Auth:      c.current,
 	})
-	d.poll, d.authEvery, d.authSettle = 50*time.Millisecond, 100*time.Millisecond, settle
+	d.poll, d.authEvery, d.authHold = 50*time.Millisecond, 100*time.Millisecond, hold
 	ctx, cancel := context.WithCancel(c.t.Context())
 	done := make(chan error, 1)
 	go func() { done <- d.Run(ctx) }()

@@ -91,7 +91,7 @@ type Options struct {
 // starts all grace periods again, but remembers which members were defragmented.
 type Duties struct {
 	Options
-	poll, recordAge, handBack, comparePause, nospaceAgain, authEvery, authSettle, planTimeout time.Duration
+	poll, recordAge, handBack, comparePause, nospaceAgain, authEvery, authHold, planTimeout time.Duration
 	// planRest is the pause after an attempt to plan a restore that failed.
 	planRest loop.Backoff
 
@@ -107,7 +107,7 @@ func New(o Options) *Duties {
 	}
 	return &Duties{
 		Options: o, poll: pollInterval, recordAge: recordInterval, handBack: handBackAfter, comparePause: comparePause,
-		nospaceAgain: membership.NospaceAgain, authEvery: authInterval, authSettle: authSettle, planTimeout: planTimeout,
+		nospaceAgain: membership.NospaceAgain, authEvery: authInterval, authHold: authHold, planTimeout: planTimeout,
 		planRest: loop.Backoff{First: planPause, Last: maxPlanPause},
 		defrag:   defragMemory{attempts: map[uint64]attempt{}}, requested: make(chan *defragRequest),
 	}

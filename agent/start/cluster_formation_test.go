@@ -22,7 +22,7 @@ import (
 	"github.com/etcd-druid/druid/membership"
 )
 
-func TestAttemptThatAnotherClaimedIsStoppedAndGoesAside(t *testing.T) {
+func TestAttemptThatAnotherClaimedIsStoppedAndQuarantined(t *testing.T) {
 	t.Parallel()
 	c := newCluster(t, "3.7.3", "c-a")
 	seed := c.members["c-a"]

@@ -97,7 +97,7 @@ func (b *Bootstrapper) WatchOrders(ctx context.Context, stop func(ctx context.Co
 		if look == lookDue && !news {
 			continue
 		}
-		read, err := b.obey(ctx, serves, stop)
+		read, err := b.follow(ctx, serves, stop)
 		if err != nil {
 			return err
 		}
@@ -152,8 +152,8 @@ func (b *Bootstrapper) nextLook(ctx context.Context) (looks, bool) {
 	}
 }
 
-// obey reads the record, and stops etcd if the record calls for that. It returns whether the record could be read.
-func (b *Bootstrapper) obey(ctx context.Context, serves rules.Answer, stop func(ctx context.Context, reason string) error) (read bool, err error) {
+// follow reads the record, and stops etcd if the record calls for that. It returns whether the record could be read.
+func (b *Bootstrapper) follow(ctx context.Context, serves rules.Answer, stop func(ctx context.Context, reason string) error) (read bool, err error) {
 	identityFile, known := b.Identity()
 	if !known {
 		return false, nil

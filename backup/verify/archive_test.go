@@ -16,6 +16,7 @@ import (
 	"github.com/etcd-druid/druid/backup/catalog"
 	"github.com/etcd-druid/druid/backup/store"
 )
+
 // lossy changes what is stored.
 type lossy struct{ store.Store }
 

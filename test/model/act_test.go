@@ -117,7 +117,7 @@ func (w *world) quarantine(p *proc) {
 		}
 	}
 	v.quarantineFormed = v.quarantineFormed || v.stamped && v.identityFile.Formed
-	v.asides++
+	v.quarantined++
 	v.data, v.identityFile, v.stamped = data{}, datadir.IdentityFile{}, false
 	w.say("agent %s: quarantines its data", names[p.k])
 	w.assess()

@@ -60,7 +60,7 @@ func (w *world) finishStep(i int, lost bool) bool {
 		s.record, s.version, s.step = w.record.says, w.record.version, finishSlot
 		return true
 	default:
-		return v.asides > 0 && w.prune(i)
+		return v.quarantined > 0 && w.prune(i)
 	}
 }
 
@@ -164,7 +164,7 @@ func (w *world) prune(i int) bool {
 	if w.ghost.formed != gi+1 {
 		w.violate("%s deletes old data while it runs no formed cluster's", names[p.k])
 	}
-	v.asides, v.quarantineFormed = 0, false
+	v.quarantined, v.quarantineFormed = 0, false
 	w.say("agent %s: prunes what it quarantined", names[p.k])
 	return true
 }

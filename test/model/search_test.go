@@ -131,7 +131,7 @@ func (w *world) encode(b []byte) []byte {
 	b = w.kube.encode(b)
 	for i := range w.vols {
 		v := &w.vols[i]
-		b = fmt.Appendf(b, "v%v %s %t %d %t %d", v.data, v.identityFile.Lineage, v.identityFile.Formed, v.asides, v.quarantineFormed, v.lock)
+		b = fmt.Appendf(b, "v%v %s %t %d %t %d", v.data, v.identityFile.Lineage, v.identityFile.Formed, v.quarantined, v.quarantineFormed, v.lock)
 		b = binary.BigEndian.AppendUint64(b, uint64(v.identityFile.MemberID))
 	}
 	for i := range w.groups {

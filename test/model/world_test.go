@@ -102,7 +102,7 @@ type volume struct {
 	data             data
 	identityFile     datadir.IdentityFile
 	stamped          bool
-	asides           int
+	quarantined      int
 	quarantineFormed bool
 	copied           *volume // an older state of it
 	lock             int     // the proc, as index+1, whose launch holds it

@@ -20,8 +20,8 @@ import (
 	"github.com/etcd-druid/druid/test/member"
 )
 
-// beside runs `backup run` beside a member. stop ends it as a signal does, and waits.
-func beside(t *testing.T, log *member.Buffer, args ...string) (stop func()) {
+// runAlongside runs `backup run` alongside a member. stop ends it as a signal does, and waits.
+func runAlongside(t *testing.T, log *member.Buffer, args ...string) (stop func()) {
 	t.Helper()
 	root := &cobra.Command{Use: "agent"}
 	root.AddCommand(Command())
@@ -56,7 +56,7 @@ func TestRunSavesAClusterWithoutKubernetes(t *testing.T) {
 	log := &member.Buffer{}
 	var stops []func()
 	for _, m := range members {
-		stops = append(stops, beside(t, log, append([]string{"--endpoint", m.Endpoint, "--delta-period", "1s"}, at...)...))
+		stops = append(stops, runAlongside(t, log, append([]string{"--endpoint", m.Endpoint, "--delta-period", "1s"}, at...)...))
 	}
 	want := map[string]string{}
 	put := func(m *member.Member, n int) (revision int64) {

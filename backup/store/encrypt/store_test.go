@@ -128,7 +128,7 @@ func TestPlainAndEncryptedObjectsStandTogether(t *testing.T) {
 	p := newPlace(t)
 	encrypting, plain := p.open(t, true), p.open(t, false)
 	const formation, early, late = "default/demo/00000001-abcd/lineage.json", "default/demo/00000001-abcd/delta/early", "default/demo/00000001-abcd/delta/late"
-	early0, late0, birth0 := put(t, plain, early, 1000), put(t, encrypting, late, 70_000), put(t, encrypting, formation, 100)
+	early0, late0, formation0 := put(t, plain, early, 1000), put(t, encrypting, late, 70_000), put(t, encrypting, formation, 100)
 	for name, s := range map[string]*Store{"with keys": encrypting, "without": plain} {
 		var got []string
 		for _, o := range list(t, s, "default/demo/") {
@@ -140,7 +140,7 @@ func TestPlainAndEncryptedObjectsStandTogether(t *testing.T) {
 		if got, err := get(t, s, early, 0, -1); err != nil || !bytes.Equal(got, early0) {
 			t.Errorf("%s: the plain one: %d bytes, %v", name, len(got), err)
 		}
-		if got, err := get(t, s, formation, 0, -1); err != nil || !bytes.Equal(got, birth0) {
+		if got, err := get(t, s, formation, 0, -1); err != nil || !bytes.Equal(got, formation0) {
 			t.Errorf("%s: the record: %d bytes, %v", name, len(got), err)
 		}
 	}

@@ -1,0 +1,60 @@
+package druid_test
+
+import (
+	"go/ast"
+	"go/token"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"unicode"
+)
+
+// replacedWords are words of the table "Words we replaced" in the glossary that no identifier contains any more. Words of
+// that table that are missing here are still in use, or have another meaning in Go or in etcd.
+var replacedWords = []string{
+	"ailment", "anew", "aside", "asides", "beside", "birth", "born", "company", "consent", "cure", "farewell", "guest", "herald", "keeper",
+	"landing", "leap", "mend", "nobody", "obey", "outlook", "patience", "picture", "proof", "prove", "proven", "retreat", "seal", "sealed",
+	"somebody", "standstill", "stranger", "tell", "tenure", "told", "treat", "unborn", "victim", "whoever",
+}
+
+func TestIdentifiersHaveTheWordsOfTheGlossary(t *testing.T) {
+	raw, err := os.ReadFile("docs/reference/glossary.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, table, _ := strings.Cut(string(raw), "\n## Words we replaced\n")
+	for _, word := range replacedWords {
+		if !slices.Contains(strings.FieldsFunc(table, isNoLetter), strings.TrimSuffix(word, "s")) {
+			t.Errorf("%q is not in the glossary: add it there with what to use instead", word)
+		}
+	}
+	for _, p := range list(t, "./...") {
+		for _, file := range slices.Concat(p.GoFiles, p.TestGoFiles, p.XTestGoFiles) {
+			inspect(t, filepath.Join(p.Dir, file), func(fset *token.FileSet, n ast.Node) {
+				if id, ok := n.(*ast.Ident); ok {
+					for _, word := range wordsOf(id.Name) {
+						if slices.Contains(replacedWords, word) {
+							t.Errorf("%s: %s contains %q: use what docs/reference/glossary.md has instead", fset.Position(id.Pos()), id.Name, word)
+						}
+					}
+				}
+			})
+		}
+	}
+}
+
+func isNoLetter(r rune) bool { return !unicode.IsLetter(r) }
+
+// wordsOf splits an identifier at its capitals and at underscores, in lower case.
+func wordsOf(name string) []string {
+	var spaced strings.Builder
+	for _, r := range name {
+		if unicode.IsUpper(r) || r == '_' {
+			spaced.WriteByte(' ')
+		}
+		spaced.WriteRune(unicode.ToLower(r))
+	}
+	return strings.FieldsFunc(spaced.String(), isNoLetter)
+}
