@@ -188,56 +188,41 @@ func (r *Reconciler) setFinalizers(ctx context.Context, snapshot *v1alpha1.EtcdS
 // release reports the fate of the backup, and then removes the finalizer. Afterwards there is no object to report it on.
 func (r *Reconciler) release(ctx context.Context, o *observation, snapshot *v1alpha1.EtcdSnapshot, order leaseOrder, taken step) error {
 	if onPod(snapshot) {
-		return r.releaseOwn(ctx, o, snapshot, order, taken)
+		if err := r.deletePod(ctx, order.pod); err != nil {
+			return err
+		}
 	}
-	uri := "its backup"
-	if snapshot.Status.Artifact != nil {
-		uri = snapshot.Status.Artifact.URI
-	}
-	kind, reason, note := corev1.EventTypeWarning, v1alpha1.EventBackupRetained, ""
-	switch taken {
-	case stepReleaseDeleted:
+	kind, reason := corev1.EventTypeWarning, v1alpha1.EventBackupRetained
+	if taken == stepReleaseDeleted {
 		kind, reason = corev1.EventTypeNormal, v1alpha1.EventBackupDeleted
-		note = fmt.Sprintf("%s was deleted", uri)
-	case stepReleaseRefused:
-		note = fmt.Sprintf("%s stays in the store: %s", uri, order.Answer.Error)
-	case stepReleaseCluster:
-		note = fmt.Sprintf("%s stays in the store: there is no EtcdCluster %s with spec.backup any more. Delete the object in the store if you do not need it",
-			uri, o.name.Name)
-	default:
-		note = fmt.Sprintf("%s stays in the store: no agent confirmed its deletion within %s. Condition BackupReady of EtcdCluster %s shows what blocks the agents",
-			uri, deletionTimeout, o.name.Name)
 	}
 	r.Events.WithLabelValues(kind, reason).Inc()
-	r.Recorder.Eventf(snapshot, nil, kind, reason, "Snapshot"+string(taken), "%s", policy.Note(note))
+	r.Recorder.Eventf(snapshot, nil, kind, reason, "Snapshot"+string(taken), "%s", policy.Note(fateOf(o, snapshot, order, taken)))
 	return r.letGo(ctx, snapshot)
 }
 
-// releaseOwn is release for a backup in the store of the EtcdSnapshot.
-func (r *Reconciler) releaseOwn(ctx context.Context, o *observation, snapshot *v1alpha1.EtcdSnapshot, order leaseOrder, taken step) error {
-	if err := r.deletePod(ctx, order.pod); err != nil {
-		return err
-	}
+// fateOf says what becomes of the backup of an EtcdSnapshot that is released.
+func fateOf(o *observation, snapshot *v1alpha1.EtcdSnapshot, order leaseOrder, taken step) string {
 	uri := "its backup"
 	if snapshot.Status.Artifact != nil {
 		uri = snapshot.Status.Artifact.URI
 	}
-	kind, reason, note := corev1.EventTypeWarning, v1alpha1.EventBackupRetained, ""
-	switch taken {
-	case stepReleaseDeleted:
-		kind, reason = corev1.EventTypeNormal, v1alpha1.EventBackupDeleted
-		note = fmt.Sprintf("%s was deleted", uri)
-	case stepReleaseRefused:
-		note = fmt.Sprintf("%s stays in the store: %s", uri, order.Answer.Error)
-	case stepReleaseCluster:
-		note = fmt.Sprintf("%s stays in the store: there is no EtcdCluster %s any more. Delete the object in the store if you do not need it", uri, o.name.Name)
-	default:
-		note = fmt.Sprintf("%s stays in the store: no Pod deleted it within %s. Delete the object in the store if you do not need it. The last state was: %s",
+	switch own := onPod(snapshot); {
+	case taken == stepReleaseDeleted:
+		return fmt.Sprintf("%s was deleted", uri)
+	case taken == stepReleaseRefused:
+		return fmt.Sprintf("%s stays in the store: %s", uri, order.Answer.Error)
+	case taken == stepReleaseCluster && own:
+		return fmt.Sprintf("%s stays in the store: there is no EtcdCluster %s any more. Delete the object in the store if you do not need it", uri, o.name.Name)
+	case taken == stepReleaseCluster:
+		return fmt.Sprintf("%s stays in the store: there is no EtcdCluster %s with spec.backup any more. Delete the object in the store if you do not need it",
+			uri, o.name.Name)
+	case own:
+		return fmt.Sprintf("%s stays in the store: no Pod deleted it within %s. Delete the object in the store if you do not need it. The last state was: %s",
 			uri, deletionTimeout, snapshot.Status.Message)
 	}
-	r.Events.WithLabelValues(kind, reason).Inc()
-	r.Recorder.Eventf(snapshot, nil, kind, reason, "Snapshot"+string(taken), "%s", policy.Note(note))
-	return r.letGo(ctx, snapshot)
+	return fmt.Sprintf("%s stays in the store: no agent confirmed its deletion within %s. Condition BackupReady of EtcdCluster %s shows what blocks the agents",
+		uri, deletionTimeout, o.name.Name)
 }
 
 // end writes a status, and reports an outcome by an Event.
