@@ -6,13 +6,13 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"runtime/debug"
 	"time"
 
 	bolt "go.etcd.io/bbolt"
 	"go.etcd.io/etcd/server/v3/storage/schema"
 
 	"github.com/etcd-druid/druid/internal/boltdb"
+	"github.com/etcd-druid/druid/internal/loop"
 )
 
 // errNoBackend is MissingDB for etcd's own backend, and means a missing file for a backend that came with a raft
@@ -56,14 +56,8 @@ func readBackend(path string) (backend, error) {
 }
 
 // guarded converts a panic or a fault of bbolt on an unexpected page to damage.
-func guarded(read func() error) (err error) {
-	defer debug.SetPanicOnFault(debug.SetPanicOnFault(true))
-	defer func() {
-		if r := recover(); r != nil {
-			err = damaged(BadBackend, "read etcd's metadata: %v", r)
-		}
-	}()
-	return read()
+func guarded(read func() error) error {
+	return loop.RecoverFault(read, func(panicked any) error { return damaged(BadBackend, "read etcd's metadata: %v", panicked) })
 }
 
 func (b *backend) read(tx *bolt.Tx) error {

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"runtime"
-	"runtime/debug"
 	"sync"
 	"time"
 
@@ -30,6 +29,7 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"github.com/etcd-druid/druid/agent/datadir"
+	"github.com/etcd-druid/druid/internal/loop"
 )
 
 const (
@@ -103,13 +103,7 @@ func (f *failure) OnWrite(e *zapcore.CheckedEntry, fields []zapcore.Field) {
 
 // guard records an error, a panic, and a fault of a page that is not there.
 func (f *failure) guard(work func() error) {
-	defer debug.SetPanicOnFault(debug.SetPanicOnFault(true))
-	defer func() {
-		if r := recover(); r != nil {
-			f.set(fmt.Errorf("%w: %v", ErrRequest, r))
-		}
-	}()
-	if err := work(); err != nil {
+	if err := loop.RecoverFault(work, func(panicked any) error { return fmt.Errorf("%w: %v", ErrRequest, panicked) }); err != nil {
 		f.set(err)
 	}
 }

@@ -3,7 +3,6 @@ package restore
 import (
 	"context"
 	"fmt"
-	"runtime/debug"
 	"time"
 
 	bolt "go.etcd.io/bbolt"
@@ -31,14 +30,8 @@ func apply(ctx context.Context, c *Config, r *reader, run func(context.Context, 
 }
 
 // guarded returns an error for what bbolt does with an invalid database: a panic or a memory fault.
-func guarded(work func() error) (err error) {
-	defer debug.SetPanicOnFault(debug.SetPanicOnFault(true))
-	defer func() {
-		if r := recover(); r != nil {
-			err = fmt.Errorf("restore: the database is damaged: %v", r)
-		}
-	}()
-	return work()
+func guarded(work func() error) error {
+	return loop.RecoverFault(work, func(panicked any) error { return fmt.Errorf("restore: the database is damaged: %v", panicked) })
 }
 
 // writer appends records to the database.
