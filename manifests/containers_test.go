@@ -132,7 +132,7 @@ func TestUnsetQuotaLeavesRoomOnTheVolume(t *testing.T) {
 			if test.quota != "" {
 				cluster.Spec.Etcd.QuotaBackendBytes = new(resource.MustParse(test.quota))
 			}
-			if got := quotaBackendBytes(cluster); got != test.want {
+			if got := cluster.Spec.QuotaBytes(); got != test.want {
 				t.Errorf("got %d, want %d", got, test.want)
 			}
 		})

@@ -182,7 +182,7 @@ func agentConfig(cluster *v1alpha1.EtcdCluster, member string) (config.Config, e
 	c.PeerService = PeerServiceName(cluster.Name)
 	c.ClientService = ClientServiceName(cluster.Name)
 	c.EtcdVersion = cluster.Spec.Version
-	c.QuotaBackendBytes = quotaBackendBytes(cluster)
+	c.QuotaBackendBytes = cluster.Spec.QuotaBytes()
 	c.AutoCompactionMode = compactionModes[etcd.AutoCompactionMode]
 	c.AutoCompactionRetention = cmp.Or(etcd.AutoCompactionRetention, defaultAutoCompactionRetention)
 	if etcd.SnapshotCount != nil {
@@ -215,15 +215,6 @@ var compactionModes = map[v1alpha1.AutoCompactionMode]string{
 // in which etcd compacts at most (server/etcdserver/api/v3compactor, getCompactInterval), so the database has at most
 // two hours of history. The hash of a Pod does not contain it: a Pod without it is not outdated.
 const defaultAutoCompactionRetention = "1h"
-
-// quotaBackendBytes returns the quota of the user, or half the volume up to the default of etcd. The other half is for
-// the write-ahead log and for the copy during a defragmentation. etcd must reach its quota before the volume is full.
-func quotaBackendBytes(cluster *v1alpha1.EtcdCluster) int64 {
-	if quota := cluster.Spec.Etcd.QuotaBackendBytes; quota != nil {
-		return quota.Value()
-	}
-	return min(cluster.Spec.Storage.Size.Value()/2, config.DefaultQuotaBytes)
-}
 
 // affinity returns the affinity of the user, or a preference for one member per node and, with less weight, per zone.
 // It is only a preference, because a member next to another one is better than no member.

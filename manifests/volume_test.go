@@ -47,7 +47,7 @@ func TestNoQuotaAboveTheVolume(t *testing.T) {
 			}
 			before := cluster.DeepCopy()
 			seen := OnVolume(cluster, test.claim)
-			if got := quotaBackendBytes(seen); got != test.want {
+			if got := seen.Spec.QuotaBytes(); got != test.want {
 				t.Errorf("quota is %d, want %d", got, test.want)
 			}
 			if cluster.Spec.Storage.Size.Cmp(before.Spec.Storage.Size) != 0 || cluster.Spec.Etcd.QuotaBackendBytes == nil != (test.quota == "") {

@@ -74,9 +74,6 @@ type Certificate struct {
 	Message           string     `json:"message,omitempty"`
 }
 
-// maxDefaultQuota is the default of spec.etcd.quotaBackendBytes for a large volume, and that of etcd itself: 2 GiB.
-const maxDefaultQuota = 2 << 30
-
 // Of describes the cluster at the time now. It compares times of other machines with now only to say how old they are,
 // and to say that Leases are not renewed.
 func Of(o Objects, now time.Time) Cluster {
@@ -86,7 +83,7 @@ func Of(o Objects, now time.Time) Cluster {
 	v := Cluster{
 		Namespace: c.Namespace, Name: c.Name, State: d.Verdict.State, Health: d.Verdict.Health, Rule: d.Rule, Why: d.Why,
 		Created: c.CreationTimestamp.Time, Deleted: timeOf(c.DeletionTimestamp), Replicas: c.Spec.Replicas, Version: c.Spec.Version, Generation: c.Generation,
-		Accepted: c.Status.ObservedGeneration, Endpoints: c.Status.Endpoints, Quota: quotaOf(c.Spec),
+		Accepted: c.Status.ObservedGeneration, Endpoints: c.Status.Endpoints, Quota: c.Spec.QuotaBytes(),
 		Members: f.describeMembers(now), Backup: f.backup(), Certificates: certificatesOf(c.Status.TLS), Conditions: conditionsOf(c),
 		Recovery: c.Status.Recovery, Events: eventsOf(o.Events), Unread: o.Unread,
 	}
@@ -178,14 +175,6 @@ func timeOf(t *metav1.Time) *time.Time {
 		return nil
 	}
 	return &t.Time
-}
-
-// quotaOf returns the quota of the spec, or the default that the API documents.
-func quotaOf(spec v1alpha1.EtcdClusterSpec) int64 {
-	if spec.Etcd.QuotaBackendBytes != nil {
-		return spec.Etcd.QuotaBackendBytes.Value()
-	}
-	return min(spec.Storage.Size.Value()/2, maxDefaultQuota)
 }
 
 // Sort brings the worst first. Clusters of the same state are in the order of their names.
