@@ -126,6 +126,20 @@ func (s *session) read(ctx context.Context) (catalog.Catalog, error) {
 	return catalog.Catalog{}, no(errors.New(what))
 }
 
+// readLineage is read, and leaves only the objects of one lineage if its name is not empty.
+func (s *session) readLineage(ctx context.Context, only string) (catalog.Catalog, error) {
+	c, err := s.read(ctx)
+	if err != nil || only == "" {
+		return c, err
+	}
+	h, found := c.History(catalog.Lineage(only))
+	if !found {
+		return catalog.Catalog{}, no(fmt.Errorf("--lineage: there is no lineage %q; `backup list` prints all lineages", only))
+	}
+	c.Histories, c.UnknownObjects = []catalog.History{h}, nil
+	return c, nil
+}
+
 // clustersIn returns the prefixes of other clusters among the objects that a catalog could not assign.
 func clustersIn(c catalog.Catalog) []string {
 	found := map[string]bool{}

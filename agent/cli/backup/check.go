@@ -46,16 +46,9 @@ This command checks what is stored. To compare it with what etcd had, use ` + "`
 		Example: `  agent backup check --store s3://backups?region=eu-central-1 --prefix default/demo`,
 		Args:    cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			c, err := s.read(cmd.Context())
+			c, err := s.readLineage(cmd.Context(), only)
 			if err != nil {
 				return err
-			}
-			if only != "" {
-				h, found := c.History(catalog.Lineage(only))
-				if !found {
-					return no(fmt.Errorf("--lineage: there is no lineage %q; `backup list` prints all lineages", only))
-				}
-				c.Histories = []catalog.History{h}
 			}
 			v := verification{Findings: []verify.Finding{}}
 			if err := verify.Check(cmd.Context(), s.store, c, func(f verify.Finding) error { return v.add(s, f) }); err != nil {

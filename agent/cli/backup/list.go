@@ -129,16 +129,9 @@ func showCommand(s *session) *cobra.Command {
 		Example: `  agent backup show --store dir:///mnt/backups --prefix default/demo`,
 		Args:    cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			c, err := s.read(cmd.Context())
+			c, err := s.readLineage(cmd.Context(), only)
 			if err != nil {
 				return err
-			}
-			if only != "" {
-				h, found := c.History(catalog.Lineage(only))
-				if !found {
-					return no(fmt.Errorf("--lineage: there is no lineage %q; `backup list` prints all lineages", only))
-				}
-				c.Histories, c.UnknownObjects = []catalog.History{h}, nil
 			}
 			if s.json() {
 				return s.printJSON(c)
