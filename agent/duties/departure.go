@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"log/slog"
 	"slices"
-	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 
@@ -52,15 +51,8 @@ func (d *Departure) Run(ctx context.Context) error {
 		<-ctx.Done()
 		return nil
 	}
-	timer := time.NewTimer(drainInterval)
-	defer timer.Stop()
-	for {
-		select {
-		case <-ctx.Done():
-			return nil
-		case <-timer.C:
-		}
-		pause := drainInterval
+	for pause := drainInterval; loop.Sleep(ctx, pause); {
+		pause = drainInterval
 		if d.Marked() {
 			err := d.look(ctx)
 			d.note(ctx, err)
@@ -68,8 +60,8 @@ func (d *Departure) Run(ctx context.Context) error {
 				pause = maxDrainPause
 			}
 		}
-		timer.Reset(pause)
 	}
+	return nil
 }
 
 func (d *Departure) note(ctx context.Context, err error) {
