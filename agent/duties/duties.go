@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+	clientv3 "go.etcd.io/etcd/client/v3"
 	"golang.org/x/sync/errgroup"
 
 	"github.com/etcd-druid/druid/internal/crash"
@@ -126,7 +127,7 @@ type round struct {
 	record  leases.Record
 	version leases.Version
 	readAt  time.Time
-	// removedAt is when this leader last removed a member, for whatever reason.
+	// removedAt is when this leader last removed a member, for any reason.
 	removedAt time.Time
 	// trouble is the error that was logged last.
 	trouble loop.Change[string]
@@ -187,6 +188,18 @@ func (d *Duties) perform(ctx context.Context, versions <-chan leases.Version) er
 			return nil
 		}
 	}
+}
+
+// withLocal calls do with a client of the own member. What do asks may take callTimeout.
+func (r *round) withLocal(ctx context.Context, do func(ctx context.Context, client *clientv3.Client) error) (err error) {
+	client, done, err := r.Dial(ctx, r.Local)
+	if err != nil {
+		return err
+	}
+	defer func() { done(err) }()
+	ctx, cancel := context.WithTimeout(ctx, callTimeout)
+	defer cancel()
+	return do(ctx, client)
 }
 
 // rest waits until the next look is due. It returns false if ctx ended.

@@ -113,18 +113,17 @@ func (r *databases) applyNospace(ctx context.Context, c alarmState, d membership
 }
 
 // compactHistory discards the revisions older than revision. It succeeds if they are compacted already.
-func (r *databases) compactHistory(ctx context.Context, revision int64) (err error) {
-	client, done, err := r.Dial(ctx, r.Local)
-	if err != nil {
+func (r *databases) compactHistory(ctx context.Context, revision int64) error {
+	err := r.withLocal(ctx, func(ctx context.Context, client *clientv3.Client) error {
+		crash.Before("compact-history")
+		err := membership.Compact(ctx, client, revision)
+		crash.After("compact-history")
+		if errors.Is(err, membership.ErrCompacted) {
+			return nil
+		}
 		return err
-	}
-	defer func() { done(err) }()
-	ctx, cancel := context.WithTimeout(ctx, callTimeout)
-	defer cancel()
-	crash.Before("compact-history")
-	err = membership.Compact(ctx, client, revision)
-	crash.After("compact-history")
-	if err != nil && !errors.Is(err, membership.ErrCompacted) {
+	})
+	if err != nil {
 		return err
 	}
 	r.recovering.compactedAt = time.Now()
@@ -145,24 +144,19 @@ func (r *databases) disarm(ctx context.Context, raised []membership.Alarm) error
 // disarmEach clears the alarms of one type member by member, so that alarms of other types stay.
 func (r *round) disarmEach(ctx context.Context, raised []membership.Alarm, kind string,
 	disarm func(context.Context, *clientv3.Client, membership.Alarm) error,
-) (err error) {
-	client, done, err := r.Dial(ctx, r.Local)
-	if err != nil {
-		return err
-	}
-	defer func() { done(err) }()
-	ctx, cancel := context.WithTimeout(ctx, callTimeout)
-	defer cancel()
-	for _, alarm := range raised {
-		if alarm.Type != kind {
-			continue
+) error {
+	return r.withLocal(ctx, func(ctx context.Context, client *clientv3.Client) error {
+		for _, alarm := range raised {
+			if alarm.Type != kind {
+				continue
+			}
+			if err := disarm(ctx, client, alarm); err != nil {
+				return err
+			}
+			r.Log.WarnContext(ctx, "alarm disarmed", "alarm", alarm.Type, "memberID", leases.FormatID(alarm.MemberID))
 		}
-		if err := disarm(ctx, client, alarm); err != nil {
-			return err
-		}
-		r.Log.WarnContext(ctx, "alarm disarmed", "alarm", alarm.Type, "memberID", leases.FormatID(alarm.MemberID))
-	}
-	return nil
+		return nil
+	})
 }
 
 // noteNospace counts, logs and reports a decision once per change. It also reports decisions to wait, because etcd

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"time"
 
+	clientv3 "go.etcd.io/etcd/client/v3"
 	"golang.org/x/sync/errgroup"
 
 	"github.com/etcd-druid/druid/internal/crash"
@@ -232,17 +233,13 @@ func hashText(view membership.View, contents []membership.Content) string {
 	return fmt.Sprintf("at revision %d, compacted at %d, hashes differ: %s", contents[0].Revision, contents[0].CompactRevision, hashesOf(view, contents))
 }
 
-func (r *upgrade) announce(ctx context.Context, target string) (err error) {
-	client, done, err := r.Dial(ctx, r.Local)
-	if err != nil {
+func (r *upgrade) announce(ctx context.Context, target string) error {
+	err := r.withLocal(ctx, func(ctx context.Context, client *clientv3.Client) error {
+		crash.Before("announce-downgrade")
+		err := membership.EnableDowngrade(ctx, client, target)
+		crash.After("announce-downgrade")
 		return err
-	}
-	defer func() { done(err) }()
-	ctx, cancel := context.WithTimeout(ctx, callTimeout)
-	defer cancel()
-	crash.Before("announce-downgrade")
-	err = membership.EnableDowngrade(ctx, client, target)
-	crash.After("announce-downgrade")
+	})
 	if err != nil {
 		return err
 	}
@@ -250,17 +247,13 @@ func (r *upgrade) announce(ctx context.Context, target string) (err error) {
 	return nil
 }
 
-func (r *upgrade) cancelDowngrade(ctx context.Context) (err error) {
-	client, done, err := r.Dial(ctx, r.Local)
-	if err != nil {
+func (r *upgrade) cancelDowngrade(ctx context.Context) error {
+	err := r.withLocal(ctx, func(ctx context.Context, client *clientv3.Client) error {
+		crash.Before("cancel-downgrade")
+		err := membership.CancelDowngrade(ctx, client)
+		crash.After("cancel-downgrade")
 		return err
-	}
-	defer func() { done(err) }()
-	ctx, cancel := context.WithTimeout(ctx, callTimeout)
-	defer cancel()
-	crash.Before("cancel-downgrade")
-	err = membership.CancelDowngrade(ctx, client)
-	crash.After("cancel-downgrade")
+	})
 	if err != nil {
 		return err
 	}
