@@ -19,7 +19,7 @@ GOTESTSUM := go tool -modfile=tools/go.mod gotestsum
 VALE := CGO_ENABLED=1 CGO_CFLAGS=-O0 go tool -modfile=tools/go.mod vale
 
 # Pages that vale reads. .vale.ini has fewer rules for those that tests render.
-PAGES = $(wildcard README.md docs/README.md docs/tutorials docs/how-to docs/reference docs/explanation)
+PAGES = $(wildcard README.md CONTRIBUTING.md SECURITY.md docs/README.md docs/tutorials docs/how-to docs/reference docs/explanation)
 
 # What needs a whole Kubernetes runs in `e2e`; all other packages are tested together.
 E2E := ./test/e2e

@@ -146,7 +146,7 @@ var alreadySo = []error{
 	rpctypes.ErrRoleAlreadyExist, rpctypes.ErrUserAlreadyExist, rpctypes.ErrRoleNotGranted, rpctypes.ErrPermissionNotGranted,
 }
 
-// ApplyAuth makes one change. It succeeds if someone made it before.
+// ApplyAuth makes one change. It succeeds if it was made before.
 func ApplyAuth(ctx context.Context, client *clientv3.Client, s AuthStep) error {
 	err := applyAuth(ctx, client, s)
 	if err == nil || slices.ContainsFunc(alreadySo, func(known error) bool { return errors.Is(err, known) }) {

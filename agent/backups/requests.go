@@ -207,7 +207,7 @@ func (o *orders) flush(ctx context.Context) (Artifact, error) {
 // EtcdSnapshot waits for it.
 const deleteTimeout = 5 * time.Minute
 
-// refusal is a final error: a retry has the same result until someone changes something.
+// refusal is a final error: a retry has the same result until the request, the spec or the store changes.
 type refusal struct{ error }
 
 func refuse(format string, args ...any) error { return refusal{fmt.Errorf(format, args...)} }

@@ -121,7 +121,7 @@ func (s *Save) take(ctx context.Context, client *clientv3.Client) (Artifact, err
 	}, nil
 }
 
-// readBack reads the object to its end. An object that is broken stays: someone may want to look at it.
+// readBack reads the object to its end. An object that is broken stays, so that an operator can inspect it.
 func (s *Save) readBack(ctx context.Context, a Artifact) error {
 	full, ok := catalog.ParseFull(s.Prefix, a.Key)
 	if !ok {

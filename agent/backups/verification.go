@@ -248,7 +248,7 @@ func (d *Duty) listed(ctx context.Context, c config.Backup) (store.Store, catalo
 	if err != nil {
 		return nil, catalog.Catalog{}, fmt.Errorf("backup store: %w", err)
 	}
-	listed, _, err := catalogOf(ctx, opened, c.Prefix) // of our own lineage, whose record no one needs for a verification
+	listed, _, err := catalogOf(ctx, opened, c.Prefix) // of our own lineage, whose record a verification does not need
 	return opened, listed, err
 }
 

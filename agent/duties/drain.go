@@ -331,7 +331,7 @@ func Marked(verdict membership.DrainVerdict, mark leases.RemovalRequest, self Cl
 	case membership.HandBack:
 		mark = leases.RemovalRequest{State: leases.RemovalRequested, Mark: mark.Mark, At: mark.At}
 	case membership.Acknowledge:
-		// It is this agent that answers for the removal, whoever claimed it.
+		// This agent answers for the removal, also if another one claimed it.
 		mark.State, mark.By, mark.RaftTerm, mark.RaftIndex = leases.RemovalDone, self.PodUID, view.RaftTerm, view.RaftIndex
 	default:
 	}

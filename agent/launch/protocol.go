@@ -39,7 +39,8 @@ const (
 	StateStopping State = "stopping"
 )
 
-// StopGrace bounds how long launch waits for the agent to move leadership before it stops etcd (design.md §4: 5 s).
+// StopGrace bounds how long launch waits for the agent to move leadership before it stops etcd. It is
+// part of the termination grace period of the Pod, in which etcd has to stop too.
 const StopGrace = 5 * time.Second
 
 // Report is a message of launch.

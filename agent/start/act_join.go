@@ -218,7 +218,7 @@ func (b *Bootstrapper) replaceSelf(ctx context.Context, o *observation) error {
 		version, err := b.store.UpdateRecord(ctx, o.record.version, record)
 		crash.After("take-slot")
 		if errors.Is(err, leases.ErrConflict) {
-			return nil // look again: someone else wrote
+			return nil // look again: another agent or druid wrote
 		}
 		if err != nil {
 			return fmt.Errorf("write the replacement of member %s to the cluster record: %w", id, err)

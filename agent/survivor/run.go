@@ -20,7 +20,7 @@ type Config struct {
 	EtcdVersion string
 	// Name of the member, its peer URL and the token are as in the flags of etcd. Never use a token twice.
 	Name, PeerURL, Token string
-	// Seen is the latest revision that anyone knows of. The revision of the new group is restore.DefaultBump above it,
+	// Seen is the latest known revision. The revision of the new group is restore.DefaultBump above it,
 	// so that no client has seen a later one.
 	Seen int64
 	// Damaged allows a log that is damaged. What the log certainly had committed is applied, and the rest is lost.

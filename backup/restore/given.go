@@ -10,7 +10,7 @@ import (
 
 // Given makes the data directory from a database that write makes at path, of about size bytes. It is for a database
 // that does not come from a store. The database keeps its history; etcd drops it when it starts. The new revision is
-// c.Bump above the later one of the database's and seen, the latest that anyone saw. Of c, it does not use Store, Plan
+// c.Bump above the later one of the database's and seen, the latest known one. Of c, it does not use Store, Plan
 // and File. As with Run, there is no data directory on an error.
 func Given(ctx context.Context, c Config, size, seen int64, write func(ctx context.Context, path string) error) (Result, error) {
 	if err := c.validateTarget(); err != nil {

@@ -139,7 +139,7 @@ func (f *saving) run(ctx context.Context, work func(context.Context, *backups.Sa
 		err = fmt.Errorf("not done within %s: %w", f.timeout, err)
 	}
 	if err != nil && ctx.Err() != nil {
-		return err // whoever stopped it starts it again
+		return err // what stopped it starts it again
 	}
 	a.Finished, a.Object, a.URI, a.Revision, a.Size = time.Now().UTC(), artifact.Key, artifact.URI, artifact.Revision, artifact.Size
 	a.SHA256, a.StorageVersion = artifact.SHA256, artifact.StorageVersion

@@ -24,7 +24,7 @@ import (
 	"github.com/etcd-druid/druid/backup/store"
 )
 
-// Metadata of each object: who put it, and how long its parts are, without which no one can compute its checksum again.
+// Metadata of each object: who put it, and how long its parts are, without which its checksum cannot be computed again.
 const (
 	tokenKey    = "druid-put"
 	partSizeKey = "druid-part-size"
