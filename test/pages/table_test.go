@@ -21,6 +21,7 @@ var allowed = map[string]int{
 	"how-to/rescue/backups-failing.md":  1,
 	"how-to/rescue/data-differs.md":     4,
 	"how-to/rescue/node-lost.md":        1,
+	"how-to/rescue/orphaned-objects.md": 1,
 	"how-to/rescue/quarantined-data.md": 1,
 	"how-to/rescue/quorum-lost.md":      1,
 	"how-to/rescue/stuck-scale-down.md": 1,
