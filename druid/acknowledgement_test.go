@@ -112,7 +112,7 @@ func (x *thief) stays(when string, want leases.RemovalState) {
 	if err != nil || !record.Lists(x.leaving) {
 		x.Fatalf("%s: the record is %+v, %v; want it with %s", when, record, err, x.leaving)
 	}
-	if x.terminates(x.leaving) || len(x.deeds.matching("DELETE", "")) > 0 {
+	if len(x.deeds.matching("DELETE", "")) > 0 {
 		x.Fatalf("%s: druid deleted %v", when, x.deeds.matching("DELETE", ""))
 	}
 	if mark := x.mark(x.leaving); mark.State != want {
@@ -264,4 +264,44 @@ func TestAMemberOfADeletedClusterIsBelievedOnlyByItsOwnToken(t *testing.T) {
 	x.reports(x.names[0], leases.RoleMember)
 	x.believes()
 	x.goes("acknowledged by itself while an external member leads")
+}
+
+// The Pod of the last member ends while druid examines the acknowledgement, and no node has room for another Pod.
+func TestAnAcknowledgementOutlivesThePodOfTheLastMember(t *testing.T) {
+	x := newThief(t, true)
+	x.reports(x.names[0], leases.RoleMember)
+	x.acknowledge(x.leaving)
+	x.end(x.leaving)
+	x.pass()
+	x.stays("its Pod ended", leases.RemovalDone)
+	if made := x.deeds.matching("POST", "/pods"); len(made) > 0 {
+		t.Errorf("druid created %v", made)
+	}
+	// A druid that just started has nothing of it in memory.
+	x.clocked = x.stage.clocked()
+	x.pass()
+	x.after(29 * time.Second)
+	x.stays("for 29 s", leases.RemovalDone)
+	x.believes()
+	x.goes("for 30 s")
+	if made := x.deeds.matching("POST", "/pods"); len(made) > 0 {
+		t.Errorf("druid created %v", made)
+	}
+}
+
+// A Pod that druid created before it read the acknowledgement does not take it back.
+func TestALaterPodOfTheLastMemberTakesNoAcknowledgementBack(t *testing.T) {
+	x := newThief(t, true)
+	x.reports(x.names[0], leases.RoleMember)
+	x.acknowledge(x.leaving)
+	x.end(x.leaving)
+	later := x.pods[x.leaving].DeepCopy()
+	later.ResourceVersion, later.UID, later.Spec.NodeName = "", "", ""
+	if err := x.Create(t.Context(), later); err != nil {
+		t.Fatal(err)
+	}
+	x.pass()
+	x.stays("another Pod is there", leases.RemovalDone)
+	x.believes()
+	x.goes("its Lease names the former Pod")
 }

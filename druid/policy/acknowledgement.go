@@ -130,3 +130,13 @@ func ackFactsOf(m Member, o Observed) ackFacts {
 	}
 	return f
 }
+
+// answered says whether the member's own agent acknowledged its removal, all members leave, and druid does not request the removal
+// again. The agent of another member cannot keep druid from creating the Pod of this one.
+func (m Member) answered(o Observed) bool {
+	if !o.Record.Leaving || !m.Listed || !m.acknowledged(o) || !o.Record.PendingRemoval.Orders(m.Name, m.Reports.Removal) {
+		return false
+	}
+	f := ackFactsOf(m, o)
+	return f.writer == writerItself && acknowledgements.Decide(f).Verdict != ackRepeat
+}

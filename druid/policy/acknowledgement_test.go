@@ -122,3 +122,33 @@ func TestAnotherLeaderIsAnotherClaim(t *testing.T) {
 		t.Errorf("two leaders are certain: %s", got)
 	}
 }
+
+// The Pod of a member that has left is not created again while druid examines the acknowledgement of that Pod's agent.
+func TestAnAcknowledgementOutlivesThePodOfItsAgent(t *testing.T) {
+	left := func(change ...func(*Observed)) Observed {
+		return whole(append([]func(*Observed){func(o *Observed) {
+			o.Record.PendingRemoval, o.Record.Leaving = &leases.PendingRemoval{Member: "c-c", Mark: "m"}, true
+			o.Members[2].Reports.Removal = leases.RemovalRequest{State: leases.RemovalDone, Mark: "m", By: "pod-c-c", ClusterID: "9"}
+		}}, change...)...)
+	}
+	for name, test := range map[string]struct {
+		observed Observed
+		want     bool
+	}{
+		"druid has not seen for 30 s who leads":   {left(), true},
+		"druid believes it":                       {left(func(o *Observed) { o.LeaderStill = true }), true},
+		"it is not certain who leads":             {left(func(o *Observed) { leading(o, 0); leading(o, 1) }), true},
+		"another member leads, and has to answer": {left(func(o *Observed) { leading(o, 0); o.LeaderStill = true }), false},
+		"the agent of another member wrote it":    {left(func(o *Observed) { o.Members[2].Reports.Removal.By = "pod-c-a" }), false},
+		"the cluster stays":                       {left(func(o *Observed) { o.Record.Leaving = false }), false},
+		"it answers an earlier request":           {left(func(o *Observed) { o.Members[2].Reports.Removal.Mark = "earlier" }), false},
+		"it is about another raft group":          {left(func(o *Observed) { o.Members[2].Reports.Removal.ClusterID = "8" }), false},
+		"the removal is only claimed":             {left(func(o *Observed) { o.Members[2].Reports.Removal.State = leases.RemovalBegun }), false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			if got := test.observed.Members[2].answered(test.observed); got != test.want {
+				t.Errorf("the Pod is not created: %t, want %t", got, test.want)
+			}
+		})
+	}
+}

@@ -49,7 +49,8 @@ var claimRows = rules.New(wait, []rules.Row[memberFacts, verdict]{
 
 // podRows create a lost Pod again at once. They delete a Pod whose claim is deleted, so that the member is repaired on
 // a new volume, unless the other members are fewer than a quorum. Then the Pod stays, and its Lease names it, so that
-// its agent can continue its duties.
+// its agent can continue its duties. They create no Pod for a member whose own agent acknowledged its removal, while druid
+// examines that. The member has left the joined raft group, and a new Pod can wait for a node without end.
 var podRows = rules.New(wait, []rules.Row[memberFacts, verdict]{
 	{Name: "pod-conflict", When: memberFacts{pod: PodForeign}, Verdict: conflict},
 	{Name: "pod-terminating", When: memberFacts{pod: PodTerminating}, Verdict: wait},
@@ -58,9 +59,13 @@ var podRows = rules.New(wait, []rules.Row[memberFacts, verdict]{
 	{Name: "pod-after-lease-conflict", When: memberFacts{pod: PodAbsent, lease: LeaseForeign}, Verdict: wait},
 	{Name: "pod-after-claim", When: memberFacts{pod: PodAbsent, claim: ClaimTerminating}, Verdict: wait},
 	{Name: "pod-paused", When: memberFacts{pod: PodAbsent, paused: rules.Yes}, Verdict: keep},
+	{Name: "pod-after-acknowledgement", When: memberFacts{pod: PodAbsent, paused: rules.No, answered: rules.Yes}, Verdict: wait,
+		Why: "the Lease of the member would name another Pod, and its acknowledgement would not count any more"},
 	{Name: "pod-missing", When: memberFacts{pod: PodAbsent, paused: rules.No}, Verdict: create},
 	{Name: "pod-of-lost-claim", When: memberFacts{pod: PodUnstarted, claim: ClaimAbsent | ClaimTerminating}, Verdict: remove},
 	{Name: "volume-lost", When: memberFacts{pod: PodLive, claim: ClaimAbsent | ClaimTerminating, spare: rules.Yes}, Verdict: remove},
+	{Name: "mark-after-acknowledgement", When: memberFacts{pod: PodUnscheduled | PodUnstarted | PodLive, marked: rules.No, answered: rules.Yes}, Verdict: wait,
+		Why: "the Lease of the member names the Pod whose agent acknowledged the removal"},
 	{Name: "volume-lost-unmarked", When: memberFacts{pod: PodLive, claim: ClaimTerminating, lease: LeaseOurs, spare: rules.No, marked: rules.No}, Verdict: mark},
 	{Name: "volume-lost-held", When: memberFacts{pod: PodLive, claim: ClaimAbsent | ClaimTerminating, spare: rules.No}, Verdict: held},
 	{Name: "pod-unmarked", When: memberFacts{pod: PodUnscheduled | PodUnstarted | PodLive, claim: ClaimPresent | ClaimUnwanted, lease: LeaseOurs, marked: rules.No}, Verdict: mark},
@@ -79,6 +84,9 @@ type memberFacts struct {
 	marked rules.YesNo `fact:"the Lease names Pod and claim"`
 	// paused: the member is the last one of a paused cluster.
 	paused rules.YesNo
+	// answered: all members leave a joined raft group, and the agent in the Pod that the Lease names acknowledged the removal of
+	// its own member. druid examines that, or believes it.
+	answered rules.YesNo `fact:"acknowledged its own removal"`
 }
 
 func memberFactsOf(m Member, e Evaluation) memberFacts {
@@ -92,7 +100,7 @@ func memberFactsOf(m Member, e Evaluation) memberFacts {
 		pod:    m.Pod,
 		spare:  rules.YesNoOf(turn && (e.RecordState == RecordForming || others >= quorum(votersOf(e.Observed, e.listed)))),
 		marked: rules.YesNoOf(m.Readable && m.Reports.PodUID == m.PodUID && m.Reports.VolumeUID == m.ClaimUID),
-		paused: rules.YesNoOf(e.pause.holds(m, pauseRest)),
+		paused: rules.YesNoOf(e.pause.holds(m, pauseRest)), answered: rules.YesNoOf(m.answered(e.Observed)),
 	}
 }
 

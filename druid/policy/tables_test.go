@@ -87,6 +87,10 @@ func wrongOfMember(f memberFacts) string {
 		return "a member of a paused cluster is made"
 	case pod == create && claim != create && f.claim&(ClaimPresent|ClaimUnwanted) == 0:
 		return "makes a Pod without a volume"
+	case f.answered == rules.Yes && (pod == create || pod == mark):
+		return "the Lease names another Pod than the one whose acknowledgement druid examines"
+	case f.answered == rules.No && f.pod == PodAbsent && f.lease != LeaseForeign && f.paused == rules.No && f.claim&(ClaimPresent|ClaimAbsent|ClaimUnwanted) != 0 && pod != create:
+		return "a lost Pod is not created again"
 	case f.lease == LeaseForeign && (claim == create || pod == create):
 		return "a member is made next to a Lease that is not its own"
 	case pod == mark && (f.lease != LeaseOurs || f.claim&(ClaimPresent|ClaimTerminating|ClaimUnwanted) == 0):
