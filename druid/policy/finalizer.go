@@ -196,7 +196,7 @@ func (p messageContext) nextToLeave() string {
 	if p.Record.PendingRemoval == nil {
 		return ""
 	}
-	return ". Member " + p.Record.PendingRemoval.Member + " is being removed"
+	return ". Member " + p.Record.PendingRemoval.Member + " is being removed" + p.unconfirmed()
 }
 
 // idsLeft returns the IDs of the members that are still in the group, as its leader listed them.

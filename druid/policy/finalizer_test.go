@@ -124,6 +124,20 @@ func TestMembersOfADeletedClusterLeaveThoseThatStay(t *testing.T) {
 				o.Members[0].Pod, o.Members[0].Serving, o.Members[0].Voter, o.Members[0].EtcdReady = PodAbsent, false, false, false
 			}), want: []string{"CreatePod pod-missing c-a", "RequestRemoval request c-a"}, words: "deleted: removing 3 members",
 		},
+		"one that left stays without a Pod, while its acknowledgement is examined": {
+			o: parting(taken("c-a"), func(o *Observed) {
+				o.Members[0].Pod, o.Members[0].Serving, o.Members[0].Voter, o.Members[0].EtcdReady = PodAbsent, false, false, false
+				o.Members[0].Reports.Removal = leases.RemovalRequest{State: leases.RemovalDone, Mark: o.Record.PendingRemoval.Mark, By: "pod-c-a", ClusterID: "9"}
+			}), want: []string{}, words: "deleted: removing 3 members",
+		},
+		"the agent of the leader is dead": {
+			o: parting(taken("c-a"), func(o *Observed) {
+				o.Members[0].Reports.Removal = leases.RemovalRequest{State: leases.RemovalBegun, Mark: o.Record.PendingRemoval.Mark, By: "pod-c-b", ClusterID: "9"}
+				leading(o, 1)
+				o.Members[0].Serving, o.Members[1].Liveness = false, leases.Stale
+			}), want: []string{}, words: "deleted: removing 3 members from the joined cluster, one at a time, while the remaining members are a healthy " +
+				"quorum. Member c-a is being removed. The agent of member c-b, which led last, is not renewing its Lease",
+		},
 		"neither a deadline, nor backups that fail, nor an edited spec hinder it": {
 			change: func(d *Desired) { d.Expired, d.Replicas, d.Backup = true, 5, true },
 			o:      parting(func(o *Observed) { o.Full, o.Delta = Snapshot{}, Snapshot{} }),

@@ -138,7 +138,7 @@ func (p messageContext) departure() string {
 	case leaves.facts.mark == markUnknown:
 		return "removing " + leaves.name() + ", and the removal request on its Lease cannot be parsed"
 	default:
-		return "removing " + leaves.name() + ", " + words
+		return "removing " + leaves.name() + ", " + words + p.unconfirmed()
 	}
 }
 

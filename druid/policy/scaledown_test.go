@@ -340,6 +340,7 @@ func TestMessagesOfAScaleDown(t *testing.T) {
 			leading(o, 0)
 		}
 	}
+	stale := func(i int) func(*Observed) { return func(o *Observed) { o.Members[i].Liveness = leases.Stale } }
 	tests := map[string]struct {
 		change []func(*Observed)
 		reason string
@@ -350,8 +351,29 @@ func TestMessagesOfAScaleDown(t *testing.T) {
 		"asked":          {[]func(*Observed){slot, mark(leases.RemovalRequested)}, v1alpha1.ReasonScalingDown, "removing member c-c, removal requested from the leader's agent"},
 		"claimed":        {[]func(*Observed){slot, mark(leases.RemovalBegun)}, v1alpha1.ReasonScalingDown, "removing member c-c, the leader's agent removes it"},
 		"acknowledged":   {[]func(*Observed){slot, mark(leases.RemovalDone)}, v1alpha1.ReasonScalingDown, "removing member c-c, it left the raft group"},
-		"not readable":   {[]func(*Observed){slot, mark(leases.RemovalUnreadable)}, v1alpha1.ReasonScalingDown, "removing member c-c, and the removal request on its Lease cannot be parsed"},
-		"not known yet":  {[]func(*Observed){func(o *Observed) { o.Members[0].Liveness = leases.Unknown }}, v1alpha1.ReasonScalingDown, "removing member c-c"},
+		"the agent of the leader is dead, and its etcd runs": {
+			[]func(*Observed){slot, mark(leases.RemovalDone), stale(0)}, v1alpha1.ReasonScalingDown,
+			"removing member c-c, the leader's agent removes it. The agent of member c-a, which led last, is not renewing its Lease, and only the agent of " +
+				"the leader can finish the removal. Read its log with kubectl logs c-a -c agent. If it does not return, and the other members are a quorum, " +
+				"delete Pod c-a, so that another member leads",
+		},
+		"that agent claimed it": {
+			[]func(*Observed){slot, mark(leases.RemovalBegun), stale(0)}, v1alpha1.ReasonScalingDown,
+			"removing member c-c, the leader's agent removes it. The agent of member c-a, which led last, is not renewing its Lease, and only the agent of " +
+				"the leader can finish the removal. Read its log with kubectl logs c-a -c agent. If it does not return, and the other members are a quorum, " +
+				"delete Pod c-a, so that another member leads",
+		},
+		"the leader is down": {
+			[]func(*Observed){slot, mark(leases.RemovalDone), stale(0), func(o *Observed) { o.Members[0].EtcdReady = false }}, v1alpha1.ReasonScalingDown,
+			"removing member c-c, the leader's agent removes it",
+		},
+		"two report that they lead": {
+			[]func(*Observed){slot, mark(leases.RemovalDone), func(o *Observed) { leading(o, 1) }}, v1alpha1.ReasonScalingDown,
+			"removing member c-c, the leader's agent removes it. Members c-a and c-b report that they lead, and druid believes none of them before only one " +
+				"does. If that does not change, read the logs of their agents with kubectl logs <member> -c agent",
+		},
+		"not readable":  {[]func(*Observed){slot, mark(leases.RemovalUnreadable)}, v1alpha1.ReasonScalingDown, "removing member c-c, and the removal request on its Lease cannot be parsed"},
+		"not known yet": {[]func(*Observed){func(o *Observed) { o.Members[0].Liveness = leases.Unknown }}, v1alpha1.ReasonScalingDown, "removing member c-c"},
 		"a learner hinders": {
 			[]func(*Observed){slot, func(o *Observed) { o.Members[0].Reports.Role = leases.RoleLearner }},
 			v1alpha1.ReasonScaleDownBlocked, "member c-c cannot be removed, because member c-a is a learner",
