@@ -305,3 +305,46 @@ func TestALaterPodOfTheLastMemberTakesNoAcknowledgementBack(t *testing.T) {
 	x.believes()
 	x.goes("its Lease names the former Pod")
 }
+
+// An administrator deletes the record, or removes a name from it, while a forged acknowledgement stands.
+func TestAForgedAcknowledgementOutlivesNoRecord(t *testing.T) {
+	published := func(r *leases.Record, names []string) {
+		r.MemberList = &leases.MemberList{RaftTerm: 2, RaftIndex: 10}
+		for i, name := range names {
+			r.MemberList.Members = append(r.MemberList.Members, leases.ListedMember{ID: leases.FormatID(uint64(i + 1)), Name: name})
+		}
+	}
+	for name, lose := range map[string]func(x *thief){
+		"the record is deleted": func(x *thief) {
+			lease := &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Namespace: x.namespace, Name: leases.RecordName("demo")}}
+			if err := x.Delete(t.Context(), lease); err != nil {
+				t.Fatal(err)
+			}
+		},
+		"the name is removed": func(x *thief) {
+			x.stage.changeRecord(func(r *leases.Record) {
+				published(r, x.names)
+				r.Members = slices.DeleteFunc(r.Members, func(name string) bool { return name == x.leaving })
+				r.PendingRemoval = nil
+			})
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			x := newThief(t, false)
+			x.patchCluster(`{"spec":{"replicas":3}}`)
+			x.acknowledge(x.other())
+			lose(x)
+			x.believes()
+			record, err := x.record("demo")
+			if err != nil || !slices.Equal(record.Members, slices.Sorted(slices.Values(x.names))) {
+				t.Errorf("the record is %+v, %v; want it with %v", record, err, x.names)
+			}
+			if deletes := x.deeds.matching("DELETE", ""); len(deletes) > 0 {
+				t.Errorf("druid deleted %v", deletes)
+			}
+			if mark := x.mark(x.leaving); mark.State != leases.RemovalNone {
+				t.Errorf("the removal request is %+v, want none", mark)
+			}
+		})
+	}
+}

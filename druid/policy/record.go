@@ -223,7 +223,7 @@ type (
 )
 
 const (
-	witnessOwn  witness = 1 << iota // of a member of the record's raft group, which was not removed
+	witnessOwn  witness = 1 << iota // of a member of the record's raft group, which was not removed, as far as its leader listed since
 	witnessOut                      // the member was removed, or its name dropped
 	witnessMute                     // there is no Lease
 	witnessElse                     // of another group or of none, not the cluster's, or it cannot be read
@@ -296,26 +296,34 @@ func lostNames(d Desired, o Observed) (names []string) {
 func lostFactsOf(m Member, o Observed) lostFacts {
 	r := o.Record
 	f := lostFacts{
-		witness: witnessOf(m, o), entry: entryUnknown, live: rules.YesNoOf(m.Lease == LeaseOurs && m.Liveness == leases.Live),
+		witness: witnessOf(m, o), entry: publishedEntry(m, o), live: rules.YesNoOf(m.Lease == LeaseOurs && m.Liveness == leases.Live),
 		slot:  rules.YesNoOf(r.PendingRemoval != nil && r.PendingRemoval.Member == m.Name || r.Replacing != nil && r.Replacing.Member == m.Name),
 		body:  rules.YesNoOf(m.ours()),
 		empty: rules.YesNoOf(len(r.Members) == 0),
 	}
-	if r.MemberList != nil {
-		f.entry = entryMissing
-		if slices.ContainsFunc(r.MemberList.Members, func(e leases.ListedMember) bool {
-			return e.Name == m.Name || leases.MemberOfURL(e.PeerURL) == m.Name
-		}) {
-			f.entry = entryThere
-		}
-	}
 	return f
+}
+
+// publishedEntry says whether the list that the leader's agent published has the name.
+func publishedEntry(m Member, o Observed) entry {
+	switch list := o.Record.MemberList; {
+	case list == nil:
+		return entryUnknown
+	case slices.ContainsFunc(list.Members, func(e leases.ListedMember) bool {
+		return e.Name == m.Name || leases.MemberOfURL(e.PeerURL) == m.Name
+	}):
+		return entryThere
+	default:
+		return entryMissing
+	}
 }
 
 func witnessOf(m Member, o Observed) witness {
 	switch {
 	case m.Lease == LeaseAbsent:
 		return witnessMute
+	case removalAckOf(m, o) == removalAckListed && listedSince(m, o):
+		return witnessOwn
 	case removalAckOf(m, o) != removalAckNone:
 		return witnessOut
 	case m.Lease != LeaseOurs || !m.Readable || m.Reports.Removal.State == leases.RemovalUnreadable || m.Reports.Removal.State == leases.RemovalDone,
@@ -324,4 +332,11 @@ func witnessOf(m Member, o Observed) witness {
 	default:
 		return witnessOwn
 	}
+}
+
+// listedSince says whether the leader's agent published that the member is listed, at the raft position of its acknowledgement or later.
+// Such an acknowledgement is forged. The agent publishes the list without the member shortly after a true one.
+func listedSince(m Member, o Observed) bool {
+	done, list := m.Reports.Removal, o.Record.MemberList
+	return list.RaftTerm > done.RaftTerm || list.RaftTerm == done.RaftTerm && list.RaftIndex >= done.RaftIndex
 }

@@ -51,6 +51,16 @@ func TestLostNames(t *testing.T) {
 			out(o, 1)
 			o.Members[1].Reports.Removal = leases.RemovalRequest{State: leases.RemovalDone, Mark: "m", ClusterID: "9"}
 		}},
+		"one was taken out, and the leader lists it since its removal was acknowledged": {change: func(o *Observed) {
+			out(o, 1)
+			o.Record.MemberList = &leases.MemberList{RaftTerm: 2, RaftIndex: 10, Members: []leases.ListedMember{{ID: "2", Name: "c-b"}}}
+			o.Members[1].Reports.Removal = leases.RemovalRequest{State: leases.RemovalDone, Mark: "m", ClusterID: "9", RaftTerm: 2, RaftIndex: 10}
+		}, want: []string{"c-b"}},
+		"one was removed after the leader listed it": {change: func(o *Observed) {
+			out(o, 1)
+			o.Record.MemberList = &leases.MemberList{RaftTerm: 2, RaftIndex: 9, Members: []leases.ListedMember{{ID: "2", Name: "c-b"}}}
+			o.Members[1].Reports.Removal = leases.RemovalRequest{State: leases.RemovalDone, Mark: "m", ClusterID: "9", RaftTerm: 2, RaftIndex: 10}
+		}},
 		"one was taken out while it was being removed": {change: func(o *Observed) {
 			out(o, 1)
 			o.Record.PendingRemoval = &leases.PendingRemoval{Member: "c-b", Mark: "m"}

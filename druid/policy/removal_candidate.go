@@ -202,11 +202,12 @@ func (s stray) String() string {
 const (
 	removalAckNone        removalAck = 1 << iota // nothing: it is no leftover
 	removalAckDone                               // the raft group that the record names acknowledged that it is out
+	removalAckListed                             // so it did, and the leader's agent publishes that the member is listed
 	removalAckNeverFormed                        // it was dropped before there was a raft group
 )
 
 func (f removalAck) String() string {
-	return rules.Word(f, "nothing", "done", "never formed")
+	return rules.Word(f, "nothing", "done", "done, and the leader lists it", "never formed")
 }
 
 // strayVerdict is the decision about a removal request that no slot orders.
@@ -243,9 +244,11 @@ type leftoverFacts struct {
 const nothing Kind = ""
 
 // leftoverRows delete the objects of a removed member: first the Pod, then the claim, and last the Lease, which
-// reports that all of them can be deleted.
+// reports that all of them can be deleted. The acknowledgement on that Lease can be forged, and a user can have removed the name from
+// the record or have restored an older record. So druid deletes nothing while the leader's agent publishes that the member is listed.
 var leftoverRows = rules.New(nothing, []rules.Row[leftoverFacts, Kind]{
 	{Name: "not-acknowledged", When: leftoverFacts{removalAck: removalAckNone}, Verdict: nothing},
+	{Name: "still-listed", When: leftoverFacts{removalAck: removalAckListed}, Verdict: nothing},
 	{Name: "removed-pod-goes", When: leftoverFacts{pod: PodTerminating}, Verdict: nothing},
 	{Name: "removed-pod", When: leftoverFacts{pod: PodUnscheduled | PodUnstarted | PodLive | PodEnded}, Verdict: DeletePod},
 	{Name: "removed-claim-goes", When: leftoverFacts{pod: PodAbsent | PodForeign, claim: ClaimTerminating}, Verdict: nothing},
@@ -284,6 +287,8 @@ func removalAckOf(m Member, o Observed) removalAck {
 	switch {
 	case m.Listed || m.Lease != LeaseOurs || !m.Readable:
 		return removalAckNone
+	case m.acknowledged(o) && !o.Record.Leaving && publishedEntry(m, o) == entryThere: // an external leader publishes no list
+		return removalAckListed
 	case m.acknowledged(o):
 		return removalAckDone
 	case o.RecordState&(RecordForming|RecordFormed) != 0 && !m.Reports.EverFormed() &&

@@ -230,9 +230,13 @@ func (m Member) markAcknowledged(o Observed) marked {
 }
 
 // isOut says whether druid believes that the raft group removed the member. It struck the name from the record because it
-// believed that, so the name of a leftover needs no second decision: the leader can be another one by then.
+// believed that, so the name of a leftover needs no second decision: the leader can be another one by then. A user can have removed
+// the name too, so the list that the leader's agent publishes must not have the member.
 func (m Member) isOut(o Observed) bool {
-	return m.acknowledged(o) && (!m.Listed || markOf(m, o) == markDone)
+	if m.Listed {
+		return m.acknowledged(o) && markOf(m, o) == markDone
+	}
+	return removalAckOf(m, o) == removalAckDone
 }
 
 // acknowledged says whether the raft group in the record has reported that the member was removed.

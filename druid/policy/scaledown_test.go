@@ -66,8 +66,8 @@ func TestLeftoversAreSafeForAllFacts(t *testing.T) {
 	checkTable(t, leftoverRows, "leftovers", "What a name leaves that the record does not list: druid/policy.leftoverRows", func(f leftoverFacts, d rules.Decision[Kind]) string {
 		there := f.pod&(PodAbsent|PodForeign) == 0
 		switch object := d.Verdict; {
-		case object != nothing && f.removalAck == removalAckNone:
-			return "deletes what no one said farewell to"
+		case object != nothing && f.removalAck&(removalAckNone|removalAckListed) != 0:
+			return "deletes what no one said farewell to, or what the leader lists"
 		case there && object != nothing && object != DeletePod, !there && object == DeletePod:
 			return "takes something before the Pod, or a Pod that is not ours"
 		case object == DeleteClaim && (f.retain == rules.Yes || f.claim != ClaimPresent), object == RetainClaim && (f.retain == rules.No || f.claim != ClaimPresent):
@@ -309,6 +309,13 @@ func TestScaleDownSteps(t *testing.T) {
 		"an acknowledgement of another group is none": {Desired{Replicas: 2}, all(gone, marked(leases.RemovalDone, "m"), func(o *Observed) {
 			o.Members[2].Reports.Removal.ClusterID = "8"
 		}), nil},
+		"an acknowledgement of a member that the leader lists is not believed": {Desired{Replicas: 2}, all(gone, marked(leases.RemovalDone, "m"), func(o *Observed) {
+			published(o, 2)
+			o.Members[2].Reports.Removal.RaftTerm = 3
+		}), nil},
+		"nor if it is older than that list, and the name comes back": {Desired{Replicas: 2}, all(gone, marked(leases.RemovalDone, "m"), func(o *Observed) {
+			published(o, 2)
+		}), []string{"UpdateRecord names-lost "}},
 		"then the budget is lowered and the claim goes": {Desired{Replicas: 2}, all(gone, marked(leases.RemovalDone, "m"), func(o *Observed) {
 			o.Members[2].Pod, o.Members[2].Voter = PodAbsent, false
 		}), []string{"ApplyBudget budget-lowered  2", "DeleteClaim removed-claim c-c"}},

@@ -260,6 +260,15 @@ func TestRecreatedRecord(t *testing.T) {
 			}},
 			want: leases.Record{ClusterID: 9, Phase: leases.PhaseFormed, Members: []string{"c-a", "c-b", "c-c"}},
 		},
+		"an acknowledgement on a Lease omits no name: without the slot, druid cannot know who wrote it": {
+			desired: Desired{ClusterID: 9},
+			observed: Observed{RecordState: RecordAbsent, Members: []Member{
+				{Name: "c-a", Lease: LeaseOurs, Readable: true, Reports: leases.Member{
+					ID: 2, ClusterID: 9, Epoch: 1, Removal: leases.RemovalRequest{State: leases.RemovalDone, Mark: "m", By: "pod-c-b", ClusterID: "9", RaftTerm: 2, RaftIndex: 10},
+				}},
+			}},
+			want: leases.Record{ClusterID: 9, Phase: leases.PhaseFormed, Epoch: 1, FormedEpoch: 1, Members: []string{"c-a"}},
+		},
 		"a Lease of another group than the status knows reports nothing": {
 			desired: Desired{ClusterID: 9},
 			observed: Observed{RecordState: RecordAbsent, Members: []Member{
