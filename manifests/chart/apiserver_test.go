@@ -1,15 +1,18 @@
 package chart
 
 import (
+	"context"
 	"fmt"
 	"os"
 	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 	appsv1 "k8s.io/api/apps/v1"
+	authorizationv1 "k8s.io/api/authorization/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/resource"
@@ -18,6 +21,7 @@ import (
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/util/wait"
 	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
@@ -265,6 +269,46 @@ func (s *server) aggregates(t *testing.T, h helm) {
 		}
 		if err := matches(into, from); err != nil {
 			t.Error(err)
+		}
+	}
+	s.viewerReads(t)
+}
+
+// viewerReads checks what a user may do whom one namespace gives only what is added to view: read what the pages read, and no more.
+func (s *server) viewerReads(t *testing.T) {
+	t.Helper()
+	binding := &rbacv1.RoleBinding{
+		ObjectMeta: metav1.ObjectMeta{Namespace: metav1.NamespaceDefault, Name: "viewer"},
+		RoleRef:    rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: "druid-view"},
+		Subjects:   []rbacv1.Subject{{APIGroup: rbacv1.GroupName, Kind: rbacv1.UserKind, Name: "viewer"}},
+	}
+	if err := s.Create(t.Context(), binding); err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range []struct {
+		namespace, group, resource string
+		verbs                      []string
+		allowed                    bool
+	}{
+		{metav1.NamespaceDefault, "coordination.k8s.io", "leases", []string{"get", "list", "watch"}, true},
+		{metav1.NamespaceDefault, "etcd.druid.dev", "etcdclusters", []string{"get", "list", "watch"}, true},
+		{metav1.NamespaceDefault, "coordination.k8s.io", "leases", []string{"create", "update", "patch", "delete"}, false},
+		{metav1.NamespaceDefault, "etcd.druid.dev", "etcdclusters", []string{"create", "update", "patch", "delete"}, false},
+		{metav1.NamespaceDefault, "", "secrets", []string{"get", "list", "watch"}, false},
+		{metav1.NamespaceSystem, "coordination.k8s.io", "leases", []string{"get", "list", "watch"}, false},
+	} {
+		for _, verb := range c.verbs {
+			review := &authorizationv1.SubjectAccessReview{Spec: authorizationv1.SubjectAccessReviewSpec{
+				User: "viewer", ResourceAttributes: &authorizationv1.ResourceAttributes{Namespace: c.namespace, Verb: verb, Group: c.group, Resource: c.resource},
+			}}
+			allowed := func(ctx context.Context) (bool, error) {
+				got := review.DeepCopy()
+				err := s.Create(ctx, got)
+				return got.Status.Allowed == c.allowed, err
+			}
+			if err := wait.PollUntilContextTimeout(t.Context(), 100*time.Millisecond, 10*time.Second, true, allowed); err != nil {
+				t.Errorf("%s %s in %s: want allowed %t: %v", verb, c.resource, c.namespace, c.allowed, err)
+			}
 		}
 	}
 }
