@@ -25,6 +25,9 @@ const (
 	snapshotsPath = "/v1/snapshots"
 	stepDownPath  = "/v1/step-down"
 	defragPath    = "/v1/defragment"
+	// stepDownToPath is where an agent forwards a step-down that names the next leader. An agent of an earlier version ignores the
+	// name at stepDownPath, and moves the leadership to another member. It does not have this path.
+	stepDownToPath = "/v1/step-down/to"
 )
 
 const (
@@ -46,6 +49,16 @@ type action struct {
 	needs   review.Needs
 	timeout time.Duration
 	run     func(ctx context.Context, body []byte) (any, error)
+	// forwardTo returns the path at the agent of the leader for a request with this body. nil means path.
+	forwardTo func(body []byte) string
+}
+
+// pathFor returns the path to which a request with this body is forwarded.
+func (one action) pathFor(body []byte) string {
+	if one.forwardTo == nil {
+		return one.path
+	}
+	return one.forwardTo(body)
 }
 
 // refusal is the response if nothing was done.
@@ -58,6 +71,8 @@ type refusal struct {
 var (
 	// errRequest is returned for a request that no agent can serve.
 	errRequest = errors.New("bad request")
+	// errOlderAgent is returned if the agent of the leader does not have the path of the action. It then did nothing.
+	errOlderAgent = errors.New("the agent of the leader has an earlier version")
 	// errNotLeading is returned for an action of the leader.
 	errNotLeading = errors.New("this member does not lead")
 )
@@ -88,7 +103,8 @@ func (a *Agent) actions() *http.ServeMux {
 			path: snapshotsPath, timeout: snapshotTimeout, run: a.snapshot,
 			needs: review.Needs{Verb: "create", Group: "etcd.druid.dev", Resource: "etcdsnapshots", Namespace: c.Namespace},
 		},
-		{path: stepDownPath, timeout: duties.StepDownTimeout, run: a.stepDown, needs: ofCluster},
+		{path: stepDownPath, timeout: duties.StepDownTimeout, run: a.stepDown, needs: ofCluster, forwardTo: stepDownAt},
+		{path: stepDownToPath, timeout: duties.StepDownTimeout, run: a.stepDownTo, needs: ofCluster},
 		{path: defragPath, timeout: defragTimeout, run: a.defragment, needs: ofCluster},
 	} {
 		mux.HandleFunc("POST "+one.path, a.access.Guard(one.needs, a.act(one)))
@@ -159,6 +175,22 @@ func (a *Agent) stepDown(ctx context.Context, body []byte) (any, error) {
 	return duties.TransferredTo(to), nil
 }
 
+// stepDownTo is stepDown for a request that names the next leader.
+func (a *Agent) stepDownTo(ctx context.Context, body []byte) (any, error) {
+	if len(bytes.TrimSpace(body)) == 0 {
+		return nil, fmt.Errorf("%w: want {\"member\":\"<name of the member that is to lead>\"}", errRequest)
+	}
+	return a.stepDown(ctx, body)
+}
+
+// stepDownAt is the path to which a step-down is forwarded: one with a body names the next leader.
+func stepDownAt(body []byte) string {
+	if len(bytes.TrimSpace(body)) == 0 {
+		return stepDownPath
+	}
+	return stepDownToPath
+}
+
 // defragment defragments one member. Only the leader's agent does so, one member at a time.
 func (a *Agent) defragment(ctx context.Context, body []byte) (any, error) {
 	var request struct {
@@ -204,7 +236,12 @@ func (a *Agent) elsewhere(ctx context.Context, w http.ResponseWriter, r *http.Re
 		a.answer(w, r, http.StatusMisdirectedRequest, refusal{Error: idle.Error() + ": send the request to the agent of the leader " + name, Leader: name})
 		return
 	}
-	if err := a.forward(ctx, w, name, one, body); err != nil {
+	switch err := a.forward(ctx, w, name, one, body); {
+	case errors.Is(err, errOlderAgent):
+		a.answer(w, r, http.StatusNotImplemented, refusal{
+			Error: fmt.Sprintf("nothing was done: the agent of the leader %s has an earlier version, which cannot do this. Wait until druid has updated the agents", name), Leader: name,
+		})
+	case err != nil:
 		a.answer(w, r, http.StatusBadGateway, refusal{
 			Error: fmt.Sprintf("%v, and the agent of the leader %s did not answer, so whether it acted is unknown: %v", idle, name, err), Leader: name,
 		})
@@ -214,7 +251,8 @@ func (a *Agent) elsewhere(ctx context.Context, w http.ResponseWriter, r *http.Re
 // forward sends the request to the agent of the leader in the name of this agent, which has checked the caller. The
 // caller's token stays here. It returns an error if nothing was written to w.
 func (a *Agent) forward(ctx context.Context, w http.ResponseWriter, leader string, one action, body []byte) error {
-	url := transport.URL(true, a.host(leader), a.options.Config.APIPort) + one.path
+	path := one.pathFor(body)
+	url := transport.URL(true, a.host(leader), a.options.Config.APIPort) + path
 	request, err := http.NewRequestWithContext(ctx, http.MethodPost, url, bytes.NewReader(body))
 	if err != nil {
 		return err
@@ -225,11 +263,14 @@ func (a *Agent) forward(ctx context.Context, w http.ResponseWriter, leader strin
 		return err
 	}
 	defer func() { _ = response.Body.Close() }()
+	if response.StatusCode == http.StatusNotFound { // no action answers so
+		return errOlderAgent
+	}
 	answer, err := io.ReadAll(io.LimitReader(response.Body, maxForwarded))
 	if err != nil {
 		return fmt.Errorf("read the response: %w", err)
 	}
-	a.log.InfoContext(ctx, "request forwarded to the leader", "path", one.path, "leader", leader, "status", response.StatusCode)
+	a.log.InfoContext(ctx, "request forwarded to the leader", "path", path, "leader", leader, "status", response.StatusCode)
 	w.Header().Set("Content-Type", "application/json")
 	w.WriteHeader(response.StatusCode)
 	_, _ = w.Write(answer) // a client that went away needs no answer

@@ -11,6 +11,7 @@ import (
 	"net/http/httptest"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -72,10 +73,6 @@ func secured(t *testing.T, ca pki.Pair, mode config.TLSMode) *Agent {
 // listens serves as the agent of the leader does. seen has each request that reached it.
 func (a *Agent) listens(t *testing.T, seen *[]*http.Request, body *bytes.Buffer) (port int) {
 	t.Helper()
-	listener, err := a.transport.Listen(t.Context(), "127.0.0.1", 0)
-	if err != nil {
-		t.Fatal(err)
-	}
 	mux := http.NewServeMux()
 	mux.HandleFunc("POST "+snapshotsPath, func(w http.ResponseWriter, r *http.Request) {
 		*seen = append(*seen, r)
@@ -84,7 +81,17 @@ func (a *Agent) listens(t *testing.T, seen *[]*http.Request, body *bytes.Buffer)
 			a.answer(w, r, http.StatusOK, map[string]string{"object": "full"})
 		})(w, r)
 	})
-	server, secure := a.transport.Secure(listener, a.certificates.Server(), mux)
+	return a.serves(t, mux)
+}
+
+// serves serves the handler as an agent serves its actions.
+func (a *Agent) serves(t *testing.T, handler http.Handler) (port int) {
+	t.Helper()
+	listener, err := a.transport.Listen(t.Context(), "127.0.0.1", 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	server, secure := a.transport.Secure(listener, a.certificates.Server(), handler)
 	done := make(chan error, 1)
 	go func() { done <- server.Serve(secure) }()
 	t.Cleanup(func() {
@@ -147,6 +154,59 @@ func TestARequestIsForwardedToTheLeadersAgentAlone(t *testing.T) {
 			t.Errorf("forwarded in plain text: %v, reached: %t", err, reached)
 		}
 	})
+}
+
+// An agent of an earlier version ignores the name of the next leader. So a request with a name does not reach its action.
+func TestANamedStepDownDoesNotReachAnAgentThatIgnoresTheName(t *testing.T) {
+	ca := newCA(t, "ours")
+	for name, c := range map[string]struct {
+		paths      []string
+		body, path string // path is that which is reached, empty if none
+	}{
+		"with a name, a later agent":       {[]string{stepDownPath, stepDownToPath}, `{"member":"demo-ccccc"}`, stepDownToPath},
+		"with a name, an earlier agent":    {[]string{stepDownPath}, `{"member":"demo-ccccc"}`, ""},
+		"without a name, a later agent":    {[]string{stepDownPath, stepDownToPath}, "", stepDownPath},
+		"without a name, an earlier agent": {[]string{stepDownPath}, " ", stepDownPath},
+	} {
+		t.Run(name, func(t *testing.T) {
+			leader, follower := secured(t, ca, config.TLSMutual), secured(t, ca, config.TLSMutual)
+			var reached []string
+			mux := http.NewServeMux()
+			for _, path := range c.paths {
+				mux.HandleFunc("POST "+path, func(w http.ResponseWriter, r *http.Request) {
+					reached = append(reached, r.URL.Path)
+					leader.answer(w, r, http.StatusOK, map[string]string{"member": "demo-ccccc"})
+				})
+			}
+			follower.options.Config.APIPort = leader.serves(t, mux)
+			err := follower.forward(t.Context(), httptest.NewRecorder(), "demo-bbbbb", action{path: stepDownPath, timeout: time.Minute, forwardTo: stepDownAt}, []byte(c.body))
+			if c.path == "" {
+				if !errors.Is(err, errOlderAgent) || len(reached) > 0 {
+					t.Errorf("got %v, reached %q; want %v, and nothing reached", err, reached, errOlderAgent)
+				}
+				return
+			}
+			if err != nil || !slices.Equal(reached, []string{c.path}) {
+				t.Errorf("reached %q, %v; want %s", reached, err, c.path)
+			}
+		})
+	}
+}
+
+// Both paths serve a request that names the next leader, and that for forwarded ones no other.
+func TestAForwardedStepDownNamesTheNextLeader(t *testing.T) {
+	a := &Agent{log: slog.New(slog.DiscardHandler), observer: &observer{}}
+	if _, err := a.stepDownTo(t.Context(), []byte("\n")); !errors.Is(err, errRequest) || !strings.Contains(err.Error(), "member that is to lead") {
+		t.Errorf("without a name: %v", err)
+	}
+	follower := secured(t, newCA(t, "ours"), config.TLSMutual)
+	for path, want := range map[string]int{stepDownPath: http.StatusForbidden, stepDownToPath: http.StatusForbidden, stepDownPath + "/from": http.StatusNotFound} {
+		w := httptest.NewRecorder()
+		follower.actions().ServeHTTP(w, httptest.NewRequest(http.MethodPost, path, strings.NewReader("{}")))
+		if w.Code != want {
+			t.Errorf("%s: answered %d %s, want %d", path, w.Code, w.Body, want)
+		}
+	}
 }
 
 // What clients of etcd are refused with, the agent refuses too.
