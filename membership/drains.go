@@ -51,21 +51,21 @@ func (m Mark) String() string  { return markNames[m] }
 func (e Entry) String() string { return entryNames[e] }
 
 // EntryOf returns the entry of the member called name at peerURL. claimed is the ID whose removal was claimed before,
-// 0 for none. The claim stands on the member's Lease, so it can be forged: an entry with that ID and the name of another
-// member is never removed. Alone, it is EntryUnknown.
+// 0 for none. The claim stands on the member's Lease, so it can be forged: an entry with that ID is never removed if it has
+// neither that name nor, if it never started, that peer URL. Alone, it is EntryUnknown.
 func EntryOf(v View, name, peerURL string, claimed uint64) (Member, Entry) {
 	var found []Member
-	renamed := false
+	other := false
 	for _, m := range v.Members {
 		switch {
-		case m.Is(name, peerURL), claimed != 0 && m.ID == claimed && !m.Started():
+		case m.Is(name, peerURL):
 			found = append(found, m)
 		case claimed != 0 && m.ID == claimed:
-			renamed = true
+			other = true
 		}
 	}
 	switch {
-	case len(found) == 0 && renamed:
+	case len(found) == 0 && other:
 		return Member{}, EntryUnknown
 	case len(found) == 0:
 		return Member{}, NotListed

@@ -81,7 +81,9 @@ func TestEntryIsTheOneMemberOfThatName(t *testing.T) {
 		"a voter":                                {[]Member{{ID: 1, Name: "a"}, started}, 0, VoterEntry},
 		"a learner that never started":           {[]Member{unstarted}, 0, LearnerEntry},
 		"a second one under its name":            {[]Member{started, {ID: 4, Name: "c", PeerURLs: []string{"http://x:1"}}}, 0, EntryUnknown},
-		"the claimed ID, which never started":    {[]Member{{ID: 3, PeerURLs: []string{"http://x:1"}, Learner: true}}, 3, LearnerEntry},
+		"the claimed ID, which never started":    {[]Member{unstarted}, 3, LearnerEntry},
+		"that of another one that never started": {[]Member{{ID: 4, PeerURLs: []string{"http://x:1"}, Learner: true}}, 4, EntryUnknown},
+		"the same, next to one of its name":      {[]Member{started, {ID: 4, PeerURLs: []string{"http://x:1"}, Learner: true}}, 4, VoterEntry},
 		"the claimed ID under another name":      {[]Member{{ID: 3, Name: "x"}}, 3, EntryUnknown},
 		"the claimed ID next to one of its name": {[]Member{{ID: 4, Name: "x"}, started}, 4, VoterEntry},
 	} {
