@@ -60,6 +60,9 @@ const (
 
 func (c clientsCut) String() string { return rules.Word(c, "not cut off", "partly cut off", "cut off") }
 
+// ruleInterrupted is the rule by which an approved restore begins again because clients were not cut off for certain.
+const ruleInterrupted = "interrupted"
+
 // clientsMarked are the states in which a Pod has the mark of the request: druid does not serve it before the record ends that request.
 const clientsMarked = clientsPartly | clientsNone
 
@@ -95,8 +98,8 @@ var restoreRows = rules.New(restoreNothing, []rules.Row[restoreFacts, restoreVer
 		Why: "clients were cut off for a plan that is not approved any more. The restore is planned again, and clients are served"},
 	{Name: "restored", When: restoreFacts{done: rules.Yes}, Verdict: restoreNothing,
 		Why: "the last recovery was this restore, and a request is carried out once"},
-	{Name: "interrupted", When: restoreFacts{clients: clientsServed | clientsPartly, saved: SaveComing | SaveDone}, Verdict: restoreForget,
-		Why: "a client can have been served after the final backup began, so that it is not the last state. The restore is planned again"},
+	{Name: ruleInterrupted, When: restoreFacts{clients: clientsServed | clientsPartly, saved: SaveComing | SaveDone}, Verdict: restoreAsk,
+		Why: "a client can have been served after the final backup began, so that it is not the last state. The restore is planned again, and says why"},
 	{Name: "save-failed", When: restoreFacts{saved: SaveFailed}, Verdict: restoreAsk,
 		Why: "without a backup of the present data, the restore could not be undone. It is planned again, and clients are served"},
 	{Name: "cut-off-too-long", When: restoreFacts{overdue: rules.Yes}, Verdict: restoreForget,

@@ -67,7 +67,10 @@ func (r restore) steps(e Evaluation, add func(Step)) {
 	case r.is(restoreAsk):
 		request := r.request
 		request.Known = highestRevision(e.Observed)
-		if request.Failed = ""; r.facts.saved == SaveFailed {
+		switch request.Failed = ""; {
+		case r.rule == ruleInterrupted:
+			request.Failed = r.interruption(e.Observed)
+		case r.facts.saved == SaveFailed:
 			request.Failed = r.failedSave()
 		}
 		add(Step{Kind: RequestRestorePlan, Rule: r.rule, Stage: StageMarks, Object: request.Key, Restore: &request})
@@ -99,7 +102,7 @@ func (r restore) describe(s *v1alpha1.RecoveryStatus, w RecoveryWish) {
 		return
 	}
 	if failed := r.request.Failed; failed != "" && (r.plans() || r.is(restorePropose|restoreRefuse)) {
-		s.Message = AsSentences(failed+". Correct the cause") + " " + AsSentences(s.Message)
+		s.Message = AsSentences(failed) + " " + AsSentences(s.Message)
 	}
 	s.Message = AsSentences(s.Message)
 	if r.facts.plan == planMade && r.facts.wanted == rules.Yes && s.Phase != v1alpha1.RecoveryRecovered {
@@ -136,7 +139,20 @@ func (r restore) restored(last *v1alpha1.LastRecovery) string {
 
 // failedSave says why the restore did not begin.
 func (r restore) failedSave() string {
-	return fmt.Sprintf("the restore did not begin, because EtcdSnapshot %s, the final backup, failed: %s", r.save.Name, r.save.Message)
+	return fmt.Sprintf("the restore did not begin, because EtcdSnapshot %s, the final backup, failed: %s. Correct the cause", r.save.Name, r.save.Message)
+}
+
+// interruption says why the approval of the plan does not count any more.
+func (r restore) interruption(o Observed) string {
+	var names []string
+	for _, m := range o.listed() {
+		if m.Serving || !m.cutOff(o) {
+			names = append(names, m.Name)
+		}
+	}
+	return fmt.Sprintf("the restore did not begin, because the Pod of %s ended, was replaced or served clients after EtcdSnapshot %s, the final backup, began. "+
+		"A client can have written since, so your approval does not count any more. Approve the next plan with the command in status.recovery.approve",
+		strings.Join(names, ", "), r.save.Name)
 }
 
 // refusal says why there is no restore.

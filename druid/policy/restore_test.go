@@ -385,12 +385,45 @@ func TestAnOldFinalBackupBeginsNoRestore(t *testing.T) {
 	hash := x.d.Recovery.Approved
 	x.member(1).Serving = true
 	x.rule(t, "interrupted")
-	x.step(t, ForgetRestorePlan)
-	x.o.Record.Restore, x.o.RestoreSave = leases.Restore{}, Save{}
-	x.planned(t)
-	if r := x.rule(t, "propose"); r.hash == hash {
+	x.plansAgain(t, hash, "the Pod of demo-b ended, was replaced or served clients")
+}
+
+// plansAgain checks that the request for the next plan says why the approval does not count any more, and that the next plan needs another.
+func (x *rescue) plansAgain(t *testing.T, approved, why string) {
+	t.Helper()
+	step := x.step(t, RequestRestorePlan)
+	step.Restore.Nonce = "again"
+	x.o.Record.Restore, x.o.RestoreSave = leases.Restore{Request: *step.Restore}, Save{}
+	if s := x.status(nil); s.Phase != v1alpha1.RecoveryPlanning || !strings.Contains(s.Message, why) {
+		t.Errorf("status %+v, want it to say %q", s, why)
+	}
+	x.o.Record.Restore.Plan = leases.RestorePlan{Nonce: "again", Lineage: "00000001-aa", Full: "full", Deltas: 2, Revision: 40}
+	if r := x.rule(t, "propose"); r.hash == approved {
 		t.Error("the new plan has the approved hash")
 	}
+	s := x.status(nil)
+	if s.Phase != v1alpha1.RecoveryProposed || !strings.Contains(s.Message, why) || !strings.Contains(s.Message, "status.recovery.approve") || !strings.Contains(s.Approve, s.Plan.Hash) {
+		t.Errorf("status %+v, want it to say %q, and how to approve the plan", s, why)
+	}
+}
+
+// The only Pod is evicted during the final backup. No Pod has the mark any more, so no one knows whether clients were served since.
+func TestAnEvictionOfTheOnlyMemberSaysWhyItEndsTheApproval(t *testing.T) {
+	x := restored()
+	x.d.Replicas, x.o.Record.Members, x.o.Members = 1, x.o.Record.Members[:1], x.o.Members[:1]
+	x.saved(t)
+	x.o.RestoreSave = Save{State: SaveComing, Name: "s"}
+	x.rule(t, "await-save")
+	hash := x.d.Recovery.Approved
+	m := x.member(0)
+	m.Pod, m.PodUID, m.CutFor, m.EtcdReady = PodAbsent, "", "", false
+	x.rule(t, "interrupted")
+	step := x.step(t, RequestRestorePlan)
+	if !strings.Contains(step.Restore.Failed, "the Pod of demo-a ended") {
+		t.Errorf("the request says %q", step.Restore.Failed)
+	}
+	m.Pod, m.PodUID, m.EtcdReady, m.Serving = PodLive, "next", true, true
+	x.plansAgain(t, hash, "the Pod of demo-a ended, was replaced or served clients after EtcdSnapshot s")
 }
 
 // A restore that is requested again after it was removed is another request.

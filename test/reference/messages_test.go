@@ -24,6 +24,7 @@ var elsewhere = map[string]string{
 	"describeOrder":   inPlace,
 	"refusal":         inPlace,
 	"failedSave":      inPlace,
+	"interruption":    inPlace,
 	"observeMembers":  inPlace,
 	"changing":        inPlace,
 	"restored":        inPlace,
