@@ -127,7 +127,7 @@ var agentFaults = []chaosFault{
 	{"an agent is frozen past its Lease and goes on", func(t *testing.T, ch *chaos, _ string, draw *rand.Rand) {
 		ch.freezes(t, ch.anyMember(draw), harness.Agent, 20*time.Second)
 	}},
-	{"leadership moves", func(t *testing.T, ch *chaos, _ string, draw *rand.Rand) {
+	{leadershipMoves, func(t *testing.T, ch *chaos, _ string, draw *rand.Rand) {
 		harness.Eventually(t, healWithin, "another member leads", func(ctx context.Context) error {
 			return ch.cluster.TakeLeadership(ctx, t, ch.anyMember(draw)())
 		})
@@ -156,7 +156,7 @@ var groundFaults = []chaosFault{
 		defer ch.store.Freeze(t)()
 		ch.lasts(t, time.Duration(1+draw.IntN(8))*time.Second)
 	}},
-	{"clients are cut off and admitted again", func(t *testing.T, ch *chaos, _ string, draw *rand.Rand) {
+	{clientsCutOff, func(t *testing.T, ch *chaos, _ string, draw *rand.Rand) {
 		serve := func(yes bool) {
 			ch.withAPI(func() { ch.cluster.Edit(t, fmt.Sprintf(`{"spec":{"clientService":{"serving":%t}}}`, yes)) })
 			harness.Eventually(t, scaleWithin, fmt.Sprintf("members in the client Service: %t", yes), func(ctx context.Context) error {
@@ -172,6 +172,16 @@ var groundFaults = []chaosFault{
 		serve(true)
 	}},
 }
+
+// steadyFaults are those of both kinds that need no quorum.
+func steadyFaults() []chaosFault {
+	return slices.DeleteFunc(slices.Concat(agentFaults, groundFaults), func(f chaosFault) bool { return f.name == leadershipMoves || f.name == clientsCutOff })
+}
+
+const (
+	leadershipMoves = "leadership moves"
+	clientsCutOff   = "clients are cut off and admitted again"
+)
 
 // damaged is damage to the volume of a member that is down. The member does not vote with what is left: it gets another ID.
 func damaged(damage func(harness.Volume, testing.TB)) func(*testing.T, *chaos, string, *rand.Rand) {

@@ -102,7 +102,7 @@ var Table = []Story{
 	{"TestProblemsOfABootstrapAreReportedAndCanBeRepaired", InTurn, Alongside, 7, 40, "druid manifests leases"},
 	{"TestVolumeOfAClassThatDoesNotGrowIsReportedAndNothingElseHappens", InTurn, Alongside, 3, 30, ofVolumes},
 
-	{"TestFaultsThatOverlapBreakNoPromise", Soak, Alone, 7, 300, ofNodes + " " + ofData + " " + ofPods + " " + ofUpgrades + " " + ofDruid},
+	{"TestFaultsThatOverlapBreakNoPromise", Soak, Alone, 7, 360, ofNodes + " " + ofData + " " + ofPods + " " + ofUpgrades + " " + ofTLS + " " + ofRecovery + " " + ofDruid},
 	{"TestDruidEndsAtAPointAndAnotherFinishesTheChangeOfScale", Soak, Alone, 7, 100, ofDruid},
 	{"TestClusterIsRestoredInPlaceToDrawnMoments", Soak, Alongside, 4, 220, ofRecovery + " " + ofRestore},
 	{"TestVolumesThatGrowAtAMountGetOnePodAfterAnotherTheLeaderLast", Soak, Alongside, 5, 200, ofVolumes},
