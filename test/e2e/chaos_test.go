@@ -94,7 +94,7 @@ func chaosRound(t *testing.T, seed uint64, scope chaosScope) {
 	}
 	awaitBackups(t, c)
 	changes := changeOf(seed, scope)
-	ch := &chaos{cluster: c, history: c.History(t, kind, operationsPerSecond(changes)), store: s3, size: size, minor: "3.6", brief: scope.brief, end: time.Now().Add(scope.span), hit: map[string]bool{}}
+	ch := &chaos{cluster: c, history: c.History(t, kind), store: s3, size: size, minor: "3.6", brief: scope.brief, end: time.Now().Add(scope.span), hit: map[string]bool{}}
 	ch.history.Keep(t, c.MemberNames(t)...)
 	ch.learn(t)
 	certificates, s := expiries(t, c, c.MemberNames(t)), c.Sample(t)
@@ -117,14 +117,6 @@ func chaosRound(t *testing.T, seed uint64, scope chaosScope) {
 	if !scope.brief {
 		ch.losesTheQuorum(t, seed, last)
 	}
-}
-
-// operationsPerSecond keep a round below 25 000 operations: four minutes, or eight with a change.
-func operationsPerSecond(changes []chaosFault) int {
-	if len(changes) == 0 {
-		return 100
-	}
-	return 50
 }
 
 // happens lets the faults of a round happen, in lanes side by side.

@@ -14,15 +14,14 @@ import (
 	"go.etcd.io/etcd/tests/v3/robustness/report"
 	"go.etcd.io/etcd/tests/v3/robustness/traffic"
 	"go.uber.org/zap"
-	"golang.org/x/time/rate"
 )
 
 // act reads, writes, watches and compacts until done, and then writes once more: the validation requires that the last operation succeeds.
-func act(ctx context.Context, tf traffic.Traffic, clients *client.ClientSet, endpoints []string, perSecond int, done <-chan struct{}) error {
+func act(ctx context.Context, tf traffic.Traffic, clients *client.ClientSet, endpoints []string, p pace, done <-chan struct{}) error {
 	if err := traffic.CheckEmptyDatabaseAtStart(ctx, zap.NewNop(), endpoints, clients); err != nil {
 		return fmt.Errorf("the traffic needs an etcd that never had a key: %w", err)
 	}
-	limiter := rate.NewLimiter(rate.Limit(perSecond), perSecond)
+	limiter := p.limiter(done)
 	keys, storage := traffic.NewKeyStore(10, "key"), traffic.NewKubernetesStorage()
 	writes := traffic.KeyValue{MaxNonUniqueRequestConcurrency: 3, MemberClientCount: len(endpoints), ClusterClientCount: 2}
 	watches := traffic.Watch{MemberClientCount: len(endpoints), ClusterClientCount: 2, RevisionOffsetRange: traffic.Range{Min: -100, Max: 100}}

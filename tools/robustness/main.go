@@ -14,6 +14,7 @@ import (
 	"io"
 	"os"
 	"strings"
+	"time"
 )
 
 func main() {
@@ -32,15 +33,18 @@ func run(ctx context.Context, args []string) error {
 	out := flags.String("out", "", "directory for the record")
 	revisions := flags.String("revisions", "", "revisions, separated by commas")
 	kind := flags.String("traffic", "etcd", "what the clients do: etcd or kubernetes")
-	perSecond := flags.Int("rate", 100, "operations of the clients per second")
+	perSecond := flags.Int("rate", 100, "operations of the clients per second at the start")
+	about := flags.Int("about", 25_000, "operations for which the rate is halved again and again, so that the validation ends")
+	slowest := flags.Int("slowest", 10, "operations per second below which the rate does not fall")
+	search := flags.Duration("search", 5*time.Minute, "for how long the validation searches for an order of the operations")
 	if err := flags.Parse(args[1:]); err != nil {
 		return err
 	}
 	switch {
-	case args[0] == "record" && *endpoints != "" && *out != "" && *perSecond > 0:
-		return record(ctx, strings.Split(*endpoints, ","), *kind, *perSecond, *out, ended(os.Stdin))
+	case args[0] == "record" && *endpoints != "" && *out != "" && *perSecond > 0 && *about > 0 && *slowest > 0:
+		return record(ctx, strings.Split(*endpoints, ","), *kind, pace{*perSecond, *about, *slowest}, *out, ended(os.Stdin))
 	case args[0] == "validate" && flags.NArg() == 1:
-		return check(flags.Arg(0))
+		return check(flags.Arg(0), *search)
 	case args[0] == "states" && *revisions != "" && flags.NArg() == 1:
 		return states(flags.Arg(0), *revisions)
 	}

@@ -22,7 +22,7 @@ const (
 var kinds = map[string]traffic.Traffic{"etcd": traffic.EtcdPutDeleteLease, "kubernetes": traffic.Kubernetes}
 
 // record runs clients of each endpoint and of all endpoints until done, and writes what they did and saw to the directory.
-func record(ctx context.Context, endpoints []string, kind string, perSecond int, out string, done <-chan struct{}) error {
+func record(ctx context.Context, endpoints []string, kind string, p pace, out string, done <-chan struct{}) error {
 	tf, ok := kinds[kind]
 	if !ok {
 		return fmt.Errorf("traffic %q: choose etcd or kubernetes", kind)
@@ -41,7 +41,7 @@ func record(ctx context.Context, endpoints []string, kind string, perSecond int,
 	g, ctx := errgroup.WithContext(ctx)
 	g.Go(func() error {
 		defer close(last)
-		if err := act(ctx, tf, writers, endpoints, perSecond, done); err != nil {
+		if err := act(ctx, tf, writers, endpoints, p, done); err != nil {
 			return err
 		}
 		last <- report.OperationsMaxRevision(writers.Reports())

@@ -14,13 +14,11 @@ import (
 	"go.uber.org/zap"
 )
 
-// searchFor is how long the validator searches for an order of the operations that explains all answers.
-const searchFor = 5 * time.Minute
-
 // check validates the record in the directory against the logs of the members there: the operations are linearizable, the watches delivered
 // each change once and in order, and reads of old revisions agree with the log. It prints the results. If one of these is not
-// true, it writes a page with the operations to history.html.
-func check(dir string) error {
+// true, it writes a page with the operations to history.html. The validator searches so long for an order of the operations that explains
+// all answers.
+func check(dir string, search time.Duration) error {
 	lg := zap.NewNop()
 	detail, err := report.LoadTrafficDetail(dir)
 	if err != nil {
@@ -37,7 +35,7 @@ func check(dir string) error {
 	if len(persisted) == 0 {
 		return fmt.Errorf("the logs of the members in %s contain no request: without them, watches cannot be validated", dir)
 	}
-	result := validate.ValidateAndReturnVisualize(lg, validate.Config{ExpectRevisionUnique: detail.ExpectUniqueRevision}, reports, persisted, searchFor)
+	result := validate.ValidateAndReturnVisualize(lg, validate.Config{ExpectRevisionUnique: detail.ExpectUniqueRevision}, reports, persisted, search)
 	if err := result.Error(); err != nil {
 		drawn := porcupine.VisualizePath(result.Linearization.Model, result.Linearization.Info, filepath.Join(dir, "history.html"))
 		return errors.Join(fmt.Errorf("the record in %s is not valid; history.html there shows it: %w", dir, err), drawn)

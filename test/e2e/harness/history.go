@@ -34,19 +34,28 @@ type History struct {
 	end     errgroup.Group
 	printed bytes.Buffer
 	logs    int
+	begun   time.Time
+	made    int // operations
 }
 
-// History starts clients of each member and of all members. kind is etcd or kubernetes. Two cores validate 25 000 operations within a
-// minute, and 50 000 in more than three.
-func (c *Cluster) History(t testing.TB, kind string, perSecond int) *History {
+const (
+	// mostOperations are how many the clients make, however long they run, but for the slowest rate. Two cores validate 25 000 operations
+	// within a minute, and 50 000 in more than three.
+	mostOperations = 25_000
+	// slowestRate is the operations per second below which the clients do not fall.
+	slowestRate = 10
+)
+
+// History starts clients of each member and of all members. kind is etcd or kubernetes. The longer they run, the slower they are.
+func (c *Cluster) History(t testing.TB, kind string) *History {
 	t.Helper()
 	built, err := binaries.Programs(t.Context(), t.Logf, "robustness")
 	if err != nil {
 		t.Fatal(err)
 	}
-	h := &History{cluster: c, program: built["robustness"], ended: make(chan struct{}), dir: filepath.Join(t.TempDir(), "history")}
+	h := &History{cluster: c, program: built["robustness"], ended: make(chan struct{}), begun: time.Now(), dir: filepath.Join(t.TempDir(), "history")}
 	h.record = exec.CommandContext(context.WithoutCancel(t.Context()), h.program, "record",
-		"-traffic", kind, "-rate", strconv.Itoa(perSecond), "-out", h.dir, "-endpoints", strings.Join(c.Slots(t), ","))
+		"-traffic", kind, "-about", strconv.Itoa(mostOperations), "-slowest", strconv.Itoa(slowestRate), "-out", h.dir, "-endpoints", strings.Join(c.Slots(t), ","))
 	h.record.Stdout, h.record.Stderr = &h.printed, &h.printed
 	if h.stop, err = h.record.StdinPipe(); err == nil {
 		err = h.record.Start()
@@ -107,7 +116,22 @@ func (h *History) Stop(t testing.TB) string {
 	if err := h.end.Wait(); err != nil {
 		t.Fatalf("record the history of %s: %v: %s", h.cluster, err, h.printed.String())
 	}
+	var s struct{ Succeeded, Failed int }
+	if err := json.Unmarshal(h.printed.Bytes(), &s); err != nil {
+		t.Fatalf("the record of %s says %q: %v", h.cluster, h.printed.String(), err)
+	}
+	h.made = s.Succeeded + s.Failed
+	// An operation that fails is not always counted by the limit of the rate.
+	if most := mostOperations + slowestRate*int(time.Since(h.begun).Seconds()); s.Succeeded > most {
+		t.Errorf("%d operations succeeded, more than %d: the validation may not end", s.Succeeded, most)
+	}
 	return strings.TrimSpace(h.printed.String())
+}
+
+// searchFor is for how long the validation of so many operations searches for their order: ten times what two idle cores need, and
+// more than that for few.
+func searchFor(operations int) time.Duration {
+	return max(5*time.Minute, time.Duration(operations)*24*time.Millisecond)
 }
 
 // Validate fails the test if the record contradicts the promises of etcd: linearizable operations, watches that miss nothing and repeat
@@ -115,9 +139,10 @@ func (h *History) Stop(t testing.TB) string {
 func (h *History) Validate(t testing.TB) string {
 	t.Helper()
 	h.copyLogs(t)
-	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Minute)
+	search := searchFor(h.made)
+	ctx, cancel := context.WithTimeout(t.Context(), 2*search) // the other checks read the record once
 	defer cancel()
-	printed, err := exec.CommandContext(ctx, h.program, "validate", h.dir).CombinedOutput()
+	printed, err := exec.CommandContext(ctx, h.program, "validate", "-search", search.String(), h.dir).CombinedOutput()
 	if err != nil {
 		Unsafe(t, "the history of %s is not valid (kept in %s): %v: %s", h.cluster, h.save(t), err, printed)
 	}
