@@ -1,7 +1,9 @@
 package e2e
 
 import (
+	"cmp"
 	"context"
+	"crypto/x509"
 	"errors"
 	"fmt"
 	"math/rand/v2"
@@ -11,6 +13,7 @@ import (
 
 	"github.com/etcd-druid/druid/api/v1alpha1"
 	"github.com/etcd-druid/druid/leases"
+	"github.com/etcd-druid/druid/manifests"
 	"github.com/etcd-druid/druid/test/e2e/harness"
 )
 
@@ -39,12 +42,43 @@ var chaosChanges = []chaosFault{
 	}},
 	{"both certificate authorities are replaced", func(t *testing.T, ch *chaos, _ string, _ *rand.Rand) {
 		var before [2]string
+		var former *x509.CertPool
 		ch.withAPI(func() {
-			before = authoritiesOf(t, ch.cluster)
+			before, former = authoritiesOf(t, ch.cluster), ch.authorities(t)
 			annotate(t, ch.cluster, v1alpha1.RotateCAAnnotation, "in chaos")
 		})
 		t.Logf("the phases of the clients' authority: %v", awaitReplaced(t, ch.cluster, before))
+		ch.signedAgain(t, former)
 	}},
+}
+
+// authorities are those that the Secret for clients has.
+func (ch *chaos) authorities(t *testing.T) (pool *x509.CertPool) {
+	t.Helper()
+	harness.Eventually(t, healWithin, "the Secret for clients", func(ctx context.Context) (err error) {
+		_, pool, err = ch.cluster.Connection(ctx, manifests.ConnectionName(ch.cluster.Name))
+		return err
+	})
+	return pool
+}
+
+// signedAgain waits until each member shows a certificate that the authorities of now signed, and those from before did not.
+func (ch *chaos) signedAgain(t *testing.T, former *x509.CertPool) {
+	t.Helper()
+	var now *x509.CertPool
+	ch.withAPI(func() { now = ch.authorities(t) })
+	for _, member := range ch.cluster.MemberNames(t) {
+		harness.Eventually(t, healWithin, member+" has a certificate of another authority", func(ctx context.Context) error {
+			var unknown x509.UnknownAuthorityError
+			if err := ch.cluster.TrustedBy(ctx, member, now); err != nil {
+				return err
+			}
+			if err := ch.cluster.TrustedBy(ctx, member, former); !errors.As(err, &unknown) {
+				return fmt.Errorf("with the authorities from before: %w", cmp.Or(err, errors.New("it is trusted")))
+			}
+			return nil
+		})
+	}
 }
 
 // changeOf is the change that a seed gives: each with the same one of three seeds, and none with the others. A brief round has none.
@@ -88,86 +122,4 @@ func (ch *chaos) renewed(t *testing.T, before map[string]leases.TLS) {
 		}
 	}
 	awaitRenewed(t, ch.cluster, healWithin, before)
-}
-
-const (
-	// chaosLoss is the bound of the loss in seconds up to which druid recovers the cluster by itself.
-	chaosLoss = 60
-	// lossFaultsFor is for how long faults begin while there is no quorum: longer than druid waits before it plans a recovery.
-	lossFaultsFor = 45 * time.Second
-)
-
-// lossOfQuorum is the name of the last fault of a round.
-const lossOfQuorum = "the quorum is lost and recovered"
-
-// losesTheQuorum wipes the volumes of a majority, while agents, druid, the API server and the backup store fail. druid recovers the cluster by
-// itself from a disk that is left. The writes that are lost are within what its plan announces. The history has ended: no linearizable
-// history has a loss.
-func (ch *chaos) losesTheQuorum(t *testing.T, seed uint64, before harness.View) {
-	t.Helper()
-	if len(chosen([]chaosFault{{name: lossOfQuorum}})) == 0 {
-		return
-	}
-	c, draw := ch.cluster, rand.New(rand.NewPCG(seed, 200))
-	w := harness.Write(t, c.EtcdService(t))
-	w.AwaitWrites(t, 100, scaleWithin)
-	w.MayLose()
-	members := c.MemberNames(t)
-	draw.Shuffle(len(members), func(i, j int) { members[i], members[j] = members[j], members[i] })
-	gone, left := members[:ch.size/2+1], members[ch.size/2+1:]
-	t.Logf("%s: %s: %v", time.Now().Format("15:04:05.000"), lossOfQuorum, gone)
-	ch.learn(t)
-	lost := loseVolumes(t, c, gone...)
-	ch.history, ch.happened, ch.end = nil, nil, lost.Add(lossFaultsFor)
-	var plan v1alpha1.RecoveryPlan
-	t.Run("without a quorum", func(t *testing.T) {
-		t.Run("recovery", func(t *testing.T) {
-			t.Parallel()
-			plan = awaitSurvivor(t, c, before.ClusterID)
-		})
-		t.Run("cheap", func(t *testing.T) {
-			t.Parallel()
-			ch.cheap(t, rand.New(rand.NewPCG(seed, 201)), steadyFaults())
-		})
-	})
-	if t.Failed() {
-		return
-	}
-	awaitRecovered(t, c, w, lost, before)
-	if last := recoveryOf(t, c).Last; last == nil || last.Source != v1alpha1.RecoveryFromSurvivor || !slices.Contains(left, last.Member) {
-		t.Errorf("status.recovery.last is %+v, want a recovery from the disk of one of %v", last, left)
-	}
-	lostAtMost(t, c, w, lost, plan)
-	c.AwaitMembers(t, ch.size, healWithin)
-	t.Logf("meanwhile: %s", ch.summary())
-	w.Stop(t, c.Etcd(t))
-}
-
-// awaitSurvivor waits until the cluster has another ID, and returns the last plan that its status showed. If the API server was down while a
-// plan was shown, the bounds of the spec take its place.
-func awaitSurvivor(t *testing.T, c *harness.Cluster, former string) (plan v1alpha1.RecoveryPlan) {
-	t.Helper()
-	plan.LostSeconds = new(int64(chaosLoss))
-	harness.Eventually(t, 2*healWithin, "the cluster is recovered", func(ctx context.Context) error {
-		cluster, err := c.Get(ctx)
-		if err != nil {
-			return err
-		}
-		status := cluster.Status.Recovery
-		switch {
-		case status == nil:
-			return errors.New("no recovery is shown")
-		case status.Phase == v1alpha1.RecoveryRecovered && cluster.Status.ClusterID != former:
-			return nil
-		case status.Plan != nil && status.Plan.LostSeconds != nil && status.Plan.LostRevisions != nil:
-			plan = *status.Plan
-		}
-		return fmt.Errorf("the recovery of %s is %s: %s", cluster.Status.ClusterID, status.Phase, status.Message)
-	})
-	if plan.LostRevisions == nil {
-		t.Logf("no plan was seen; the bound is %d s", chaosLoss)
-		return plan
-	}
-	t.Logf("announced is a loss of %d revisions after %d, and of %d s", *plan.LostRevisions, plan.Revision, *plan.LostSeconds)
-	return plan
 }

@@ -95,7 +95,7 @@ func restored(t *testing.T, backups store.Store, saved catalog.Catalog, revision
 	withoutAuthentication(t, at)
 	m := member.Start(t, minor, member.Options{Dir: at, PeerURL: url})
 	defer m.Stop(t)
-	keys := map[string]harness.Value{}
+	var keys map[string]harness.Value
 	harness.Eventually(t, healWithin, fmt.Sprintf("the keys at revision %d", revision), func(ctx context.Context) error {
 		answer, err := m.Client.Get(ctx, "", clientv3.WithPrefix())
 		if err != nil {
@@ -104,9 +104,7 @@ func restored(t *testing.T, backups store.Store, saved catalog.Catalog, revision
 		if answer.Header.Revision != revision {
 			return fmt.Errorf("etcd is at revision %d", answer.Header.Revision)
 		}
-		for _, kv := range answer.Kvs {
-			keys[string(kv.Key)] = harness.ValueOf(kv)
-		}
+		keys = harness.ValuesOf(answer)
 		return nil
 	})
 	return keys, nil

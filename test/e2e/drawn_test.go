@@ -206,15 +206,13 @@ func (d *drawn) restoresAlone(t *testing.T) *member.Member {
 // valuesAt are all keys at a revision.
 func valuesAt(t *testing.T, etcd *clientv3.Client, revision int64) map[string]harness.Value {
 	t.Helper()
-	keys := map[string]harness.Value{}
+	var keys map[string]harness.Value
 	harness.Eventually(t, healWithin, fmt.Sprintf("the keys at revision %d", revision), func(ctx context.Context) error {
 		answer, err := etcd.Get(ctx, "", clientv3.WithPrefix(), clientv3.WithRev(revision))
 		if err != nil {
 			return err
 		}
-		for _, kv := range answer.Kvs {
-			keys[string(kv.Key)] = harness.ValueOf(kv)
-		}
+		keys = harness.ValuesOf(answer)
 		return nil
 	})
 	return keys

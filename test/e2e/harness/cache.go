@@ -79,14 +79,15 @@ func (k *Cache) list(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("list: %w", err)
 	}
-	span := &Span{Revision: answer.Header.Revision, Listed: values(answer)}
+	span := &Span{Revision: answer.Header.Revision, Listed: ValuesOf(answer)}
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	k.now, k.at, k.spans = maps.Clone(span.Listed), span.Revision, append(k.spans, span)
 	return nil
 }
 
-func values(answer *clientv3.GetResponse) map[string]Value {
+// ValuesOf are the keys that etcd returned.
+func ValuesOf(answer *clientv3.GetResponse) map[string]Value {
 	keys := map[string]Value{}
 	for _, kv := range answer.Kvs {
 		keys[string(kv.Key)] = ValueOf(kv)
@@ -223,7 +224,7 @@ func (k *Cache) Equals(t testing.TB, etcd *clientv3.Client) {
 		if err != nil {
 			return fmt.Errorf("read the store at revision %d: %w", revision, err)
 		}
-		got, want = keys, values(answer)
+		got, want = keys, ValuesOf(answer)
 		return nil
 	})
 	if diff := cmp.Diff(got, want); diff != "" {

@@ -54,7 +54,10 @@ func (c *Cluster) tlsSettings() (*tls.Config, error) {
 }
 
 // settings are those of a client that uses TLS.
-func (n *connection) settings() (*tls.Config, error) {
+func (n *connection) settings() (*tls.Config, error) { return n.trusting(n.trusted) }
+
+// trusting are those of a client that trusts the authorities that the function returns.
+func (n *connection) trusting(trusted func() *x509.CertPool) (*tls.Config, error) {
 	c := n.cluster
 	if err := n.read(context.Background()); err != nil && n.certificate() == nil {
 		return nil, err
@@ -68,7 +71,7 @@ func (n *connection) settings() (*tls.Config, error) {
 			for _, certificate := range state.PeerCertificates[1:] {
 				between.AddCert(certificate)
 			}
-			options := x509.VerifyOptions{Roots: n.trusted(), Intermediates: between, DNSName: manifests.ClientServiceName(c.Name) + "." + c.Namespace + ".svc"}
+			options := x509.VerifyOptions{Roots: trusted(), Intermediates: between, DNSName: manifests.ClientServiceName(c.Name) + "." + c.Namespace + ".svc"}
 			_, err := state.PeerCertificates[0].Verify(options)
 			return err
 		},
@@ -141,6 +144,15 @@ func (c *Cluster) Enter(ctx context.Context, member string, pair *pki.Pair) erro
 			return err
 		}
 		settings.Certificates = []tls.Certificate{certificate}
+	}
+	return c.handshake(ctx, member, settings)
+}
+
+// TrustedBy connects to a member and verifies its certificate with these authorities alone.
+func (c *Cluster) TrustedBy(ctx context.Context, member string, authorities *x509.CertPool) error {
+	settings, err := c.connection.trusting(func() *x509.CertPool { return authorities })
+	if err != nil {
+		return err
 	}
 	return c.handshake(ctx, member, settings)
 }
