@@ -146,7 +146,7 @@ ROUNDS := 1
 KINDS :=
 
 .PHONY: chaos
-chaos: setup ## Let faults overlap in ROUNDS=1 clusters, and validate what clients did and saw. Each round lasts about ten minutes. Again: SEED=. Only some faults: KINDS='log|node'
+chaos: setup ## Let faults overlap in ROUNDS=1 clusters, and validate what clients did and saw. Each round lasts six to ten minutes. Again: SEED=. Only some faults: KINDS='log|node'
 	@go test $(E2E) -count=1 -v -timeout 0 -run '^TestFaultsThatOverlapBreakNoPromise$$' -args -chaos.rounds $(ROUNDS) -chaos.seed $(SEED) -chaos.kinds '$(KINDS)'
 
 .PHONY: prepared step-packages step-lint step-model step-docs step-e2e step-quickstart
