@@ -226,6 +226,9 @@ func (ch *chaos) happen(t *testing.T, f chaosFault, member string, draw *rand.Ra
 	began := time.Now()
 	t.Logf("%s: %s", began.Format("15:04:05.000"), strings.TrimSpace(f.name+": "+member))
 	f.do(t, ch, member, draw)
+	if t.Failed() {
+		return
+	}
 	ch.mu.Lock()
 	defer ch.mu.Unlock()
 	if ch.happened == nil {
