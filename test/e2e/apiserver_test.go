@@ -80,7 +80,7 @@ func TestKubernetesAPIServersAreServedThroughAllChanges(t *testing.T) {
 			return inPhase(ctx, c, v1alpha1.TLSWaitingForClients)
 		})
 		servers.Restart(t)
-		awaitReplaced(t, c, before)
+		awaitReplaced(t, c, before, rotateWithin)
 	})
 	created, slowest, failed := objects.Stop(t)
 	t.Logf("%d objects were created, the slowest in %s; %d requests failed: %v", created, slowest.Round(time.Millisecond), len(failed), failed)

@@ -41,7 +41,7 @@ func TestAuthoritiesAreReplacedUnderAWriter(t *testing.T) {
 		t.Run(request.name, func(t *testing.T) {
 			before, began := authoritiesOf(t, c), time.Now()
 			c.Edit(t, request.patch)
-			phases := awaitReplaced(t, c, before)
+			phases := awaitReplaced(t, c, before, rotateWithin)
 			t.Logf("both authorities were replaced in %s: %v", time.Since(began).Round(time.Second), phases)
 			t.Logf("longest time without a write: %s", w.Gap())
 			c.AwaitMembers(t, 3, scaleWithin)
@@ -76,9 +76,9 @@ func authoritiesOf(t *testing.T, c *harness.Cluster) [2]string {
 }
 
 // awaitReplaced waits until both planes use one other authority alone, and returns the phases of the client plane on the way.
-func awaitReplaced(t *testing.T, c *harness.Cluster, before [2]string) (phases []v1alpha1.TLSPhase) {
+func awaitReplaced(t *testing.T, c *harness.Cluster, before [2]string, within time.Duration) (phases []v1alpha1.TLSPhase) {
 	t.Helper()
-	harness.Eventually(t, rotateWithin, "both authorities are replaced", func(ctx context.Context) error {
+	harness.Eventually(t, within, "both authorities are replaced", func(ctx context.Context) error {
 		cluster, err := c.Get(ctx)
 		if err != nil {
 			return err
