@@ -271,8 +271,8 @@ release-key: ## Print the public key of the releases as PEM, for cosign and open
 	@$(RELEASE) key --key '$(abspath $(KEY))'
 
 .PHONY: push-release
-push-release: ## Push the image of a release in dist/VERSION, its signature and its SBOM: make push-release VERSION=v0.1.0. To another repository: TO=registry.example.com/druid
-	@$(RELEASE) push --repo ../.. --version '$(VERSION)' $(if $(TO),--to '$(TO)')
+push-release: ## Push the image of a release in dist/VERSION, its signature and its SBOM: make push-release VERSION=v0.1.0. To another repository: TO=registry.example.com/druid, and there for some platforms: PLATFORMS=linux/amd64
+	@$(RELEASE) push --repo ../.. --version '$(VERSION)' $(if $(TO),--to '$(TO)') $(if $(PLATFORMS),--platforms '$(PLATFORMS)')
 
 ##@ Set up
 

@@ -15,7 +15,7 @@ import (
 
 const usage = `usage:
   release make --version v0.1.0 [--repo DIR] [--out DIR] [--key FILE] [--platforms LIST]
-  release push --version v0.1.0 --to ghcr.io/etcd-druid/druid [--out DIR]
+  release push --version v0.1.0 [--to ghcr.io/etcd-druid/druid] [--repo DIR] [--out DIR] [--platforms LIST]
   release key --key FILE`
 
 func main() {
@@ -39,7 +39,7 @@ func run(ctx context.Context, args []string, stdout, out io.Writer) error {
 	repo := flags.String("repo", ".", "clone of the repository")
 	dir := flags.String("out", "", "directory of the release (default <repo>/dist/<version>)")
 	keyFile := flags.String("key", "", "make and key: secret key of minisign, which signs the checksums and the image")
-	list := flags.String("platforms", "", "make: build for these platforms alone, like linux/amd64,darwin/arm64; a release has all")
+	list := flags.String("platforms", "", "make: build for these platforms alone, like linux/amd64,darwin/arm64; push: the image needs these alone; a release has all")
 	to := flags.String("to", repository, "push: repository to push the image to")
 	if err := flags.Parse(args[1:]); err != nil {
 		return err
@@ -62,7 +62,11 @@ func run(ctx context.Context, args []string, stdout, out io.Writer) error {
 		*dir = filepath.Join(root, "dist", string(v))
 	}
 	if args[0] == "push" {
-		digest, err := push(ctx, *dir, v, *to, imagePlatforms)
+		want, err := required(*list, *to)
+		if err != nil {
+			return err
+		}
+		digest, err := push(ctx, *dir, v, *to, want)
 		if err != nil {
 			return err
 		}

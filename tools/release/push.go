@@ -26,8 +26,8 @@ import (
 const sbomType types.MediaType = "application/vnd.cyclonedx+json"
 
 // push copies the image of a release to a repository under the tag of its version, its signature where cosign looks for it, and the SBOM
-// as a referrer of the image. The credentials are those of `docker login`. It refuses an image without all platforms, and a tag that has
-// another image.
+// as a referrer of the image. The credentials are those of `docker login`. It refuses an image without the platforms that it wants, and a
+// tag that has another image.
 func push(ctx context.Context, dir string, v version, repository string, want []platform) (string, error) {
 	if err := checkSums(dir); err != nil {
 		return "", err
@@ -77,6 +77,21 @@ func push(ctx context.Context, dir string, v version, repository string, want []
 	return tag.Context().Digest(digest.String()).String(), nil
 }
 
+// required returns the platforms that the image must have before it goes to a repository: all, or those of a list. The repository of the
+// releases takes no part of an image, because each node must find its platform there.
+func required(list, to string) ([]platform, error) {
+	want, err := only(imagePlatforms, list)
+	switch {
+	case err != nil:
+		return nil, err
+	case len(want) == 0:
+		return nil, fmt.Errorf("the platforms %s have none of the image: add one of %v", list, imagePlatforms)
+	case list != "" && to == repository:
+		return nil, fmt.Errorf("%s takes only the image of all platforms: leave out --platforms, or set --to to a repository of your own", repository)
+	}
+	return want, nil
+}
+
 // complete returns an error unless the image has these platforms.
 func complete(index v1.ImageIndex, want []platform) error {
 	manifest, err := index.IndexManifest()
@@ -91,7 +106,7 @@ func complete(index v1.ImageIndex, want []platform) error {
 	}
 	for _, p := range want {
 		if !has[p] {
-			return fmt.Errorf("the image has no platform %s: build the release again without PLATFORMS", p)
+			return fmt.Errorf("the image has no platform %s: build the release again without PLATFORMS, or push to a repository of your own with PLATFORMS", p)
 		}
 	}
 	return nil

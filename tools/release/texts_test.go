@@ -42,6 +42,8 @@ func TestArguments(t *testing.T) {
 		"no image":          {[]string{"make", "--version", "v0.1.0", "--platforms", "darwin/arm64"}, "have none of the image"},
 		"no key":            {[]string{"make", "--version", "v0.1.0", "--key", "none"}, "read the key"},
 		"no key to print":   {[]string{"key"}, "the flag --key is not set"},
+		"no image to push":  {[]string{"push", "--version", "v0.1.0", "--platforms", "darwin/arm64", "--to", "localhost/druid"}, "have none of the image"},
+		"part of a release": {[]string{"push", "--version", "v0.1.0", "--platforms", "linux/amd64"}, "takes only the image of all platforms"},
 		"no repository":     {[]string{"make", "--version", "v0.1.0", "--repo", t.TempDir()}, "built from a clone of the repository"},
 	} {
 		if err := run(t.Context(), test.args, io.Discard, io.Discard); err == nil || !strings.Contains(err.Error(), test.want) {
