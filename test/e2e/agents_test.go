@@ -29,7 +29,8 @@ const betweenAgents = 9 * time.Second
 // formationState is what an upgrade of druid and of the agents must leave alone.
 type formationState struct {
 	Pod, Container, Install string
-	Etcd                    int
+	Etcd                    int           // the process, and when it began
+	Begun                   time.Duration // since the start of the machine
 	Restarts                int32
 }
 
@@ -37,10 +38,14 @@ func livesOf(t *testing.T, c *harness.Cluster, view harness.View) map[string]for
 	t.Helper()
 	lives := map[string]formationState{}
 	for member := range view.Members {
-		pod := c.MustPod(t, member)
+		pod, etcd := c.MustPod(t, member), c.Process(t, member, harness.Etcd)
+		begun, err := harness.BegunAt(etcd)
+		if err != nil {
+			t.Fatal(err)
+		}
 		lives[member] = formationState{
 			Pod: string(pod.UID), Container: containerOf(pod, harness.ContainerEtcd).ContainerID,
-			Install: containerOf(pod, "install").ContainerID, Etcd: c.Process(t, member, harness.Etcd),
+			Install: containerOf(pod, "install").ContainerID, Etcd: etcd, Begun: begun,
 			Restarts: containerOf(pod, harness.ContainerEtcd).RestartCount,
 		}
 	}
@@ -122,15 +127,22 @@ func beforeAnUpgrade(t *testing.T) (*harness.Cluster, *harness.Writer, harness.V
 // agentsAreUpgraded gives druid, and druid the agents, another image, and fails the test if more than the agents was touched.
 func agentsAreUpgraded(t *testing.T, c *harness.Cluster, w *harness.Writer, view harness.View, before map[string]formationState) {
 	t.Helper()
+	agentsFollow(t, c, w, view, before, nextDruid, func() { rig.UpgradeDruid(t, nextDruid, nextDruid) })
+}
+
+// agentsFollow gives druid another image, waits until druid has given it to the agents, and fails the test if more than the agents was
+// touched.
+func agentsFollow(t *testing.T, c *harness.Cluster, w *harness.Writer, view harness.View, before map[string]formationState, image string, upgrade func()) {
+	t.Helper()
 	begun := time.Now()
-	rig.UpgradeDruid(t, nextDruid, nextDruid)
-	harness.Eventually(t, scaleWithin, "agents of "+nextDruid, func(ctx context.Context) error {
+	upgrade()
+	harness.Eventually(t, scaleWithin, "agents of "+image, func(ctx context.Context) error {
 		for member := range view.Members {
 			pod, err := c.Pod(ctx, member)
 			if err != nil {
 				return err
 			}
-			if s := containerOf(pod, "agent"); pod.Spec.InitContainers[0].Image != nextDruid || pod.Spec.InitContainers[1].Image != nextDruid ||
+			if s := containerOf(pod, "agent"); pod.Spec.InitContainers[0].Image != image || pod.Spec.InitContainers[1].Image != image ||
 				s.State.Running == nil || s.State.Running.StartedAt.Time.Before(begun.Truncate(time.Second)) {
 				return fmt.Errorf("the agent of %s is %+v", member, s)
 			}

@@ -2,7 +2,6 @@ package e2e
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -40,28 +39,36 @@ type page struct {
 // openPage starts a shell for a page in a directory with the samples, where kubectl talks to the namespace of the cluster.
 func openPage(t *testing.T, path string, c *harness.Cluster) *page {
 	t.Helper()
-	dir, kubectl := t.TempDir(), c.Rig.Lab.KubectlCmd(t.Context())
-	if err := errors.Join(
-		os.CopyFS(filepath.Join(dir, "docs/samples"), os.DirFS(filepath.Join(repo, "docs/samples"))),
-		os.Symlink(kubectl.Path, filepath.Join(dir, "kubectl")),
-	); err != nil {
+	dir := t.TempDir()
+	if err := os.CopyFS(filepath.Join(dir, "docs/samples"), os.DirFS(filepath.Join(repo, "docs/samples"))); err != nil {
 		t.Fatalf("prepare the directory of a reader: %v", err)
 	}
-	config, err := clientcmd.Load(c.Rig.Lab.Kubeconfig())
+	session := shellIn(t, dir, c.Namespace)
+	return &page{Session: session, path: path, dir: dir, cluster: c, replaced: map[string]string{}, before: map[string]func(){}}
+}
+
+// shellIn starts a shell in a directory, where kubectl talks to a namespace of the rig.
+func shellIn(t *testing.T, dir, namespace string) *pages.Session {
+	t.Helper()
+	home, kubectl := t.TempDir(), rig.Lab.KubectlCmd(t.Context())
+	if err := os.Symlink(kubectl.Path, filepath.Join(home, "kubectl")); err != nil {
+		t.Fatalf("prepare the programs of a reader: %v", err)
+	}
+	config, err := clientcmd.Load(rig.Lab.Kubeconfig())
 	if err != nil {
 		t.Fatalf("read the rig's kubeconfig: %v", err)
 	}
-	config.Contexts[config.CurrentContext].Namespace = c.Namespace
-	if err := clientcmd.WriteToFile(*config, filepath.Join(dir, "kubeconfig")); err != nil {
+	config.Contexts[config.CurrentContext].Namespace = namespace
+	if err := clientcmd.WriteToFile(*config, filepath.Join(home, "kubeconfig")); err != nil {
 		t.Fatalf("write the kubeconfig of a reader: %v", err)
 	}
-	env := append(os.Environ(), "KUBECONFIG="+filepath.Join(dir, "kubeconfig"), "PATH="+dir+":"+os.Getenv("PATH"))
+	env := append(os.Environ(), "KUBECONFIG="+filepath.Join(home, "kubeconfig"), "PATH="+home+":"+os.Getenv("PATH"))
 	session, err := pages.NewSession(t.Context(), dir, env)
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(session.Close)
-	return &page{Session: session, path: path, dir: dir, cluster: c, replaced: map[string]string{}, before: map[string]func(){}}
+	return session
 }
 
 // follow runs all commands of the page, and compares what they print with what the page shows.

@@ -20,17 +20,18 @@ const upgradeWithin = 8 * time.Minute
 
 func TestVersionChangesUnderLoadAfterABackupAndNothingIsLost(t *testing.T) {
 	stories.Begin(t)
-	versionsChange(t, "3.6", "3.7")
+	versionsChange(t)
 }
 
 func TestVersionsChangeThereAndBackUnderLoad(t *testing.T) {
 	stories.Begin(t)
-	versionsChange(t, "3.5", "3.6", "3.7", "3.6")
+	versionsChange(t)
 }
 
-// versionsChange forms a cluster of the first minor and edits its version to each of the others under a writer.
-func versionsChange(t *testing.T, first string, minors ...string) {
+// versionsChange forms a cluster of the story's first minor and edits its version to each of the others under a writer.
+func versionsChange(t *testing.T) {
 	t.Helper()
+	first, minors := stories.Versions(t)[0], stories.Versions(t)[1:]
 	s3, namespace := rig.MakeSavedNamespace(t, bucket)
 	c := rig.ApplyIn(t, namespace, harness.Named("upgraded"), backedUp(s3.Store(bucket)), harness.Version(rig.EtcdVersion(t, first)))
 	view := c.Agree(t, 3, formWithin)

@@ -153,9 +153,18 @@ func UsageOf(pid int) (Usage, error) {
 	}, nil
 }
 
+// BegunAt is when a process began, from the start of the machine.
+func BegunAt(pid int) (time.Duration, error) {
+	numbers, err := stat(pid, 19) // starttime
+	if err != nil {
+		return 0, err
+	}
+	return time.Duration(numbers[0]) * clockTick, nil
+}
+
 // AgeOf is for how long a process has run.
 func AgeOf(pid int) (time.Duration, error) {
-	numbers, err := stat(pid, 19) // starttime, since the machine was started
+	begun, err := BegunAt(pid)
 	if err != nil {
 		return 0, err
 	}
@@ -163,7 +172,7 @@ func AgeOf(pid int) (time.Duration, error) {
 	if err := unix.ClockGettime(unix.CLOCK_BOOTTIME, &now); err != nil {
 		return 0, fmt.Errorf("time since boot: %w", err)
 	}
-	return time.Duration(now.Nano()) - time.Duration(numbers[0])*clockTick, nil
+	return time.Duration(now.Nano()) - begun, nil
 }
 
 // stat reads fields of /proc/<pid>/stat, counted from the process's state on. The name before it is in parentheses and may

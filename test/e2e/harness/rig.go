@@ -44,6 +44,7 @@ type Rig struct {
 	watcher  client.WithWatch
 	auditLog string
 	keep     bool
+	agents   Pace
 }
 
 // Start brings up a rig that ends with this process, or attaches to the one that RIG_NAME names, and installs druid from
@@ -60,6 +61,7 @@ func Start(progress io.Writer, agents Pace) (rig *Rig, stop func(), err error) {
 	}
 	rig, err = attach(l)
 	if err == nil {
+		rig.agents = agents
 		say("installing druid")
 		err = rig.install(ctx, agents)
 	}

@@ -47,6 +47,7 @@ var Table = []Story{
 
 	{"TestClusterOutlivesTheControlPlane", InTurn, Alone, 3, 65, ofNodes + " agent/start agent/duties"},
 	{"TestTwoNodesAreDrainedAtOnceWhileMembersJoin", InTurn, Alone, 7, 55, ofScale},
+	{"TestReleaseIsInstalledByDigestUpgradedAndRolledBackUnderAWriter", InTurn, Alone, 3, 240, ofPods + " " + ofDruid},
 	{"TestAgentImageThatDoesNotExistStopsAtOneFollower", InTurn, Alone, 3, 130, ofPods + " " + ofDruid},
 	{"TestKubernetesAPIServersAreServedThroughAllChanges", InTurn, Alone, 5, 560, ofTLS + " agent/duties"},
 	{"TestNodeIsPoweredOffInTheMiddleOfARollingUpdate", InTurn, Alone, 3, 100, ofNodes + " " + ofPods},

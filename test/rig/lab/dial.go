@@ -65,11 +65,42 @@ func candidates(host string) []string {
 	return []string{host + "." + plan.ClusterDomain + ".", host + "."}
 }
 
-// dialIP connects from inside the rig's network namespace. A socket belongs to
+// dialIP connects from inside the rig's network namespace.
+func (l *Lab) dialIP(ctx context.Context, network, address string) (conn net.Conn, err error) {
+	err = l.inNetwork(func() (err error) {
+		// With a numeric address the socket is made on this very thread.
+		conn, err = (&net.Dialer{}).DialContext(ctx, network, address)
+		return err
+	})
+	if err != nil && conn != nil {
+		_ = conn.Close()
+		conn = nil
+	}
+	return conn, err
+}
+
+// Listen waits for connections from the nodes and their Pods, at a free port
+// of the control plane's address.
+func (l *Lab) Listen(ctx context.Context) (listener net.Listener, err error) {
+	err = l.inNetwork(func() (err error) {
+		listener, err = (&net.ListenConfig{}).Listen(ctx, "tcp", net.JoinHostPort(plan.ControlPlaneIP, "0"))
+		return err
+	})
+	if err != nil && listener != nil {
+		_ = listener.Close()
+		listener = nil
+	}
+	if err != nil {
+		return nil, fmt.Errorf("listen in rig %q: %w", l.plan.Name, err)
+	}
+	return listener, nil
+}
+
+// inNetwork makes a socket in the rig's network namespace. A socket belongs to
 // the namespace in which it was made, for good; so a thread visits the
 // namespace to make it. The visit is the errgroup's goroutine: should the
 // thread not find its way back, it stays locked and dies with the goroutine.
-func (l *Lab) dialIP(ctx context.Context, network, address string) (conn net.Conn, err error) {
+func (l *Lab) inNetwork(open func() error) error {
 	var g errgroup.Group
 	g.Go(func() error {
 		runtime.LockOSThread()
@@ -89,18 +120,12 @@ func (l *Lab) dialIP(ctx context.Context, network, address string) (conn net.Con
 			runtime.UnlockOSThread()
 			return fmt.Errorf("enter the rig's network: %w; it needs root", err)
 		}
-		// With a numeric address the socket is made on this very thread.
-		conn, err = (&net.Dialer{}).DialContext(ctx, network, address)
+		err = open()
 		if back := unix.Setns(int(home.Fd()), unix.CLONE_NEWNET); back != nil {
 			return errors.Join(err, fmt.Errorf("leave the rig's network: %w", back))
 		}
 		runtime.UnlockOSThread()
 		return err
 	})
-	err = g.Wait()
-	if err != nil && conn != nil {
-		_ = conn.Close()
-		conn = nil
-	}
-	return conn, err
+	return g.Wait()
 }

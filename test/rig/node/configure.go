@@ -32,6 +32,7 @@ type values struct {
 	DNSServiceIP, ClusterDomain        string
 	CACert, Cert, Key, ProxyKubeconfig string
 	ResolvConf, VolumePlugins          string
+	Registries                         string
 }
 
 // configure writes the configuration of the node's programs.
@@ -55,7 +56,18 @@ func (n *node) values() values {
 		CACert: p.PKI("ca.crt"), Cert: p.PKI(n.name + ".crt"), Key: p.PKI(n.name + ".key"),
 		ProxyKubeconfig: p.PKI("proxy.kubeconfig"),
 		ResolvConf:      n.dir("etc", "resolv.conf"), VolumePlugins: n.dir("volume-plugins"),
+		Registries: registries(p, n.name),
 	}
+}
+
+// registries is the directory in which containerd of a node looks for the
+// addresses of registries.
+func registries(p *plan.Plan, node string) string { return p.NodeDir(node, "etc", "registries") }
+
+// RegistryFile is the file from which containerd of a node reads the address
+// of a registry.
+func RegistryFile(p *plan.Plan, node, registry string) string {
+	return filepath.Join(registries(p, node), registry, "hosts.toml")
 }
 
 // ProxyConfig writes the kube-proxy configuration that nodes use to a file,
