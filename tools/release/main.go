@@ -62,16 +62,7 @@ func run(ctx context.Context, args []string, stdout, out io.Writer) error {
 		*dir = filepath.Join(root, "dist", string(v))
 	}
 	if args[0] == "push" {
-		want, err := required(*list, *to)
-		if err != nil {
-			return err
-		}
-		digest, err := push(ctx, *dir, v, *to, want)
-		if err != nil {
-			return err
-		}
-		_, _ = fmt.Fprintln(out, "pushed", digest)
-		return nil
+		return pushAndSay(ctx, *dir, v, *to, *list, out)
 	}
 	r := release{repo: root, out: *dir, version: v, progress: out}
 	if err := r.choose(*list); err != nil {
@@ -86,6 +77,20 @@ func run(ctx context.Context, args []string, stdout, out io.Writer) error {
 		return err
 	}
 	return r.make(ctx)
+}
+
+// pushAndSay pushes the image with the platforms of a list, or with all, and says by which digest it can be pulled.
+func pushAndSay(ctx context.Context, dir string, v version, to, list string, out io.Writer) error {
+	want, err := required(list, to)
+	if err != nil {
+		return err
+	}
+	digest, err := push(ctx, dir, v, to, want)
+	if err != nil {
+		return err
+	}
+	_, _ = fmt.Fprintln(out, "pushed", digest)
+	return nil
 }
 
 // printKey prints the public half of a secret key of minisign as PEM.
