@@ -47,6 +47,12 @@ type attempt struct {
 	allowed      bool
 }
 
+func (s *stage) patchLease(c client.Client, a attempt, options ...client.PatchOption) error {
+	lease := &coordinationv1.Lease{}
+	lease.Name, lease.Namespace = a.lease, s.namespace
+	return c.Patch(s.Context(), lease, client.RawPatch(types.MergePatchType, []byte(a.patch)), options...)
+}
+
 // A token of a member's Pod reports for this member alone, with what is its to report.
 func TestATokenOfAMemberForgesNoOther(t *testing.T) {
 	s := newStage(t)
@@ -62,11 +68,7 @@ func TestATokenOfAMemberForgesNoOther(t *testing.T) {
 		}
 	}
 	agent, uid := s.asAgent(pods[own]), string(pods[own].UID)
-	try := func(c client.Client, a attempt) error {
-		lease := &coordinationv1.Lease{}
-		lease.Name, lease.Namespace = a.lease, s.namespace
-		return c.Patch(t.Context(), lease, client.RawPatch(types.MergePatchType, []byte(a.patch)), client.DryRunAll)
-	}
+	try := func(c client.Client, a attempt) error { return s.patchLease(c, a, client.DryRunAll) }
 	annotate := func(lease, key, value string, allowed bool) attempt {
 		return attempt{lease, fmt.Sprintf(`{"metadata":{"annotations":{%q:%q}}}`, leases.Prefix+key, value), allowed}
 	}
@@ -80,6 +82,9 @@ func TestATokenOfAMemberForgesNoOther(t *testing.T) {
 		return attempt{lease, fmt.Sprintf(`{"spec":{"holderIdentity":%q,"renewTime":"2026-11-24T12:00:00.000000Z"}}`, holder), allowed}
 	}
 	record, leader := leases.RecordName("demo"), leases.LeaderName("demo")
+	if err := s.patchLease(s.Client, annotate(record, "max-learners", "16", true)); err != nil {
+		t.Fatal(err)
+	}
 	for name, a := range map[string]attempt{
 		"renews its Lease":                             hold(own, "1:Leader", true),
 		"reports its revision":                         annotate(own, "revision", "9", true),
@@ -117,6 +122,21 @@ func TestATokenOfAMemberForgesNoOther(t *testing.T) {
 		"claims a recovery order for another":          annotate(record, "recovery-attempt", `{"podUID":"other"}`, false),
 		"releases a recovery order":                    annotate(record, "released", "2", false),
 		"becomes the seed":                             annotate(record, "seed", "other", false),
+		"names another raft group":                     {record, `{"spec":{"holderIdentity":"dead"}}`, false},
+		"names no raft group":                          {record, `{"spec":{"holderIdentity":null}}`, false},
+		"raises the epoch":                             annotate(record, "epoch", "4294967295", false),
+		"raises the formed epoch":                      annotate(record, "formed-epoch", "4294967295", false),
+		"has the cluster formed by another epoch": {record, `{"metadata":{"annotations":{"etcd.druid.dev/epoch":"4294967295",` +
+			`"etcd.druid.dev/formed-epoch":"4294967295"}},"spec":{"holderIdentity":"dead"}}`, false},
+		"changes the token of the raft group":    annotate(record, "nonce", "other", false),
+		"changes the lineage of the backups":     annotate(record, "lineage", "00000001-other", false),
+		"changes the limit of learners":          annotate(record, "max-learners", "1", false),
+		"removes the limit of learners":          {record, `{"metadata":{"annotations":{"etcd.druid.dev/max-learners":null}}}`, false},
+		"names another Pod that formed it":       annotate(record, "executor", "other", false),
+		"claims that voters were there before":   annotate(record, "external-members", "abc", false),
+		"claims that a recovery was carried out": annotate(record, "recovered", "{}", false),
+		"adds from where the data came":          annotate(record, "fork", `{"parent":"00000001-aa","revision":7,"at":"2026-11-24T12:00:00Z"}`, true),
+		"reports the state of authentication":    annotate(record, "auth", `{"enabled":false}`, true),
 	} {
 		t.Run(name, func(t *testing.T) {
 			err := try(agent, a)
@@ -130,8 +150,10 @@ func TestATokenOfAMemberForgesNoOther(t *testing.T) {
 			t.Errorf("a token that is bound to no Pod renews a Lease: %v", err)
 		}
 	})
+	stop() // it withdraws removal requests that its slot does not name
 	t.Run("a removal is answered in its own name", func(t *testing.T) { s.answersInItsOwnName(other, uid, agent, try) })
-	stop()
+	t.Run("only what the record lacks is filled in", func(t *testing.T) { s.fillsIn(try, agent) })
+	t.Run("only the seed forms the cluster", func(t *testing.T) { s.formsAsSeed(own, other, uid, agent) })
 	t.Run("the chosen member records the new raft group", func(t *testing.T) { s.recordsTheRecovery(own, uid, agent, s.asAgent(pods[other])) })
 }
 
@@ -170,11 +192,98 @@ func (s *stage) recordsTheRecovery(chosen, uid string, agent, another client.Cli
 	if err != nil {
 		s.Fatal(err)
 	}
+	for name, forge := range map[string]func(*leases.Record){
+		"another raft group": func(r *leases.Record) { r.ClusterID = 0xdead },
+		"a later epoch":      func(r *leases.Record) { r.Epoch, r.FormedEpoch = 4294967295, 4294967295 },
+		"two epochs":         func(r *leases.Record) { r.Epoch = 4294967295 },
+		"another token":      func(r *leases.Record) { r.Nonce = "other" },
+		"another lineage":    func(r *leases.Record) { r.Lineage = "00000002-other" },
+		"another limit":      func(r *leases.Record) { r.MaxLearners++ },
+		"voters from before": func(r *leases.Record) { r.Externals = []string{"abc"} },
+	} {
+		err := write(agent, func() (leases.Record, error) {
+			forged, err := formed()
+			forge(&forged)
+			return forged, err
+		})
+		if !apierrors.IsForbidden(err) {
+			s.Errorf("the agent of the chosen member records %s: %v", name, err)
+		}
+	}
 	if err := write(another, formed); !apierrors.IsForbidden(err) {
 		s.Errorf("the agent of a member that was not chosen records the new raft group: %v", err)
 	}
 	if err := write(agent, formed); err != nil {
 		s.Errorf("the agent of the chosen member cannot record the new raft group: %v", err)
+	}
+}
+
+// fillsIn tries to complete a record that druid created again.
+func (s *stage) fillsIn(try func(client.Client, attempt) error, agent client.Client) {
+	s.Helper()
+	lease := &coordinationv1.Lease{}
+	if err := s.fetch(leases.RecordName("demo"), lease); err != nil {
+		s.Fatal(err)
+	}
+	whole := lease.DeepCopy()
+	record, err := leases.DecodeRecord(lease)
+	if err != nil {
+		s.Fatal(err)
+	}
+	filled := record
+	record.Epoch, record.FormedEpoch, record.Nonce, record.Lineage, record.MaxLearners = 0, 0, "", "", 0
+	if err := errors.Join(record.Encode(lease), s.Update(s.Context(), lease)); err != nil {
+		s.Fatal(err)
+	}
+	if err := try(agent, attempt{lease: lease.Name, patch: `{"spec":{"holderIdentity":"dead"}}`}); !apierrors.IsForbidden(err) {
+		s.Errorf("an agent names another raft group in a record that lacks fields: %v", err)
+	}
+	filled.Externals = []string{"abc"}
+	completed := lease.DeepCopy()
+	if err := errors.Join(filled.Encode(completed), agent.Update(s.Context(), completed, client.DryRunAll)); err != nil {
+		s.Errorf("an agent does not complete the record: %v", err)
+	}
+	whole.ResourceVersion = lease.ResourceVersion
+	if err := s.Update(s.Context(), whole); err != nil {
+		s.Fatal(err)
+	}
+}
+
+// formsAsSeed tries to claim the bootstrap and to record the raft group, as the seed and as another member.
+func (s *stage) formsAsSeed(own, other, uid string, agent client.Client) {
+	s.Helper()
+	lease := &coordinationv1.Lease{}
+	if err := s.fetch(leases.RecordName("demo"), lease); err != nil {
+		s.Fatal(err)
+	}
+	whole := lease.DeepCopy()
+	record, err := leases.DecodeRecord(lease)
+	if err != nil {
+		s.Fatal(err)
+	}
+	for seed, allowed := range map[string]bool{own: true, other: false} {
+		forming := leases.Record{Phase: leases.PhaseForming, Seed: seed, Epoch: 1, Nonce: "druid", Members: record.Members}
+		if err := errors.Join(forming.Encode(lease), s.Update(s.Context(), lease)); err != nil {
+			s.Fatal(err)
+		}
+		claimed := forming
+		claimed.ClusterID, claimed.Epoch, claimed.Nonce, claimed.Lineage, claimed.MaxLearners, claimed.Executor = 0xabc, 2, "n", "00000002-n", 16, uid
+		formed := claimed
+		formed.Phase, formed.FormedEpoch = leases.PhaseFormed, 2
+		for _, next := range []leases.Record{claimed, formed} {
+			changed := lease.DeepCopy()
+			if err := next.Encode(changed); err != nil {
+				s.Fatal(err)
+			}
+			err := agent.Update(s.Context(), changed, client.DryRunAll)
+			if allowed && err != nil || !allowed && !apierrors.IsForbidden(err) {
+				s.Errorf("member %s records phase %s while %s is the seed: allowed should be %t: %v", own, next.Phase, seed, allowed, err)
+			}
+		}
+	}
+	whole.ResourceVersion = lease.ResourceVersion
+	if err := s.Update(s.Context(), whole); err != nil {
+		s.Fatal(err)
 	}
 }
 
@@ -205,9 +314,7 @@ func (s *stage) answersInItsOwnName(other, uid string, agent client.Client, try 
 		{answer("done", "other", "m"), answer("removing", uid, "m"), false},
 		{answer("done", "other", "m"), answer("requested", "", "m"), false},
 	} {
-		lease := &coordinationv1.Lease{}
-		lease.Name, lease.Namespace = other, s.namespace
-		if err := s.Patch(s.Context(), lease, client.RawPatch(types.MergePatchType, []byte(c.was.patch))); err != nil {
+		if err := s.patchLease(s.Client, c.was); err != nil {
 			s.Fatal(err)
 		}
 		err := try(agent, c.is)

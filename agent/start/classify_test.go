@@ -8,6 +8,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/google/go-cmp/cmp"
+
 	"github.com/etcd-druid/druid/agent/config"
 	"github.com/etcd-druid/druid/agent/datadir"
 	"github.com/etcd-druid/druid/backup/catalog"
@@ -131,7 +133,10 @@ func TestRecordIsCompletedOnlyFromItsOwnCluster(t *testing.T) {
 		want   bool
 	}{
 		"fields are missing":     {func(*leases.Record) {}, true},
-		"the epoch is too low":   {func(r *leases.Record) { r.Epoch, r.FormedEpoch = 1, 1 }, true},
+		"the epochs are missing": {func(r *leases.Record) { r.Epoch, r.FormedEpoch = 0, 0 }, true},
+		"another epoch is there": {func(r *leases.Record) {
+			r.Epoch, r.FormedEpoch, r.Nonce, r.Lineage, r.MaxLearners = 1, 1, "m", leases.LineageOf(1, "m"), 8
+		}, false},
 		"another cluster ID":     {func(r *leases.Record) { r.ClusterID = 0xd }, false},
 		"no cluster ID":          {func(r *leases.Record) { r.ClusterID = 0 }, false},
 		"a later epoch":          {func(r *leases.Record) { r.Epoch = 3 }, false},
@@ -147,11 +152,20 @@ func TestRecordIsCompletedOnlyFromItsOwnCluster(t *testing.T) {
 			if changed != tc.want {
 				t.Fatalf("changed is %t, want %t", changed, tc.want)
 			}
-			if changed && (!isComplete(got) || got.Epoch != 2 || got.Nonce != "n") {
+			if changed && (!isComplete(got) || got.Epoch != 2 || got.FormedEpoch != 2 || got.Nonce != "n") {
 				t.Errorf("it is completed to %+v", got)
 			}
 		})
 	}
+	t.Run("what is there stays", func(t *testing.T) {
+		other := base
+		other.Epoch, other.FormedEpoch, other.Nonce, other.Lineage = 1, 1, "m", leases.LineageOf(1, "m")
+		want := other
+		want.MaxLearners = 16
+		if got, changed := complete(other, identityFile); !changed || !cmp.Equal(got, want) {
+			t.Errorf("the record is completed to %+v, want only the limit", got)
+		}
+	})
 }
 
 func TestLineagesOfOnePlaceNeverShareAnEpoch(t *testing.T) {

@@ -1,6 +1,7 @@
 package start
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -159,22 +160,24 @@ func (b *Bootstrapper) CompleteRecord(record leases.Record) (leases.Record, bool
 }
 
 // complete does the work of CompleteRecord for an identity file. It changes only a record that is Formed, has the same
-// cluster ID, and has no later epoch.
+// cluster ID, and has no later epoch. It changes no field that the record has: the admission policy refuses that.
 func complete(record leases.Record, identityFile datadir.IdentityFile) (leases.Record, bool) {
 	if record.Phase != leases.PhaseFormed || record.ClusterID != uint64(identityFile.ClusterID) ||
 		max(record.Epoch, record.FormedEpoch) > identityFile.Epoch {
 		return record, false
 	}
-	if isComplete(record) && record.Epoch == identityFile.Epoch && record.FormedEpoch == identityFile.Epoch &&
+	if isComplete(record) && record.FormedEpoch != 0 &&
 		(record.Adopted() || identityFile.Externals == "") && (record.Fork != nil || identityFile.Parent == "") {
 		return record, false
 	}
-	record.Epoch, record.FormedEpoch = identityFile.Epoch, identityFile.Epoch
-	record.Nonce, record.Lineage = nonceOf(identityFile), identityFile.Lineage
-	record.MaxLearners = identityFile.MaxLearners
-	record.Fork = forkIn(identityFile)
-	if externals := externalsOf(identityFile); len(externals) > 0 {
-		record.Externals = externals
+	record.Epoch, record.FormedEpoch = cmp.Or(record.Epoch, identityFile.Epoch), cmp.Or(record.FormedEpoch, identityFile.Epoch)
+	record.Nonce, record.Lineage = cmp.Or(record.Nonce, nonceOf(identityFile)), cmp.Or(record.Lineage, identityFile.Lineage)
+	record.MaxLearners = cmp.Or(record.MaxLearners, identityFile.MaxLearners)
+	if record.Fork == nil {
+		record.Fork = forkIn(identityFile)
+	}
+	if !record.Adopted() {
+		record.Externals = externalsOf(identityFile)
 	}
 	return record, true
 }
