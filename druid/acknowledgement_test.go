@@ -8,6 +8,7 @@ import (
 
 	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -159,6 +160,33 @@ func TestAnAcknowledgementOfAnotherTokenRemovesNoMember(t *testing.T) {
 	x.acknowledge(x.names[0])
 	x.pass()
 	x.goes("acknowledged by the leader")
+}
+
+// A text that the policy and druid could read differently forges no acknowledgement: the policy refuses it, and druid does not
+// believe it where the policy is not in force.
+func TestADuplicateKeyForgesNoAcknowledgement(t *testing.T) {
+	x := newThief(t, false)
+	x.believes()
+	forger, leader := string(x.pods[x.other()].UID), string(x.pods[x.names[0]].UID)
+	x.acknowledge(x.other())
+	x.pass()
+	x.stays("acknowledged by a follower", leases.RemovalBegun)
+	begun := x.mark(x.leaving)
+	for name, keys := range map[string]string{
+		"a key in another case":  fmt.Sprintf(`"BY":%q,"State":"done"`, leader),
+		"a key that comes twice": fmt.Sprintf(`"by":%q,"state":"done"`, leader),
+	} {
+		text := fmt.Sprintf(`{"state":"removing","mark":%q,"by":%q,"memberID":%q,"clusterID":%q,"raftTerm":2,"raftIndex":10,%s}`,
+			begun.Mark, forger, begun.MemberID, begun.ClusterID, keys)
+		lease := &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Namespace: x.namespace, Name: x.leaving}}
+		patch := client.RawPatch(types.MergePatchType, fmt.Appendf(nil, `{"metadata":{"annotations":{%q:%q}}}`, leases.AnnotationRemoval, text))
+		if err := x.tokens[x.other()].Patch(t.Context(), lease, patch, client.DryRunAll); !apierrors.IsForbidden(err) {
+			t.Errorf("%s: the policy allows it: %v", name, err)
+		}
+		x.says(x.leaving, leases.AnnotationRemoval, text)
+		x.believes()
+		x.stays(name, leases.RemovalUnreadable)
+	}
 }
 
 func TestAnAcknowledgementIsBelievedOnlyWhileOneMemberSaysThatItLeads(t *testing.T) {

@@ -91,7 +91,7 @@ func TestATokenOfAMemberForgesNoOther(t *testing.T) {
 		"reports its certificates":                     annotate(own, "tls", "{}", true),
 		"notes a defragmentation of another":           annotate(other, "defragmentation", "{}", true),
 		"publishes the member list":                    annotate(record, "member-list", "{}", true),
-		"takes the slot for itself":                    annotate(record, "replacing", `{"podUID":"`+uid+`"}`, true),
+		"takes the slot for itself":                    annotate(record, "replacing", `{"member":"`+own+`","podUID":"`+uid+`","memberID":"1"}`, true),
 		"reports what its disk holds":                  annotate(own, "disk", "{}", true),
 		"campaigns":                                    hold(leader, own, true),
 		"renews the Lease of another":                  hold(other, "2:Leader", false),
@@ -100,7 +100,7 @@ func TestATokenOfAMemberForgesNoOther(t *testing.T) {
 		"names another Pod in its Lease":               annotate(own, "pod-uid", "other", false),
 		"names another volume in its Lease":            annotate(own, "volume-uid", "other", false),
 		"forges a repair of druid":                     annotate(own, "repair", "{}", false),
-		"takes the slot for another":                   annotate(record, "replacing", `{"podUID":"other"}`, false),
+		"takes the slot for another":                   annotate(record, "replacing", `{"member":"`+other+`","podUID":"other","memberID":"1"}`, false),
 		"adds a member":                                annotate(record, "members", own, false),
 		"orders a removal":                             annotate(record, "pending-removal", "{}", false),
 		"orders that all members leave":                annotate(record, "leaving", "true", false),
@@ -114,18 +114,29 @@ func TestATokenOfAMemberForgesNoOther(t *testing.T) {
 		"takes the owner of a Lease away":              {own, `{"metadata":{"ownerReferences":null}}`, false},
 		"adds a finalizer":                             {own, `{"metadata":{"finalizers":["example.com/hold"]}}`, false},
 		"writes an annotation of its own":              {own, `{"metadata":{"annotations":{"example.com/note":"x"}}}`, false},
-		"claims a recovery order for itself":           annotate(record, "recovery-attempt", `{"podUID":"`+uid+`"}`, true),
+		"claims a recovery order for itself":           annotate(record, "recovery-attempt", `{"order":"2-n","nonce":"a","podUID":"`+uid+`","clusterID":"abc"}`, true),
 		"plans a restore":                              annotate(record, "restore-plan", "{}", true),
 		"requests the plan of a restore":               annotate(record, "restore-request", "{}", false),
 		"orders a recovery":                            annotate(record, "phase", "Recovering", false),
 		"writes a recovery order":                      annotate(record, "recovery", "{}", false),
-		"claims a recovery order for another":          annotate(record, "recovery-attempt", `{"podUID":"other"}`, false),
+		"claims a recovery order for another":          annotate(record, "recovery-attempt", `{"order":"2-n","nonce":"a","podUID":"other","clusterID":"abc"}`, false),
 		"releases a recovery order":                    annotate(record, "released", "2", false),
-		"becomes the seed":                             annotate(record, "seed", "other", false),
-		"names another raft group":                     {record, `{"spec":{"holderIdentity":"dead"}}`, false},
-		"names no raft group":                          {record, `{"spec":{"holderIdentity":null}}`, false},
-		"raises the epoch":                             annotate(record, "epoch", "4294967295", false),
-		"raises the formed epoch":                      annotate(record, "formed-epoch", "4294967295", false),
+		"takes the slot for another by a key that comes twice": annotate(record, "replacing",
+			`{"member":"`+own+`","podUID":"`+uid+`","memberID":"1","podUID":"other"}`, false),
+		"takes the slot for another by a key in another case": annotate(record, "replacing",
+			`{"member":"`+own+`","podUID":"`+uid+`","memberID":"1","PodUID":"other"}`, false),
+		"takes the slot with what cannot be read": annotate(record, "replacing", `{"member":"`+own+`","podUID":"`+uid+`","memberID":"1"`, false),
+		"claims a recovery order for another by a key that comes twice": annotate(record, "recovery-attempt",
+			`{"order":"2-n","nonce":"a","podUID":"other","podUID":"`+uid+`","clusterID":"abc"}`, false),
+		"claims a recovery order for another in the name of the order": annotate(record, "recovery-attempt",
+			`{"order":"`+uid+`","nonce":"a","podUID":"other","clusterID":"abc"}`, false),
+		"writes a phase that cannot be read": annotate(record, "phase", "Other", false),
+		"writes a fork that cannot be read":  annotate(record, "fork", `{"parent":"00000001-aa","revision":7,"at":"then"}`, false),
+		"becomes the seed":                   annotate(record, "seed", "other", false),
+		"names another raft group":           {record, `{"spec":{"holderIdentity":"dead"}}`, false},
+		"names no raft group":                {record, `{"spec":{"holderIdentity":null}}`, false},
+		"raises the epoch":                   annotate(record, "epoch", "4294967295", false),
+		"raises the formed epoch":            annotate(record, "formed-epoch", "4294967295", false),
 		"has the cluster formed by another epoch": {record, `{"metadata":{"annotations":{"etcd.druid.dev/epoch":"4294967295",` +
 			`"etcd.druid.dev/formed-epoch":"4294967295"}},"spec":{"holderIdentity":"dead"}}`, false},
 		"changes the token of the raft group":    annotate(record, "nonce", "other", false),
@@ -290,12 +301,21 @@ func (s *stage) formsAsSeed(own, other, uid string, agent client.Client) {
 // answersInItsOwnName tries the answers to a removal request on the Lease of another member.
 func (s *stage) answersInItsOwnName(other, uid string, agent client.Client, try func(client.Client, attempt) error) {
 	s.Helper()
+	says := func(value string) attempt {
+		return attempt{lease: other, patch: fmt.Sprintf(`{"metadata":{"annotations":{"etcd.druid.dev/removal":%q}}}`, value)}
+	}
 	answer := func(state, by, mark string) attempt {
-		value := fmt.Sprintf(`{"state":%q,"mark":%q,"by":%q,"clusterID":"c","memberID":"2","raftTerm":2,"raftIndex":9}`, state, mark, by)
-		if state == "requested" {
+		value := fmt.Sprintf(`{"state":%q,"mark":%q,"by":%q,"memberID":"2","clusterID":"c"}`, state, mark, by)
+		switch state {
+		case "done":
+			value = strings.TrimSuffix(value, "}") + `,"raftTerm":2,"raftIndex":9}`
+		case "requested":
 			value = fmt.Sprintf(`{"state":"requested","mark":%q}`, mark)
 		}
-		return attempt{lease: other, patch: fmt.Sprintf(`{"metadata":{"annotations":{"etcd.druid.dev/removal":%q}}}`, value)}
+		return says(value)
+	}
+	forged := func(more string) attempt {
+		return says(fmt.Sprintf(`{"state":"removing","mark":"m","by":%q,"memberID":"2","clusterID":"c"%s}`, uid, more))
 	}
 	for _, c := range []struct {
 		was     attempt
@@ -313,6 +333,13 @@ func (s *stage) answersInItsOwnName(other, uid string, agent client.Client, try 
 		{answer("removing", uid, "m"), answer("done", "other", "m"), false},
 		{answer("done", "other", "m"), answer("removing", uid, "m"), false},
 		{answer("done", "other", "m"), answer("requested", "", "m"), false},
+		{answer("removing", "other", "m"), forged(""), true},
+		{answer("removing", "other", "m"), forged(`,"by":"leader","state":"done","raftTerm":2,"raftIndex":9`), false},
+		{answer("removing", "other", "m"), forged(`,"BY":"leader","State":"done","raftTerm":2,"raftIndex":9`), false},
+		{answer("requested", "", "m"), forged(`,"State":"done","raftTerm":2,"raftIndex":9`), false},
+		{answer("requested", "", "m"), forged(`,"raftTerm":2,"raftIndex":9`), false},
+		{answer("removing", "other", "m"), says(`{"state":"requested","mark":"m","state":"done"}`), false},
+		{answer("removing", "other", "m"), says(fmt.Sprintf(`{"state":"removing","mark":"x","note":"\"mark\":\"m\"","by":%q,"clusterID":"c"}`, uid)), false},
 	} {
 		if err := s.patchLease(s.Client, c.was); err != nil {
 			s.Fatal(err)

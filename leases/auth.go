@@ -56,7 +56,7 @@ func (r AuthReport) Bounded() AuthReport {
 // writes it again.
 func parseAuth(s string) AuthReport {
 	var r AuthReport
-	if json.Unmarshal([]byte(s), &r) != nil {
+	if decodeJSON(s, &r) != nil {
 		return AuthReport{}
 	}
 	return r

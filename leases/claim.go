@@ -124,7 +124,7 @@ func ParseClaim(s string) *Claim {
 		return nil
 	}
 	var c Claim
-	if json.Unmarshal([]byte(s), &c) != nil || c.check() != nil {
+	if decodeJSON(s, &c) != nil || c.check() != nil {
 		return nil
 	}
 	return &c

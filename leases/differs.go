@@ -33,7 +33,7 @@ func (m Member) Odd() bool { return m.Differs.Of(m.ID) }
 // parseDifference reads the annotation. An unreadable one says nothing: the next comparison writes it again.
 func parseDifference(s string) Difference {
 	var d Difference
-	if json.Unmarshal([]byte(s), &d) != nil {
+	if decodeJSON(s, &d) != nil {
 		return Difference{}
 	}
 	return d

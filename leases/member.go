@@ -232,7 +232,7 @@ type Repairing struct {
 // druid starts to count again.
 func ParseRepairing(s string) Repairing {
 	var h Repairing
-	if s == "" || json.Unmarshal([]byte(s), &h) != nil || h.Restarts < 0 {
+	if s == "" || decodeJSON(s, &h) != nil || h.Restarts < 0 {
 		return Repairing{}
 	}
 	return h
@@ -283,7 +283,7 @@ func (d Defragmentation) format() (string, error) {
 // ParseDefragmentation reads the annotation. It ignores an unreadable one, which is only information.
 func ParseDefragmentation(s string) Defragmentation {
 	var d defragmentationJSON
-	if json.Unmarshal([]byte(s), &d) != nil {
+	if decodeJSON(s, &d) != nil {
 		return Defragmentation{}
 	}
 	took, err := time.ParseDuration(d.Took)

@@ -261,7 +261,7 @@ func DecodeRecord(lease *coordinationv1.Lease) (Record, error) {
 	d.object(annotationFork, &r.Fork)
 	d.object(annotationReplacing, &r.Replacing)
 	d.object(annotationPendingRemoval, &r.PendingRemoval)
-	d.object(annotationMemberList, &r.MemberList)
+	r.MemberList = parseMemberList(lease.Annotations[annotationMemberList])
 	d.object(annotationRecovery, &r.Recovery)
 	d.object(annotationRecoveryAttempt, &r.Attempt)
 	d.object(annotationRecovered, &r.Recovered)
@@ -353,9 +353,18 @@ func (d *decoder) object(key string, into any) {
 	if value == "" {
 		return
 	}
-	if err := json.Unmarshal([]byte(value), into); err != nil {
+	if err := decodeJSON(value, into); err != nil {
 		d.fail(key, value, "JSON: "+err.Error())
 	}
+}
+
+// parseMemberList reads the annotation. It ignores an unreadable one, which is only information: the leader's agent writes it again.
+func parseMemberList(s string) *MemberList {
+	var list *MemberList
+	if s == "" || decodeJSON(s, &list) != nil {
+		return nil
+	}
+	return list
 }
 
 func setAnnotation(lease *coordinationv1.Lease, key, value string) {

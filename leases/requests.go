@@ -63,14 +63,15 @@ func (r *PendingRemoval) Orders(name string, mark RemovalRequest) bool {
 	return r != nil && r.Member == name && r.Mark != "" && r.Mark == mark.Mark
 }
 
-// ParseRemovalRequest reads a removal request. Invalid content is RemovalUnreadable, never an error, because the rest of
-// the Lease is still valid.
+// ParseRemovalRequest reads a removal request, exactly as Encode writes it. Other content is RemovalUnreadable, never an error, because
+// the rest of the Lease is still valid. So a key of a later version holds up the removal until all agents and druid know the key.
 func ParseRemovalRequest(s string) RemovalRequest {
 	if s == "" {
 		return RemovalRequest{}
 	}
 	var r RemovalRequest
-	if err := json.Unmarshal([]byte(s), &r); err != nil || !r.whole() {
+	err := decodeJSON(s, &r)
+	if again, invalid := r.Encode(); err != nil || invalid != nil || again != s {
 		return RemovalRequest{State: RemovalUnreadable}
 	}
 	return r
@@ -199,11 +200,11 @@ func (u Upgrade) Open() bool {
 // DecodeUpgrade reads the request on the record. An unreadable one is ignored, because druid repeats the request.
 func DecodeUpgrade(lease *coordinationv1.Lease) Upgrade {
 	var u Upgrade
-	if json.Unmarshal([]byte(lease.Annotations[AnnotationUpgradeOrder]), &u.Order) != nil || u.Order.Nonce == "" {
+	if decodeJSON(lease.Annotations[AnnotationUpgradeOrder], &u.Order) != nil || u.Order.Nonce == "" {
 		return Upgrade{}
 	}
 	var a UpgradeAnswer
-	if json.Unmarshal([]byte(lease.Annotations[AnnotationUpgradeAnswer]), &a) != nil || a.Nonce != u.Order.Nonce {
+	if decodeJSON(lease.Annotations[AnnotationUpgradeAnswer], &a) != nil || a.Nonce != u.Order.Nonce {
 		return u
 	}
 	switch a.Verdict {

@@ -105,11 +105,11 @@ func (r Restore) Open() bool { return r.Request.Nonce != "" && !r.Plan.Final() }
 // DecodeRestore reads the request on the record. An unreadable one is ignored, because druid repeats the request.
 func DecodeRestore(lease *coordinationv1.Lease) Restore {
 	var r Restore
-	if json.Unmarshal([]byte(lease.Annotations[AnnotationRestoreRequest]), &r.Request) != nil || r.Request.Nonce == "" || r.Request.Target.check() != nil {
+	if decodeJSON(lease.Annotations[AnnotationRestoreRequest], &r.Request) != nil || r.Request.Nonce == "" || r.Request.Target.check() != nil {
 		return Restore{}
 	}
 	var p RestorePlan
-	if json.Unmarshal([]byte(lease.Annotations[AnnotationRestorePlan]), &p) == nil && p.Nonce == r.Request.Nonce && (p.Final() || p.Error != "") {
+	if decodeJSON(lease.Annotations[AnnotationRestorePlan], &p) == nil && p.Nonce == r.Request.Nonce && (p.Final() || p.Error != "") {
 		r.Plan = p
 	}
 	return r

@@ -118,7 +118,7 @@ func (a SnapshotAnswer) Result() ([]byte, error) {
 
 // ParseResult reads the result that the Pod of an EtcdSnapshot reported. Only a final answer to this request counts.
 func ParseResult(raw, uid string) (a SnapshotAnswer, ok bool) {
-	if json.Unmarshal([]byte(raw), &a) != nil || a.UID != uid || a.Phase != SnapshotSucceeded && a.Phase != SnapshotFailed {
+	if decodeJSON(raw, &a) != nil || a.UID != uid || a.Phase != SnapshotSucceeded && a.Phase != SnapshotFailed {
 		return SnapshotAnswer{}, false
 	}
 	return a, true
@@ -145,9 +145,8 @@ func (o SnapshotOrder) Open() bool {
 
 // Target returns the target of a request with a kind.
 func (o SnapshotOrder) Target() (t SnapshotTarget, err error) {
-	d := json.NewDecoder(strings.NewReader(o.target))
-	d.DisallowUnknownFields() // a part that is ignored could mean another backup than the one that was asked for
-	if err := d.Decode(&t); err != nil {
+	// A part that is ignored could mean another backup than the one that was asked for.
+	if err := decodeKnown(o.target, &t); err != nil {
 		return t, fmt.Errorf("%w: target %q of order %s: %w", ErrUnreadable, o.target, o.UID, err)
 	}
 	return t, nil
@@ -163,7 +162,7 @@ func DecodeSnapshotOrder(lease *coordinationv1.Lease) SnapshotOrder {
 		o.target = target
 	}
 	var a SnapshotAnswer
-	if o.UID == "" || json.Unmarshal([]byte(lease.Annotations[AnnotationSnapshotAnswer]), &a) != nil || a.UID != o.UID || a.Kind != o.Kind {
+	if o.UID == "" || decodeJSON(lease.Annotations[AnnotationSnapshotAnswer], &a) != nil || a.UID != o.UID || a.Kind != o.Kind {
 		return o
 	}
 	switch a.Phase {

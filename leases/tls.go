@@ -82,7 +82,7 @@ func (t TLS) format() string {
 // ParseTLS reads the annotation. It ignores an unreadable one, which only means that the state is unknown.
 func ParseTLS(s string) TLS {
 	var j tlsJSON
-	if json.Unmarshal([]byte(s), &j) != nil {
+	if decodeJSON(s, &j) != nil {
 		return TLS{}
 	}
 	var t TLS

@@ -28,7 +28,7 @@ func parseUndecided(s string) Undecided {
 	if s == "" {
 		return u
 	}
-	if json.Unmarshal([]byte(s), &u) != nil || u == (Undecided{}) {
+	if decodeJSON(s, &u) != nil || u == (Undecided{}) {
 		return Undecided{Hashes: "not readable"}
 	}
 	return u
