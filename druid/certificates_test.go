@@ -329,6 +329,7 @@ func TestDruidTouchesNoOtherSecrets(t *testing.T) {
 			t.Errorf("%s: %v, want Forbidden", name, err)
 		}
 	}
+	s.readsWhatCertManagerIssued(druid)
 	s.startDruid()
 	s.createSecured()
 	c := s.condition("demo", v1alpha1.ConditionCertificatesReady, metav1.ConditionFalse, v1alpha1.ReasonObjectNotOwned)
@@ -340,6 +341,35 @@ func TestDruidTouchesNoOtherSecrets(t *testing.T) {
 		t.Fatal(err)
 	}
 	s.secret(foreign.Name, "") // and it goes on by itself
+}
+
+// readsWhatCertManagerIssued tries to read Secrets to which cert-manager added a certificate.
+func (s *stage) readsWhatCertManagerIssued(druid client.Client) {
+	s.Helper()
+	pair := manifests.PairData(pki.Pair{})
+	for name, c := range map[string]struct {
+		kind    corev1.SecretType
+		more    string
+		issued  string
+		allowed bool
+	}{
+		"issued":       {corev1.SecretTypeTLS, "ca.crt", "issued", true},
+		"opaque":       {corev1.SecretTypeOpaque, "ca.crt", "opaque", false},
+		"more":         {corev1.SecretTypeTLS, "password", "more", false},
+		"another-name": {corev1.SecretTypeTLS, "ca.crt", "mine", false},
+	} {
+		secret := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{
+			Namespace: s.namespace, Name: name, Labels: manifests.Labels("demo"), Annotations: map[string]string{manifests.AnnotationCertificateName: c.issued},
+		}, Type: c.kind, Data: maps.Clone(pair)}
+		secret.Data[c.more] = []byte("planted")
+		if err := s.Create(s.Context(), secret); err != nil {
+			s.Fatal(err)
+		}
+		err := druid.Patch(s.Context(), &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: s.namespace, Name: name}}, emptyPatch)
+		if c.allowed && err != nil || !c.allowed && !apierrors.IsForbidden(err) {
+			s.Errorf("druid reads Secret %s: allowed should be %t: %v", name, c.allowed, err)
+		}
+	}
 }
 
 // Who may create Secrets and not read them gets no authority of their own trusted.

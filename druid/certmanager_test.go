@@ -1,6 +1,7 @@
 package druid
 
 import (
+	"encoding/json"
 	"errors"
 	"fmt"
 	"slices"
@@ -12,6 +13,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/client-go/rest"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/etcd-druid/druid/api/v1alpha1"
@@ -118,6 +120,51 @@ func TestCertManagerIssuesOnceItIsInstalled(t *testing.T) {
 		}
 		return nil
 	})
+}
+
+// druid makes no deputy of cert-manager: it names no Secret of others, keeps no key, and asks for no authority.
+func TestDruidRequestsOnlyCertificatesOfItsClusters(t *testing.T) {
+	s := newStage(t)
+	certmanager.Install(t, s)
+	s.install("admission.yaml")
+	s.createRequesting()
+	as := rest.CopyConfig(s.config)
+	as.Impersonate = rest.ImpersonationConfig{UserName: druidUser, Groups: []string{"system:serviceaccounts", "system:authenticated"}}
+	druid, err := client.New(as, client.Options{Scheme: newScheme()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	wanted, err := manifests.CertManagerCertificates(s.cluster(), manifests.PlaneClient, "cluster.local")
+	if err != nil {
+		t.Fatal(err)
+	}
+	request := func(change func(c *unstructured.Unstructured)) error {
+		raw, err := json.Marshal(wanted[0].Configuration)
+		c := &unstructured.Unstructured{}
+		if err := errors.Join(err, json.Unmarshal(raw, &c.Object)); err != nil {
+			t.Fatal(err)
+		}
+		change(c)
+		return druid.Create(t.Context(), c, client.DryRunAll)
+	}
+	set := func(value any, fields ...string) func(c *unstructured.Unstructured) {
+		return func(c *unstructured.Unstructured) {
+			if err := unstructured.SetNestedField(c.Object, value, fields...); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	for name, forge := range map[string]func(c *unstructured.Unstructured){
+		"for a Secret of others": set("foreign", "spec", "secretName"),
+		"with the key as it is":  set("Never", "spec", "privateKey", "rotationPolicy"),
+		"for an authority":       set(true, "spec", "isCA"),
+		"without an owner":       func(c *unstructured.Unstructured) { c.SetOwnerReferences(nil) },
+	} {
+		s.answers("druid requests a certificate "+name, "druid requests no certificates but those of an EtcdCluster", func() error { return request(forge) })
+	}
+	if err := request(func(*unstructured.Unstructured) {}); err != nil {
+		t.Errorf("druid cannot request a certificate of the cluster: %v", err)
+	}
 }
 
 // checkIssuedByCertManager checks a Secret as the agents and clients will.
