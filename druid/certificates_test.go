@@ -395,6 +395,11 @@ func TestOnlyWhoMayReadAnAuthorityWritesOne(t *testing.T) {
 		}
 		return nil
 	})
+	generated := planted("")
+	generated.GenerateName = strings.TrimSuffix(authority, "2")
+	if err := writer.Create(t.Context(), generated, client.DryRunAll); !apierrors.IsForbidden(err) {
+		t.Errorf("the API server draws the name of an authority: %v", err)
+	}
 	for name, create := range map[string]func() error{
 		"another Secret of the user":         func() error { return writer.Create(t.Context(), planted("demo-app"), client.DryRunAll) },
 		"restore an authority as its reader": func() error { return reader.Create(t.Context(), planted(authority), client.DryRunAll) },
