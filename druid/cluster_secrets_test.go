@@ -62,6 +62,15 @@ func TestAnEtcdClusterUsesOnlyWhatItsUserMayUse(t *testing.T) {
 			Store: &v1alpha1.BackupStore{Directory: &v1alpha1.DirectoryStore{ClaimName: "archive"}}, Namespace: "a", Name: "b",
 		}}}
 	}
+	certificates := rule("cert-manager.io", "certificates", []string{"create"})
+	issuer := &v1alpha1.CertManagerTLS{IssuerRef: v1alpha1.CertManagerIssuer{Name: "issuer"}}
+	issued := func(c *v1alpha1.EtcdCluster) {
+		c.Spec.TLS = &v1alpha1.TLSSpec{Client: &v1alpha1.ClientTLS{CertManager: issuer, ExtraSANs: []string{"etcd.example.com"}}}
+	}
+	issuedToPeers := func(c *v1alpha1.EtcdCluster) {
+		c.Spec.TLS = &v1alpha1.TLSSpec{Peer: &v1alpha1.PeerTLS{CertManager: issuer}}
+	}
+	const needsCertificates = "only if you may create Certificates"
 	all := []string{
 		"to-credentials", "to-ca", "to-sse", "to-keys", "from-credentials", "from-ca", "from-sse", "from-keys", "passwords",
 		"client", "client-client", "peer", "peer-client",
@@ -82,11 +91,15 @@ func TestAnEtcdClusterUsesOnlyWhatItsUserMayUse(t *testing.T) {
 		"a claim that the user may update": {[]rbacv1.PolicyRule{edit, rule("", "persistentvolumeclaims", []string{"update"}, "archive")}, func(c *v1alpha1.EtcdCluster) {
 			c.Spec.Backup = &v1alpha1.BackupSpec{Store: v1alpha1.BackupStore{Directory: &v1alpha1.DirectoryStore{ClaimName: "archive"}}}
 		}, ""},
-		"a host path":                                  {[]rbacv1.PolicyRule{edit}, onHost, "hostPath /var/backups in an EtcdCluster only if you may create Pods"},
-		"a host path for who may create Pods":          {[]rbacv1.PolicyRule{edit, pods}, onHost, ""},
-		"a host path to restore from":                  {[]rbacv1.PolicyRule{edit}, fromHost, "hostPath /var/backups in an EtcdCluster only if you may create Pods"},
-		"a host path to restore from, with that right": {[]rbacv1.PolicyRule{edit, pods}, fromHost, ""},
-		"a claim to restore from":                      {[]rbacv1.PolicyRule{edit}, restored, "only if you may update PersistentVolumeClaim archive"},
+		"a host path":                                         {[]rbacv1.PolicyRule{edit}, onHost, "hostPath /var/backups in an EtcdCluster only if you may create Pods"},
+		"a host path for who may create Pods":                 {[]rbacv1.PolicyRule{edit, pods}, onHost, ""},
+		"a host path to restore from":                         {[]rbacv1.PolicyRule{edit}, fromHost, "hostPath /var/backups in an EtcdCluster only if you may create Pods"},
+		"a host path to restore from, with that right":        {[]rbacv1.PolicyRule{edit, pods}, fromHost, ""},
+		"a claim to restore from":                             {[]rbacv1.PolicyRule{edit}, restored, "only if you may update PersistentVolumeClaim archive"},
+		"an issuer":                                           {[]rbacv1.PolicyRule{edit}, issued, needsCertificates},
+		"an issuer for peers":                                 {[]rbacv1.PolicyRule{edit}, issuedToPeers, needsCertificates},
+		"an issuer for who may create Certificates":           {[]rbacv1.PolicyRule{edit, certificates}, issued, ""},
+		"an issuer for peers for who may create Certificates": {[]rbacv1.PolicyRule{edit, certificates}, issuedToPeers, ""},
 		"a claim to restore from that the user may update": {
 			[]rbacv1.PolicyRule{edit, rule("", "persistentvolumeclaims", []string{"update"}, "archive")}, restored, "",
 		},
@@ -134,6 +147,29 @@ func TestAnEtcdClusterUsesOnlyWhatItsUserMayUse(t *testing.T) {
 		s.answers("update with "+name, c.says, func() error {
 			changed := &v1alpha1.EtcdCluster{}
 			if err := s.fetch("demo", changed); err != nil {
+				return err
+			}
+			c.spec(changed)
+			return as.Update(t.Context(), changed, client.DryRunAll)
+		})
+	}
+
+	s.createClusterWith("issued", issued)
+	for name, c := range map[string]struct {
+		spec func(*v1alpha1.EtcdCluster)
+		says string
+	}{
+		"more members": {func(c *v1alpha1.EtcdCluster) { c.Spec.Replicas = 5 }, ""},
+		"another name": {func(c *v1alpha1.EtcdCluster) { c.Spec.TLS.Client.ExtraSANs = []string{"bank.example.com"} }, needsCertificates},
+		"another client": {func(c *v1alpha1.EtcdCluster) {
+			c.Spec.TLS.Client.Clients = []v1alpha1.TLSClient{{Name: "a", CommonName: "admin"}}
+		}, needsCertificates},
+		"a new issuer":    {func(c *v1alpha1.EtcdCluster) { c.Spec.TLS.Peer = &v1alpha1.PeerTLS{CertManager: issuer} }, needsCertificates},
+		"no names at all": {func(c *v1alpha1.EtcdCluster) { c.Spec.TLS.Client.ExtraSANs = nil }, needsCertificates},
+	} {
+		s.answers("update of an issued cluster with "+name, c.says, func() error {
+			changed := &v1alpha1.EtcdCluster{}
+			if err := s.fetch("issued", changed); err != nil {
 				return err
 			}
 			c.spec(changed)
