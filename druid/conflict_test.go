@@ -104,6 +104,32 @@ func TestNonsenseInLeasesOrdersNothing(t *testing.T) {
 	s.condition("demo", v1alpha1.ConditionDegraded, metav1.ConditionFalse, v1alpha1.ReasonAsExpected)
 }
 
+// An administrator names another raft group in the record of a cluster that serves. druid takes it back before its status follows.
+func TestARecordThatNoRecoveryWroteIsCorrected(t *testing.T) {
+	s := newStage(t)
+	s.startDruid()
+	s.whole(3)
+	before, err := s.record("demo")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var lease coordinationv1.Lease
+	s.edit(leases.RecordName("demo"), &lease, func() {
+		lease.Spec.HolderIdentity = new("dead")
+		lease.Annotations["etcd.druid.dev/epoch"], lease.Annotations["etcd.druid.dev/formed-epoch"] = "4294967295", "4294967295"
+	})
+	s.eventually("the record is as before", func() error {
+		record, err := s.record("demo")
+		if err == nil && (record.ClusterID != before.ClusterID || record.Epoch != before.Epoch || record.FormedEpoch != before.FormedEpoch || record.Nonce != before.Nonce) {
+			err = fmt.Errorf("it is %+v, and was %+v", record, before)
+		}
+		return err
+	})
+	if cluster := s.cluster(); cluster.Status.ClusterID != leases.FormatID(before.ClusterID) || cluster.Status.Epoch != int64(before.Epoch) {
+		t.Errorf("the status follows the edit: %s, epoch %d", cluster.Status.ClusterID, cluster.Status.Epoch)
+	}
+}
+
 func TestScaleUpAddsNamesAndKeepsThoseThatAre(t *testing.T) {
 	s := newStage(t)
 	s.startDruid()

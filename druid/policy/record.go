@@ -57,6 +57,7 @@ var records = rules.New(orderNothing, []rules.Row[recordFacts, order]{
 	{Name: "record-foreign", When: recordFacts{record: RecordForeign}, Verdict: orderNothing},
 	{Name: "record-unreadable", When: recordFacts{record: RecordUnreadable}, Verdict: orderNothing},
 	{Name: "record-behind", When: recordFacts{record: RecordFormed | RecordRecovering, behind: rules.Yes, evidence: evidenceLease | evidenceStatus}, Verdict: orderRestore},
+	{Name: "record-ahead", When: recordFacts{record: RecordFormed, ahead: rules.Yes, evidence: evidenceStatus}, Verdict: orderRestore},
 	{Name: "record-recovering", When: recordFacts{record: RecordRecovering}, Verdict: orderNothing},
 	{Name: "record-paused", When: recordFacts{record: RecordAbsent, evidence: evidenceNone, names: namesNone}, Verdict: orderNothing},
 	{Name: "record-newly-formed", When: recordFacts{record: RecordAbsent, evidence: evidenceNone}, Verdict: orderBootstrap},
@@ -79,6 +80,7 @@ type recordFacts struct {
 	stuck    rules.YesNo `fact:"seed stuck"`
 	lost     rules.YesNo `fact:"names taken out"` // names were taken out of it by hand
 	behind   rules.YesNo `fact:"a later raft group was formed"`
+	ahead    rules.YesNo `fact:"no recovery formed the raft group"` // and a quorum serves in another one
 }
 
 func recordFactsOf(e Evaluation) recordFacts {
@@ -88,6 +90,7 @@ func recordFactsOf(e Evaluation) recordFacts {
 	}
 	latest, epoch := latestGroup(e.Desired, e.Observed)
 	f.behind = rules.YesNoOf(epoch > e.Record.FormedEpoch && latest != e.Record.ClusterID && !recordServes(e.Observed))
+	f.ahead = rules.YesNoOf(recordAhead(e.Desired, e.Observed))
 	switch listed := len(e.Record.Members); {
 	case listed == 0 && e.Replicas == 0:
 		f.names = namesNone
@@ -186,6 +189,30 @@ func recordServes(o Observed) bool {
 		}
 	}
 	return serving >= quorum(len(listed)+len(o.Record.Externals))
+}
+
+// recordAhead says whether the record names a raft group that was never formed: another one, or a later epoch, than the status, while a
+// quorum of the listed members reports that of the status. The agents would stop etcd for such a record. The agent that carries out a
+// recovery writes the result together with the raft group, so a raft group of a recovery is never taken back. The Lease of one member,
+// whose agent may be compromised, is no quorum.
+func recordAhead(d Desired, o Observed) bool {
+	r := o.Record
+	if o.RecordState != RecordFormed || r.ClusterID == 0 || d.ClusterID == 0 || d.Epoch == 0 || r.Recovered != nil && r.Recovered.Epoch == r.FormedEpoch ||
+		r.ClusterID == d.ClusterID && max(r.Epoch, r.FormedEpoch) <= d.Epoch {
+		return false
+	}
+	for _, m := range o.Members {
+		if m.Lease == LeaseOurs && m.Readable && (m.Reports.Epoch > d.Epoch || r.ClusterID != d.ClusterID && m.Reports.ClusterID == r.ClusterID) {
+			return false
+		}
+	}
+	serving := 0
+	for _, m := range o.listed() {
+		if m.reportsVoter() && m.Liveness&(leases.Live|leases.Unknown) != 0 && m.Reports.ClusterID == d.ClusterID && m.Reports.Epoch == d.Epoch {
+			serving++
+		}
+	}
+	return serving >= quorum(len(o.listed())+len(r.Externals))
 }
 
 // withMember adds what a member's Lease reports about the raft group with the highest epoch.

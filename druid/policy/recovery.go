@@ -62,7 +62,7 @@ var recoveryRows = rules.New(recoverNothing, []rules.Row[recoveryFacts, recovery
 	{Name: "not-ours", When: recoveryFacts{applies: rules.No}, Verdict: recoverNothing,
 		Why: "the cluster is deleted or paused, never formed, or its record cannot be used"},
 	{Name: "record-behind", When: recoveryFacts{behind: rules.Yes}, Verdict: recoverNothing,
-		Why: "a member formed a later raft group than the record names, and druid corrects the record"},
+		Why: "the members formed another raft group than the record names, and druid corrects the record"},
 	{Name: "restore-ordered", When: recoveryFacts{standing: standingRestore}, Verdict: recoverNothing,
 		Why: "the members stopped for a restore in place that you approved, and its own rules end it"},
 	{Name: "quorum-serves", When: recoveryFacts{quorum: rules.Yes, standing: standingNone}, Verdict: recoverNothing,
@@ -98,7 +98,7 @@ var recoveryRows = rules.New(recoverNothing, []rules.Row[recoveryFacts, recovery
 // recoveryFacts is the complete input of recoveryRows.
 type recoveryFacts struct {
 	applies rules.YesNo  `fact:"concerns druid"`
-	behind  rules.YesNo  `fact:"record behind a formed member"`
+	behind  rules.YesNo  `fact:"druid corrects the record"`
 	quorum  rules.Answer `fact:"quorum serves"`
 	// standing is the order in the record. acks and chosen are about that order.
 	standing standing    `fact:"order"`

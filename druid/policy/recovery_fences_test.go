@@ -5,6 +5,9 @@ import (
 	"strings"
 	"testing"
 
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/etcd-druid/druid/api/v1alpha1"
 	"github.com/etcd-druid/druid/internal/rules"
 	"github.com/etcd-druid/druid/leases"
 )
@@ -183,6 +186,67 @@ func TestOneMemberDoesNotMoveTheRecordOfAClusterThatServes(t *testing.T) {
 		if moves != c.moves {
 			t.Errorf("with Leases %v: the record moves: %v, want %v", c.members, moves, c.moves)
 		}
+	}
+}
+
+// A record names a raft group that no one formed, while a quorum serves. druid takes it back. It takes back no raft group of a
+// recovery, although the members that stopped for it still count as live, and none that a member reports.
+func TestARecordAheadOfAQuorumIsCorrected(t *testing.T) {
+	const highest = 1<<32 - 1
+	for name, c := range map[string]struct {
+		change func(*rescue)
+		moves  bool
+	}{
+		"another raft group": {func(x *rescue) {
+			x.o.Record.ClusterID, x.o.Record.Epoch, x.o.Record.FormedEpoch = 0xdead, highest, highest
+		}, true},
+		"another one, no epoch more": {func(x *rescue) { x.o.Record.ClusterID = 0xdead }, true},
+		"a later epoch":              {func(x *rescue) { x.o.Record.Epoch = highest }, true},
+		"as it is":                   {func(*rescue) {}, false},
+		"a recovery formed it": {func(x *rescue) {
+			x.o.Record.ClusterID, x.o.Record.Epoch, x.o.Record.FormedEpoch = 8, 2, 2
+			x.o.Record.Recovered = &leases.Recovered{Epoch: 2}
+		}, false},
+		"a member reports it": {func(x *rescue) {
+			x.o.Record.ClusterID, x.o.Record.Epoch, x.o.Record.FormedEpoch = 8, 2, 2
+			x.member(2).Reports.ClusterID, x.member(2).Reports.Epoch = 8, 2
+		}, false},
+		"the status has it": {func(x *rescue) {
+			x.o.Record.ClusterID, x.o.Record.Epoch, x.o.Record.FormedEpoch = 8, 2, 2
+			x.d.ClusterID, x.d.Epoch = 8, 2
+		}, false},
+		"one member is left": {func(x *rescue) {
+			x.o.Record.ClusterID, x.o.Record.Epoch, x.o.Record.FormedEpoch = 0xdead, highest, highest
+			x.member(1).Liveness = leases.Stale
+		}, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			x := newRescue(3)
+			x.d.Epoch = 1
+			formed := x.o.Record.ClusterID
+			for i := range 2 {
+				m := x.member(i)
+				m.Reports.Role, m.Reports.ClusterID, m.Reports.Epoch, m.Reports.Lineage, m.Liveness, m.EtcdReady = leases.RoleMember, formed, 1, "00000001-aa", leases.Live, true
+			}
+			c.change(x)
+			e := Evaluate(x.d, x.o)
+			steps := Steps(e)
+			i := slices.IndexFunc(steps, func(s Step) bool { return s.Rule == "record-ahead" && s.Record != nil })
+			if (i >= 0) != c.moves {
+				t.Fatalf("the record moves: %t, want %t: %+v", i >= 0, c.moves, steps)
+			}
+			if !c.moves {
+				return
+			}
+			record, ok := steps[i].RestoreRecord(x.o.Record, x.o.Record.Phase)
+			if !ok || record.ClusterID != formed || record.Epoch != 1 || record.FormedEpoch != 1 || record.Nonce != "aa" || record.MaxLearners != 16 {
+				t.Errorf("record %+v", record)
+			}
+			before := v1alpha1.EtcdClusterStatus{ClusterID: leases.FormatID(formed), Epoch: 1}
+			if s := Status(e, before, nil, 1, metav1.Now()); s.ClusterID != before.ClusterID || s.Epoch != 1 {
+				t.Errorf("the status follows the record: %s, epoch %d", s.ClusterID, s.Epoch)
+			}
+		})
 	}
 }
 

@@ -123,7 +123,7 @@ func (r *recovery) observe(d Desired, o Observed, listed []Member) {
 		r.facts.standing = map[leases.Stage]standing{leases.StagePrepare: standingPrepare, leases.StageExecute: standingExecute}[r.order.Stage]
 		r.epoch = r.order.Epoch
 	}
-	r.facts.behind = rules.YesNoOf(recordBehind(o, listed))
+	r.facts.behind = rules.YesNoOf(recordBehind(o, listed) || recordAhead(d, o))
 	if r.order.Restores() {
 		r.facts.standing = standingRestore
 		return
