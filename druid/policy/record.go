@@ -191,30 +191,6 @@ func recordServes(o Observed) bool {
 	return serving >= quorum(len(listed)+len(o.Record.Externals))
 }
 
-// recordAhead says whether the record names a raft group that was never formed: another one, or a later epoch, than the status, while a
-// quorum of the listed members reports that of the status. The agents would stop etcd for such a record. The agent that carries out a
-// recovery writes the result together with the raft group, so a raft group of a recovery is never taken back. The Lease of one member,
-// whose agent may be compromised, is no quorum.
-func recordAhead(d Desired, o Observed) bool {
-	r := o.Record
-	if o.RecordState != RecordFormed || r.ClusterID == 0 || d.ClusterID == 0 || d.Epoch == 0 || r.Recovered != nil && r.Recovered.Epoch == r.FormedEpoch ||
-		r.ClusterID == d.ClusterID && max(r.Epoch, r.FormedEpoch) <= d.Epoch {
-		return false
-	}
-	for _, m := range o.Members {
-		if m.Lease == LeaseOurs && m.Readable && (m.Reports.Epoch > d.Epoch || r.ClusterID != d.ClusterID && m.Reports.ClusterID == r.ClusterID) {
-			return false
-		}
-	}
-	serving := 0
-	for _, m := range o.listed() {
-		if m.reportsVoter() && m.Liveness&(leases.Live|leases.Unknown) != 0 && m.Reports.ClusterID == d.ClusterID && m.Reports.Epoch == d.Epoch {
-			serving++
-		}
-	}
-	return serving >= quorum(len(o.listed())+len(r.Externals))
-}
-
 // withMember adds what a member's Lease reports about the raft group with the highest epoch.
 func withMember(r leases.Record, says leases.Member) leases.Record {
 	if r.ClusterID == 0 {

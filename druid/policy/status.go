@@ -62,11 +62,11 @@ type statusFacts struct {
 func Status(e Evaluation, before v1alpha1.EtcdClusterStatus, refused []Problem, generation int64, now metav1.Time) v1alpha1.EtcdClusterStatus {
 	s := *before.DeepCopy()
 	s.ObservedGeneration = generation
-	ahead := recordAhead(e.Desired, e.Observed)
-	if e.RecordState == RecordFormed && !ahead && e.Record.ClusterID != 0 && (s.ClusterID == "" || int64(e.Record.FormedEpoch) > s.Epoch && s.Epoch > 0) {
+	formed := e.RecordState == RecordFormed && !recordAhead(e.Desired, e.Observed)
+	if formed && e.Record.ClusterID != 0 && (s.ClusterID == "" || int64(e.Record.FormedEpoch) > s.Epoch && s.Epoch > 0) {
 		s.ClusterID = leases.FormatID(e.Record.ClusterID)
 	}
-	if e.RecordState == RecordFormed && !ahead && s.ClusterID == leases.FormatID(e.Record.ClusterID) {
+	if formed && s.ClusterID == leases.FormatID(e.Record.ClusterID) {
 		s.Epoch = max(s.Epoch, int64(e.Record.FormedEpoch))
 	}
 	s.Recovery = recoveryStatus(e, before.Recovery, now)
