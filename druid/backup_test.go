@@ -108,6 +108,32 @@ func TestBackupReadyFollowsTheLeases(t *testing.T) {
 	})
 }
 
+// A rolling update and evictions wait while backups fail, until the spec says that they continue.
+func TestPodsAreReplacedAlthoughBackupsFailIfTheSpecSaysSo(t *testing.T) {
+	c, names := renewed(t)
+	c.patchCluster(backupsOn)
+	c.pass()
+	c.saves(full, day)
+	c.saves(delta, time.Second)
+	c.fails(delta, "bucket backups: access denied")
+	c.pass()
+	c.after(2 * time.Second)
+	c.patchCluster(`{"spec":{"resources":{"requests":{"cpu":"123m"}}}}`)
+	c.pass()
+	if got := c.going(names); len(got) != 0 {
+		t.Fatalf("%v were deleted although backups fail", got)
+	}
+	if p := c.progressing(); p.Reason != v1alpha1.ReasonRollingUpdateBlocked || !strings.Contains(p.Message, "backups fail") {
+		t.Errorf("condition is %+v, want that it waits for backups", p)
+	}
+	c.patchCluster(`{"spec":{"backup":{"whenFailing":"Continue"}}}`)
+	c.pass()
+	if got := c.going(names); !slices.Equal(got, names[1:2]) {
+		t.Fatalf("%v were deleted, want the first follower", got)
+	}
+	c.words(v1alpha1.ConditionBackupReady, []string{"spec.backup.whenFailing is Continue"}, []string{"allows no eviction"})
+}
+
 func TestPodsThatDoNotReachTheStoreAreNamed(t *testing.T) {
 	s := newStage(t)
 	s.startDruid()

@@ -191,6 +191,7 @@ func desiredOf(cluster *v1alpha1.EtcdCluster) (policy.Desired, error) {
 		Held:           controllerutil.ContainsFinalizer(cluster, v1alpha1.JoinFinalizer),
 		Backup:         cluster.Spec.Backup != nil,
 		BackupReported: policy.BackupReportedBy(cluster.Status.Conditions),
+		WhenFailing:    whenFailing(cluster.Spec.Backup),
 		PauseReported:  policy.PauseReportedBy(cluster.Status.Conditions),
 		Refused:        policy.RefusedBy(cluster.Status.Conditions),
 		Ran:            map[string]string{},
@@ -220,6 +221,14 @@ func desiredOf(cluster *v1alpha1.EtcdCluster) (policy.Desired, error) {
 	}
 	d.ClusterID = id
 	return d, nil
+}
+
+// whenFailing is what the cluster requests for the time in which backups fail.
+func whenFailing(backup *v1alpha1.BackupSpec) policy.WhenFailing {
+	if backup != nil && backup.WhenFailing == v1alpha1.WhenFailingContinue {
+		return policy.WhenFailingContinue
+	}
+	return policy.WhenFailingBlock
 }
 
 // leaveFirst reads the annotation that orders which members leave first.

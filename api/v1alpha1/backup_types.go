@@ -46,7 +46,26 @@ type BackupSpec struct {
 	// +kubebuilder:default={}
 	// +optional
 	Compression BackupCompression `json:"compression,omitempty,omitzero"`
+
+	// whenFailing configures what druid does while backups fail. Block: druid replaces no Pod and allows no eviction.
+	// Continue: it replaces Pods one at a time and allows evictions, because their volumes stay. In both cases druid removes
+	// no member. A pause, a change of the etcd version and a restore in place still wait for the backup that they need.
+	// Continue cannot be combined with storage.medium. Defaults to Block.
+	// +kubebuilder:default=Block
+	// +optional
+	WhenFailing WhenFailing `json:"whenFailing,omitempty"`
 }
+
+// WhenFailing is what druid does while backups fail.
+//
+// +kubebuilder:validation:Enum=Block;Continue
+type WhenFailing string
+
+// What druid does while backups fail.
+const (
+	WhenFailingBlock    WhenFailing = "Block"
+	WhenFailingContinue WhenFailing = "Continue"
+)
 
 // BackupEncryption configures encryption by the agents. Without a key, a reader of the store sees only names, sizes
 // and times.

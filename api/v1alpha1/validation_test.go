@@ -52,6 +52,7 @@ func testRefusesWhatCannotWork(t *testing.T, clusters dynamic.ResourceInterface)
 		"a size that is no quantity":          {[]edit{{"spec.storage.size", "big"}}, "spec.storage.size in body should match"},
 		"a storage class of 254 characters":   {[]edit{{"spec.storage.storageClassName", strings.Repeat("a", 254)}}, "Too long: may not be more than 253 bytes"},
 		"a medium that no one knows":          {inMemory(edit{"spec.storage.medium", "HugePages"}), `supported values: "Memory", "Disk"`},
+		"memory that no backup has":           {inMemory(edit{"spec.backup.whenFailing", "Continue"}), "backup.whenFailing must not be Continue with storage.medium:"},
 		"a class of memory":                   {inMemory(edit{"spec.storage.storageClassName", "fast"}), "storage.storageClassName must not be set with storage.medium:"},
 		"an empty class of memory":            {inMemory(edit{"spec.storage.storageClassName", ""}), "storage.storageClassName must not be set with storage.medium:"},
 		"memory without a limit":              {inMemory(edit{"spec.resources.limits", nil}), "resources.limits.memory must be greater than storage.size with"},

@@ -60,6 +60,7 @@ func unsaved(o *Observed) {
 
 func TestBackupSteps(t *testing.T) {
 	on, off := Desired{Replicas: 3, Backup: true}, Desired{Replicas: 3}
+	goingOn := Desired{Replicas: 3, Backup: true, WhenFailing: WhenFailingContinue}
 	absent := func(o *Observed) {
 		o.Full, o.Delta = Snapshot{Lease: LeaseAbsent, Liveness: leases.Unknown}, Snapshot{Lease: LeaseAbsent, Liveness: leases.Unknown}
 	}
@@ -77,8 +78,9 @@ func TestBackupSteps(t *testing.T) {
 		"not someone else's": {off, []func(*Observed){saved, func(o *Observed) { o.Full.Lease = LeaseForeign }}, []string{
 			"DeleteSnapshotLease backup-ended delta-snapshot",
 		}},
-		"one that fails allows no eviction": {on, []func(*Observed){unsaved}, []string{"ApplyBudget budget-raised  3"}},
-		"one that is well again does":       {on, []func(*Observed){saved, func(o *Observed) { o.BudgetMin = 3 }}, []string{"ApplyBudget budget-lowered  2"}},
+		"one that fails allows no eviction":                   {on, []func(*Observed){unsaved}, []string{"ApplyBudget budget-raised  3"}},
+		"one that fails allows evictions if the spec says so": {goingOn, []func(*Observed){unsaved}, []string{}},
+		"one that is well again does":                         {on, []func(*Observed){saved, func(o *Observed) { o.BudgetMin = 3 }}, []string{"ApplyBudget budget-lowered  2"}},
 		"what is not known hinders no one": {on, []func(*Observed){saved, func(o *Observed) {
 			o.Full.Liveness, o.Delta.Liveness = leases.Unknown, leases.Unknown
 		}}, []string{}},
@@ -146,6 +148,10 @@ func TestMessagesOfBackupReady(t *testing.T) {
 		"deltas stop": {
 			Desired{Backup: true}, unsaved, metav1.ConditionTrue, v1alpha1.ReasonIncrementalBackupFailed,
 			"changes are not saved: bucket backups: access denied. Until", "IncrementalBackupFailed",
+		},
+		"deltas stop, and druid continues": {
+			Desired{Backup: true, WhenFailing: WhenFailingContinue}, unsaved, metav1.ConditionTrue, v1alpha1.ReasonIncrementalBackupFailed,
+			"access denied. Until a backup succeeds, druid removes no member. It replaces Pods and allows evictions, because spec.backup.whenFailing is Continue.", "IncrementalBackupFailed",
 		},
 		"fulls stop, and no one says why": {
 			Desired{Backup: true}, func(o *Observed) { saved(o); o.Full.Liveness = leases.Stale }, metav1.ConditionTrue,
@@ -230,13 +236,32 @@ func TestEveryReasonOfABackupHasASentence(t *testing.T) {
 }
 
 func TestAFailingBackupKeepsMembersAndReportsSo(t *testing.T) {
-	o := whole(aged, unsaved)
-	status := Status(Evaluate(Desired{Replicas: 1, Backup: true}, o), v1alpha1.EtcdClusterStatus{}, nil, 1, metav1.Now())
-	got := condition(status, v1alpha1.ConditionProgressing)
-	want := "3 members, 1 requested: member c-c cannot be removed, because backups fail (see condition BackupReady)."
-	if got.Reason != v1alpha1.ReasonScaleDownBlocked || got.Message != want {
-		t.Errorf("got %s %q, want %q", got.Reason, got.Message, want)
+	for _, whenFailing := range []WhenFailing{0, WhenFailingBlock, WhenFailingContinue} {
+		o := whole(aged, unsaved)
+		status := Status(Evaluate(Desired{Replicas: 1, Backup: true, WhenFailing: whenFailing}, o), v1alpha1.EtcdClusterStatus{}, nil, 1, metav1.Now())
+		got := condition(status, v1alpha1.ConditionProgressing)
+		want := "3 members, 1 requested: member c-c cannot be removed, because backups fail (see condition BackupReady)."
+		if got.Reason != v1alpha1.ReasonScaleDownBlocked || got.Message != want {
+			t.Errorf("%s: got %s %q, want %q", whenFailing, got.Reason, got.Message, want)
+		}
 	}
+}
+
+func TestFailingBackupsHoldBackWhatDeletesACopy(t *testing.T) {
+	checkTable(t, backupHolds, "backup-holds", "What waits while backups fail: druid/policy.backupHolds", func(f backupHoldFacts, d rules.Decision[backupHold]) string {
+		waits := d.Verdict == holdWaits
+		switch {
+		case waits && f.failing == rules.No:
+			return "waits for a backup that does not fail"
+		case !waits && f.failing == rules.Yes && f.action == actionRemove:
+			return "deletes a copy of the data while backups fail"
+		case !waits && f.failing == rules.Yes && f.whenFailing == WhenFailingBlock:
+			return "goes on although the spec says Block"
+		case waits && f.action != actionRemove && f.whenFailing == WhenFailingContinue:
+			return "waits although the spec says Continue"
+		}
+		return ""
+	})
 }
 
 func TestBackupVerifiedCallsNothingGoodThatWasNotVerified(t *testing.T) {

@@ -65,7 +65,7 @@ func (u budgetUp) String() string {
 
 // budgetFacts is the complete input of budgetRows.
 type budgetFacts struct {
-	unsaved rules.YesNo  `fact:"backups fail"`
+	unsaved rules.YesNo  `fact:"failing backups allow none"`
 	change  budgetChange // of the members or of their Pods
 	strays  rules.YesNo  `fact:"removed Pod counted"` // a Pod with the voter label whose name the record no longer lists
 	voters  budgetVoters
@@ -100,7 +100,7 @@ type budgetCounts struct {
 }
 
 func budgetCountsOf(e Evaluation) budgetCounts {
-	c := budgetCounts{change: budgetChangeOf(e), unsaved: e.backups.block()}
+	c := budgetCounts{change: budgetChangeOf(e), unsaved: e.backups.block(actionEvict)}
 	for _, m := range e.listed {
 		if !m.votes() {
 			continue

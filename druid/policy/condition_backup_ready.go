@@ -114,12 +114,12 @@ var backupSentences = map[string]func(messageContext) string{
 	},
 	v1alpha1.ReasonFullBackupFailed: func(p messageContext) string {
 		if p.Full.Reports.EverSaved() {
-			return "the newest full backup is older than spec.backup.full allows" + because(p.Full) + blocked
+			return "the newest full backup is older than spec.backup.full allows" + because(p.Full) + p.blocked()
 		}
-		return "the first full backup failed" + because(p.Full) + blocked
+		return "the first full backup failed" + because(p.Full) + p.blocked()
 	},
 	v1alpha1.ReasonIncrementalBackupFailed: func(p messageContext) string {
-		return "changes are not saved" + because(p.Delta) + blocked
+		return "changes are not saved" + because(p.Delta) + p.blocked()
 	},
 	v1alpha1.ReasonPaused: func(p messageContext) string {
 		if len(p.listed) == 0 {
@@ -146,7 +146,12 @@ var backupSentences = map[string]func(messageContext) string{
 }
 
 // blocked is the consequence of a failing backup.
-const blocked = ". Until a backup succeeds, druid removes no member and allows no eviction"
+func (p messageContext) blocked() string {
+	if p.backups.block(actionEvict) {
+		return ". Until a backup succeeds, druid removes no member and allows no eviction"
+	}
+	return ". Until a backup succeeds, druid removes no member. It replaces Pods and allows evictions, because spec.backup.whenFailing is Continue"
+}
 
 // because names the cause and the error of the last attempt, and what to do about the cause.
 func because(s Snapshot) string {

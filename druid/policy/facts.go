@@ -162,6 +162,8 @@ type Desired struct {
 	Backup         bool
 	BackupProblem  string
 	BackupReported BackupReported
+	// WhenFailing is what spec.backup.whenFailing requests. 0 stands for Block.
+	WhenFailing WhenFailing
 	// Refused says that, according to the status, the API server rejects what druid wants to create.
 	Refused bool
 	// PauseReported says that, according to the status, the cluster is paused, or that no member was ready since.

@@ -216,9 +216,9 @@ func lastMemberOf(m Member) lastMember {
 // no revision, its data does not count as saved.
 func savedOf(m Member, o Observed, b backups) saving {
 	switch {
-	case b == "":
+	case b.reason == "":
 		return savedAll
-	case b.block() || b == v1alpha1.ReasonBackupStoreNotAttached:
+	case b.failing() || b.reason == v1alpha1.ReasonBackupStoreNotAttached:
 		return savedFailing
 	case m.Reports.Revision > 0 && max(o.Full.Reports.Revision, o.Delta.Reports.Revision) >= m.Reports.Revision:
 		return savedAll

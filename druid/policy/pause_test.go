@@ -76,6 +76,7 @@ func TestPauseSteps(t *testing.T) {
 			"LabelPod leaving c-a serving=false",
 		}},
 		"a backup that fails holds it, and takes nothing from clients": {on, []func(*Observed){last, unsaved}, none},
+		"also if other actions continue":                               {Desired{ClusterID: 9, Backup: true, WhenFailing: WhenFailingContinue}, []func(*Observed){last, unsaved}, none},
 		"its deadline has passed":                                      {Desired{ClusterID: 9, Target: Target{Expired: true}}, []func(*Observed){last}, none},
 		"its claim is deleted":                                         {off, []func(*Observed){last, func(o *Observed) { o.Members[0].Claim = ClaimTerminating }}, none},
 		"the list is not published yet":                                {off, []func(*Observed){last, func(o *Observed) { o.Record.MemberList = nil }}, none},

@@ -78,6 +78,7 @@ func TestStepsOfARequestedReplacement(t *testing.T) {
 		"not while another one is down":                               {a, down(1), nil},
 		"not while another one is not known":                          {a, func(o *Observed) { o.Members[1].Liveness = leases.Unknown }, nil},
 		"not while a Pod is outdated":                                 {a, outdated, nil},
+		"nor while backups fail and other actions continue":           {Desired{Replicas: 3, Replace: "c-a", Backup: true, WhenFailing: WhenFailingContinue}, func(o *Observed) { unsaved(o) }, nil},
 		"not while backups fail":                                      {Desired{Replicas: 3, Replace: "c-a", Backup: true}, func(o *Observed) { unsaved(o); o.BudgetMin = 3 }, nil},
 		"not while a member replaces itself":                          {a, func(o *Observed) { o.Record.Replacing, o.BudgetMin = &leases.Replacing{Member: "c-b"}, 3 }, nil},
 		"not after the deadline":                                      {Desired{Replicas: 3, Replace: "c-a", Target: Target{Expired: true}}, func(*Observed) {}, nil},

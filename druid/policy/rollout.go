@@ -115,7 +115,7 @@ type rolloutFacts struct {
 	turn      rules.YesNo `fact:"its turn"`                // no other member replaces itself, leaves or heals, and no data is known to differ
 	spare     rules.YesNo `fact:"the others are a quorum"` // the others are a healthy quorum, or there are none
 	others    others      `fact:"the others"`
-	saved     rules.YesNo `fact:"backups do not fail"` // backups do not fail, or it is this Pod without which they cannot be made
+	saved     rules.YesNo `fact:"backups allow it"` // backups do not fail, or spec.backup.whenFailing is Continue, or without another Pod they cannot be made
 	place     place
 	room      Room        `fact:"volume"`
 	expires   rules.YesNo `fact:"its authorities end soon"` // and it is outdated because it runs with them
@@ -131,7 +131,7 @@ func rolloutFactsOf(m Member, e Evaluation) rolloutFacts {
 		gate:      u.gateFor(m, d, o),
 		turn:      rules.YesNoOf(turnOf(m, o, listed) == rules.Yes && !o.undecided() && odd(listed) == 0),
 		spare:     rules.YesNoOf(len(listed) == 1 && !m.volatile() || spared(m, o, listed) == rules.Yes),
-		saved:     rules.YesNoOf(!e.backups.block() || slices.Contains(o.Unattached, m.Name)),
+		saved:     rules.YesNoOf(!e.backups.block(actionReplacePod) || slices.Contains(o.Unattached, m.Name)),
 		place: placeOf(m, listed, func(other Member) bool {
 			// A Pod that a change of version blocks is not ahead of any other.
 			return other.Make == MakeOutdated && u.gateFor(other, d, o) == gateOpen

@@ -231,7 +231,14 @@ func TestRollout(t *testing.T) {
 			want: []string{}, reason: v1alpha1.ReasonRollingUpdateBlocked,
 			words: "0 of 3 members updated: no other Pod is replaced, because backups fail (see condition BackupReady)",
 		},
-		"but not where the Pods lack what the store needs": {
+		"but not if the spec says that druid continues": {
+			desired: Desired{Replicas: 3, Backup: true, WhenFailing: WhenFailingContinue},
+			o: edited(func(o *Observed) {
+				o.Full, o.Delta = Snapshot{Lease: LeaseOurs, Liveness: leases.Stale}, Snapshot{Lease: LeaseOurs, Liveness: leases.Live}
+			}),
+			want: []string{"LabelPod leaving c-a serving=false", "DeletePod outdated c-a"}, reason: v1alpha1.ReasonRollingUpdate,
+		},
+		"nor where the Pods lack what the store needs": {
 			desired: Desired{Replicas: 3, Backup: true},
 			o: edited(func(o *Observed) {
 				o.Full, o.Delta = Snapshot{Lease: LeaseOurs, Liveness: leases.Stale}, Snapshot{Lease: LeaseOurs, Liveness: leases.Live}

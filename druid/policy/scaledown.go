@@ -173,7 +173,7 @@ func wayOut(m Member, e Evaluation) (removalGate, string) {
 		return removalAllowed, ""
 	}
 	found, why := removalGateOf(m, e.Observed)
-	if slotOf(e.Record) == slotFree && found&(removalAllowed|removalUnknown) != 0 && e.backups.block() {
+	if slotOf(e.Record) == slotFree && found&(removalAllowed|removalUnknown) != 0 && e.backups.block(actionRemove) {
 		return removalBackupFailing, "backups fail (see condition BackupReady)"
 	}
 	return found, why
