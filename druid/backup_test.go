@@ -12,6 +12,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
+	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/etcd-druid/druid/agent/config"
@@ -157,6 +158,30 @@ func TestPodsThatDoNotReachTheStoreAreNamed(t *testing.T) {
 		}
 		return errors.New("it has no volume of the Secret")
 	})
+}
+
+func TestClaimOfTheStoreIsChecked(t *testing.T) {
+	s := newStage(t)
+	s.startDruid()
+	s.whole(3)
+	s.patchCluster(`{"spec":{"backup":{"store":{"directory":{"claimName":"archive"}}}}}`)
+	s.backupIs(metav1.ConditionFalse, v1alpha1.ReasonBackupClaimMissing)
+	s.words(v1alpha1.ConditionBackupReady, []string{"PersistentVolumeClaim archive does not exist", "spec.backup.store.directory.claimName"}, []string{"Delete them one at a time"})
+	claim := &corev1.PersistentVolumeClaim{
+		ObjectMeta: metav1.ObjectMeta{Namespace: s.namespace, Name: "archive"},
+		Spec: corev1.PersistentVolumeClaimSpec{
+			AccessModes: []corev1.PersistentVolumeAccessMode{corev1.ReadWriteOncePod},
+			Resources:   corev1.VolumeResourceRequirements{Requests: corev1.ResourceList{corev1.ResourceStorage: resource.MustParse("1Gi")}},
+		},
+	}
+	if err := s.Create(t.Context(), claim); err != nil {
+		t.Fatal(err)
+	}
+	s.backupIs(metav1.ConditionFalse, v1alpha1.ReasonBackupClaimNotShared)
+	s.words(v1alpha1.ConditionBackupReady, []string{"archive has the access mode ReadWriteOncePod. Create a claim with ReadWriteMany"}, nil)
+	if calls := s.calls.matching("PATCH", "/persistentvolumeclaims/archive"); len(calls) != 0 {
+		t.Errorf("druid wrote to the claim of the user: %v", calls)
+	}
 }
 
 func TestAnInvalidScheduleIsReportedAndReplacedByTheDefault(t *testing.T) {

@@ -185,12 +185,43 @@ func (r *Reconciler) observeBackup(ctx context.Context, o *observation) error {
 			}
 		}
 	}
-	var err error
+	err := r.observeStoreClaim(ctx, o)
+	if err != nil {
+		return err
+	}
 	if o.observed.Full, err = r.observeSnapshot(ctx, o, leases.ComponentFullSnapshot); err != nil {
 		return err
 	}
 	o.observed.Delta, err = r.observeSnapshot(ctx, o, leases.ComponentDeltaSnapshot)
 	return err
+}
+
+// storeClaimInterval between two looks at a claim of a backup store that does not exist. It is not watched, because it is the user's.
+const storeClaimInterval = 10 * time.Second
+
+// observeStoreClaim reads the claim that holds the backups. It reads live, because the caches have only claims of members.
+func (r *Reconciler) observeStoreClaim(ctx context.Context, o *observation) error {
+	backup := o.cluster.Spec.Backup
+	if backup == nil || backup.Store.Directory == nil || backup.Store.Directory.ClaimName == "" {
+		return nil
+	}
+	found := policy.StoreClaim{Name: backup.Store.Directory.ClaimName}
+	var claim corev1.PersistentVolumeClaim
+	err := r.live.Get(ctx, types.NamespacedName{Namespace: o.cluster.Namespace, Name: found.Name}, &claim)
+	switch {
+	case apierrors.IsForbidden(err):
+		return nil // this installation may not read it: its state is unknown
+	case client.IgnoreNotFound(err) != nil:
+		return fmt.Errorf("get PersistentVolumeClaim %s/%s: %w", o.cluster.Namespace, found.Name, err)
+	case err != nil || claim.DeletionTimestamp != nil:
+		found.Missing = true
+		o.lookAgain(storeClaimInterval)
+	}
+	for _, mode := range claim.Spec.AccessModes {
+		found.Modes = append(found.Modes, string(mode))
+	}
+	o.observed.StoreClaim = found
+	return nil
 }
 
 // reportedNothing is the key of the fact that a Lease was never renewed.

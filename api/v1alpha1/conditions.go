@@ -239,6 +239,11 @@ const (
 	ReasonIncrementalBackupFailed = "IncrementalBackupFailed"
 	// ReasonBackupStoreNotAttached: no backup was made, because Pods do not mount the volume of the store yet.
 	ReasonBackupStoreNotAttached = "BackupStoreNotAttached"
+	// ReasonBackupClaimMissing: the PersistentVolumeClaim of spec.backup.store does not exist, or it is being deleted.
+	ReasonBackupClaimMissing = "BackupClaimMissing"
+	// ReasonBackupClaimNotShared: the access mode of the PersistentVolumeClaim of spec.backup.store does not let all members
+	// write to it.
+	ReasonBackupClaimNotShared = "BackupClaimNotShared"
 	// ReasonBackupSpecInvalid: the agent cannot parse a value in spec.backup.
 	ReasonBackupSpecInvalid = "BackupSpecInvalid"
 	// ReasonBackupSuperseded: another cluster saved the latest backup under the same prefix.

@@ -22,8 +22,13 @@ func TestBackupReadyPromisesNothingThatIsNotKnown(t *testing.T) {
 			}
 			return ""
 		}
+		claimed := map[string]storeClaim{v1alpha1.ReasonBackupClaimMissing: storeClaimMissing, v1alpha1.ReasonBackupClaimNotShared: storeClaimNotShared}[reason]
 		known := f.full == leases.Live || f.reported == BackupReportedGood || f.reported == BackupReportedDeltaFailed && f.full == leases.Unknown
 		switch {
+		case claimed != 0 && (f.claim != claimed || (f.full|f.delta)&leases.Stale != 0):
+			return "blames the claim for what it is not"
+		case status == metav1.ConditionTrue && f.claim != storeClaimGood:
+			return "calls a backup good that some members cannot write"
 		case status == metav1.ConditionTrue && (f.full|f.delta)&leases.Stale != 0:
 			return "calls a backup good that stopped"
 		case status == metav1.ConditionTrue && (f.full == leases.Never || !known):
@@ -36,10 +41,10 @@ func TestBackupReadyPromisesNothingThatIsNotKnown(t *testing.T) {
 			return "hides that the spec is not obeyed"
 		case status != metav1.ConditionFalse && (f.full|f.delta)&leases.Stale != 0:
 			return "hides a backup that stopped"
-		case status == metav1.ConditionFalse && f.full == leases.Live && f.delta == leases.Live && f.valid == rules.Yes && f.superseded == rules.No:
+		case status == metav1.ConditionFalse && f.full == leases.Live && f.delta == leases.Live && f.claim == storeClaimGood && f.valid == rules.Yes && f.superseded == rules.No:
 			return "condemns a backup that goes on"
 		case status == metav1.ConditionFalse && (f.full|f.delta)&leases.Stale == 0 && f.fullFailed == rules.No && f.deltaFailed == rules.No &&
-			f.attached == rules.Yes && f.valid == rules.Yes && f.superseded == rules.No && f.reported&(BackupReportedGood|BackupReportedElse) != 0:
+			f.attached == rules.Yes && f.claim == storeClaimGood && f.valid == rules.Yes && f.superseded == rules.No && f.reported&(BackupReportedGood|BackupReportedElse) != 0:
 			return "condemns what is merely not known"
 		}
 		return ""
@@ -116,6 +121,26 @@ func TestMessagesOfBackupReady(t *testing.T) {
 			Desired{Backup: true}, func(o *Observed) { begins(o); o.Unattached = []string{"c-a", "c-b"} }, "",
 			v1alpha1.ReasonBackupStoreNotAttached, "because they are older than its configuration: c-a, c-b. Delete them one at a time", "BackupStoreNotAttached",
 		},
+		"begins with a claim that does not exist": {
+			Desired{Backup: true}, func(o *Observed) {
+				begins(o)
+				o.Unattached, o.StoreClaim = []string{"c-a", "c-b"}, StoreClaim{Name: "archive", Missing: true}
+			}, "",
+			v1alpha1.ReasonBackupClaimMissing, "PersistentVolumeClaim archive does not exist or is being deleted, and no Pod of a member can start without it. " +
+				"Create it, or correct spec.backup.store.directory.claimName.", "BackupClaimMissing",
+		},
+		"its claim is for one node": {
+			Desired{Backup: true}, func(o *Observed) {
+				saved(o)
+				onNodes("n1", "n2", "n1")(o)
+				o.Members[1].Pod, o.StoreClaim = PodUnstarted, StoreClaim{Name: "archive", Modes: []string{"ReadWriteOnce"}}
+			}, metav1.ConditionTrue,
+			v1alpha1.ReasonBackupClaimNotShared, "PersistentVolumeClaim archive has the access mode ReadWriteOnce. Create a claim with ReadWriteMany", "BackupClaimNotShared",
+		},
+		"a failure counts more than the claim": {
+			Desired{Backup: true}, func(o *Observed) { unsaved(o); o.StoreClaim = StoreClaim{Name: "archive", Missing: true} }, metav1.ConditionTrue,
+			v1alpha1.ReasonIncrementalBackupFailed, "allows no eviction. PersistentVolumeClaim archive does not exist", "IncrementalBackupFailed",
+		},
 		"begins with a mistake": {
 			Desired{Backup: true, BackupProblem: "schedule 0 25"}, begins, "", v1alpha1.ReasonBackupSpecInvalid, "schedule 0 25", "BackupSpecInvalid",
 		},
@@ -189,6 +214,54 @@ func TestMessagesOfBackupReady(t *testing.T) {
 			foreign := condition(after, v1alpha1.ConditionDegraded).Reason == v1alpha1.ReasonObjectNotOwned
 			if foreign != (test.desired.Backup && o.Full.Lease == LeaseForeign) {
 				t.Errorf("reported as someone else's object: %t", foreign)
+			}
+		})
+	}
+}
+
+// onNodes binds the Pods of the members to nodes.
+func onNodes(nodes ...string) func(*Observed) {
+	return func(o *Observed) {
+		for i, node := range nodes {
+			o.Members[i].On = node
+		}
+	}
+}
+
+func TestClaimOfTheStoreIsForAllMembers(t *testing.T) {
+	of := func(modes ...string) func(*Observed) {
+		return func(o *Observed) { o.StoreClaim = StoreClaim{Name: "archive", Modes: modes} }
+	}
+	waits := func(o *Observed) { o.Members[2].Pod = PodUnstarted }
+	three, one := Desired{Replicas: 3, Backup: true}, Desired{Replicas: 1, Backup: true}
+	alone := func(o *Observed) { o.Members, o.Record.Members = o.Members[:1], o.Record.Members[:1] }
+	apart := onNodes("n1", "n2", "n3")
+	tests := map[string]struct {
+		desired Desired
+		change  []func(*Observed)
+		want    storeClaim
+	}{
+		"a bucket":                                 {three, []func(*Observed){apart, waits}, storeClaimGood},
+		"no backups any more":                      {Desired{Replicas: 3}, []func(*Observed){of("ReadOnlyMany")}, storeClaimGood},
+		"it does not exist":                        {three, []func(*Observed){func(o *Observed) { o.StoreClaim = StoreClaim{Name: "archive", Missing: true} }}, storeClaimMissing},
+		"it is being deleted":                      {three, []func(*Observed){of("ReadWriteMany"), func(o *Observed) { o.StoreClaim.Missing = true }}, storeClaimMissing},
+		"for many nodes":                           {three, []func(*Observed){of("ReadWriteMany"), apart, waits}, storeClaimGood},
+		"for one node, or for many to read":        {three, []func(*Observed){of("ReadWriteOnce", "ReadOnlyMany"), apart, waits}, storeClaimNotShared},
+		"for one node, and the Pods are on three":  {three, []func(*Observed){of("ReadWriteOnce"), apart, waits}, storeClaimNotShared},
+		"for one node, and all Pods run with it":   {three, []func(*Observed){of("ReadWriteOnce"), apart}, storeClaimGood},
+		"for one node, and a Pod does not have it": {three, []func(*Observed){of("ReadWriteOnce"), apart, func(o *Observed) { o.Unattached = []string{"c-b"} }}, storeClaimNotShared},
+		"for one node, on which all Pods are":      {three, []func(*Observed){of("ReadWriteOnce"), onNodes("n1", "n1", "n1"), waits}, storeClaimGood},
+		"for one node, and no node is chosen yet":  {three, []func(*Observed){of("ReadWriteOnce"), onNodes("n1", "", ""), waits}, storeClaimGood},
+		"for one node, for one member":             {one, []func(*Observed){alone, of("ReadWriteOnce")}, storeClaimGood},
+		"for one Pod, for one member":              {one, []func(*Observed){alone, of("ReadWriteOncePod")}, storeClaimGood},
+		"for one Pod, for three members":           {three, []func(*Observed){of("ReadWriteOncePod"), onNodes("n1", "n1", "n1")}, storeClaimNotShared},
+		"for one Pod, and more members are due":    {three, []func(*Observed){alone, of("ReadWriteOncePod")}, storeClaimNotShared},
+		"for no one to write":                      {one, []func(*Observed){alone, of("ReadOnlyMany")}, storeClaimNotShared},
+	}
+	for name, test := range tests {
+		t.Run(name, func(t *testing.T) {
+			if got := storeClaimOf(test.desired, whole(test.change...)); got != test.want {
+				t.Errorf("the claim is %s, want %s", got, test.want)
 			}
 		})
 	}

@@ -50,12 +50,14 @@ func BackupReportedBy(conditions []metav1.Condition) BackupReported {
 var backupRows = rules.New(conditionVerdict{metav1.ConditionUnknown, v1alpha1.ReasonUnknown}, []rules.Row[backupFacts, conditionVerdict]{
 	{Name: "paused", When: backupFacts{paused: rules.Yes}, Verdict: conditionVerdict{metav1.ConditionUnknown, v1alpha1.ReasonPaused}},
 	{Name: "full-overdue", When: backupFacts{paused: rules.No, full: leases.Stale}, Verdict: conditionVerdict{metav1.ConditionFalse, v1alpha1.ReasonFullBackupFailed}},
-	{Name: "store-not-attached", When: backupFacts{paused: rules.No, full: leases.Never, attached: rules.No}, Verdict: conditionVerdict{metav1.ConditionFalse, v1alpha1.ReasonBackupStoreNotAttached}},
+	{Name: "store-not-attached", When: backupFacts{paused: rules.No, full: leases.Never, attached: rules.No, claim: storeClaimGood}, Verdict: conditionVerdict{metav1.ConditionFalse, v1alpha1.ReasonBackupStoreNotAttached}},
 	{Name: "full-never-succeeded", When: backupFacts{paused: rules.No, full: leases.Never, fullFailed: rules.Yes, attached: rules.Yes}, Verdict: conditionVerdict{metav1.ConditionFalse, v1alpha1.ReasonFullBackupFailed}},
 	{Name: "full-still-overdue", When: backupFacts{paused: rules.No, full: leases.Unknown, reported: BackupReportedFullFailed}, Verdict: conditionVerdict{metav1.ConditionFalse, v1alpha1.ReasonFullBackupFailed}},
 	{Name: "delta-overdue", When: backupFacts{paused: rules.No, full: anyLiveness &^ leases.Stale, delta: leases.Stale}, Verdict: conditionVerdict{metav1.ConditionFalse, v1alpha1.ReasonIncrementalBackupFailed}},
 	{Name: "delta-never-succeeded", When: backupFacts{paused: rules.No, full: anyLiveness &^ leases.Stale, delta: leases.Never, deltaFailed: rules.Yes}, Verdict: conditionVerdict{metav1.ConditionFalse, v1alpha1.ReasonIncrementalBackupFailed}},
 	{Name: "delta-still-overdue", When: backupFacts{paused: rules.No, full: anyLiveness &^ leases.Stale, delta: leases.Unknown, reported: BackupReportedDeltaFailed}, Verdict: conditionVerdict{metav1.ConditionFalse, v1alpha1.ReasonIncrementalBackupFailed}},
+	{Name: "claim-missing", When: backupFacts{paused: rules.No, full: anyLiveness &^ leases.Stale, delta: anyLiveness &^ leases.Stale, claim: storeClaimMissing}, Verdict: conditionVerdict{metav1.ConditionFalse, v1alpha1.ReasonBackupClaimMissing}},
+	{Name: "claim-not-shared", When: backupFacts{paused: rules.No, full: anyLiveness &^ leases.Stale, delta: anyLiveness &^ leases.Stale, claim: storeClaimNotShared}, Verdict: conditionVerdict{metav1.ConditionFalse, v1alpha1.ReasonBackupClaimNotShared}},
 	{Name: "spec-invalid", When: backupFacts{paused: rules.No, full: anyLiveness &^ leases.Stale, delta: anyLiveness &^ leases.Stale, valid: rules.No}, Verdict: conditionVerdict{metav1.ConditionFalse, v1alpha1.ReasonBackupSpecInvalid}},
 	{Name: "superseded", When: backupFacts{paused: rules.No, full: anyLiveness &^ leases.Stale, delta: anyLiveness &^ leases.Stale, valid: rules.Yes, superseded: rules.Yes}, Verdict: conditionVerdict{metav1.ConditionFalse, v1alpha1.ReasonBackupSuperseded}},
 	{Name: "saved", When: backupFacts{paused: rules.No, full: leases.Live, delta: leases.Live, valid: rules.Yes, superseded: rules.No}, Verdict: conditionVerdict{metav1.ConditionTrue, v1alpha1.ReasonIncrementalBackupSucceeded}},
@@ -74,7 +76,8 @@ type backupFacts struct {
 	fullFailed  rules.YesNo     `fact:"error of full"` // the last attempt ended with an error
 	deltaFailed rules.YesNo     `fact:"error of delta"`
 	attached    rules.YesNo     `fact:"all Pods have the store"` // all Pods have the volumes that the store needs
-	valid       rules.YesNo     `fact:"spec is valid"`           // druid can make sense of spec.backup
+	claim       storeClaim      `fact:"claim of the store"`
+	valid       rules.YesNo     `fact:"spec is valid"` // druid can make sense of spec.backup
 	superseded  rules.YesNo     // the latest backup in this place is another cluster's
 	reported    BackupReported  `fact:"reported before"`
 }
@@ -89,6 +92,7 @@ func backupFactsOf(d Desired, o Observed) backupFacts {
 		full:   cmp.Or(o.Full.Liveness, leases.Unknown), delta: cmp.Or(o.Delta.Liveness, leases.Unknown),
 		fullFailed: rules.YesNoOf(o.Full.Reports.Error != ""), deltaFailed: rules.YesNoOf(o.Delta.Reports.Error != ""),
 		attached: rules.YesNoOf(len(o.Unattached) == 0), valid: rules.YesNoOf(d.BackupProblem == ""), superseded: rules.YesNoOf(o.Full.Reports.SupersededBy != ""), reported: reported,
+		claim: storeClaimOf(d, o),
 	}
 }
 
@@ -128,6 +132,8 @@ var backupSentences = map[string]func(messageContext) string{
 		return "the cluster is paused, and no backup is made until it is resumed"
 	},
 	v1alpha1.ReasonBackupStoreNotAttached: func(messageContext) string { return "no backup exists yet" },
+	v1alpha1.ReasonBackupClaimMissing:     func(messageContext) string { return "the members cannot mount the backup store" },
+	v1alpha1.ReasonBackupClaimNotShared:   func(messageContext) string { return "not all members can write to the backup store" },
 	v1alpha1.ReasonBackupSpecInvalid:      func(p messageContext) string { return p.BackupProblem },
 	v1alpha1.ReasonBackupSuperseded: func(p messageContext) string {
 		return "a restore of the latest backup would restore lineage " + p.Full.Reports.SupersededBy +
@@ -178,12 +184,15 @@ var backupAdvice = map[leases.BackupCause]string{
 	leases.BackupKeyMissing:   "restore the key in the Secret of spec.backup.encryption.keySecretRef, or the key of spec.backup.store.s3.sse",
 }
 
-// backupSentence returns the message of the condition. Each message names the Pods without access to the store,
-// because backups stop when one of them leads.
+// backupSentence returns the message of the condition. Each message says what is wrong with the claim of the store, or it
+// names the Pods without access to the store, because backups stop when one of them leads.
 func backupSentence(reason string, p messageContext) string {
 	words := v1alpha1.ConditionBackupReady + " is " + reason
 	if say, ok := backupSentences[reason]; ok {
 		words = say(p)
+	}
+	if advice := storeClaimAdvice(p.Desired, p.Observed); advice != "" {
+		return words + ". " + advice
 	}
 	if len(p.Unattached) > 0 {
 		words += ". These Pods have no access to the backup store, because they are older than its configuration: " + strings.Join(p.Unattached, ", ") +

@@ -130,6 +130,8 @@ var toolReadings = map[toolSituation]toolReading{
 	{"BackupReady", "False", "FullBackupFailed"}:          readsGoesOn,
 	{"BackupReady", "False", "IncrementalBackupFailed"}:   readsGoesOn,
 	{"BackupReady", "False", "BackupStoreNotAttached"}:    readsGoesOn,
+	{"BackupReady", "False", "BackupClaimMissing"}:        readsGoesOn,
+	{"BackupReady", "False", "BackupClaimNotShared"}:      readsGoesOn,
 	{"BackupReady", "False", "BackupSpecInvalid"}:         readsFailed,
 	{"BackupReady", "False", "BackupSuperseded"}:          readsFailed,
 

@@ -207,6 +207,8 @@ type Observed struct {
 	Save Save
 	// Unattached are the listed members whose Pods do not mount what the backup store needs, sorted by name.
 	Unattached []string
+	// StoreClaim is the claim that holds the backups.
+	StoreClaim StoreClaim
 	// Objects are the objects that druid applies, except the PodDisruptionBudget, and those that it deletes again.
 	Objects []Object
 	// Budget is the state of the PodDisruptionBudget, BudgetMin its minAvailable, and BudgetExplanation its sentence.

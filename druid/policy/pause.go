@@ -55,7 +55,7 @@ func (k lastMember) String() string {
 const (
 	savedAll     saving = 1 << iota // all revisions that the member's Lease reports, or backups are off
 	savedBehind                     // not all yet
-	savedFailing                    // backups fail, or there are none yet and the Pods do not reach the store
+	savedFailing                    // backups fail, or the Pods do not reach the store
 )
 
 func (s saving) String() string {
@@ -218,7 +218,7 @@ func savedOf(m Member, o Observed, b backups) saving {
 	switch {
 	case b.reason == "":
 		return savedAll
-	case b.failing() || b.reason == v1alpha1.ReasonBackupStoreNotAttached:
+	case b.failing() || b.reason == v1alpha1.ReasonBackupStoreNotAttached || b.reason == v1alpha1.ReasonBackupClaimMissing:
 		return savedFailing
 	case m.Reports.Revision > 0 && max(o.Full.Reports.Revision, o.Delta.Reports.Revision) >= m.Reports.Revision:
 		return savedAll
