@@ -66,7 +66,7 @@ func TestBackupReadyFollowsTheLeases(t *testing.T) {
 	s.saves(delta, time.Second)
 	s.fails(delta, "bucket backups: access denied")
 	s.backupIs(metav1.ConditionFalse, v1alpha1.ReasonIncrementalBackupFailed)
-	s.words(v1alpha1.ConditionBackupReady, []string{"access denied", "Unauthorized: correct the credentials of the backup store", "druid removes no member"}, nil)
+	s.words(v1alpha1.ConditionBackupReady, []string{"Changes since about " + time.Now().UTC().Format("2006-01-02 "), "access denied", "Unauthorized: correct the credentials of the backup store", "druid removes no member"}, nil)
 	s.minAvailable(3)
 	s.reported(v1alpha1.ReasonIncrementalBackupFailed, "")
 	s.scale("demo", 1)

@@ -237,6 +237,9 @@ func (r *Reconciler) observeSnapshot(ctx context.Context, o *observation, compon
 	if says, err := leases.DecodeBackup(lease); err == nil {
 		s.Reports = says
 	}
+	if renewed := lease.Spec.RenewTime; renewed != nil {
+		s.Renewed = renewed.Time
+	}
 	if component == leases.ComponentFullSnapshot {
 		var unreadable error
 		s.Verified, unreadable = leases.DecodeVerification(lease)

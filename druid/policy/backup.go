@@ -2,6 +2,7 @@ package policy
 
 import (
 	"cmp"
+	"time"
 
 	"github.com/etcd-druid/druid/api/v1alpha1"
 	"github.com/etcd-druid/druid/internal/rules"
@@ -17,6 +18,9 @@ type Snapshot struct {
 	// read.
 	Verified   leases.Verification
 	Unreadable bool
+	// Renewed is when an agent last reported by its clock that everything due was saved, zero for never. It does not change
+	// while backups fail.
+	Renewed time.Time
 	// Liveness is also Stale for a Lease that was not renewed within the time that the first backup may take.
 	Liveness leases.Liveness
 }

@@ -3,6 +3,7 @@ package policy
 import (
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 	"k8s.io/apimachinery/pkg/api/meta"
@@ -180,7 +181,28 @@ func TestMessagesOfBackupReady(t *testing.T) {
 		},
 		"fulls stop, and no one says why": {
 			Desired{Backup: true}, func(o *Observed) { saved(o); o.Full.Liveness = leases.Stale }, metav1.ConditionTrue,
-			v1alpha1.ReasonFullBackupFailed, "older than spec.backup.full allows. No agent reported an error", "FullBackupFailed",
+			v1alpha1.ReasonFullBackupFailed, "the newest full backup is older than spec.backup.full allows. No agent reported an error", "FullBackupFailed",
+		},
+		"fulls stop": {
+			Desired{Backup: true}, func(o *Observed) { saved(o); savedAt(o); o.Full.Liveness = leases.Stale }, metav1.ConditionTrue,
+			v1alpha1.ReasonFullBackupFailed, "the newest full backup of 2026-11-25 00:00 UTC is older than spec.backup.full allows. No agent reported an error: " +
+				"check that the cluster has a leader and that its agent runs. Until", "FullBackupFailed",
+		},
+		"fulls and deltas stop": {
+			Desired{Backup: true}, func(o *Observed) {
+				unsaved(o)
+				savedAt(o)
+				o.Full.Liveness, o.Full.Reports.Error = leases.Stale, "denied"
+			}, metav1.ConditionTrue,
+			v1alpha1.ReasonFullBackupFailed, "spec.backup.full allows: denied. Changes since about 2026-11-26 13:04 UTC are not saved. Until", "FullBackupFailed",
+		},
+		"deltas stop, and it is known when": {
+			Desired{Backup: true}, func(o *Observed) { unsaved(o); savedAt(o) }, metav1.ConditionTrue,
+			v1alpha1.ReasonIncrementalBackupFailed, "changes since about 2026-11-26 13:04 UTC are not saved: bucket", "IncrementalBackupFailed",
+		},
+		"no deltas were ever saved": {
+			Desired{Backup: true}, func(o *Observed) { unsaved(o); savedAt(o); o.Delta.Reports.Revision = 0 }, metav1.ConditionTrue,
+			v1alpha1.ReasonIncrementalBackupFailed, "changes since about 2026-11-25 00:00 UTC are not saved: bucket", "IncrementalBackupFailed",
 		},
 		"someone else's Leases": {
 			Desired{Backup: true}, func(o *Observed) { o.Full = Snapshot{Lease: LeaseForeign, Liveness: leases.Unknown}; o.Delta = o.Full }, "",
@@ -216,6 +238,44 @@ func TestMessagesOfBackupReady(t *testing.T) {
 				t.Errorf("reported as someone else's object: %t", foreign)
 			}
 		})
+	}
+}
+
+// savedAt is when the full backup was taken and all changes were last saved.
+func savedAt(o *Observed) {
+	o.Full.Reports.Taken = time.Date(2026, 11, 25, 0, 0, 9, 0, time.UTC)
+	o.Delta.Renewed = time.Date(2026, 11, 26, 14, 4, 59, 0, time.FixedZone("CET", 3600))
+}
+
+// While backups fail, the agent writes a larger lag with each attempt, and druid can start again. Each change of the message is a write.
+func TestMessageOfFailingBackupsStaysTheSame(t *testing.T) {
+	failing := map[string]func(*Observed){
+		"deltas": func(o *Observed) { unsaved(o); savedAt(o) },
+		"fulls and deltas": func(o *Observed) {
+			unsaved(o)
+			savedAt(o)
+			o.Full.Liveness, o.Full.Reports.Error = leases.Stale, "bucket backups: access denied"
+		},
+	}
+	passes := map[string]func(*Observed){
+		"an hour later": func(o *Observed) { o.Delta.Reports.Lag += time.Hour },
+		"a druid that has just started": func(o *Observed) {
+			o.Full.Liveness, o.Delta.Liveness, o.Delta.Reports.Lag = leases.Unknown, leases.Unknown, 2*time.Hour
+		},
+		"members were written again": func(o *Observed) { o.Members[0].Reports.Revision += 1000 },
+	}
+	for name, fails := range failing {
+		before := Status(Evaluate(Desired{Replicas: 3, Backup: true}, whole(fails)), v1alpha1.EtcdClusterStatus{}, nil, 1, metav1.Now())
+		for what, pass := range passes {
+			t.Run(name+", "+what, func(t *testing.T) {
+				d := Desired{Replicas: 3, Backup: true, BackupReported: BackupReportedBy(before.Conditions)}
+				later := metav1.NewTime(time.Now().Add(time.Hour))
+				got := condition(Status(Evaluate(d, whole(fails, pass)), before, nil, 1, later), v1alpha1.ConditionBackupReady)
+				if diff := cmp.Diff(condition(before, v1alpha1.ConditionBackupReady), got); diff != "" {
+					t.Errorf("the condition changed (-before +after):\n%s", diff)
+				}
+			})
+		}
 	}
 }
 

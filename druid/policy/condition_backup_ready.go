@@ -118,12 +118,12 @@ var backupSentences = map[string]func(messageContext) string{
 	},
 	v1alpha1.ReasonFullBackupFailed: func(p messageContext) string {
 		if p.Full.Reports.EverSaved() {
-			return "the newest full backup is older than spec.backup.full allows" + because(p.Full) + p.blocked()
+			return "the newest full backup" + takenAt(p.Full) + " is older than spec.backup.full allows" + because(p.Full) + p.unsaved() + p.blocked()
 		}
 		return "the first full backup failed" + because(p.Full) + p.blocked()
 	},
 	v1alpha1.ReasonIncrementalBackupFailed: func(p messageContext) string {
-		return "changes are not saved" + because(p.Delta) + p.blocked()
+		return "changes" + p.since() + " are not saved" + because(p.Delta) + p.blocked()
 	},
 	v1alpha1.ReasonPaused: func(p messageContext) string {
 		if len(p.listed) == 0 {
@@ -149,6 +149,39 @@ var backupSentences = map[string]func(messageContext) string{
 			return "it is not known yet whether backups succeed"
 		}
 	},
+}
+
+// coarseTime is the format of times in messages about failing backups, in UTC. A minute is enough to estimate a loss.
+const coarseTime = "2006-01-02 15:04 UTC"
+
+// takenAt says when the newest full backup was taken. It changes only with a full backup.
+func takenAt(full Snapshot) string {
+	if full.Reports.Taken.IsZero() {
+		return ""
+	}
+	return " of " + full.Reports.Taken.UTC().Format(coarseTime)
+}
+
+// since says from when on changes are not saved. The time is the last one at which an agent reported that all changes were saved, so it
+// stays the same while backups fail. It is not what the Lease reports as lag, which grows.
+func (p messageContext) since() string {
+	at := p.Full.Reports.Taken
+	if p.Delta.Reports.EverSaved() && p.Delta.Reports.Revision >= p.Full.Reports.Revision {
+		at = p.Delta.Renewed
+	}
+	if at.IsZero() {
+		return ""
+	}
+	return " since about " + at.UTC().Format(coarseTime)
+}
+
+// unsaved says from when on changes are not saved, where the delta backups fail too. A druid that has just started knows that from the
+// error in the Lease, so that its message is the same.
+func (p messageContext) unsaved() string {
+	if p.Delta.Liveness == leases.Stale || p.Delta.Liveness == leases.Unknown && p.Delta.Reports.Error != "" {
+		return ". Changes" + p.since() + " are not saved"
+	}
+	return ""
 }
 
 // blocked is the consequence of a failing backup.
