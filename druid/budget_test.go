@@ -50,3 +50,14 @@ func TestBudgetSaysWhyADrainHangs(t *testing.T) {
 	s.scale("demo", 1)
 	s.explains(3, "No Pod can be evicted, because a member is being removed: see condition Progressing.")
 }
+
+func TestOnlyMemberCanBeEvictedIfTheSpecSaysSo(t *testing.T) {
+	s := newStage(t)
+	s.startDruid()
+	s.whole(1)
+	s.explains(1, "No Pod can be evicted, because the cluster has only one voting member: scale it up, or delete its Pod yourself.")
+	s.patchCluster(`{"spec":{"disruption":{"singleMember":"Allow"}}}`)
+	s.explains(0, "The only voting member can be evicted, because spec.disruption.singleMember is Allow.")
+	s.scale("demo", 3)
+	s.explains(1, "No Pod can be evicted, because a member is not known to be a voter: see status.members.")
+}

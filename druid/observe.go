@@ -196,6 +196,7 @@ func desiredOf(cluster *v1alpha1.EtcdCluster) (policy.Desired, error) {
 		Refused:        policy.RefusedBy(cluster.Status.Conditions),
 		Ran:            map[string]string{},
 		CutOff:         !cluster.ServesClients(),
+		EvictsSingle:   cluster.EvictsSingleMember(),
 		LeaderWanted:   cluster.LeaderWanted(),
 		LeaveFirst:     leaveFirst(cluster),
 		HandsOff:       handsOff(cluster),

@@ -61,6 +61,7 @@ type EtcdClusterList struct {
 // +kubebuilder:validation:XValidation:rule="oldSelf.hasValue() || !has(self.bootstrap) || !has(self.bootstrap.restore) || has(self.backup) || (has(self.bootstrap.restore.from) && (has(self.bootstrap.restore.from.store) || has(self.bootstrap.restore.from.snapshotRef)))",optionalOldSelf=true,message="bootstrap.restore needs the location of the backups: set bootstrap.restore.from.store, from.snapshotRef or backup.store"
 // +kubebuilder:validation:XValidation:rule="!has(self.storage.medium) || self.replicas > 0",message="replicas must not be 0 with storage.medium: a paused cluster has no Pods, so all data would be lost"
 // +kubebuilder:validation:XValidation:rule="!has(self.storage.medium) || !has(self.backup) || !has(self.backup.whenFailing) || self.backup.whenFailing != 'Continue'",message="backup.whenFailing must not be Continue with storage.medium: a Pod that is replaced or evicted loses its copy of the data, and the backups would not have it"
+// +kubebuilder:validation:XValidation:rule="!has(self.storage.medium) || !has(self.disruption) || !has(self.disruption.singleMember) || self.disruption.singleMember != 'Allow'",message="disruption.singleMember must not be Allow with storage.medium: the only member loses all data with its Pod"
 // +kubebuilder:validation:XValidation:rule="!has(self.storage.medium) || self.storage.medium != 'Memory' || (has(self.resources) && has(self.resources.limits) && 'memory' in self.resources.limits && quantity(string(self.resources.limits['memory'])).compareTo(quantity(string(self.storage.size))) > 0)",message="resources.limits.memory must be greater than storage.size with storage.medium Memory: the stored data counts as memory of the etcd container"
 // +kubebuilder:validation:XValidation:rule="!has(self.storage.medium) || self.storage.medium != 'Disk' || !has(self.resources) || !has(self.resources.limits) || !('ephemeral-storage' in self.resources.limits)",message="resources.limits must not have ephemeral-storage with storage.medium Disk: Kubernetes deletes a Pod above this limit with its data, and all members store the same amount"
 // +kubebuilder:validation:XValidation:rule="!has(self.bootstrap) || !has(self.bootstrap.join) || (has(self.bootstrap.join.removeOthers) && self.bootstrap.join.removeOthers) || (has(self.tls) && has(self.tls.peer)) == (has(oldSelf.tls) && has(oldSelf.tls.peer))",message="tls.peer must not be added or removed while external members are in the cluster: set bootstrap.join.removeOthers to true first, and wait until they are removed"
@@ -187,6 +188,10 @@ type EtcdClusterSpec struct {
 	// leaderService configures a further Service for clients that connect to the leader. If not set, there is none.
 	// +optional
 	LeaderService *LeaderServiceSpec `json:"leaderService,omitempty"`
+
+	// disruption configures which Pods can be evicted. If not set, the only voting member of a cluster cannot.
+	// +optional
+	Disruption *DisruptionSpec `json:"disruption,omitempty"`
 
 	// networkPolicy limits who can connect to the members. If not set, druid creates no NetworkPolicy.
 	// +optional

@@ -53,6 +53,8 @@ func testRefusesWhatCannotWork(t *testing.T, clusters dynamic.ResourceInterface)
 		"a storage class of 254 characters":   {[]edit{{"spec.storage.storageClassName", strings.Repeat("a", 254)}}, "Too long: may not be more than 253 bytes"},
 		"a medium that no one knows":          {inMemory(edit{"spec.storage.medium", "HugePages"}), `supported values: "Memory", "Disk"`},
 		"memory that no backup has":           {inMemory(edit{"spec.backup.whenFailing", "Continue"}), "backup.whenFailing must not be Continue with storage.medium:"},
+		"memory that an eviction empties":     {inMemory(edit{"spec.disruption.singleMember", "Allow"}), "disruption.singleMember must not be Allow with storage.medium:"},
+		"a disruption that no one knows":      {[]edit{{"spec.disruption.singleMember", "Yes"}}, `supported values: "Block", "Allow"`},
 		"a class of memory":                   {inMemory(edit{"spec.storage.storageClassName", "fast"}), "storage.storageClassName must not be set with storage.medium:"},
 		"an empty class of memory":            {inMemory(edit{"spec.storage.storageClassName", ""}), "storage.storageClassName must not be set with storage.medium:"},
 		"memory without a limit":              {inMemory(edit{"spec.resources.limits", nil}), "resources.limits.memory must be greater than storage.size with"},
@@ -149,6 +151,7 @@ func testRefusesWhatCannotWork(t *testing.T, clusters dynamic.ResourceInterface)
 func testAcceptsWhatWorks(t *testing.T, clusters dynamic.ResourceInterface) {
 	tests := map[string][]edit{
 		"every field set":                     nil,
+		"an only member that can be evicted":  {{"spec.replicas", int64(1)}, {"spec.disruption.singleMember", "Allow"}},
 		"no replicas: a paused cluster":       {{"spec.replicas", int64(0)}},
 		"the shortest deadline":               {{"spec.progressDeadlineSeconds", int64(30)}},
 		"the longest deadline":                {{"spec.progressDeadlineSeconds", int64(86400)}},

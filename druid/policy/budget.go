@@ -14,10 +14,11 @@ const (
 	budgetAll   budgetVerdict = 1 << iota // all voters
 	budgetReady                           // the ready voters, and at least a quorum
 	budgetSpare                           // a quorum
+	budgetNone                            // none
 )
 
 func (v budgetVerdict) String() string {
-	return rules.Word(v, "AllStay", "ReadyStay", "QuorumStays")
+	return rules.Word(v, "AllStay", "ReadyStay", "QuorumStays", "NoneStays")
 }
 
 // budgetChange is the change of the members or of their Pods that must end before an eviction. The first one counts.
@@ -69,7 +70,8 @@ type budgetFacts struct {
 	change  budgetChange // of the members or of their Pods
 	strays  rules.YesNo  `fact:"removed Pod counted"` // a Pod with the voter label whose name the record no longer lists
 	voters  budgetVoters
-	up      budgetUp `fact:"ready"`
+	single  rules.YesNo `fact:"the only voter can be evicted"` // spec.disruption.singleMember is Allow
+	up      budgetUp    `fact:"ready"`
 }
 
 // budgetRows decide the PodDisruptionBudget, which counts Pods with the voter label. The reason of the row that wins is
@@ -82,10 +84,11 @@ var budgetRows = rules.New(budgetAll, []rules.Row[budgetFacts, budgetVerdict]{
 	{Name: "budget-update", When: budgetFacts{unsaved: rules.No, change: budgetUpdate}, Verdict: budgetAll, Why: "druid replaces outdated Pods one at a time: see condition Progressing"},
 	{Name: "budget-join", When: budgetFacts{unsaved: rules.No, change: budgetJoin}, Verdict: budgetAll, Why: "a member is not known to be a voter: see status.members"},
 	{Name: "budget-stray", When: budgetFacts{unsaved: rules.No, change: budgetStill, strays: rules.Yes}, Verdict: budgetAll, Why: "the Pod of a removed member still has the voter label"},
+	{Name: "budget-one-voter-allowed", When: budgetFacts{unsaved: rules.No, change: budgetStill, strays: rules.No, voters: budgetOneVoter, single: rules.Yes}, Verdict: budgetNone, Why: "spec.disruption.singleMember is Allow"},
 	{Name: "budget-quorum-ready", When: budgetFacts{unsaved: rules.No, change: budgetStill, strays: rules.No, up: budgetQuorumUp}, Verdict: budgetReady, Why: "a voting member is not ready: see status.members"},
 	{Name: "budget-few-ready", When: budgetFacts{unsaved: rules.No, change: budgetStill, strays: rules.No, up: budgetFewUp}, Verdict: budgetReady, Why: "fewer voting members than a quorum are ready: see condition Ready"},
 	{Name: "budget-no-voter", When: budgetFacts{unsaved: rules.No, change: budgetStill, strays: rules.No, up: budgetAllUp, voters: budgetNoVoter}, Verdict: budgetAll, Why: "no voting member is known"},
-	{Name: "budget-one-voter", When: budgetFacts{unsaved: rules.No, change: budgetStill, strays: rules.No, up: budgetAllUp, voters: budgetOneVoter}, Verdict: budgetAll, Why: "the cluster has only one voting member: scale it up, or delete its Pod yourself"},
+	{Name: "budget-one-voter", When: budgetFacts{unsaved: rules.No, change: budgetStill, strays: rules.No, up: budgetAllUp, voters: budgetOneVoter, single: rules.No}, Verdict: budgetAll, Why: "the cluster has only one voting member: scale it up, or delete its Pod yourself"},
 	{Name: "budget-two-voters", When: budgetFacts{unsaved: rules.No, change: budgetStill, strays: rules.No, up: budgetAllUp, voters: budgetTwoVoters}, Verdict: budgetAll, Why: "both voting members are needed for the quorum"},
 	{Name: "budget-complete", When: budgetFacts{unsaved: rules.No, change: budgetStill, strays: rules.No, up: budgetAllUp, voters: budgetMoreVoters}, Verdict: budgetSpare, Why: "the others are a quorum"},
 })
@@ -97,10 +100,12 @@ type budgetCounts struct {
 	strays  int
 	change  budgetChange
 	unsaved bool
+	// single says that the only voter can be evicted.
+	single bool
 }
 
 func budgetCountsOf(e Evaluation) budgetCounts {
-	c := budgetCounts{change: budgetChangeOf(e), unsaved: e.backups.block(actionEvict)}
+	c := budgetCounts{change: budgetChangeOf(e), unsaved: e.backups.block(actionEvict), single: e.EvictsSingle}
 	for _, m := range e.listed {
 		if !m.votes() {
 			continue
@@ -139,7 +144,7 @@ func budgetChangeOf(e Evaluation) budgetChange {
 
 func (c budgetCounts) facts() budgetFacts {
 	f := budgetFacts{
-		unsaved: rules.YesNoOf(c.unsaved), change: c.change, strays: rules.YesNoOf(c.strays > 0),
+		unsaved: rules.YesNoOf(c.unsaved), change: c.change, strays: rules.YesNoOf(c.strays > 0), single: rules.YesNoOf(c.single),
 		voters: budgetMoreVoters, up: budgetAllUp,
 	}
 	if c.voters <= 2 {
@@ -163,7 +168,7 @@ type budget struct {
 
 // budget decides the PodDisruptionBudget. While all voters are ready, a quorum must stay. While one is not, the ready
 // ones must stay, and at least a quorum, so that no ready Pod can be evicted. While the membership changes, or backups
-// fail and the members have the only good copy, all voters must stay. A counted Pod that is no longer a member can be
+// fail and the members have the only good copy, all voters must stay. The only voter must not stay if the user allows that. A counted Pod that is no longer a member can be
 // ready too, so it adds to all of them. The value is an integer: Kubernetes would compute a percentage or
 // maxUnavailable from the replicas that the user wrote a moment ago.
 //
@@ -173,6 +178,8 @@ func (c budgetCounts) budget() budget {
 	d := budgetRows.Decide(f)
 	stay := quorum(c.voters)
 	switch {
+	case d.Verdict == budgetNone:
+		return budget{0, "The only voting member can be evicted, because " + d.Why + "."}
 	case d.Verdict == budgetSpare:
 		return budget{stay, fmt.Sprintf("%d of %d voting members can be evicted at a time, because %s.", c.voters-stay, c.voters, d.Why)}
 	case d.Verdict == budgetReady && f.up == budgetQuorumUp:

@@ -15,7 +15,12 @@ import (
 func TestBudgetTableIsSafeForAllFacts(t *testing.T) {
 	checkTable(t, budgetRows, "budget", "How many Pods can be evicted: druid/policy.budgetRows", func(f budgetFacts, d rules.Decision[budgetVerdict]) string {
 		still := f.unsaved == rules.No && f.change == budgetStill && f.strays == rules.No
+		alone := still && f.voters == budgetOneVoter && f.single == rules.Yes
 		switch {
+		case (d.Verdict == budgetNone) != alone:
+			return "lets the only voter go, or keeps it, against the spec"
+		case alone:
+			return ""
 		case d.Verdict == budgetSpare && (!still || f.up != budgetAllUp):
 			return "allows an eviction although the cluster is not whole"
 		case d.Verdict == budgetReady && !still:
@@ -33,6 +38,12 @@ func TestBudgetAllowsNoMoreThanTheClusterCanSpare(t *testing.T) {
 		changing := c.change != budgetStill || c.unsaved || c.strays > 0
 		// The strays may be ready, and stay so while members are evicted.
 		spare := c.strays + c.ready - b.minAvailable
+		if c.voters == 1 && c.single && !changing {
+			if b.minAvailable != 0 {
+				t.Errorf("%+v: the only voter cannot be evicted", c)
+			}
+			return
+		}
 		switch {
 		case c.ready-spare < quorum(c.voters):
 			t.Errorf("%+v: evictions leave %d, fewer than a quorum", c, c.ready-spare)
@@ -54,6 +65,8 @@ func TestExplanationOfABudgetAgreesWithItsNumber(t *testing.T) {
 		unready := spare == 0 && c.ready < c.voters && c.strays == 0
 		want := noEviction
 		switch {
+		case b.minAvailable == 0:
+			want = "The only voting member can be evicted, because "
 		case spare > 0:
 			want = fmt.Sprintf("%d of %d voting members can be evicted at a time, because ", spare, c.voters)
 		case unready:
@@ -78,6 +91,7 @@ func eachBudget(check func(budgetCounts)) {
 				for change := range golden.Bits(budgetStill | budgetExternal | budgetRemoval | budgetReplaces | budgetUpdate | budgetJoin) {
 					for _, unsaved := range []bool{false, true} {
 						check(budgetCounts{voters: voters, ready: ready, strays: strays, change: change, unsaved: unsaved})
+						check(budgetCounts{voters: voters, ready: ready, strays: strays, change: change, unsaved: unsaved, single: true})
 					}
 				}
 			}
@@ -92,6 +106,7 @@ func TestBudgetIsExplained(t *testing.T) {
 		return func(o *Observed) { o.BudgetMin, o.BudgetExplanation = number, sentence }
 	}
 	down := func(o *Observed) { o.Members[2].EtcdReady = false }
+	alone := func(o *Observed) { o.Record.Members, o.Members = o.Record.Members[:1], o.Members[:1] }
 	tests := map[string]struct {
 		desired Desired
 		change  []func(*Observed)
@@ -111,8 +126,19 @@ func TestBudgetIsExplained(t *testing.T) {
 		"failing backups": {Desired{Replicas: 3, Backup: true}, []func(*Observed){said(2, whole3), unsaved}, "budget-raised", 3,
 			"No Pod can be evicted, because backups fail and the members have the only good copy: see condition BackupReady."},
 		"the end of a removal": {three, []func(*Observed){said(3, "No Pod can be evicted, because a member is being removed: see condition Progressing.")}, ruleLowered, 2, whole3},
-		"a single member": {Desired{Replicas: 1}, []func(*Observed){said(1, "x"), func(o *Observed) { o.Record.Members, o.Members = o.Record.Members[:1], o.Members[:1] }}, ruleExplained, 1,
+		"a single member": {Desired{Replicas: 1}, []func(*Observed){said(1, "x"), alone}, ruleExplained, 1,
 			"No Pod can be evicted, because the cluster has only one voting member: scale it up, or delete its Pod yourself."},
+		"a single member that can be evicted": {Desired{Replicas: 1, EvictsSingle: true}, []func(*Observed){said(1, "x"), alone}, ruleLowered, 0,
+			"The only voting member can be evicted, because spec.disruption.singleMember is Allow."},
+		"also while it is not ready": {Desired{Replicas: 1, EvictsSingle: true}, []func(*Observed){said(1, "x"), alone, func(o *Observed) { o.Members[0].EtcdReady = false }}, ruleLowered, 0,
+			"The only voting member can be evicted, because spec.disruption.singleMember is Allow."},
+		"not while its backups fail": {Desired{Replicas: 1, Backup: true, EvictsSingle: true}, []func(*Observed){said(0, "x"), alone, unsaved}, "budget-raised", 1,
+			"No Pod can be evicted, because backups fail and the members have the only good copy: see condition BackupReady."},
+		"one that can be evicted, among three": {Desired{Replicas: 3, EvictsSingle: true}, []func(*Observed){said(2, whole3)}, "", 0, ""},
+		"not while another one joins": {Desired{Replicas: 3, EvictsSingle: true}, []func(*Observed){said(0, "x"), func(o *Observed) {
+			o.Record.Members, o.Members = o.Record.Members[:2], o.Members[:2]
+			o.Members[1].Reports.Role, o.Members[1].Voter = leases.RoleLearner, false
+		}}, "budget-raised", 1, "No Pod can be evicted, because a member is not known to be a voter: see status.members."},
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {

@@ -176,6 +176,8 @@ type Desired struct {
 	HandsOff string
 	// CutOff says that no client is to be sent to any member.
 	CutOff bool
+	// EvictsSingle says that the only voter can be evicted.
+	EvictsSingle bool
 	// LeaderWanted says that the spec requests a Service of the leader.
 	LeaderWanted bool
 	// Recovery is what spec.recovery and the approval request.

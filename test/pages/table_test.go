@@ -20,6 +20,7 @@ const docs = "../../docs"
 var allowed = map[string]int{
 	"how-to/rescue/backups-failing.md":  2,
 	"how-to/rescue/data-differs.md":     4,
+	"how-to/rescue/manual-actions.md":   1,
 	"how-to/rescue/node-lost.md":        1,
 	"how-to/rescue/orphaned-objects.md": 1,
 	"how-to/rescue/quarantined-data.md": 1,
