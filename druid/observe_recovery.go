@@ -106,6 +106,10 @@ func (r *Reconciler) observeRecovery(ctx context.Context, from source, o *observ
 	if lasts {
 		o.lookAgain(recoveryInterval)
 	}
+	missed, left := r.memory.lasts(fact{o.cluster.UID, "quorum missing of " + leases.FormatID(o.observed.Record.ClusterID)},
+		policy.QuorumMissing(o.desired, o.observed), startMaxWait, r.now())
+	o.observed.QuorumMissed = missed
+	o.lookAgain(left)
 	if s := o.cluster.Status.Recovery; s != nil && s.Last != nil {
 		since := r.now().Sub(s.Last.At.Time)
 		if o.observed.RecoveredRecently = since < recoveryPause; o.observed.RecoveredRecently && lost {

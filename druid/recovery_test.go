@@ -79,6 +79,22 @@ func TestStatusSaysWhatIsLeftAfterALossOfTheQuorum(t *testing.T) {
 	}
 }
 
+// The etcd of all members stops, and all kubelets report it. That is no problem while a restart can explain it.
+func TestDegradedReportsALostQuorumThatLasts(t *testing.T) {
+	c, names := renewed(t)
+	for _, name := range names {
+		c.kubelet(name, false)
+	}
+	c.pass()
+	if condition := c.degraded(t); condition.Reason != v1alpha1.ReasonAsExpected {
+		t.Errorf("at once, the condition is %s: %s", condition.Reason, condition.Message)
+	}
+	c.after(startMaxWait + time.Second)
+	if condition := c.degraded(t); !strings.Contains(condition.Message, "he quorum is lost") {
+		t.Errorf("half a minute later, the condition is %s: %s", condition.Reason, condition.Message)
+	}
+}
+
 // approve annotates the EtcdCluster, as the command in status.recovery does.
 func (c *clocked) approve(hash string) {
 	c.Helper()

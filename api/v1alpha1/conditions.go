@@ -250,7 +250,7 @@ const (
 	ReasonBackupSuperseded = "BackupSuperseded"
 )
 
-// Reasons of ConditionDegraded.
+// Reasons of ConditionDegraded; ReasonQuorumLost is another.
 const (
 	// ReasonAsExpected: no problem is known.
 	ReasonAsExpected = "AsExpected"

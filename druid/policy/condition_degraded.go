@@ -38,12 +38,12 @@ func degradedEvents(was, is metav1.Condition, inform announcer) {
 }
 
 // gravity orders the reasons of Degraded: first what stops the cluster, last what one member can recover from by
-// itself.
+// itself. A lost quorum comes after the problems that can be its cause, because those say what to do.
 var gravity = []string{
 	v1alpha1.ReasonRecordUnreadable, v1alpha1.ReasonRecordLost, v1alpha1.ReasonSnapshotUnusable, v1alpha1.ReasonRecoveryProposed, v1alpha1.ReasonRecoveryRefused, v1alpha1.ReasonDataLost, v1alpha1.ReasonDataUndecided, v1alpha1.ReasonDataDiffers, v1alpha1.ReasonAlarmRaised, v1alpha1.ReasonObjectNotOwned, v1alpha1.ReasonVolumeDeleted,
 	v1alpha1.ReasonNodeLost, v1alpha1.ReasonAPIRequestRejected, v1alpha1.ReasonLeaseUnreadable, v1alpha1.ReasonStorageClassMissing,
 	v1alpha1.ReasonVolumePending, v1alpha1.ReasonPodUnschedulable, v1alpha1.ReasonImagePullFailed,
-	v1alpha1.ReasonContainerCannotStart, v1alpha1.ReasonAuthRequiredNotConfigured, v1alpha1.ReasonMemberCannotStart, v1alpha1.ReasonAgentNotRunning, v1alpha1.ReasonMemberStuck, v1alpha1.ReasonVolumeNotExpanded, v1alpha1.ReasonOrphanedObjects,
+	v1alpha1.ReasonContainerCannotStart, v1alpha1.ReasonAuthRequiredNotConfigured, v1alpha1.ReasonQuorumLost, v1alpha1.ReasonMemberCannotStart, v1alpha1.ReasonAgentNotRunning, v1alpha1.ReasonMemberStuck, v1alpha1.ReasonVolumeNotExpanded, v1alpha1.ReasonOrphanedObjects,
 }
 
 // maxProblems is how many problems a message names. It only counts the others.
@@ -111,6 +111,8 @@ func problemsOf(e Evaluation) []Problem {
 	if p, found := recoveryProblem(e.recovery); found {
 		all = append(all, p)
 	} else if p, found := lossProblem(o, e.listed); found {
+		all = append(all, p)
+	} else if p, found := quorumProblem(e); found {
 		all = append(all, p)
 	}
 	all = append(all, repairingProblems(o, e.listed)...)

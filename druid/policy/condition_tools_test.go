@@ -102,6 +102,7 @@ var toolReadings = map[toolSituation]toolReading{
 	{"Degraded", "True", "APIRequestRejected"}:            readsFailed,
 	{"Degraded", "True", "LeaseUnreadable"}:               readsFailed,
 	{"Degraded", "True", "VolumeDeleted"}:                 readsFailed,
+	{"Degraded", "True", "QuorumLost"}:                    readsGoesOn,
 	{"Degraded", "True", "AuthRequiredNotConfigured"}:     readsFailed,
 	{"Degraded", "True", "OrphanedObjects"}:               readsFailed,
 	{"Degraded", "True", "RecordLost"}:                    readsGoesOn,

@@ -223,6 +223,8 @@ type Observed struct {
 	Certificates []Certificates
 	// BadRotation is what is wrong with the annotation that requests another certificate authority, empty if nothing is.
 	BadRotation string
+	// QuorumMissed says that the quorum was lost for longer than a restart takes.
+	QuorumMissed bool
 	// QuorumOverdue says that the quorum was lost for as long as spec.recovery.afterSeconds. RecoveredRecently says that the
 	// last recovery was less than ten minutes ago.
 	QuorumOverdue, RecoveredRecently bool

@@ -211,7 +211,7 @@ func TestGravityNamesEveryReason(t *testing.T) {
 		v1alpha1.ReasonRecordUnreadable, v1alpha1.ReasonRecordLost, v1alpha1.ReasonSnapshotUnusable, v1alpha1.ReasonRecoveryProposed, v1alpha1.ReasonRecoveryRefused, v1alpha1.ReasonDataLost, v1alpha1.ReasonAlarmRaised, v1alpha1.ReasonObjectNotOwned, v1alpha1.ReasonAPIRequestRejected,
 		v1alpha1.ReasonLeaseUnreadable, v1alpha1.ReasonVolumeDeleted, v1alpha1.ReasonStorageClassMissing,
 		v1alpha1.ReasonVolumePending, v1alpha1.ReasonPodUnschedulable, v1alpha1.ReasonImagePullFailed,
-		v1alpha1.ReasonContainerCannotStart, v1alpha1.ReasonMemberCannotStart, v1alpha1.ReasonNodeLost, v1alpha1.ReasonAgentNotRunning, v1alpha1.ReasonMemberStuck,
+		v1alpha1.ReasonContainerCannotStart, v1alpha1.ReasonQuorumLost, v1alpha1.ReasonMemberCannotStart, v1alpha1.ReasonNodeLost, v1alpha1.ReasonAgentNotRunning, v1alpha1.ReasonMemberStuck,
 		v1alpha1.ReasonOrphanedObjects, v1alpha1.ReasonVolumeNotExpanded,
 	} {
 		graver := Problem{Reason: reason, Message: "graver"}

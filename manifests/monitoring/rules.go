@@ -123,7 +123,7 @@ func clusterAlerts() []Rule {
 		recovering  = `condition="Progressing",status="True",reason="Recovering"`
 		forming     = `condition="Ready",status="False",reason="Forming"`
 		unknown     = `condition="Ready",status="Unknown"`
-		degraded    = `condition="Degraded",status="True"`
+		degraded    = `condition="Degraded",status="True",reason!="QuorumLost"` // EtcdClusterQuorumLost reports that one
 		progressing = `condition="Progressing",status="True"`
 		blocked     = `condition="Progressing",status="False",reason=~"RollingUpdateBlocked|UpgradeBlocked|AgentUpdateBlocked|ScaleDownBlocked|ReplaceBlocked|PauseBlocked"`
 		stopped     = `condition="Progressing",status="False",reason="DeadlineExceeded"`
