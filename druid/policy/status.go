@@ -17,8 +17,8 @@ type health uint8
 
 const (
 	healthUp      health = 1 << iota
-	healthDown           // no Pod, or its etcd container is not ready
-	healthUnclear        // the node is not reachable, or the Pod terminates
+	healthDown           // no Pod, its etcd container is not ready, or the Pod terminates
+	healthUnclear        // the node is not reachable
 )
 
 func (h health) String() string {
@@ -144,7 +144,7 @@ func healthOf(m Member) health {
 	switch {
 	case m.up():
 		return healthUp
-	case m.down():
+	case m.down(), m.Pod == PodTerminating && !m.NodeLost:
 		return healthDown
 	default:
 		return healthUnclear

@@ -259,13 +259,22 @@ func checkTableAbout[F, V any](t *testing.T, table *rules.Table[F, V], name, tit
 
 func TestReadyMembersAreOfThoseThatTheSpecAsksFor(t *testing.T) {
 	gone := func(o *Observed) { o.Members[1].Pod, o.Members[1].EtcdReady = PodAbsent, false }
+	terminates := func(o *Observed) { o.Members[1].Pod = PodTerminating } // its etcd is still ready, and its agent renews
 	for name, test := range map[string]struct {
 		replicas int
 		change   []func(*Observed)
 		want     string
 	}{
-		"all":             {3, nil, "3/3"},
-		"one is down":     {3, []func(*Observed){gone}, "2/3"},
+		"all":            {3, nil, "3/3"},
+		"one is down":    {3, []func(*Observed){gone}, "2/3"},
+		"one terminates": {3, []func(*Observed){terminates}, "2/3"},
+		"one terminates on a node that may be off": {3, []func(*Observed){terminates, func(o *Observed) { o.Members[1].NodeLost, o.Members[1].Liveness = true, leases.Stale }}, "2/3"},
+		"one leaves and still serves the raft group": {1, []func(*Observed){func(o *Observed) {
+			o.Members[2].Serving, o.Record.PendingRemoval = false, &leases.PendingRemoval{Member: "c-c", Mark: "m"}
+		}}, "3/1"},
+		"one leaves, and its Pod terminates": {1, []func(*Observed){func(o *Observed) {
+			o.Members[2].Serving, o.Members[2].Pod, o.Record.PendingRemoval = false, PodTerminating, &leases.PendingRemoval{Member: "c-c", Mark: "m"}
+		}}, "2/1"},
 		"members leave":   {1, nil, "3/1"},
 		"members are due": {5, nil, "3/5"},
 	} {
