@@ -181,6 +181,38 @@ func TestAnApprovedRecoveryIsOrderedOnce(t *testing.T) {
 	}
 }
 
+// You gave two members up, and one of them returns with its data while an agent carries out the order. With the agent's own disk, that is a
+// quorum: druid releases the order, and the agent can record no raft group any more.
+func TestAMajorityThatReturnsEndsAnOrderThatIsExecuted(t *testing.T) {
+	c, names, nodes := listsMembers(t)
+	c.away(names[0], nodes[0])
+	c.away(names[1], nodes[1])
+	c.kubelet(names[2], false)
+	c.after(2 * time.Hour)
+	plan := c.recovery().Plan
+	if plan == nil || len(plan.GiveUp) != 2 {
+		t.Fatalf("the status is %+v", c.recovery())
+	}
+	c.approve(plan.Hash)
+	_, order := c.ordered()
+	c.acknowledges(names[2], 2, order, "")
+	c.pass()
+	executed, order := c.ordered()
+	if order == nil || order.Stage != leases.StageExecute {
+		t.Fatalf("the order is %+v", order)
+	}
+	c.node(nodes[0], true)
+	c.acknowledges(names[0], 0, order, "")
+	c.pass()
+	record, order := c.ordered()
+	if order != nil || record.Phase != leases.PhaseFormed || record.Released != executed.Recovery.Epoch || record.ClusterID != executed.ClusterID {
+		t.Fatalf("the order is %+v, and the record %+v", order, record)
+	}
+	if _, err := record.Claimed(leases.RecoveryAttempt{Order: executed.Recovery.Name(), Nonce: "cc", PodUID: "pod", ClusterID: "99"}); err == nil {
+		t.Error("an order that was released can be carried out")
+	}
+}
+
 // acknowledges writes the claim of a member, the i-th in the list, as its agent does. A failure says that it cannot carry out the order.
 func (c *clocked) acknowledges(name string, i int, order *leases.Recovery, failure leases.RestoreFailure) {
 	c.Helper()

@@ -69,14 +69,16 @@ var recoveryRows = rules.New(recoverNothing, []rules.Row[recoveryFacts, recovery
 		Why: "there is nothing to recover"},
 	{Name: "quorum-returned", When: recoveryFacts{quorum: rules.Yes}, Verdict: recoverRelease,
 		Why: "the members are a quorum again, and their raft group continues"},
+	{Name: "majority-returned", When: recoveryFacts{returns: returnsFenced}, Verdict: recoverRelease,
+		Why: "the members that hold their data are a quorum, and no write is lost: no etcd of a new raft group started"},
 	{Name: "chosen-lost", When: recoveryFacts{standing: standingExecute, chosen: rules.No, obstacle: rules.No}, Verdict: recoverPrepare,
 		Why: "no etcd of the new raft group started, so that a later order replaces it without a loss"},
 	{Name: "chosen-lost-refused", When: recoveryFacts{standing: standingExecute, chosen: rules.No}, Verdict: recoverRefuse,
 		Why: "the selected member lost its disk, and no other source is known"},
+	{Name: "better-claim", When: recoveryFacts{standing: standingExecute, better: rules.Yes, worse: rules.No, obstacle: rules.No}, Verdict: recoverPrepare,
+		Why: "a member came back whose disk has more than the source of the order, and no etcd of the new raft group started"},
 	{Name: "executing", When: recoveryFacts{standing: standingExecute}, Verdict: recoverWait,
 		Why: "the chosen agent forms the new raft group"},
-	{Name: "majority-returned", When: recoveryFacts{returns: returnsFenced}, Verdict: recoverRelease,
-		Why: "the members that hold their data are a quorum, and no write is lost"},
 	{Name: "await-acknowledgements", When: recoveryFacts{standing: standingPrepare, acks: acksFew}, Verdict: recoverWait,
 		Why: "the members that did not acknowledge could be a quorum"},
 	{Name: "not-yet", When: recoveryFacts{standing: standingVoid, overdue: rules.No}, Verdict: recoverWait,
@@ -100,10 +102,12 @@ type recoveryFacts struct {
 	applies rules.YesNo  `fact:"concerns druid"`
 	behind  rules.YesNo  `fact:"druid corrects the record"`
 	quorum  rules.Answer `fact:"quorum serves"`
-	// standing is the order in the record. acks and chosen are about that order.
+	// standing is the order in the record. acks, chosen and better are about that order.
 	standing standing    `fact:"order"`
 	acks     acks        `fact:"acknowledged by"`
 	chosen   rules.YesNo `fact:"chosen member usable"`
+	// better: a disk that acknowledges the order has more than the source from which the chosen member forms the raft group.
+	better   rules.YesNo `fact:"better disk than ordered"`
 	returns  returns     `fact:"old raft group returns"`
 	overdue  rules.YesNo `fact:"lost for long enough"`
 	obstacle rules.YesNo `fact:"recovery impossible"`

@@ -104,3 +104,23 @@ func (x *rescue) wants(t *testing.T, rule string) recovery {
 	}
 	return r
 }
+
+// fromBackup is a cluster whose first member restores a backup by an order that you approved. The others are away, and given up where
+// they have to be.
+func fromBackup(t *testing.T) *rescue {
+	t.Helper()
+	x := newRescue(3)
+	x.d.Backup, x.o.SavedUntil = true, rescueStart.Add(-time.Minute)
+	x.o.Full.Reports = leases.Backup{Revision: 40, Lineage: "00000001-aa"}
+	x.claim(0, leases.DiskEmpty)
+	x.away(1)
+	x.away(2)
+	x.d.Recovery.Approved = x.decide().plan.hash
+	x.apply(t, PrepareRecovery)
+	x.claim(0, leases.DiskEmpty)
+	x.apply(t, ExecuteRecovery)
+	if o := x.o.Record.Order(); o.Mode != leases.RecoverBackup || o.Chosen != "demo-a" {
+		t.Fatalf("order %+v", o)
+	}
+	return x
+}

@@ -91,7 +91,7 @@ func recoveryOf(d Desired, o Observed, listed []Member) recovery {
 	r.facts = recoveryFacts{
 		applies: rules.YesNoOf(recoverable(d, o)),
 		behind:  rules.No, quorum: groupQuorum(o, listed), standing: standingNone, acks: acksFew, chosen: rules.Yes, returns: returnsMay,
-		overdue: rules.YesNoOf(o.QuorumOverdue), obstacle: rules.No, approved: rules.No, automatic: rules.No, worse: rules.No,
+		better: rules.No, overdue: rules.YesNoOf(o.QuorumOverdue), obstacle: rules.No, approved: rules.No, automatic: rules.No, worse: rules.No,
 	}
 	if r.facts.applies == rules.Yes {
 		r.observe(d, o, listed)
@@ -158,6 +158,7 @@ func (r *recovery) comparePlan(w RecoveryWish) {
 	estimated := r.order == nil && r.plan.source.claim == nil && r.plan.source.mode == leases.RecoverSurvivor
 	r.facts.automatic = rules.YesNoOf(within && (estimated || r.plan.within(w)))
 	r.facts.worse = rules.YesNoOf(r.order != nil && r.worse())
+	r.facts.better = rules.YesNoOf(r.betterThanOrdered())
 }
 
 // makePlan finds the best source and what it costs. Without a plan, obstacle says why.

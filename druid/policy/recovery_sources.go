@@ -2,6 +2,7 @@ package policy
 
 import (
 	"cmp"
+	"slices"
 	"strings"
 	"time"
 
@@ -123,6 +124,36 @@ func (p oldVoter) canRestore() bool {
 		return false
 	}
 	return p.claim.State != leases.DiskNewer && p.claim.State != leases.DiskFailing
+}
+
+// betterThanOrdered says whether the plan's source is an intact disk that has more than the source of the order which an agent executes.
+// The backup can have grown since, but an agent restores no less than the revision in the order.
+func (r *recovery) betterThanOrdered() bool {
+	best := r.plan.source
+	if r.order == nil || r.order.Stage != leases.StageExecute || best.mode != leases.RecoverSurvivor || best.class != dataIntact {
+		return false
+	}
+	if r.order.Mode == leases.RecoverBackup {
+		return best.revision >= r.order.Revision
+	}
+	for _, p := range r.voters {
+		if p.known && p.acknowledged && p.member.Name == r.order.Chosen {
+			c := p.claim
+			return best.member.Name != r.order.Chosen &&
+				cmp.Or(cmp.Compare(best.epoch, c.Epoch), cmp.Compare(best.lastTerm, c.LastTerm), cmp.Compare(best.last, c.Last)) > 0
+		}
+	}
+	return false
+}
+
+// stillGivenUp are the members of the order that are given up, without those that are back: the claim of their disks acknowledges it.
+func (r *recovery) stillGivenUp(names []string) (left []string) {
+	for _, name := range names {
+		if !slices.ContainsFunc(r.voters, func(p oldVoter) bool { return p.known && p.acknowledged && p.member.Name == name }) {
+			left = append(left, name)
+		}
+	}
+	return left
 }
 
 // fill writes to the order from where the raft group is formed.

@@ -31,6 +31,7 @@ func (e Evaluation) recoveryStep() (Step, bool) {
 	case r.is(recoverExecute) && r.plan.source.claim != nil:
 		order := *r.order
 		order.Claim, order.Known, order.Plan = r.plan.source.claim.Digest(), max(order.Known, r.plan.highest), r.plan.hash
+		order.GiveUp = r.stillGivenUp(order.GiveUp)
 		r.plan.source.fill(&order)
 		step.Kind, step.Member, step.Object, step.Recovery = ExecuteRecovery, order.Chosen, r.order.Name()+" "+order.Claim, &order
 	case r.is(recoverRelease):
@@ -227,7 +228,7 @@ func recoveryMessage(p messageContext) string {
 func (r *recovery) ordered(o Observed, w RecoveryWish) leases.Recovery {
 	p := r.plan
 	order := leases.Recovery{
-		Epoch: nextEpoch(o), GiveUp: p.giveUp, Known: p.highest, Plan: p.hash,
+		Epoch: nextEpoch(o), GiveUp: r.stillGivenUp(p.giveUp), Known: p.highest, Plan: p.hash,
 		Revisions: p.revisions, Seconds: p.seconds, Unmeasured: !p.measured, Approved: r.facts.approved == rules.Yes,
 	}
 	p.source.fill(&order)

@@ -109,6 +109,9 @@ func (w *lostWorld) firstLook(d *lostDruid) bool {
 	var steps []policy.Step
 	w.from(d.cached, func() { steps = w.steps(d.seen) })
 	for _, step := range steps {
+		if w.mutant&mutNoLateRelease != 0 && (step.Rule == "majority-returned" || step.Rule == "better-claim") && d.seen.Record.Order().Stage == leases.StageExecute {
+			continue
+		}
 		if ordersRecord(step.Kind) || w.restoring.on && restoreSteps[step.Kind] {
 			d.step, d.version, d.looked, d.pods, d.half, d.early = &step, 0, w.version, w.labels, false, nil
 			if d.cached != nil {

@@ -142,6 +142,23 @@ var lostHistories = map[string]struct {
 		w.agent(0)
 		return reached
 	}},
+	// The member that was given up returns with more than the chosen one has, while that one carries out the order.
+	"an order that outlasts the return of a majority": {mutNoLateRelease, func(w *lostWorld) bool {
+		w.members[2].index--
+		w.lose(1)
+		w.off(0)
+		reached := w.until(w.stage(leases.StageExecute), 1, 2)
+		w.members[0].on = true
+		for !w.acknowledged(0) && w.stage(leases.StageExecute)() && w.agent(0) {
+			w.renew(0)
+		}
+		reached = reached && w.acknowledged(0)
+		for range 3 {
+			w.plan(0)
+		}
+		w.until(func() bool { return w.newest > 0 || w.members[0].run && w.members[2].run }, 0, 2)
+		return reached
+	}},
 	// The disk of the member that was chosen is lost before it acts.
 	"a disk that is not the one that was chosen": {mutClaimIsStale, func(w *lostWorld) bool {
 		w.lose(1, 2)
