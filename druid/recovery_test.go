@@ -213,6 +213,47 @@ func TestAMajorityThatReturnsEndsAnOrderThatIsExecuted(t *testing.T) {
 	}
 }
 
+// The raft group that was formed again is lost before it has a backup or a second voter. druid proposes what a member of the one before
+// holds, says what is lost, and orders it after an approval.
+func TestALostRaftGroupIsFormedFromTheOneBefore(t *testing.T) {
+	c, names, nodes := listsMembers(t)
+	c.patchCluster(`{"spec":{"recovery":{"policy":"Automatic","maxDataLoss":{"seconds":1000000}}}}`)
+	c.away(names[0], nodes[0])
+	c.away(names[1], nodes[1])
+	c.kubelet(names[2], false)
+	c.after(2 * time.Hour)
+	c.approve(c.recovery().Plan.Hash)
+	_, order := c.ordered()
+	c.acknowledges(names[2], 2, order, "")
+	c.pass()
+	_, order = c.ordered()
+	c.acknowledges(names[0], 0, order, "") // it returns at the moment of Formed
+	c.stage.changeRecord(func(r *leases.Record) {
+		a := leases.RecoveryAttempt{Order: order.Name(), Nonce: "cc", PodUID: "pod", ClusterID: "99"}
+		claimed, err := r.Claimed(a)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if *r, err = claimed.Reformed(a, leases.Recovered{Epoch: order.Epoch, Mode: order.Mode, Member: names[2], Revision: 1_000_000_007},
+			leases.Fork{Parent: r.Lineage, Revision: 7, At: time.Date(2026, 11, 24, 11, 0, 0, 0, time.UTC)}); err != nil {
+			t.Fatal(err)
+		}
+	})
+	c.node(nodes[0], true)
+	c.kubelet(names[0], false)
+	c.away(names[2], nodes[2], outOfService)
+	c.after(2 * time.Hour)
+	got := c.recovery()
+	if got.Phase != v1alpha1.RecoveryProposed || got.Plan == nil || got.Plan.Source != v1alpha1.RecoveryFromSurvivor || got.Plan.Member != names[0] ||
+		got.Plan.LostRevisions != nil || !strings.Contains(got.Message, "verything that was written since member "+names[2]+" formed it at 2026-11-24T11:00:00Z is lost") {
+		t.Fatalf("the status is %+v, with plan %+v", got, got.Plan)
+	}
+	c.approve(got.Plan.Hash)
+	if _, order := c.ordered(); order == nil || order.Chosen != names[0] || order.Known < 1_000_000_007 {
+		t.Errorf("the order is %+v", order)
+	}
+}
+
 // acknowledges writes the claim of a member, the i-th in the list, as its agent does. A failure says that it cannot carry out the order.
 func (c *clocked) acknowledges(name string, i int, order *leases.Recovery, failure leases.RestoreFailure) {
 	c.Helper()

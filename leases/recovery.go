@@ -64,7 +64,7 @@ type Recovery struct {
 	// GiveUp are the members that the user gave up: by the approval, the user asserts that their data is destroyed.
 	GiveUp []string `json:"giveUp,omitempty"`
 	// Lineage and Revision, in the mode Backup, are the newest backup when druid made the order. There, the agent restores the
-	// newest revision of that lineage.
+	// newest revision of the lineage that the record names. Of another lineage, it restores exactly this revision.
 	Lineage  string `json:"lineage,omitempty"`
 	Revision int64  `json:"revision,omitempty"`
 	// Target and Request, in the mode Restore, are what is restored, and the key of the request that was planned and approved.

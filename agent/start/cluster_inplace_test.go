@@ -308,6 +308,7 @@ func TestAnOrderIsPlannedAsItWasApproved(t *testing.T) {
 		"less than approved":              {restores(parent, 21, before), 0, "reach revision 20, and the recovery order names 21"},
 		"what is not there":               {restores(parent, 40, leases.RestoreTarget{Lineage: string(parent), Revision: 40}), 0, "does not hold revision 40"},
 		"the newest state after a loss":   {leases.Recovery{Mode: leases.RecoverBackup, Lineage: string(child), Revision: 100}, 100, ""},
+		"the parent of a lost raft group": {leases.Recovery{Mode: leases.RecoverBackup, Lineage: string(parent), Revision: 20}, 20, ""},
 		"less than the order of a backup": {leases.Recovery{Mode: leases.RecoverBackup, Lineage: string(child), Revision: 101}, 0, "reach revision 100"},
 	} {
 		plan, err := planOrdered(listed, &test.order, string(child), nil)

@@ -26,8 +26,11 @@ func targetOf(t leases.RestoreTarget, current string) catalog.Target {
 // in the lineage of the approved plan alone could continue after the fork.
 func planOrdered(listed catalog.Catalog, order *leases.Recovery, current string, without []string) (catalog.Plan, error) {
 	target := catalog.Target{Lineage: catalog.Lineage(order.Lineage)}
-	if order.Restores() {
+	switch {
+	case order.Restores():
 		target = targetOf(*order.Target, current)
+	case order.Lineage != current: // the parent of a raft group that was lost: what follows the fork was replaced before
+		target.Revision = order.Revision
 	}
 	target.Without = without
 	plan, err := listed.Plan(target)

@@ -62,6 +62,9 @@ func (x *rescue) claim(i int, state leases.DiskState) *leases.Claim {
 
 func (x *rescue) voters() string {
 	var ids []string
+	if x.o.Record.MemberList == nil {
+		return ""
+	}
 	for _, m := range x.o.Record.MemberList.Members {
 		ids = append(ids, m.ID)
 	}

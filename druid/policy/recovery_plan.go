@@ -78,8 +78,10 @@ type recovery struct {
 	// obstacle says why no recovery is possible, and what to do.
 	obstacle string
 	voters   []oldVoter
-	order    *leases.Recovery
-	epoch    uint32
+	// others are members without a vote that are here.
+	others []oldVoter
+	order  *leases.Recovery
+	epoch  uint32
 }
 
 // is reports whether the decision is one of these.
@@ -139,10 +141,14 @@ func (r *recovery) observe(d Desired, o Observed, listed []Member) {
 // observeVoters fills in what is known of the voters of the old raft group.
 func (r *recovery) observeVoters(o Observed, listed []Member) {
 	lists := r.observeVoterLists(o, listed)
+	if len(r.voters) == 0 {
+		lists = r.soleVoter(o, listed)
+	}
+	r.observeOthers(o, listed)
 	if r.facts.acks = ackedBy(lists, r.voters); r.pendingAcks() {
 		r.facts.acks = acksFew
 	}
-	r.facts.chosen = rules.YesNoOf(r.order == nil || r.chosenUsable())
+	r.facts.chosen = rules.YesNoOf(r.order == nil || r.chosenUsable(listed))
 	r.facts.returns = r.returning(o)
 }
 
@@ -227,7 +233,10 @@ func (p *recoveryPlan) measure(voters []oldVoter, o Observed) {
 		}
 	}
 	p.revisions = max(0, p.claimed(voters, reported)-p.kept)
-	p.measured = p.highest > 0 && !newest.IsZero() && !p.source.at.IsZero() && p.source.class == dataIntact
+	if done := o.Record.Recovered; done != nil && done.Epoch == o.Record.FormedEpoch {
+		p.highest = max(p.highest, done.Revision) // the revision with which the raft group started
+	}
+	p.measured = p.source.lost == "" && p.highest > 0 && !newest.IsZero() && !p.source.at.IsZero() && p.source.class == dataIntact
 	if p.measured {
 		p.seconds = int64((max(0, newest.Sub(p.source.at)) + renewalInterval + time.Second - 1) / time.Second)
 	}
@@ -264,6 +273,9 @@ func (r *recovery) needsApproval(p recoveryPlan, w RecoveryWish, o Observed) (ne
 		add("the disk of member %s is older than what the member reported before", p.source.member.Name)
 	case dataDatabase:
 		add("the log of member %s is damaged, and only its database is used", p.source.member.Name)
+	}
+	if p.source.lost != "" {
+		add("%s", p.source.lost)
 	}
 	for _, v := range r.voters {
 		if v.known && v.holds == holdsUnknown && p.behind(v.member) && !slices.Contains(p.giveUp, v.member.Name) {

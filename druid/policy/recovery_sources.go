@@ -30,18 +30,24 @@ type source struct {
 	revision, kept int64
 	at             time.Time
 	lineage        string
+	// lost says what cannot be measured about the loss, empty for nothing. Such a source needs an approval.
+	lost string
+	// former says that the source is of another raft group than the record's, whose log has other terms and indexes.
+	former bool
 }
 
 // bestSource is the best disk, or the backup of its lineage if that has more. A member that is away cannot form a raft group. Under an
 // order, only acknowledged disks count.
 func (r *recovery) bestSource(d Desired, o Observed) (source, bool) {
 	disk, hasDisk := r.bestDisk(o, func(p oldVoter) bool { return p.holds != holdsUnknown && (r.order == nil || p.acknowledged) })
-	if !d.Backup {
-		return disk, hasDisk
+	if d.Backup {
+		backup, hasBackup := r.backupSource(o)
+		if hasBackup && (!hasDisk || backup.lineage == disk.lineage && backup.revision > disk.revision) {
+			return backup, true
+		}
 	}
-	backup, hasBackup := r.backupSource(o)
-	if hasBackup && (!hasDisk || backup.lineage == disk.lineage && backup.revision > disk.revision) {
-		return backup, true
+	if !hasDisk {
+		return r.formerSource(d, o)
 	}
 	return disk, hasDisk
 }
@@ -88,7 +94,7 @@ func diskSource(p oldVoter, o Observed) (source, bool) {
 // group reported it in a term. The last entry of the source has that term or a later one. So its log continues that of the
 // leader of the term, or that of a leader that was elected with all committed entries.
 func (s source) includes(term, index uint64) bool {
-	return s.mode == leases.RecoverSurvivor && s.class == dataIntact && index > 0 && s.lastTerm >= term && s.last >= index
+	return s.mode == leases.RecoverSurvivor && s.class == dataIntact && !s.former && index > 0 && s.lastTerm >= term && s.last >= index
 }
 
 // better orders sources: by epoch, then by the state of the data, then by the end of the log.
@@ -109,13 +115,18 @@ func (r *recovery) backupSource(o Observed) (source, bool) {
 		return s, false
 	}
 	s.kept, s.at = s.revision, o.SavedUntil
-	for _, p := range r.voters {
+	return s, r.restoredBy(&s)
+}
+
+// restoredBy selects the member that restores the backup, and returns false if there is none: a voter, or else a member without a vote.
+func (r *recovery) restoredBy(s *source) bool {
+	for _, p := range slices.Concat(r.voters, r.others) {
 		if p.canRestore() && (r.order == nil || p.acknowledged) {
 			s.member, s.claim = p.member, p.claim
-			return s, true
+			return true
 		}
 	}
-	return s, false
+	return false
 }
 
 // canRestore says whether the voter is here with a volume on which it can restore a backup.

@@ -323,7 +323,8 @@ func TestAMemberThatIsAwayAndHoldsMoreNeedsAnApproval(t *testing.T) {
 	}
 }
 
-// The raft group that was formed again is lost before another member voted. The disks of the earlier one are named.
+// The raft group that was formed again is lost before another member voted, and the record does not say where it came from. The disks of
+// the earlier one are named.
 func TestTheDataOfAnEarlierRaftGroupIsNamed(t *testing.T) {
 	x := newRescue(3)
 	x.claim(1, leases.DiskIntact)

@@ -74,26 +74,29 @@ func nextEpoch(o Observed) uint32 {
 	return highest + 1
 }
 
-// counts says whether the claim of a member is about its present Pod and volume and about the record's raft group, or an
+// claimApplies says whether the claim of a member is about its present Pod and volume and about the record's raft group, or an
 // empty volume.
 func claimApplies(m Member, o Observed) bool {
-	c := m.Reports.Disk
-	if m.Lease != LeaseOurs || !m.Readable || c == nil || c.Pod != m.Reports.PodUID || c.Volume != m.Reports.VolumeUID {
-		return false
-	}
-	if c.State == leases.DiskForeign || c.State == leases.DiskNewer {
-		return false
-	}
-	return c.Cluster == "" || uniqueClaim(m, o)
+	return claimIsPresent(m) && (m.Reports.Disk.Cluster == "" || uniqueClaim(m, o))
 }
 
-// onlyClaim says whether the claim of a member is about the record's raft group, or a later one, and no other member claims
+// claimIsPresent says whether the claim of a member is about its present Pod and volume, and the volume belongs to it.
+func claimIsPresent(m Member) bool {
+	c := m.Reports.Disk
+	return m.Lease == LeaseOurs && m.Readable && c != nil && c.Pod == m.Reports.PodUID && c.Volume == m.Reports.VolumeUID &&
+		c.State != leases.DiskForeign && c.State != leases.DiskNewer
+}
+
+// uniqueClaim says whether the claim of a member is about the record's raft group, or a later one, and no other member claims
 // the same raft ID.
 func uniqueClaim(m Member, o Observed) bool {
 	c := m.Reports.Disk
-	if c.Cluster != leases.FormatID(o.Record.ClusterID) && c.Epoch <= o.Record.FormedEpoch {
-		return false
-	}
+	return (c.Cluster == leases.FormatID(o.Record.ClusterID) || c.Epoch > o.Record.FormedEpoch) && onlyClaim(m, o)
+}
+
+// onlyClaim says whether no other member claims the same raft ID.
+func onlyClaim(m Member, o Observed) bool {
+	c := m.Reports.Disk
 	for _, other := range o.Members {
 		if d := other.Reports.Disk; other.Name != m.Name && d != nil && d.Cluster == c.Cluster && d.Member == c.Member {
 			return false
@@ -154,15 +157,20 @@ func (r *recovery) oldVoterOf(id string, o Observed, listed []Member) oldVoter {
 		return p
 	}
 	p.member, p.known = listed[i], true
+	r.observeVoter(&p, o)
+	return p
+}
+
+// observeVoter fills in what is known of the data of a voter whose member is known.
+func (r *recovery) observeVoter(p *oldVoter, o Observed) {
 	m := p.member
 	p.gaveUp = r.order != nil && slices.Contains(r.order.GiveUp, m.Name)
 	if claimApplies(m, o) {
 		p.claim = m.Reports.Disk
 		p.acknowledged = r.order != nil && p.claim.Order == r.order.Name()
 	}
-	p.holds = holdingOf(p, o)
+	p.holds = holdingOf(*p, o)
 	p.closed = p.acknowledged || volumeGone(m) || p.gaveUp
-	return p
 }
 
 // holdingOf is what is known of the data of a member's voter.
@@ -235,6 +243,9 @@ func ackedBy(lists [][]string, voters []oldVoter) acks {
 // pendingAcks says whether a member that can still acknowledge the order did not: the one that it chose, or one that is here
 // with its data. Its data can be the best.
 func (r *recovery) pendingAcks() bool {
+	if r.order != nil && slices.ContainsFunc(r.others, func(p oldVoter) bool { return !p.closed && p.member.Name == r.order.Chosen }) {
+		return true
+	}
 	return r.order != nil && slices.ContainsFunc(r.voters, func(p oldVoter) bool {
 		chosen := p.known && p.member.Name == r.order.Chosen && !r.order.Restores() // any member can restore a backup
 		return !p.closed && (p.holds == holdsHere || chosen && p.holds != holdsNothing)
@@ -287,14 +298,14 @@ func (r *recovery) returning(o Observed) returns {
 }
 
 // chosenUsable says whether the chosen member can still carry out the order: nothing says that its disk changed.
-func (r *recovery) chosenUsable() bool {
+func (r *recovery) chosenUsable(listed []Member) bool {
 	if r.order.Stage != leases.StageExecute {
 		return true
 	}
-	for _, p := range r.voters {
-		if p.member.Name == r.order.Chosen && (volumeGone(p.member) || p.acknowledged && p.claim.Digest() != r.order.Claim) {
-			return false
-		}
+	if slices.ContainsFunc(listed, func(m Member) bool { return m.Name == r.order.Chosen && volumeGone(m) }) {
+		return false
 	}
-	return true
+	return !slices.ContainsFunc(slices.Concat(r.voters, r.others), func(p oldVoter) bool {
+		return p.member.Name == r.order.Chosen && p.acknowledged && p.claim.Digest() != r.order.Claim
+	})
 }

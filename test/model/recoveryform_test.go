@@ -1,6 +1,7 @@
 package model
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"strings"
@@ -70,7 +71,7 @@ func (w *lostWorld) form(k int) {
 		record = m.sight.Record
 		record, _ = record.Claimed(m.attempt)
 	}
-	formed, err := record.Reformed(m.attempt, leases.Recovered{Epoch: m.built.Epoch, Mode: m.sight.Record.Order().Mode, Member: names[k]}, leases.Fork{Parent: "00000001-aa", Revision: 7})
+	formed, err := record.Reformed(m.attempt, leases.Recovered{Epoch: m.built.Epoch, Mode: m.sight.Record.Order().Mode, Member: names[k]}, leases.Fork{Parent: cmp.Or(m.sight.Record.Order().Lineage, m.identity.Lineage), Revision: 7})
 	if err != nil || !w.there {
 		return
 	}

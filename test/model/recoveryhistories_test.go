@@ -1,6 +1,7 @@
 package model
 
 import (
+	"slices"
 	"strings"
 	"testing"
 
@@ -112,6 +113,15 @@ var lostHistories = map[string]struct {
 		w.until(never, 0, 1, 2)
 		return w.commit(0)
 	}},
+	// The only voter of the raft group that was formed again is cut off, and serves. The others have the data of the one before.
+	"absence of the only voter taken for a loss": {mutAwayIsLost, func(w *lostWorld) bool {
+		w.formsAlone()
+		w.cutFromAPI(0)
+		w.members[1].net, w.members[2].net = false, false
+		w.until(never, 1, 2)
+		w.commit(w.newest)
+		return w.newest == 1
+	}},
 	// One druid sees a majority that acknowledged. Before it writes, that majority is lost, and the other druid goes on.
 	"a release after the raft group was formed": {mutLateRelease, func(w *lostWorld) bool {
 		w.lose(2)
@@ -186,6 +196,33 @@ var lostHistories = map[string]struct {
 		w.commit(0)
 		return reached
 	}},
+}
+
+// formsAlone lets the first member form the raft group again and serve in it, while the third one is off with the old data.
+func (w *lostWorld) formsAlone() {
+	w.lose(1)
+	w.off(2)
+	w.until(func() bool { return w.newest == 1 && w.members[0].run }, 0, 1)
+	w.renew(0)
+	w.members[2].on = true
+}
+
+// The member that formed the raft group again is lost before another one voted. The raft group is formed from the one before: from what
+// the third member holds. The user approves that.
+func TestALostRaftGroupIsFormedFromTheOneBefore(t *testing.T) {
+	for _, reported := range []bool{true, false} {
+		w := newLostWorld(0)
+		had := slices.Clone(w.groups[0].writes)
+		w.formsAlone()
+		if !reported { // it is lost before its first renewal
+			w.members[0].lease.ID, w.members[0].lease.ClusterID, w.members[0].lease.Epoch = 0, 0, 0
+		}
+		w.lose(0)
+		reached := w.until(func() bool { return w.newest > 1 && w.members[2].run }, 0, 1, 2)
+		if !reached || w.bad != "" || !slices.Equal(w.groups[w.newest].writes, had) {
+			t.Errorf("reported %t: violation %q, the newest raft group is %+v:\n%s", reported, w.bad, w.groups[w.newest], strings.Join(w.story, "\n"))
+		}
+	}
 }
 
 func TestEveryMutationOfARecoveryIsFound(t *testing.T) {

@@ -10,6 +10,7 @@ import (
 	"github.com/etcd-druid/druid/agent/datadir"
 	"github.com/etcd-druid/druid/api/v1alpha1"
 	"github.com/etcd-druid/druid/druid/policy"
+	"github.com/etcd-druid/druid/membership"
 )
 
 // approve is a user who approves the plan that the status shows. The user gives up one member at most, which can come back.
@@ -19,7 +20,7 @@ func (w *lostWorld) approve() bool {
 	if r == nil || r.Plan == nil || r.Approve == "" || w.approved == r.Plan.Hash {
 		return false
 	}
-	if len(r.Plan.GiveUp) > 1 {
+	if voters := len(w.groups[w.newest].voters); len(r.Plan.GiveUp) >= membership.Quorum(voters) {
 		return false // a quorum that is only away
 	}
 	w.approved = r.Plan.Hash

@@ -1,0 +1,189 @@
+package policy
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/etcd-druid/druid/leases"
+)
+
+// formedAgain is a cluster whose first member formed the raft group of epoch 2, which serves with it as the only voter. The others have
+// the data of the one before, and wait for a quorum.
+func formedAgain(mode leases.RecoveryMode) *rescue {
+	x := newRescue(3)
+	for i := 1; i < 3; i++ {
+		x.claim(i, leases.DiskIntact).Prepared = 2
+	}
+	x.o.Record.ClusterID, x.o.Record.Epoch, x.o.Record.FormedEpoch, x.o.Record.MemberList = 8, 2, 2, nil
+	x.o.Record.Nonce, x.o.Record.Lineage = "bb", "00000002-bb"
+	x.o.Record.Fork = &leases.Fork{Parent: "00000001-aa", Revision: 95, At: rescueStart.Add(-time.Hour)}
+	x.o.Record.Recovered = &leases.Recovered{Epoch: 2, Mode: mode, Member: "demo-a", Revision: 1_000_000_095}
+	m := x.member(0)
+	m.Reports.ID, m.Reports.ClusterID, m.Reports.Epoch, m.Reports.Lineage, m.Reports.Revision = 99, 8, 2, "00000002-bb", 1_000_000_500
+	x.d.ClusterID, x.d.Epoch, x.d.Backup = 8, 2, true
+	x.o.Delta.Reports, x.o.SavedUntil = leases.Backup{Revision: 98, Lineage: "00000001-aa"}, rescueStart
+	x.d.Recovery.Automatic, x.d.Recovery.MaxRevisions, x.d.Recovery.MaxSeconds = true, nil, new(int64(1<<40))
+	return x
+}
+
+// gone takes away the Pod and the volume of a member.
+func (x *rescue) gone(i int) { x.member(i).Claim, x.member(i).Pod = ClaimAbsent, PodAbsent }
+
+// The raft group that was formed again is lost before its first backup. druid proposes what is left, and never takes it by itself.
+func TestALostRaftGroupGoesBackToTheOneBefore(t *testing.T) {
+	for name, test := range map[string]struct {
+		mode     leases.RecoveryMode
+		change   func(*rescue)
+		source   leases.RecoveryMode // empty for a refusal
+		member   string
+		revision int64
+		says     string
+	}{
+		"a disk of the raft group before": {leases.RecoverSurvivor, func(x *rescue) { x.o.Delta.Reports.Revision = 60 }, leases.RecoverSurvivor, "demo-b", 100,
+			"Everything that was written since member demo-a formed it at 2026-11-24T11:00:00Z is lost"},
+		"no report of the new raft group": {leases.RecoverSurvivor, func(x *rescue) { x.member(0).Reports.ID, x.member(0).Reports.ClusterID = 0, 0 }, leases.RecoverSurvivor, "demo-b", 100, ""},
+		"the volume is there and empty": {leases.RecoverSurvivor, func(x *rescue) {
+			x.member(0).Claim, x.member(0).Pod = ClaimPresent, PodLive
+			x.claim(0, leases.DiskEmpty)
+		}, leases.RecoverSurvivor, "demo-b", 100, ""},
+		"a backup of the parent up to the fork": {leases.RecoverSurvivor, empty, leases.RecoverBackup, "demo-b", 95, "restore the backup of lineage 00000001-aa up to revision 95"},
+		"a parent that was restored": {leases.RecoverRestore, func(x *rescue) { x.o.Record.Fork.Parent = "00000000-zz" }, leases.RecoverBackup, "demo-b", 95,
+			"restore the backup of lineage 00000000-zz up to revision 95"},
+		"a disk that a restore undid":    {leases.RecoverRestore, func(x *rescue) { x.d.Backup = false }, "", "", 0, ""},
+		"a backup of the new raft group": {leases.RecoverSurvivor, func(x *rescue) { x.o.Full.Reports = leases.Backup{Revision: 1_000_000_400, Lineage: "00000002-bb"} }, leases.RecoverBackup, "demo-b", 1_000_000_400, ""},
+		"a disk of another lineage": {leases.RecoverSurvivor, func(x *rescue) {
+			x.d.Backup, x.member(1).Reports.Disk.Lineage, x.member(2).Reports.Disk = false, "00000001-yy", nil
+		}, "", "", 0, ""},
+		"a disk that is away":   {leases.RecoverSurvivor, func(x *rescue) { x.d.Backup = false; x.away(1); x.away(2) }, "", "", 0, ""},
+		"a disk that two claim": {leases.RecoverSurvivor, func(x *rescue) { x.d.Backup, x.member(2).Reports.Disk.Member = false, "b" }, "", "", 0, ""},
+		"a learner": {leases.RecoverSurvivor, func(x *rescue) {
+			c := x.member(2).Reports.Disk
+			c.Cluster, c.Epoch, c.Lineage, c.Member, c.Voters, c.Revision, c.Last = "8", 2, "00000002-bb", "77", "63", 1_000_000_300, 40
+		}, leases.RecoverSurvivor, "demo-c", 1_000_000_300, "demo-c was a learner"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			x := formedAgain(test.mode)
+			x.gone(0)
+			test.change(x)
+			r := x.decide()
+			if test.source == "" {
+				if !r.is(recoverRefuse) {
+					t.Fatalf("by rule %s: plan %+v", r.rule, r.plan)
+				}
+				return
+			}
+			if r.plan == nil || r.plan.source.mode != test.source || r.plan.source.member.Name != test.member || r.plan.kept != test.revision {
+				t.Fatalf("by rule %s, the obstacle is %q, the plan %+v", r.rule, r.obstacle, r.plan)
+			}
+			if !strings.Contains(r.plan.words(), test.says) || r.plan.source.lost != "" && r.plan.measured {
+				t.Errorf("the plan says %s", r.plan.words())
+			}
+			if newBackup := r.plan.source.lost == ""; r.is(recoverPrepare) != newBackup {
+				t.Errorf("druid approves the plan by itself: %t", !newBackup)
+			}
+		})
+	}
+}
+
+// empty leaves no disk with data.
+func empty(x *rescue) {
+	x.claim(1, leases.DiskEmpty)
+	x.claim(2, leases.DiskEmpty)
+}
+
+// The order to go back is carried out by a member without a vote, and superseded if its volume is lost.
+func TestAnOrderToGoBackIsCarriedOutByAMemberWithoutAVote(t *testing.T) {
+	x := formedAgain(leases.RecoverSurvivor)
+	x.gone(0)
+	x.d.Recovery.Approved = x.wants(t, "propose").plan.hash
+	x.apply(t, PrepareRecovery)
+	if o := x.o.Record.Order(); o.Epoch != 3 || o.Chosen != "demo-b" || !o.Unmeasured || o.Known < 1_000_000_500 {
+		t.Fatalf("order %+v", o)
+	}
+	x.wants(t, "await-acknowledgements")
+	old := *x.member(1).Reports.Disk
+	old.Order, old.Prepared = x.o.Record.Order().Name(), 3
+	x.member(1).Reports.Disk = &old
+	x.wants(t, "execute")
+	x.apply(t, ExecuteRecovery)
+	x.wants(t, "executing")
+	x.gone(1)
+	x.wants(t, "chosen-lost-refused")
+	other := *x.member(2).Reports.Disk
+	other.Order, other.Prepared = x.o.Record.Order().Name(), 3
+	x.member(2).Reports.Disk = &other
+	x.wants(t, "chosen-lost")
+	x.apply(t, PrepareRecovery)
+	if o := x.o.Record.Order(); o.Chosen != "demo-c" || o.Epoch != 4 {
+		t.Errorf("order %+v", o)
+	}
+}
+
+// No combination of what is left leads back without an approval, or while the only voter is not known to be lost. If it is lost and
+// there is a source, a plan is shown.
+func TestGoingBackNeedsAnApprovalAndALostVoter(t *testing.T) {
+	voter := []string{"runs", "away", "gone", "empty", "intact"}
+	other := []string{"gone", "away", "empty", "before", "before, acknowledged"}
+	planned := 0
+	for n := range len(voter) * len(other) * len(other) * 8 {
+		a, b, c := voter[n%5], other[n/5%5], other[n/25%5]
+		reported, backup, approved := n/125&1 > 0, n/125&2 > 0, n/125&4 > 0
+		x := formedAgain(leases.RecoverSurvivor)
+		x.d.Backup = backup
+		if !reported {
+			x.member(0).Reports.ID, x.member(0).Reports.ClusterID = 0, 0
+		}
+		switch a {
+		case "away":
+			x.away(0)
+		case "gone":
+			x.gone(0)
+		case "empty":
+			x.claim(0, leases.DiskEmpty)
+		case "intact":
+			c := x.claim(0, leases.DiskIntact)
+			c.Cluster, c.Epoch, c.Lineage, c.Member, c.Voters = "8", 2, "00000002-bb", "63", "63"
+		}
+		for i, state := range []string{b, c} {
+			switch m := i + 1; state {
+			case "gone":
+				x.gone(m)
+			case "away":
+				x.away(m)
+			case "empty":
+				x.claim(m, leases.DiskEmpty)
+			}
+		}
+		words := fmt.Sprintf("voter %s, others %s and %s, reported %t, backup %t", a, b, c, reported, backup)
+		r := x.decide()
+		lost := a == "gone" || a == "empty"
+		if r.is(recoverPrepare | recoverExecute | recoverRelease) {
+			t.Errorf("%s: druid acts by itself, by rule %s", words, r.rule)
+		}
+		if !lost && r.plan != nil && len(r.plan.giveUp) == 0 && r.plan.source.lost != "" {
+			t.Errorf("%s: the plan goes back, and the voter is not lost", words)
+		}
+		restorer := a == "empty" || strings.HasPrefix(b, "before") || b == "empty" || strings.HasPrefix(c, "before") || c == "empty"
+		source := strings.HasPrefix(b, "before") || strings.HasPrefix(c, "before") || backup && restorer
+		if lost && source != r.is(recoverPropose) {
+			t.Errorf("%s: a plan is proposed: %t, by rule %s, the obstacle is %q", words, !source, r.rule, r.obstacle)
+		}
+		if !approved || r.plan == nil || !r.is(recoverPropose) || !lost {
+			continue
+		}
+		x.d.Recovery.Approved = r.plan.hash
+		x.apply(t, PrepareRecovery)
+		planned++
+		x.member(0).Claim, x.member(0).Pod, x.member(0).NodeLost = ClaimPresent, PodLive, false
+		c2 := x.claim(0, leases.DiskIntact) // the voter is back, with its data
+		c2.Cluster, c2.Epoch, c2.Lineage, c2.Member, c2.Voters = "8", 2, "00000002-bb", "63", "63"
+		if r = x.decide(); !r.is(recoverRelease) {
+			t.Errorf("%s: the voter is back, and rule %s applies", words, r.rule)
+		}
+	}
+	if planned < 20 {
+		t.Errorf("only %d combinations are ordered", planned)
+	}
+}
