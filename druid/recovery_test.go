@@ -213,6 +213,37 @@ func TestAMajorityThatReturnsEndsAnOrderThatIsExecuted(t *testing.T) {
 	}
 }
 
+// The selected member cannot restore the backup with its quota. The status says what to do, and the Pod with the corrected quota replaces
+// the idle one.
+func TestAnOrderThatCannotBeCarriedOutGetsACorrectedPod(t *testing.T) {
+	c, names, nodes := listsMembers(t)
+	for i := range 2 {
+		c.away(names[i], nodes[i])
+		c.node(nodes[i], false, outOfService)
+	}
+	c.kubelet(names[2], false)
+	c.after(2 * time.Hour)
+	c.approve(c.recovery().Plan.Hash)
+	_, order := c.ordered()
+	c.acknowledges(names[2], 2, order, "")
+	c.pass()
+	_, order = c.ordered()
+	c.acknowledges(names[2], 2, order, leases.FailedQuota)
+	c.says(names[2], leases.Prefix+"reason", "the database has 9 bytes")
+	c.pass()
+	if got := c.recovery(); got.Phase != v1alpha1.RecoveryRefused || !strings.Contains(got.Message, "Increase spec.etcd.quotaBackendBytes") {
+		t.Fatalf("the status is %+v", got)
+	}
+	if c.terminates(names[2]) {
+		t.Fatal("a Pod of the same spec is replaced")
+	}
+	c.patchCluster(`{"spec":{"etcd":{"quotaBackendBytes":"1Gi"}}}`)
+	c.pass()
+	if !c.terminates(names[2]) {
+		t.Errorf("the Pod keeps the old quota: %+v", c.recovery())
+	}
+}
+
 // The raft group that was formed again is lost before it has a backup or a second voter. druid proposes what a member of the one before
 // holds, says what is lost, and orders it after an approval.
 func TestALostRaftGroupIsFormedFromTheOneBefore(t *testing.T) {

@@ -82,7 +82,7 @@ type Claim struct {
 	Orders bool `json:"orders,omitempty"`
 	// Order is Recovery.Name of the order that the claim acknowledges, or empty.
 	Order string `json:"order,omitempty"`
-	// Failed says why the member cannot carry out that order, in the mode Restore. It is empty as long as it can.
+	// Failed says why the member cannot carry out that order, in the modes Backup and Restore. It is empty as long as it can.
 	Failed RestoreFailure `json:"failed,omitempty"`
 }
 

@@ -1,6 +1,6 @@
 package leases
 
-// RestoreFailure says why no later attempt of a member can carry out an order to restore in place. It is empty as long as an attempt
+// RestoreFailure says why no later attempt of a member can carry out an order to restore a backup. It is empty as long as an attempt
 // can succeed. A reader takes a value that it does not know for a failure.
 type RestoreFailure string
 

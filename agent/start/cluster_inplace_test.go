@@ -251,7 +251,21 @@ func TestAnAttemptFailsForGoodOrForNow(t *testing.T) {
 
 // One failure can pass although it looks as if it stayed. Two in a row that are alike do not.
 func TestAnOrderIsGivenUpAfterTwoFailuresThatAreAlike(t *testing.T) {
-	order := &leases.Recovery{Mode: leases.RecoverRestore, Epoch: 2, Nonce: "bb"}
+	for _, mode := range []leases.RecoveryMode{leases.RecoverRestore, leases.RecoverBackup} {
+		testGivenUp(t, &leases.Recovery{Mode: mode, Epoch: 2, Nonce: "bb"})
+	}
+	b := &Bootstrapper{log: slog.New(slog.DiscardHandler)}
+	survivor := &leases.Recovery{Mode: leases.RecoverSurvivor, Epoch: 2, Nonce: "bb"}
+	for range 2 {
+		b.fails(t.Context(), survivor, store.ErrAbsent)
+	}
+	if got := b.failureIn(survivor.Name()); got != "" {
+		t.Errorf("an order that reads no backup fails because of %q", got)
+	}
+}
+
+func testGivenUp(t *testing.T, order *leases.Recovery) {
+	t.Helper()
 	other := &leases.Recovery{Mode: leases.RecoverRestore, Epoch: 3, Nonce: "cc"}
 	passing := errors.New("connection refused")
 	for name, test := range map[string]struct {
@@ -264,7 +278,7 @@ func TestAnOrderIsGivenUpAfterTwoFailuresThatAreAlike(t *testing.T) {
 		"one that passes between them": {[]error{store.ErrAbsent, passing, store.ErrAbsent}, ""},
 		"two after one that passes":    {[]error{passing, store.ErrNoKey, store.ErrNoKey}, leases.FailedKey},
 	} {
-		t.Run(name, func(t *testing.T) {
+		t.Run(string(order.Mode)+"/"+name, func(t *testing.T) {
 			b := &Bootstrapper{log: slog.New(slog.DiscardHandler)}
 			for _, err := range test.attempts {
 				b.fails(t.Context(), order, err)

@@ -11,8 +11,9 @@ import (
 	"github.com/etcd-druid/druid/leases"
 )
 
-// hopeless is an order to restore in place that no later attempt can carry out. The claim of the volume says so, and druid releases
-// the order.
+// hopeless is an order to restore a backup that no later attempt can carry out before a user acts. The claim of the volume says so. druid
+// releases an order to restore in place. One after a lost quorum stands, so that the agent tries again: a user can add a key, replace
+// an object or enlarge the volume meanwhile.
 type hopeless struct {
 	// order is its name, empty for none.
 	order   string
@@ -33,7 +34,7 @@ const releaseInterval = 2 * time.Second
 // errPlanned: the backups lead to something else than the plan that was approved.
 var errPlanned = errors.New("the backups do not lead to what was approved")
 
-// failureOf says why the same attempt fails again, for an error of an attempt to restore in place. It is empty for an error that can
+// failureOf says why the same attempt fails again, for an error of an attempt to restore a backup. It is empty for an error that can
 // pass: the store does not answer, or it denies access.
 func failureOf(err error) leases.RestoreFailure {
 	switch {
@@ -61,7 +62,7 @@ func (b *Bootstrapper) fails(ctx context.Context, order *leases.Recovery, err er
 	}
 	was, failure := b.hopeless, failureOf(err)
 	b.hopeless = hopeless{}
-	if !order.Restores() || failure == "" {
+	if order.Mode == leases.RecoverSurvivor || failure == "" {
 		return
 	}
 	b.hopeless = hopeless{order: order.Name(), failure: failure, attempts: 1, words: err.Error()}
@@ -71,7 +72,7 @@ func (b *Bootstrapper) fails(ctx context.Context, order *leases.Recovery, err er
 	if b.failureIn(order.Name()) == "" {
 		return
 	}
-	b.log.WarnContext(ctx, "restore failed, druid releases the order", "order", order.Name(), "failure", string(failure), "err", err)
+	b.log.WarnContext(ctx, "restore failed, and another attempt would fail too", "order", order.Name(), "failure", string(failure), "err", err)
 }
 
 // failureIn says why the order called name cannot be carried out. It is empty if it can be, and without an order.
@@ -82,9 +83,10 @@ func (b *Bootstrapper) failureIn(name string) leases.RestoreFailure {
 	return b.hopeless.failure
 }
 
-// despairs reports why an order cannot be carried out, and waits for its release. It returns false for an order that can be.
+// despairs reports why an order to restore in place cannot be carried out, and waits for its release. It returns false for an order that
+// can be, and for one that has no other end.
 func (b *Bootstrapper) despairs(ctx context.Context, order *leases.Recovery, inform func(string)) bool {
-	if b.failureIn(order.Name()) == "" {
+	if !order.Restores() || b.failureIn(order.Name()) == "" {
 		return false
 	}
 	inform(b.hopeless.words)

@@ -52,7 +52,7 @@ func (b *Bootstrapper) recover(ctx context.Context, d Decision, o *observation) 
 	if err != nil {
 		b.rebuilds++
 		inform(err.Error())
-		if b.fails(ctx, &g.order, err); b.failureIn(g.order.Name()) != "" {
+		if b.fails(ctx, &g.order, err); g.order.Restores() && b.failureIn(g.order.Name()) != "" {
 			return err
 		}
 		loop.Sleep(ctx, doubling(b.rebuilds-1)) // each attempt costs a write of the record

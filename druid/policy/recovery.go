@@ -77,6 +77,10 @@ var recoveryRows = rules.New(recoverNothing, []rules.Row[recoveryFacts, recovery
 		Why: "the selected member lost its disk, and no other source is known"},
 	{Name: "better-claim", When: recoveryFacts{standing: standingExecute, better: rules.Yes, worse: rules.No, obstacle: rules.No}, Verdict: recoverPrepare,
 		Why: "a member came back whose disk has more than the source of the order, and no etcd of the new raft group started"},
+	{Name: "cannot-execute-otherwise", When: recoveryFacts{standing: standingExecute, failed: rules.Yes, otherwise: rules.Yes, obstacle: rules.No}, Verdict: recoverPrepare,
+		Why: "the selected member cannot carry out the order, and the plan has another source by now"},
+	{Name: "cannot-execute", When: recoveryFacts{standing: standingExecute, failed: rules.Yes}, Verdict: recoverRefuse,
+		Why: "the selected member cannot restore the backup before you act. Its agent tries again, and druid replaces its Pod if the spec changed"},
 	{Name: "executing", When: recoveryFacts{standing: standingExecute}, Verdict: recoverWait,
 		Why: "the chosen agent forms the new raft group"},
 	{Name: "await-acknowledgements", When: recoveryFacts{standing: standingPrepare, acks: acksFew}, Verdict: recoverWait,
@@ -102,10 +106,14 @@ type recoveryFacts struct {
 	applies rules.YesNo  `fact:"concerns druid"`
 	behind  rules.YesNo  `fact:"druid corrects the record"`
 	quorum  rules.Answer `fact:"quorum serves"`
-	// standing is the order in the record. acks, chosen and better are about that order.
+	// standing is the order in the record. acks, chosen, failed, otherwise and better are about that order.
 	standing standing    `fact:"order"`
 	acks     acks        `fact:"acknowledged by"`
 	chosen   rules.YesNo `fact:"chosen member usable"`
+	// failed: the selected member reports that another attempt would fail too. otherwise: the present plan has another source than the
+	// order.
+	failed    rules.YesNo `fact:"order cannot be carried out"`
+	otherwise rules.YesNo `fact:"another source than ordered"`
 	// better: a disk that acknowledges the order has more than the source from which the chosen member forms the raft group.
 	better   rules.YesNo `fact:"better disk than ordered"`
 	returns  returns     `fact:"old raft group returns"`

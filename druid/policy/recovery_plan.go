@@ -93,13 +93,16 @@ func recoveryOf(d Desired, o Observed, listed []Member) recovery {
 	r.facts = recoveryFacts{
 		applies: rules.YesNoOf(recoverable(d, o)),
 		behind:  rules.No, quorum: groupQuorum(o, listed), standing: standingNone, acks: acksFew, chosen: rules.Yes, returns: returnsMay,
-		better: rules.No, overdue: rules.YesNoOf(o.QuorumOverdue), obstacle: rules.No, approved: rules.No, automatic: rules.No, worse: rules.No,
+		failed: rules.No, otherwise: rules.No, better: rules.No, overdue: rules.YesNoOf(o.QuorumOverdue), obstacle: rules.No, approved: rules.No, automatic: rules.No, worse: rules.No,
 	}
 	if r.facts.applies == rules.Yes {
 		r.observe(d, o, listed)
 	}
 	decision := recoveryRows.Decide(r.facts)
 	r.rule, r.verdict, r.why = decision.Rule, decision.Verdict, decision.Why
+	if r.rule == ruleCannotExecute {
+		r.obstacle = r.failedWords(listed)
+	}
 	return r
 }
 
@@ -149,6 +152,7 @@ func (r *recovery) observeVoters(o Observed, listed []Member) {
 		r.facts.acks = acksFew
 	}
 	r.facts.chosen = rules.YesNoOf(r.order == nil || r.chosenUsable(listed))
+	r.facts.failed = rules.YesNoOf(r.order != nil && r.order.Stage == leases.StageExecute && r.failure() != "")
 	r.facts.returns = r.returning(o)
 }
 
@@ -165,6 +169,7 @@ func (r *recovery) comparePlan(w RecoveryWish) {
 	r.facts.automatic = rules.YesNoOf(within && (estimated || r.plan.within(w)))
 	r.facts.worse = rules.YesNoOf(r.order != nil && r.worse())
 	r.facts.better = rules.YesNoOf(r.betterThanOrdered())
+	r.facts.otherwise = rules.YesNoOf(r.order != nil && (r.plan.source.mode != r.order.Mode || r.order.Mode == leases.RecoverBackup && r.plan.source.lineage != r.order.Lineage))
 }
 
 // makePlan finds the best source and what it costs. Without a plan, obstacle says why.

@@ -36,8 +36,11 @@ func TestARecoveryNeedsALostQuorumAnApprovalAndFences(t *testing.T) {
 			return "lets an agent replace a raft group of which a quorum is intact"
 		case d.Verdict == recoverRelease && f.quorum != rules.Yes && f.returns != returnsFenced:
 			return "releases an order without a quorum"
-		case d.Verdict == recoverPrepare && f.standing == standingExecute && f.chosen == rules.Yes && (f.better == rules.No || f.worse == rules.Yes):
-			return "replaces an order that an agent executes, without a better disk"
+		case d.Verdict == recoverPrepare && f.standing == standingExecute && f.chosen == rules.Yes && (f.better == rules.No || f.worse == rules.Yes) &&
+			(f.failed == rules.No || f.otherwise == rules.No):
+			return "replaces an order that an agent executes, without a better disk or a failure"
+		case d.Verdict == recoverWait && f.standing == standingExecute && f.failed == rules.Yes:
+			return "waits for an order that fails again and again"
 		case d.Verdict == recoverPrepare && f.standing == standingPrepare:
 			return "orders again what is prepared"
 		case d.Verdict&(recoverPropose|recoverPrepare|recoverExecute) != 0 && (f.obstacle == rules.Yes || f.applies == rules.No || f.quorum == rules.Yes):

@@ -244,7 +244,8 @@ func recoverySteps(e Evaluation) ([]Step, bool) {
 }
 
 // recoveringSteps keep the members able to carry out the order. druid repairs, removes, changes and deletes nothing else
-// while an order stands: a Pod that is not ready can hold the best data.
+// while an order stands: a Pod that is not ready can hold the best data. The exception is the Pod of a selected member that cannot carry
+// out the order as it is.
 func recoveringSteps(e Evaluation) []Step {
 	stages, add := staged()
 	sharedSteps(e.Observed, add)
@@ -255,6 +256,7 @@ func recoveringSteps(e Evaluation) []Step {
 		leaving[m.Name] = memberSteps(m, memberFactsOf(m, e), add)
 		growStep(m, false, add) // the copy of a database needs room
 	}
+	failedStep(e, leaving, add)
 	budgetStep(e, add)
 	for _, m := range e.Members {
 		labelStep(m, labelFactsOf(m, leaving[m.Name], e), e, add)

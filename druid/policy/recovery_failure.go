@@ -1,0 +1,68 @@
+package policy
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/etcd-druid/druid/leases"
+)
+
+// ruleCannotExecute is the rule by which an order waits for you: the selected member cannot carry it out.
+const ruleCannotExecute = "cannot-execute"
+
+// failure is what the selected member reports about an order that it cannot carry out. It is empty if it can.
+func (r *recovery) failure() leases.RestoreFailure {
+	for _, v := range slices.Concat(r.voters, r.others) {
+		if v.known && v.member.Name == r.order.Chosen && v.acknowledged {
+			return v.claim.Failed
+		}
+	}
+	return ""
+}
+
+// cures says what you can do about a failure.
+var cures = map[leases.RestoreFailure]string{
+	leases.FailedBackups: "Put good copies of the objects into the backup store. If there are none, restore an older backup into a new EtcdCluster with spec.bootstrap.restore",
+	leases.FailedKey:     "Add the key to the Secret that spec.backup names",
+	leases.FailedSpace:   "Increase spec.storage.size",
+	leases.FailedQuota:   "Increase spec.etcd.quotaBackendBytes, and spec.storage.size if the volume is too small for that",
+	leases.FailedVersion: "Set spec.version to the version of etcd that wrote the backup or a newer one, or install a newer druid",
+	leases.FailedAuth:    "Set spec.auth, as it was when the backup was written",
+}
+
+// failedWords says why the selected member cannot carry out the order, and what to do. The agent's own words come from the member Lease.
+func (r *recovery) failedWords(listed []Member) string {
+	failure := r.failure()
+	cure, known := cures[failure]
+	if !known {
+		cure = "See the message of the member in status.members"
+	}
+	why := string(failure)
+	if i := slices.IndexFunc(listed, func(m Member) bool { return m.Name == r.order.Chosen }); i >= 0 && listed[i].Reports.Reason != "" {
+		why += ": " + strings.TrimSuffix(listed[i].Reports.Reason, ".")
+	}
+	return fmt.Sprintf("member %s cannot restore the backup (%s). %s. The agent tries again by itself", r.order.Chosen, why, cure)
+}
+
+// ruleCorrectedPod is the rule by which failedStep deletes a Pod.
+const ruleCorrectedPod = "cannot-execute-corrected"
+
+// failedStep replaces the Pod of the selected member by one of the corrected spec: a larger quota or another version of etcd needs a new
+// Pod. No etcd runs in the present one, because its agent acknowledges the order. Data in the Pod is lost with it, so a Pod that has some
+// stays.
+func failedStep(e Evaluation, leaving map[string]bool, add func(Step)) {
+	r := e.recovery
+	if r.rule != ruleCannotExecute {
+		return
+	}
+	m, listed := e.member(r.order.Chosen)
+	if !listed || leaving[m.Name] || m.Make != MakeOutdated || m.Pod != PodLive || m.NodeLost || m.volatile() && m.Reports.Disk.State != leases.DiskEmpty {
+		return
+	}
+	if e.upgrade.gateFor(m, e.Desired, e.Observed) == gateRefused {
+		return
+	}
+	leaving[m.Name] = true
+	add(Step{Kind: DeletePod, Rule: ruleCorrectedPod, Stage: StageDelete, Member: m.Name, PodUID: m.PodUID, Toll: TollNone})
+}
