@@ -148,15 +148,40 @@ const (
 	ReasonDiffers    = "differs"
 )
 
-// keepReplaced is how long such data is kept: an operator can find out only later what it lost, or why it differed.
+// keepReplaced is how long such data is kept, as far as there is room: an operator can find out only later what it lost, or why it differed.
 const keepReplaced = 7 * 24 * time.Hour
 
+// Room is the free space of a volume, and the size of the database on it, both in bytes. It is zero if that is unknown.
+type Room struct {
+	Free, Database int64
+}
+
+// RoomOf reads the room of the volume at dir.
+func RoomOf(dir string) Room {
+	free, err := volume.Free(dir)
+	file, statErr := os.Stat(filepath.Join(volume.DataPath(dir), "member", "snap", "db"))
+	if err != nil || statErr != nil {
+		return Room{}
+	}
+	return Room{Free: free, Database: file.Size()}
+}
+
+// LogRoom is the space in bytes that etcd needs in addition to its database: two preallocated WAL files of 64 MB and some snapshots.
+const LogRoom = 160 << 20
+
+// short says whether one more copy of the database does not fit. A recovery builds one, and keeps the old data next to it.
+func (r Room) short() bool { return r.Database > 0 && r.Free < r.Database+LogRoom }
+
 // Prunable returns the directories that Prune can delete now: not data that was replaced a short time ago although etcd could
-// continue it.
-func Prunable(quarantined []Quarantined, now time.Time) []Quarantined {
+// continue it. If room for one more database is missing, only the newest of each reason is kept of such data.
+func Prunable(quarantined []Quarantined, now time.Time, room Room) []Quarantined {
+	newest := map[string]int{}
+	for _, a := range quarantined {
+		newest[a.Content.Reason] = max(newest[a.Content.Reason], a.Seq)
+	}
 	return slices.DeleteFunc(slices.Clone(quarantined), func(a Quarantined) bool {
 		replaced := slices.Contains([]string{ReasonSurvivor, ReasonSuperseded, ReasonDiffers}, a.Content.Reason)
-		return replaced && now.Sub(a.Content.Moved) < keepReplaced
+		return replaced && now.Sub(a.Content.Moved) < keepReplaced && (!room.short() || a.Seq == newest[a.Content.Reason])
 	})
 }
 

@@ -2,6 +2,7 @@ package datadir
 
 import (
 	"errors"
+	"fmt"
 	"os"
 	"path/filepath"
 	"slices"
@@ -87,9 +88,44 @@ func TestReplacedDataIsKeptForAWeek(t *testing.T) {
 	}
 	const day = 24 * time.Hour
 	quarantined := []Quarantined{moved("stale", 0), moved(ReasonSurvivor, 6*day), moved(ReasonSuperseded, 6*day), moved(ReasonSuperseded, 8*day)}
-	got := Prunable(quarantined, now)
+	got := Prunable(quarantined, now, Room{})
 	if len(got) != 2 || got[0].Name != "stale" || got[1].Name != ReasonSuperseded {
 		t.Errorf("%+v", got)
+	}
+}
+
+// If one more database does not fit, only the newest copy of each reason is left of what a recovery replaced.
+func TestReplacedDataIsKeptWithinItsBudget(t *testing.T) {
+	now := time.Unix(10_000_000, 0)
+	var quarantined []Quarantined
+	for i, reason := range []string{ReasonSurvivor, ReasonSuperseded, ReasonSurvivor, ReasonDiffers, ReasonSurvivor} {
+		quarantined = append(quarantined, Quarantined{Name: fmt.Sprintf("%d-%s", i+1, reason), Seq: i + 1, Content: Content{Reason: reason, Moved: now}, Known: true})
+	}
+	for name, test := range map[string]struct {
+		room Room
+		want []string
+	}{
+		"room for one more":      {Room{Free: 1<<30 + LogRoom, Database: 1 << 30}, nil},
+		"one byte less":          {Room{Free: 1<<30 + LogRoom - 1, Database: 1 << 30}, []string{"1-survivor", "3-survivor"}},
+		"a full volume":          {Room{Database: 1 << 30}, []string{"1-survivor", "3-survivor"}},
+		"room that is not known": {Room{}, nil},
+	} {
+		var got []string
+		for _, a := range Prunable(quarantined, now, test.room) {
+			got = append(got, a.Name)
+		}
+		if diff := cmp.Diff(test.want, got); diff != "" {
+			t.Errorf("%s: (-want +got):\n%s", name, diff)
+		}
+	}
+	dir := t.TempDir()
+	if room := RoomOf(dir); room != (Room{}) || room.short() {
+		t.Errorf("a volume without data: %+v", room)
+	}
+	must(t, os.MkdirAll(filepath.Join(dir, "data", "member", "snap"), 0o700))
+	must(t, os.WriteFile(filepath.Join(dir, "data", "member", "snap", "db"), make([]byte, 4096), 0o600))
+	if room := RoomOf(dir); room.Database != 4096 || room.Free <= 0 {
+		t.Errorf("a volume with data: %+v", room)
 	}
 }
 

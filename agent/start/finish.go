@@ -170,7 +170,7 @@ func (s *finisher) pruned(ctx context.Context) (bool, error) {
 	if err != nil {
 		return false, err
 	}
-	all = datadir.Prunable(all, time.Now())
+	all = datadir.Prunable(all, time.Now(), datadir.RoomOf(s.b.cfg.VolumePath))
 	begun, err := datadir.PruneBegun(s.b.cfg.VolumePath)
 	if err != nil || len(all) == 0 && !begun {
 		return err == nil, err

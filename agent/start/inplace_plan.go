@@ -7,6 +7,7 @@ import (
 	"slices"
 
 	"github.com/etcd-druid/druid/agent/config"
+	"github.com/etcd-druid/druid/agent/datadir"
 	"github.com/etcd-druid/druid/agent/datadir/volume"
 	"github.com/etcd-druid/druid/backup/catalog"
 	"github.com/etcd-druid/druid/backup/restore"
@@ -76,7 +77,7 @@ func (b *Bootstrapper) roomNotes(size int64) (notes []string) {
 		notes = append(notes, fmt.Sprintf("the database in the backups has about %d MiB, and the quota of etcd is %d MiB; if the restore fails, increase spec.etcd.quotaBackendBytes",
 			size>>20, quota>>20))
 	}
-	need := size + logRoom
+	need := size + datadir.LogRoom
 	if free, err := volume.Free(b.cfg.VolumePath); err == nil && free < need {
 		notes = append(notes, fmt.Sprintf("the volume of member %s has %d MiB free, and the restore can need %d MiB next to the old data; increase spec.storage.size",
 			b.cfg.Member, free>>20, need>>20))

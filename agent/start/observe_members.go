@@ -8,6 +8,7 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
+	"github.com/etcd-druid/druid/agent/datadir"
 	"github.com/etcd-druid/druid/agent/datadir/volume"
 	"github.com/etcd-druid/druid/internal/loop"
 	"github.com/etcd-druid/druid/internal/rules"
@@ -157,10 +158,6 @@ func (b *Bootstrapper) confirm(ctx context.Context, o *observation) {
 	}
 }
 
-// logRoom is the space that etcd needs in addition to its database: two preallocated WAL files of 64 MB and some
-// snapshots.
-const logRoom = 160 << 20
-
 // observeNeeds checks all requirements of a member add. It runs before a removal too, because a member that is removed
 // and cannot come back reduces the cluster by one.
 func (b *Bootstrapper) observeNeeds(ctx context.Context, o *observation) {
@@ -191,7 +188,7 @@ func (b *Bootstrapper) needSpace(_ context.Context, o *observation) error {
 	if err != nil {
 		return err
 	}
-	if want := o.view.DBSizeInUse + o.view.DBSizeInUse/10 + logRoom; free < want {
+	if want := o.view.DBSizeInUse + o.view.DBSizeInUse/10 + datadir.LogRoom; free < want {
 		return fmt.Errorf("the volume has %d MiB free, but %d MiB are required; increase spec.storage.size", free>>20, want>>20)
 	}
 	return nil
