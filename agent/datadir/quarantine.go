@@ -219,6 +219,8 @@ type PruneFacts struct {
 	Voter   rules.Answer // is this member a started voter?
 	Quorum  rules.Answer // is the quorum healthy?
 	Current rules.Answer // is the data that etcd runs on of the record's formed epoch?
+	// Undecided: does the record say that members differ, and that no majority has the same data? Old data is evidence then.
+	Undecided rules.Answer
 }
 
 // PruneVerdict says whether quarantined data is deleted.
@@ -235,11 +237,12 @@ var pruneRules = rules.New(KeepQuarantined, []rules.Row[PruneFacts, PruneVerdict
 	{Name: "not-a-voter", When: PruneFacts{Voter: rules.No | rules.Unknown}, Verdict: KeepQuarantined},
 	{Name: "no-healthy-quorum", When: PruneFacts{Voter: rules.Yes, Quorum: rules.No | rules.Unknown}, Verdict: KeepQuarantined},
 	{Name: "other-epoch", When: PruneFacts{Voter: rules.Yes, Quorum: rules.Yes, Current: rules.No | rules.Unknown}, Verdict: KeepQuarantined},
-	{Name: "data-is-elsewhere", When: PruneFacts{Voter: rules.Yes, Quorum: rules.Yes, Current: rules.Yes}, Verdict: DeleteQuarantined},
+	{Name: "data-undecided", When: PruneFacts{Voter: rules.Yes, Quorum: rules.Yes, Current: rules.Yes, Undecided: rules.Yes | rules.Unknown}, Verdict: KeepQuarantined},
+	{Name: "data-is-elsewhere", When: PruneFacts{Voter: rules.Yes, Quorum: rules.Yes, Current: rules.Yes, Undecided: rules.No}, Verdict: DeleteQuarantined},
 })
 
 // DecidePrune decides whether quarantined data may be deleted: only if a healthy quorum of the current epoch, with
-// this member as a voter, has its content.
+// this member as a voter, has its content, and no tie of members that differ is open.
 func DecidePrune(f PruneFacts) rules.Decision[PruneVerdict] { return pruneRules.Decide(f) }
 
 // PruneOrder returns the order of deletion: first the data of other clusters, then that of this cluster by its last

@@ -196,7 +196,7 @@ func TestQuarantineNamesAreNeverUsedTwice(t *testing.T) {
 
 func TestPruneIsDecidedOverAllFacts(t *testing.T) {
 	cases := rulestest.Check(t, pruneRules, func(f PruneFacts, d rules.Decision[PruneVerdict]) string {
-		if (d.Verdict == DeleteQuarantined) != (f.Voter == rules.Yes && f.Quorum == rules.Yes && f.Current == rules.Yes) {
+		if (d.Verdict == DeleteQuarantined) != (f.Voter == rules.Yes && f.Quorum == rules.Yes && f.Current == rules.Yes && f.Undecided == rules.No) {
 			return "old data goes although it may be needed, or stays for nothing"
 		}
 		return ""

@@ -191,13 +191,14 @@ func (s *finisher) pruned(ctx context.Context) (bool, error) {
 }
 
 func (s *finisher) decidePrune(ctx context.Context) (rules.Decision[datadir.PruneVerdict], error) {
-	f := datadir.PruneFacts{Voter: rules.Unknown, Quorum: rules.Unknown, Current: rules.Unknown}
+	f := datadir.PruneFacts{Voter: rules.Unknown, Quorum: rules.Unknown, Current: rules.Unknown, Undecided: rules.Unknown}
 	r := s.record(ctx)
 	if r.err != nil {
 		return datadir.DecidePrune(f), r.err
 	}
 	f.Current = answer(r.record.Phase == leases.PhaseFormed && r.record.ClusterID == uint64(s.identityFile.ClusterID) &&
 		r.record.FormedEpoch == s.identityFile.Epoch)
+	f.Undecided = answer(r.record.Undecided != leases.Undecided{})
 	view, err := membership.Observe(ctx, s.b.dial, membership.Query{
 		Endpoints: []string{s.b.local()}, ClusterID: uint64(s.identityFile.ClusterID), Timeout: endpointTimeout,
 	})

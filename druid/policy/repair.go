@@ -148,6 +148,8 @@ var restartRows = rules.New(wait, []rules.Row[restartFacts, verdict]{
 		Why: "the agent reports what it waits for, or an image cannot be pulled"},
 	{Name: "restart-without-node", When: restartFacts{stuck: rules.Yes, pod: PodUnstarted | PodLive, waits: rules.No, node: anyNode &^ NodeReady}, Verdict: keep,
 		Why: "no kubelet would end the Pod, and a node that is only unreachable returns"},
+	{Name: "restart-undecided", When: restartFacts{stuck: rules.Yes, pod: PodUnstarted | PodLive, waits: rules.No, node: NodeReady, evidence: rules.Yes}, Verdict: held,
+		Why: "its data is in its Pod, and no majority of the members has the same data: each copy can be the good one"},
 	{Name: "restart-held", When: restartFacts{stuck: rules.Yes, pod: PodUnstarted | PodLive, waits: rules.No, node: NodeReady, spare: rules.No}, Verdict: held,
 		Why: "the others are not a healthy quorum without it"},
 	{Name: "restart-in-turn", When: restartFacts{stuck: rules.Yes, pod: PodUnstarted | PodLive, waits: rules.No, node: NodeReady, spare: rules.Yes, turn: rules.No}, Verdict: wait,
@@ -169,19 +171,22 @@ type restartFacts struct {
 	// spare: the other members are a healthy quorum. turn: no other member is being changed.
 	spare rules.YesNo `fact:"the others are a quorum"`
 	turn  rules.YesNo `fact:"its turn"`
+	// evidence: the data of the members differs without a majority, and a restart deletes the data of this one.
+	evidence rules.YesNo `fact:"its data is evidence"`
 	// marked: the Lease announces the restart of this very Pod.
 	marked rules.YesNo `fact:"the Lease announces it"`
 }
 
 func restartFactsOf(m Member, o Observed, listed []Member) restartFacts {
 	return restartFacts{
-		stuck:  rules.YesNoOf(m.Stuck),
-		pod:    m.Pod,
-		waits:  rules.YesNoOf(m.Blocked || !m.Readable || m.Reports.Reason != ""),
-		node:   m.node(),
-		spare:  spared(m, o, listed),
-		turn:   turnOf(m, o, listed),
-		marked: rules.YesNoOf(m.Reports.Repairing.Restarts > 0 && m.Reports.Repairing.PodUID == m.PodUID),
+		stuck:    rules.YesNoOf(m.Stuck),
+		pod:      m.Pod,
+		waits:    rules.YesNoOf(m.Blocked || !m.Readable || m.Reports.Reason != ""),
+		node:     m.node(),
+		spare:    spared(m, o, listed),
+		turn:     turnOf(m, o, listed),
+		evidence: rules.YesNoOf(m.volatile() && o.undecided()),
+		marked:   rules.YesNoOf(m.Reports.Repairing.Restarts > 0 && m.Reports.Repairing.PodUID == m.PodUID),
 	}
 }
 
@@ -208,11 +213,14 @@ func restartProblem(m Member, f restartFacts) (Problem, bool) {
 		return Problem{}, false // it is reported elsewhere, or there is nothing to report yet
 	}
 	p := Problem{Reason: v1alpha1.ReasonMemberStuck, Member: m.Name}
-	switch verdict {
-	case held:
+	switch {
+	case verdict == held && f.evidence == rules.Yes:
+		p.Message = fmt.Sprintf("its etcd is not ready after %s, and druid does not restart its Pod, because no majority of the members has the same data, "+
+			"and that of this member would be deleted. Save it, and then delete the Pod", counted(restarts, "restart"))
+	case verdict == held:
 		p.Message = fmt.Sprintf("its etcd is not ready after %s, and druid does not restart its Pod, because the other members "+
 			"are not a healthy quorum without it. kubectl logs %s -c etcd shows the cause", counted(restarts, "restart"), m.Name)
-	case wait:
+	case verdict == wait:
 		p.Message = fmt.Sprintf("its etcd is not ready after %s. druid restarts its Pod when no other member is being repaired",
 			counted(restarts, "restart"))
 	default:

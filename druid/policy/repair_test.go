@@ -21,6 +21,8 @@ func TestRestartsCostNoQuorumAndRepairOnlyWhatTheyCan(t *testing.T) {
 		switch {
 		case acts && (f.stuck == rules.No || f.waits == rules.Yes || f.pod&(PodLive|PodUnstarted) == 0):
 			return "restarts what a restart does not cure"
+		case acts && f.evidence == rules.Yes:
+			return "deletes data that can be the good copy"
 		case acts && f.spare == rules.No:
 			return "restarts a Pod while the others are no quorum"
 		case acts && f.turn == rules.No:
@@ -77,6 +79,35 @@ func TestASlotIsNotTakenFromAMemberThatMayUseIt(t *testing.T) {
 		}
 		return ""
 	})
+}
+
+// Members store their data in their Pods, and no majority has the same. A restart would delete a copy that can be the good one.
+func TestAMemberInMemoryIsNotRestartedWhileItsDataIsEvidence(t *testing.T) {
+	for _, test := range []struct {
+		undecided leases.Undecided
+		claim     ClaimState
+		held      bool
+	}{
+		{leases.Undecided{Revision: 5}, ClaimUnwanted, true},
+		{leases.Undecided{Revision: 5}, ClaimPresent, false},
+		{leases.Undecided{}, ClaimUnwanted, false},
+	} {
+		x := newRescue(3)
+		x.o.Record.Undecided = test.undecided
+		for i := range 3 {
+			m := x.member(i)
+			m.Claim, m.EtcdReady, m.Liveness, m.Node, m.Steady, m.Stable = test.claim, i > 0, leases.Live, NodeReady, true, true
+		}
+		m := x.member(0)
+		m.Liveness, m.Stuck = leases.Stale, true
+		f := restartFactsOf(*m, x.o, x.o.listed())
+		if d := restartRows.Decide(f); (d.Rule == "restart-undecided") != test.held || test.held == (d.Verdict&(mark|remove) != 0) {
+			t.Errorf("with %+v and claim %s: rule %s for %+v", test.undecided, test.claim, d.Rule, f)
+		}
+		if p, ok := restartProblem(*m, f); test.held && (!ok || !strings.Contains(p.Message, "Save it, and then delete the Pod")) {
+			t.Errorf("the problem is %+v", p)
+		}
+	}
 }
 
 func TestTimeoutDoublesUpToAnHour(t *testing.T) {

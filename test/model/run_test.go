@@ -154,9 +154,10 @@ func (w *world) prune(i int) bool {
 	at := find(members, v.data.member)
 	answer := map[bool]rules.Answer{true: rules.Yes, false: rules.No}
 	f := datadir.PruneFacts{
-		Voter:   answer[at >= 0 && !members[at].learner && members[at].name != ""],
-		Quorum:  answer[w.leads(gi)],
-		Current: answer[r.there && r.says.Phase == leases.PhaseFormed && r.says.ClusterID == v.data.cluster && r.says.FormedEpoch == v.identityFile.Epoch],
+		Voter:     answer[at >= 0 && !members[at].learner && members[at].name != ""],
+		Quorum:    answer[w.leads(gi)],
+		Current:   answer[r.there && r.says.Phase == leases.PhaseFormed && r.says.ClusterID == v.data.cluster && r.says.FormedEpoch == v.identityFile.Epoch],
+		Undecided: rules.No, // the members of this world do not differ
 	}
 	if datadir.DecidePrune(f).Verdict != datadir.DeleteQuarantined {
 		return false
