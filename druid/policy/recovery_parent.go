@@ -36,7 +36,7 @@ func (r *recovery) soleVoter(o Observed, listed []Member) (lists [][]string) {
 	if !ok {
 		return nil
 	}
-	p := oldVoter{id: "of member " + from.member}
+	p := oldVoter{id: from.member} // its raft ID is not known
 	for _, m := range listed {
 		if m.Name == from.member {
 			p.member, p.known = m, true
