@@ -1,0 +1,74 @@
+package policy
+
+import (
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/etcd-druid/druid/api/v1alpha1"
+	"github.com/etcd-druid/druid/leases"
+)
+
+// The selected member cannot restore the backup. druid says what to do, and replaces its Pod when the spec was corrected. It takes another
+// source if there is one by then, and the plan for that needs its own approval.
+func TestAnOrderThatCannotBeCarriedOutSaysWhatToDo(t *testing.T) {
+	for failure, cure := range map[leases.RestoreFailure]string{
+		leases.FailedQuota: "Increase spec.etcd.quotaBackendBytes", leases.FailedVersion: "Set spec.version", leases.FailedKey: "Add the key",
+		leases.FailedBackups: "Put good copies", leases.FailedSpace: "Increase spec.storage.size", leases.FailedAuth: "Set spec.auth", "later": "See the message",
+	} {
+		x := fromBackup(t)
+		x.member(0).Reports.Disk.Failed, x.member(0).Reports.Reason = failure, "the database has 9 bytes."
+		r := x.wants(t, "cannot-execute")
+		if want := "member demo-a cannot restore the backup (" + string(failure) + ": the database has 9 bytes). " + cure; !strings.HasPrefix(r.obstacle, want) {
+			t.Errorf("it says %q, want %q", r.obstacle, want)
+		}
+		if p, ok := recoveryProblem(r); !ok || p.Reason != v1alpha1.ReasonRecoveryRefused {
+			t.Errorf("the problem is %+v", p)
+		}
+	}
+	replaced := func(change func(*rescue, *Member)) bool {
+		x := fromBackup(t)
+		m := x.member(0)
+		m.Reports.Disk.Failed, m.Make = leases.FailedQuota, MakeOutdated
+		change(x, m)
+		return slices.ContainsFunc(Steps(Evaluate(x.d, x.o)), func(s Step) bool {
+			if s.Kind == DeletePod && s.Member != "demo-a" {
+				t.Errorf("step %+v", s)
+			}
+			return s.Kind == DeletePod
+		})
+	}
+	for name, test := range map[string]struct {
+		want   bool
+		change func(*rescue, *Member)
+	}{
+		"a corrected spec":              {true, func(*rescue, *Member) {}},
+		"the same spec":                 {false, func(_ *rescue, m *Member) { m.Make = MakeCurrent }},
+		"an order that does not fail":   {false, func(_ *rescue, m *Member) { m.Reports.Disk.Failed = "" }},
+		"a failure of an earlier order": {false, func(_ *rescue, m *Member) { m.Reports.Disk.Order = "1-aa" }},
+		"a Pod that ended":              {false, func(_ *rescue, m *Member) { m.Pod = PodTerminating }},
+		"a node that is away":           {false, func(x *rescue, _ *Member) { x.away(0) }},
+		"nothing in the Pod":            {true, func(_ *rescue, m *Member) { m.Claim = ClaimUnwanted }},
+		"data in the Pod":               {false, func(x *rescue, m *Member) { m.Claim, m.Reports.Disk.State = ClaimUnwanted, leases.DiskStale }},
+	} {
+		if got := replaced(test.change); got != test.want {
+			t.Errorf("%s: the Pod is replaced: %t", name, got)
+		}
+	}
+	x := fromBackup(t)
+	x.member(0).Reports.Disk.Failed = leases.FailedBackups
+	x.member(1).NodeLost, x.member(1).Node = false, NodeReady
+	less := func() {
+		c := x.claim(1, leases.DiskIntact)
+		c.Revision, c.Last = 30, 20
+	}
+	less()
+	x.wants(t, "cannot-execute")
+	x.d.Backup = false
+	x.wants(t, "cannot-execute-otherwise")
+	x.apply(t, PrepareRecovery)
+	x.claim(0, leases.DiskEmpty)
+	less()
+	x.d.Recovery.Approved = x.wants(t, "changed").plan.hash
+	x.wants(t, "execute")
+}

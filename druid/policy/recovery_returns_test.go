@@ -1,0 +1,81 @@
+package policy
+
+import (
+	"testing"
+
+	"github.com/etcd-druid/druid/leases"
+)
+
+// Two members were off, and you approved the backup. They return while the chosen member restores it: their raft group continues.
+func TestAMajorityThatReturnsEndsAnOrderThatIsExecuted(t *testing.T) {
+	x := fromBackup(t)
+	for i := 1; i < 3; i++ {
+		x.member(i).NodeLost, x.member(i).Node = false, NodeReady
+	}
+	x.wants(t, "executing")
+	x.claim(1, leases.DiskIntact)
+	x.claim(2, leases.DiskIntact)
+	x.wants(t, "majority-returned")
+	x.apply(t, ReleaseRecovery)
+	if x.o.Record.Phase != leases.PhaseFormed || x.o.Record.Released != 2 || x.o.Record.ClusterID != 7 {
+		t.Errorf("record %+v", x.o.Record)
+	}
+}
+
+// One member returns while another one restores the backup. Its disk has more, so a later order selects it. It is not given up any more.
+func TestADiskThatHasMoreThanTheBackupIsSelectedInstead(t *testing.T) {
+	for name, test := range map[string]struct {
+		change func(*rescue)
+		rule   string
+	}{
+		"more than the backup":      {func(*rescue) {}, "better-claim"},
+		"less than the backup":      {func(x *rescue) { x.member(1).Reports.Disk.Revision = 30 }, "executing"},
+		"older than it was":         {func(x *rescue) { x.member(1).Reports.Disk.State = leases.DiskStale }, "executing"},
+		"without an acknowledgment": {func(x *rescue) { x.member(1).Reports.Disk.Order = "" }, "executing"},
+		"without room for a copy":   {func(x *rescue) { x.member(1).Reports.Disk.Size, x.member(1).Reports.Disk.Free = 9, 8 }, "executing"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			x := fromBackup(t)
+			x.member(1).NodeLost, x.member(1).Node = false, NodeReady
+			x.claim(1, leases.DiskIntact)
+			test.change(x)
+			x.wants(t, test.rule)
+		})
+	}
+	x := fromBackup(t)
+	x.member(1).NodeLost, x.member(1).Node = false, NodeReady
+	x.claim(1, leases.DiskIntact)
+	x.apply(t, PrepareRecovery)
+	x.wants(t, "await-acknowledgements")
+	if o := x.o.Record.Order(); o.Epoch != 3 || o.Chosen != "demo-b" || len(o.GiveUp) > 0 || !o.Approved {
+		t.Errorf("order %+v", o)
+	}
+	x.claim(0, leases.DiskEmpty)
+	x.claim(1, leases.DiskIntact)
+	x.wants(t, "execute")
+	x.apply(t, ExecuteRecovery)
+	if o := x.o.Record.Order(); o.Mode != leases.RecoverSurvivor || o.Chosen != "demo-b" {
+		t.Errorf("order %+v", o)
+	}
+}
+
+// A disk that returns late and has more than the one that was selected is selected instead. One that has as much is not.
+func TestADiskThatHasMoreThanTheSelectedOneIsSelectedInstead(t *testing.T) {
+	for last, rule := range map[uint64]string{49: "executing", 50: "executing", 51: "better-claim"} {
+		x := newRescue(5)
+		x.d.Recovery.Automatic, x.d.Recovery.MaxRevisions = true, nil
+		for i := range 3 {
+			x.claim(i, leases.DiskEmpty)
+		}
+		x.away(3)
+		x.apply(t, PrepareRecovery)
+		for i := range 3 {
+			x.claim(i, leases.DiskEmpty)
+		}
+		x.claim(4, leases.DiskIntact)
+		x.apply(t, ExecuteRecovery)
+		x.member(3).NodeLost, x.member(3).Node = false, NodeReady
+		x.claim(3, leases.DiskIntact).Last = last
+		x.wants(t, rule)
+	}
+}
