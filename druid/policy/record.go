@@ -275,7 +275,7 @@ type lostFacts struct {
 	entry   entry       `fact:"in the member list"`
 	slot    rules.YesNo `fact:"a slot names it"`
 	live    rules.YesNo `fact:"its Lease is renewed"`
-	body    rules.YesNo `fact:"an object bears it"`      // a Lease, a Pod or a claim of the cluster bears it
+	body    rules.YesNo `fact:"an object bears it"`  // a Lease, a Pod or a claim of the cluster bears it
 	empty   rules.YesNo `fact:"the record is empty"` // the record lists no names at all
 }
 

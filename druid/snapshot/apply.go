@@ -192,37 +192,32 @@ func (r *Reconciler) release(ctx context.Context, o *observation, snapshot *v1al
 			return err
 		}
 	}
-	kind, reason := corev1.EventTypeWarning, v1alpha1.EventBackupRetained
-	if taken == stepReleaseDeleted {
-		kind, reason = corev1.EventTypeNormal, v1alpha1.EventBackupDeleted
-	}
-	r.Events.WithLabelValues(kind, reason).Inc()
-	r.Recorder.Eventf(snapshot, nil, kind, reason, "Snapshot"+string(taken), "%s", policy.Note(fateOf(o, snapshot, order, taken)))
-	return r.letGo(ctx, snapshot)
-}
-
-// fateOf says what becomes of the backup of an EtcdSnapshot that is released.
-func fateOf(o *observation, snapshot *v1alpha1.EtcdSnapshot, order leaseOrder, taken step) string {
 	uri := "its backup"
 	if snapshot.Status.Artifact != nil {
 		uri = snapshot.Status.Artifact.URI
 	}
+	kind, reason, note := corev1.EventTypeWarning, v1alpha1.EventBackupRetained, ""
 	switch own := onPod(snapshot); {
 	case taken == stepReleaseDeleted:
-		return fmt.Sprintf("%s was deleted", uri)
+		kind, reason = corev1.EventTypeNormal, v1alpha1.EventBackupDeleted
+		note = fmt.Sprintf("%s was deleted", uri)
 	case taken == stepReleaseRefused:
-		return fmt.Sprintf("%s stays in the store: %s", uri, order.Answer.Error)
+		note = fmt.Sprintf("%s stays in the store: %s", uri, order.Answer.Error)
 	case taken == stepReleaseCluster && own:
-		return fmt.Sprintf("%s stays in the store: there is no EtcdCluster %s any more. Delete the object in the store if you do not need it", uri, o.name.Name)
+		note = fmt.Sprintf("%s stays in the store: there is no EtcdCluster %s any more. Delete the object in the store if you do not need it", uri, o.name.Name)
 	case taken == stepReleaseCluster:
-		return fmt.Sprintf("%s stays in the store: there is no EtcdCluster %s with spec.backup any more. Delete the object in the store if you do not need it",
+		note = fmt.Sprintf("%s stays in the store: there is no EtcdCluster %s with spec.backup any more. Delete the object in the store if you do not need it",
 			uri, o.name.Name)
 	case own:
-		return fmt.Sprintf("%s stays in the store: no Pod deleted it within %s. Delete the object in the store if you do not need it. The last state was: %s",
+		note = fmt.Sprintf("%s stays in the store: no Pod deleted it within %s. Delete the object in the store if you do not need it. The last state was: %s",
 			uri, deletionTimeout, snapshot.Status.Message)
+	default:
+		note = fmt.Sprintf("%s stays in the store: no agent confirmed its deletion within %s. Condition BackupReady of EtcdCluster %s shows what blocks the agents",
+			uri, deletionTimeout, o.name.Name)
 	}
-	return fmt.Sprintf("%s stays in the store: no agent confirmed its deletion within %s. Condition BackupReady of EtcdCluster %s shows what blocks the agents",
-		uri, deletionTimeout, o.name.Name)
+	r.Events.WithLabelValues(kind, reason).Inc()
+	r.Recorder.Eventf(snapshot, nil, kind, reason, "Snapshot"+string(taken), "%s", policy.Note(note))
+	return r.letGo(ctx, snapshot)
 }
 
 // end writes a status, and reports an outcome by an Event.
