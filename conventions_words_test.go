@@ -11,7 +11,7 @@ import (
 	"unicode"
 )
 
-// replacedWords are words of the table "Words we replaced" in the glossary that no identifier contains any more. Words of
+// replacedWords are words of the page docs/reference/replaced-words.md that no identifier contains any more. Words of
 // that table that are missing here are still in use, or have another meaning in Go or in etcd.
 var replacedWords = []string{
 	"ailment", "anew", "aside", "asides", "beside", "birth", "born", "company", "consent", "cure", "farewell", "guest", "herald", "keeper",
@@ -20,14 +20,14 @@ var replacedWords = []string{
 }
 
 func TestIdentifiersHaveTheWordsOfTheGlossary(t *testing.T) {
-	raw, err := os.ReadFile("docs/reference/glossary.md")
+	raw, err := os.ReadFile("docs/reference/replaced-words.md")
 	if err != nil {
 		t.Fatal(err)
 	}
-	_, table, _ := strings.Cut(string(raw), "\n## Words we replaced\n")
+	table := string(raw)
 	for _, word := range replacedWords {
 		if !slices.Contains(strings.FieldsFunc(table, isNoLetter), strings.TrimSuffix(word, "s")) {
-			t.Errorf("%q is not in the glossary: add it there with what to use instead", word)
+			t.Errorf("%q is not on the page: add it there with what to use instead", word)
 		}
 	}
 	for _, p := range list(t, "./...") {
@@ -36,7 +36,7 @@ func TestIdentifiersHaveTheWordsOfTheGlossary(t *testing.T) {
 				if id, ok := n.(*ast.Ident); ok {
 					for _, word := range wordsOf(id.Name) {
 						if slices.Contains(replacedWords, word) {
-							t.Errorf("%s: %s contains %q: use what docs/reference/glossary.md has instead", fset.Position(id.Pos()), id.Name, word)
+							t.Errorf("%s: %s contains %q: use what docs/reference/replaced-words.md has instead", fset.Position(id.Pos()), id.Name, word)
 						}
 					}
 				}

@@ -1,7 +1,6 @@
 package druid
 
 import (
-	"errors"
 	"fmt"
 	"strings"
 	"testing"
@@ -114,29 +113,24 @@ func TestATokenOfAMemberForgesNoOther(t *testing.T) {
 		"takes the owner of a Lease away":              {own, `{"metadata":{"ownerReferences":null}}`, false},
 		"adds a finalizer":                             {own, `{"metadata":{"finalizers":["example.com/hold"]}}`, false},
 		"writes an annotation of its own":              {own, `{"metadata":{"annotations":{"example.com/note":"x"}}}`, false},
-		"claims a recovery order for itself":           annotate(record, "recovery-attempt", `{"order":"2-n","nonce":"a","podUID":"`+uid+`","clusterID":"abc"}`, true),
+		"claims a recovery order that does not exist":  annotate(record, "recovery-attempt", `{"order":"2-n","nonce":"a","podUID":"`+uid+`","clusterID":"abc"}`, false),
 		"plans a restore":                              annotate(record, "restore-plan", "{}", true),
 		"requests the plan of a restore":               annotate(record, "restore-request", "{}", false),
 		"orders a recovery":                            annotate(record, "phase", "Recovering", false),
 		"writes a recovery order":                      annotate(record, "recovery", "{}", false),
-		"claims a recovery order for another":          annotate(record, "recovery-attempt", `{"order":"2-n","nonce":"a","podUID":"other","clusterID":"abc"}`, false),
 		"releases a recovery order":                    annotate(record, "released", "2", false),
 		"takes the slot for another by a key that comes twice": annotate(record, "replacing",
 			`{"member":"`+own+`","podUID":"`+uid+`","memberID":"1","podUID":"other"}`, false),
 		"takes the slot for another by a key in another case": annotate(record, "replacing",
 			`{"member":"`+own+`","podUID":"`+uid+`","memberID":"1","PodUID":"other"}`, false),
 		"takes the slot with what cannot be read": annotate(record, "replacing", `{"member":"`+own+`","podUID":"`+uid+`","memberID":"1"`, false),
-		"claims a recovery order for another by a key that comes twice": annotate(record, "recovery-attempt",
-			`{"order":"2-n","nonce":"a","podUID":"other","podUID":"`+uid+`","clusterID":"abc"}`, false),
-		"claims a recovery order for another in the name of the order": annotate(record, "recovery-attempt",
-			`{"order":"`+uid+`","nonce":"a","podUID":"other","clusterID":"abc"}`, false),
-		"writes a phase that cannot be read": annotate(record, "phase", "Other", false),
-		"writes a fork that cannot be read":  annotate(record, "fork", `{"parent":"00000001-aa","revision":7,"at":"then"}`, false),
-		"becomes the seed":                   annotate(record, "seed", "other", false),
-		"names another raft group":           {record, `{"spec":{"holderIdentity":"dead"}}`, false},
-		"names no raft group":                {record, `{"spec":{"holderIdentity":null}}`, false},
-		"raises the epoch":                   annotate(record, "epoch", "4294967295", false),
-		"raises the formed epoch":            annotate(record, "formed-epoch", "4294967295", false),
+		"writes a phase that cannot be read":      annotate(record, "phase", "Other", false),
+		"writes a fork that cannot be read":       annotate(record, "fork", `{"parent":"00000001-aa","revision":7,"at":"then"}`, false),
+		"becomes the seed":                        annotate(record, "seed", "other", false),
+		"names another raft group":                {record, `{"spec":{"holderIdentity":"dead"}}`, false},
+		"names no raft group":                     {record, `{"spec":{"holderIdentity":null}}`, false},
+		"raises the epoch":                        annotate(record, "epoch", "4294967295", false),
+		"raises the formed epoch":                 annotate(record, "formed-epoch", "4294967295", false),
 		"has the cluster formed by another epoch": {record, `{"metadata":{"annotations":{"etcd.druid.dev/epoch":"4294967295",` +
 			`"etcd.druid.dev/formed-epoch":"4294967295"}},"spec":{"holderIdentity":"dead"}}`, false},
 		"changes the token of the raft group":    annotate(record, "nonce", "other", false),
@@ -166,136 +160,6 @@ func TestATokenOfAMemberForgesNoOther(t *testing.T) {
 	t.Run("only what the record lacks is filled in", func(t *testing.T) { s.fillsIn(try, agent) })
 	t.Run("only the seed forms the cluster", func(t *testing.T) { s.formsAsSeed(own, other, uid, agent) })
 	t.Run("the chosen member records the new raft group", func(t *testing.T) { s.recordsTheRecovery(own, uid, agent, s.asAgent(pods[other])) })
-}
-
-// recordsTheRecovery carries out a recovery order on the record, as the agents of the chosen member and of another one would.
-func (s *stage) recordsTheRecovery(chosen, uid string, agent, another client.Client) {
-	s.Helper()
-	lease := &coordinationv1.Lease{}
-	if err := s.fetch(leases.RecordName("demo"), lease); err != nil {
-		s.Fatal(err)
-	}
-	record, err := leases.DecodeRecord(lease)
-	order := leases.Recovery{Epoch: record.FormedEpoch + 1, Nonce: "n", Mode: leases.RecoverSurvivor, Chosen: chosen}
-	claimed := leases.RecoveryAttempt{Order: order.Name(), Nonce: "a", PodUID: uid, ClusterID: "abc"}
-	write := func(c client.Client, change func() (leases.Record, error)) error {
-		next, invalid := change()
-		changed := lease.DeepCopy()
-		if err := errors.Join(invalid, next.Encode(changed)); err != nil {
-			return err
-		}
-		if err := c.Update(s.Context(), changed); err != nil {
-			return err
-		}
-		record, lease = next, changed
-		return nil
-	}
-	executed := order
-	executed.Claim = "claim"
-	formed := func() (leases.Record, error) {
-		return record.Reformed(claimed, leases.Recovered{Epoch: order.Epoch, Mode: order.Mode, Member: chosen}, leases.Fork{Parent: "00000001-aa", Revision: 7})
-	}
-	err = errors.Join(err,
-		write(s.Client, func() (leases.Record, error) { return record.Prepare(order) }),
-		write(s.Client, func() (leases.Record, error) { return record.Execute(executed) }),
-		write(agent, func() (leases.Record, error) { return record.Claimed(claimed) }),
-	)
-	if err != nil {
-		s.Fatal(err)
-	}
-	for name, forge := range map[string]func(*leases.Record){
-		"another raft group": func(r *leases.Record) { r.ClusterID = 0xdead },
-		"a later epoch":      func(r *leases.Record) { r.Epoch, r.FormedEpoch = 4294967295, 4294967295 },
-		"two epochs":         func(r *leases.Record) { r.Epoch = 4294967295 },
-		"another token":      func(r *leases.Record) { r.Nonce = "other" },
-		"another lineage":    func(r *leases.Record) { r.Lineage = "00000002-other" },
-		"another limit":      func(r *leases.Record) { r.MaxLearners++ },
-		"voters from before": func(r *leases.Record) { r.Externals = []string{"abc"} },
-	} {
-		err := write(agent, func() (leases.Record, error) {
-			forged, err := formed()
-			forge(&forged)
-			return forged, err
-		})
-		if !apierrors.IsForbidden(err) {
-			s.Errorf("the agent of the chosen member records %s: %v", name, err)
-		}
-	}
-	if err := write(another, formed); !apierrors.IsForbidden(err) {
-		s.Errorf("the agent of a member that was not chosen records the new raft group: %v", err)
-	}
-	if err := write(agent, formed); err != nil {
-		s.Errorf("the agent of the chosen member cannot record the new raft group: %v", err)
-	}
-}
-
-// fillsIn tries to complete a record that druid created again.
-func (s *stage) fillsIn(try func(client.Client, attempt) error, agent client.Client) {
-	s.Helper()
-	lease := &coordinationv1.Lease{}
-	if err := s.fetch(leases.RecordName("demo"), lease); err != nil {
-		s.Fatal(err)
-	}
-	whole := lease.DeepCopy()
-	record, err := leases.DecodeRecord(lease)
-	if err != nil {
-		s.Fatal(err)
-	}
-	filled := record
-	record.Epoch, record.FormedEpoch, record.Nonce, record.Lineage, record.MaxLearners = 0, 0, "", "", 0
-	if err := errors.Join(record.Encode(lease), s.Update(s.Context(), lease)); err != nil {
-		s.Fatal(err)
-	}
-	if err := try(agent, attempt{lease: lease.Name, patch: `{"spec":{"holderIdentity":"dead"}}`}); !apierrors.IsForbidden(err) {
-		s.Errorf("an agent names another raft group in a record that lacks fields: %v", err)
-	}
-	filled.Externals = []string{"abc"}
-	completed := lease.DeepCopy()
-	if err := errors.Join(filled.Encode(completed), agent.Update(s.Context(), completed, client.DryRunAll)); err != nil {
-		s.Errorf("an agent does not complete the record: %v", err)
-	}
-	whole.ResourceVersion = lease.ResourceVersion
-	if err := s.Update(s.Context(), whole); err != nil {
-		s.Fatal(err)
-	}
-}
-
-// formsAsSeed tries to claim the bootstrap and to record the raft group, as the seed and as another member.
-func (s *stage) formsAsSeed(own, other, uid string, agent client.Client) {
-	s.Helper()
-	lease := &coordinationv1.Lease{}
-	if err := s.fetch(leases.RecordName("demo"), lease); err != nil {
-		s.Fatal(err)
-	}
-	whole := lease.DeepCopy()
-	record, err := leases.DecodeRecord(lease)
-	if err != nil {
-		s.Fatal(err)
-	}
-	for seed, allowed := range map[string]bool{own: true, other: false} {
-		forming := leases.Record{Phase: leases.PhaseForming, Seed: seed, Epoch: 1, Nonce: "druid", Members: record.Members}
-		if err := errors.Join(forming.Encode(lease), s.Update(s.Context(), lease)); err != nil {
-			s.Fatal(err)
-		}
-		claimed := forming
-		claimed.ClusterID, claimed.Epoch, claimed.Nonce, claimed.Lineage, claimed.MaxLearners, claimed.Executor = 0xabc, 2, "n", "00000002-n", 16, uid
-		formed := claimed
-		formed.Phase, formed.FormedEpoch = leases.PhaseFormed, 2
-		for _, next := range []leases.Record{claimed, formed} {
-			changed := lease.DeepCopy()
-			if err := next.Encode(changed); err != nil {
-				s.Fatal(err)
-			}
-			err := agent.Update(s.Context(), changed, client.DryRunAll)
-			if allowed && err != nil || !allowed && !apierrors.IsForbidden(err) {
-				s.Errorf("member %s records phase %s while %s is the seed: allowed should be %t: %v", own, next.Phase, seed, allowed, err)
-			}
-		}
-	}
-	whole.ResourceVersion = lease.ResourceVersion
-	if err := s.Update(s.Context(), whole); err != nil {
-		s.Fatal(err)
-	}
 }
 
 // answersInItsOwnName tries the answers to a removal request on the Lease of another member.

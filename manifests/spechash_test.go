@@ -84,6 +84,12 @@ var specEdits = map[string]struct {
 	"backup.verify": {edit: func(c *v1alpha1.EtcdCluster) {
 		c.Spec.Backup = &v1alpha1.BackupSpec{Store: ambient(), Verify: v1alpha1.BackupVerification{Schedule: "@daily"}}
 	}, same: true},
+	"backup.whenFailing": {edit: func(c *v1alpha1.EtcdCluster) {
+		c.Spec.Backup = &v1alpha1.BackupSpec{Store: ambient(), WhenFailing: v1alpha1.WhenFailingContinue}
+	}, same: true},
+	"disruption": {edit: func(c *v1alpha1.EtcdCluster) {
+		c.Spec.Disruption = &v1alpha1.DisruptionSpec{SingleMember: v1alpha1.SingleMemberAllow}
+	}, same: true},
 	"defragmentation": {edit: func(c *v1alpha1.EtcdCluster) { c.Spec.Defragmentation = full().Spec.Defragmentation }, same: true},
 	"resources": {edit: func(c *v1alpha1.EtcdCluster) {
 		c.Spec.Resources.Requests = corev1.ResourceList{corev1.ResourceCPU: resource.MustParse("1")}

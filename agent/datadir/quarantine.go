@@ -173,16 +173,21 @@ const LogRoom = 160 << 20
 func (r Room) short() bool { return r.Database > 0 && r.Free < r.Database+LogRoom }
 
 // Prunable returns the directories that Prune can delete now: not data that was replaced a short time ago although etcd could
-// continue it. If room for one more database is missing, only the newest of each reason is kept of such data.
+// continue it. If room for one more database is missing, such data stays only as long as no other copy holds what it holds.
 func Prunable(quarantined []Quarantined, now time.Time, room Room) []Quarantined {
-	newest := map[string]int{}
-	for _, a := range quarantined {
-		newest[a.Content.Reason] = max(newest[a.Content.Reason], a.Seq)
-	}
 	return slices.DeleteFunc(slices.Clone(quarantined), func(a Quarantined) bool {
 		replaced := slices.Contains([]string{ReasonSurvivor, ReasonSuperseded, ReasonDiffers}, a.Content.Reason)
-		return replaced && now.Sub(a.Content.Moved) < keepReplaced && (!room.short() || a.Seq == newest[a.Content.Reason])
+		return replaced && now.Sub(a.Content.Moved) < keepReplaced && !(room.short() && slices.ContainsFunc(quarantined, a.heldBy))
 	})
+}
+
+// heldBy says whether the later copy b can replace a. A recovery copied all of a survivor into its raft group, so that any later survivor
+// has it. Other data can be the only copy of what the raft group lost: only more of the same raft group replaces it.
+func (a Quarantined) heldBy(b Quarantined) bool {
+	if b.Seq <= a.Seq || b.Content.Reason != a.Content.Reason {
+		return false
+	}
+	return a.Content.Reason == ReasonSurvivor || b.Content.ClusterID == a.Content.ClusterID && !b.Content.Last.Less(a.Content.Last)
 }
 
 // AllQuarantined lists the quarantined directories, the oldest first.

@@ -118,6 +118,24 @@ func TestReplacedDataIsKeptWithinItsBudget(t *testing.T) {
 			t.Errorf("%s: (-want +got):\n%s", name, diff)
 		}
 	}
+	for name, test := range map[string]struct {
+		later Content
+		held  bool
+	}{
+		"more of the same raft group": {Content{Reason: ReasonSuperseded, ClusterID: 1, Last: Position{Term: 2, Index: 9}}, true},
+		"less of the same raft group": {Content{Reason: ReasonSuperseded, ClusterID: 1, Last: Position{Term: 2, Index: 7}}, false},
+		"another raft group":          {Content{Reason: ReasonSuperseded, ClusterID: 2, Last: Position{Term: 2, Index: 9}}, false},
+		"another reason":              {Content{Reason: ReasonDiffers, ClusterID: 1, Last: Position{Term: 2, Index: 9}}, false},
+	} {
+		copies := []Quarantined{
+			{Seq: 1, Content: Content{Reason: ReasonSuperseded, ClusterID: 1, Last: Position{Term: 2, Index: 8}, Moved: now}},
+			{Seq: 2, Content: test.later},
+		}
+		copies[1].Content.Moved = now
+		if got := Prunable(copies, now, Room{Database: 1}); (len(got) == 1) != test.held || len(got) > 1 {
+			t.Errorf("%s: %+v", name, got)
+		}
+	}
 	dir := t.TempDir()
 	if room := RoomOf(dir); room != (Room{}) || room.short() {
 		t.Errorf("a volume without data: %+v", room)

@@ -21,8 +21,8 @@ func (r *recovery) failure() leases.RestoreFailure {
 	return ""
 }
 
-// cures says what you can do about a failure.
-var cures = map[leases.RestoreFailure]string{
+// repairs says what you can do about a failure.
+var repairs = map[leases.RestoreFailure]string{
 	leases.FailedBackups: "Put good copies of the objects into the backup store. If there are none, restore an older backup into a new EtcdCluster with spec.bootstrap.restore",
 	leases.FailedKey:     "Add the key to the Secret that spec.backup names",
 	leases.FailedSpace:   "Increase spec.storage.size",
@@ -32,17 +32,20 @@ var cures = map[leases.RestoreFailure]string{
 }
 
 // failedWords says why the selected member cannot carry out the order, and what to do. The agent's own words come from the member Lease.
-func (r *recovery) failedWords(listed []Member) string {
+func (r *recovery) failedWords(o Observed, listed []Member) string {
 	failure := r.failure()
-	cure, known := cures[failure]
+	repair, known := repairs[failure]
 	if !known {
-		cure = "See the message of the member in status.members"
+		repair = "See the message of the member in status.members"
 	}
 	why := string(failure)
 	if i := slices.IndexFunc(listed, func(m Member) bool { return m.Name == r.order.Chosen }); i >= 0 && listed[i].Reports.Reason != "" {
 		why += ": " + strings.TrimSuffix(listed[i].Reports.Reason, ".")
 	}
-	return fmt.Sprintf("member %s cannot restore the backup (%s). %s. The agent tries again by itself", r.order.Chosen, why, cure)
+	if disk, usable := r.bestDisk(o, func(p oldVoter) bool { return p.acknowledged }); usable && failure == leases.FailedBackups {
+		repair += fmt.Sprintf(". Or remove spec.backup, to recover from the disk of member %s, up to revision %d", disk.member.Name, disk.kept)
+	}
+	return fmt.Sprintf("member %s cannot restore the backup (%s). %s. The agent tries again by itself", r.order.Chosen, why, repair)
 }
 
 // ruleCorrectedPod is the rule by which failedStep deletes a Pod.

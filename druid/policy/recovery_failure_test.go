@@ -12,14 +12,14 @@ import (
 // The selected member cannot restore the backup. druid says what to do, and replaces its Pod when the spec was corrected. It takes another
 // source if there is one by then, and the plan for that needs its own approval.
 func TestAnOrderThatCannotBeCarriedOutSaysWhatToDo(t *testing.T) {
-	for failure, cure := range map[leases.RestoreFailure]string{
+	for failure, repair := range map[leases.RestoreFailure]string{
 		leases.FailedQuota: "Increase spec.etcd.quotaBackendBytes", leases.FailedVersion: "Set spec.version", leases.FailedKey: "Add the key",
 		leases.FailedBackups: "Put good copies", leases.FailedSpace: "Increase spec.storage.size", leases.FailedAuth: "Set spec.auth", "later": "See the message",
 	} {
 		x := fromBackup(t)
 		x.member(0).Reports.Disk.Failed, x.member(0).Reports.Reason = failure, "the database has 9 bytes."
 		r := x.wants(t, "cannot-execute")
-		if want := "member demo-a cannot restore the backup (" + string(failure) + ": the database has 9 bytes). " + cure; !strings.HasPrefix(r.obstacle, want) {
+		if want := "member demo-a cannot restore the backup (" + string(failure) + ": the database has 9 bytes). " + repair; !strings.HasPrefix(r.obstacle, want) {
 			t.Errorf("it says %q, want %q", r.obstacle, want)
 		}
 		if p, ok := recoveryProblem(r); !ok || p.Reason != v1alpha1.ReasonRecoveryRefused {
@@ -63,7 +63,9 @@ func TestAnOrderThatCannotBeCarriedOutSaysWhatToDo(t *testing.T) {
 		c.Revision, c.Last = 30, 20
 	}
 	less()
-	x.wants(t, "cannot-execute")
+	if r := x.wants(t, "cannot-execute"); !strings.Contains(r.obstacle, "Or remove spec.backup, to recover from the disk of member demo-b, up to revision 30") {
+		t.Errorf("it does not name the disk: %q", r.obstacle)
+	}
 	x.d.Backup = false
 	x.wants(t, "cannot-execute-otherwise")
 	x.apply(t, PrepareRecovery)

@@ -101,7 +101,7 @@ func recoveryOf(d Desired, o Observed, listed []Member) recovery {
 	decision := recoveryRows.Decide(r.facts)
 	r.rule, r.verdict, r.why = decision.Rule, decision.Verdict, decision.Why
 	if r.rule == ruleCannotExecute {
-		r.obstacle = r.failedWords(listed)
+		r.obstacle = r.failedWords(o, listed)
 	}
 	return r
 }

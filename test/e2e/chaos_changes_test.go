@@ -24,7 +24,7 @@ var chaosChanges = []chaosFault{
 		ch.minor = "3.7"
 		version := rig.EtcdVersion(t, ch.minor)
 		ch.withAPI(func() { ch.cluster.Edit(t, fmt.Sprintf(`{"spec":{"version":%q}}`, version)) })
-		harness.Eventually(t, ch.beside(upgradeWithin), "all members run etcd "+version, func(ctx context.Context) error {
+		harness.Eventually(t, ch.amongFaults(upgradeWithin), "all members run etcd "+version, func(ctx context.Context) error {
 			cluster, err := ch.cluster.Get(ctx)
 			if err != nil {
 				return err
@@ -47,7 +47,7 @@ var chaosChanges = []chaosFault{
 			before, former = authoritiesOf(t, ch.cluster), ch.authorities(t)
 			annotate(t, ch.cluster, v1alpha1.RotateCAAnnotation, "in chaos")
 		})
-		t.Logf("the phases of the clients' authority: %v", awaitReplaced(t, ch.cluster, before, ch.beside(rotateWithin)))
+		t.Logf("the phases of the clients' authority: %v", awaitReplaced(t, ch.cluster, before, ch.amongFaults(rotateWithin)))
 		ch.signedAgain(t, former)
 	}},
 }
@@ -81,9 +81,9 @@ func (ch *chaos) signedAgain(t *testing.T, former *x509.CertPool) {
 	}
 }
 
-// beside is the time for a change beside other faults, if it takes so long for three members without them. The kubelet restarts an agent later
+// amongFaults is the time for a change alongside other faults, if it takes so long for three members without them. The kubelet restarts an agent later
 // each time that it is killed, and druid waits for the members one after another.
-func (ch *chaos) beside(within time.Duration) time.Duration {
+func (ch *chaos) amongFaults(within time.Duration) time.Duration {
 	return 2 * within * time.Duration(ch.size) / 3
 }
 
