@@ -13,9 +13,10 @@ import (
 	"github.com/etcd-druid/druid/test/e2e/stories"
 )
 
-// A cluster that serves is restored in place to an earlier revision, under a writer, with its certificates and its users. A restore that
-// the user withdraws loses nothing, and caches notice nothing. A restore of the lineage that was replaced undoes the first one. After each of
-// both, the caches get an error, list again, and then equal the store.
+// A cluster that serves is restored in place to an earlier time, under a writer, with its certificates and its users. What was written
+// before that time is there, and nothing else. A restore to a revision that the user withdraws loses nothing, and caches notice nothing. A
+// restore of the lineage that was replaced undoes the first one. After each of both, the caches get an error, list again, and then
+// equal the store.
 func TestClusterIsRestoredInPlaceAndTheRestoreIsUndone(t *testing.T) {
 	stories.Begin(t)
 	s3, namespace := rig.MakeSavedNamespace(t, bucket)
@@ -27,6 +28,10 @@ func TestClusterIsRestoredInPlaceAndTheRestoreIsUndone(t *testing.T) {
 	w.AwaitWrites(t, 100, scaleWithin)
 	target := c.Revision(t)
 	want := keysAt(t, c, target)
+	c.AwaitSaved(t, saveWithin, target)
+	moment := awaitNextSecond(t)
+	later := c.Revision(t)
+	most := keysAt(t, c, later)
 	w.AwaitWrites(t, 100, scaleWithin)
 	c.AwaitSaved(t, saveWithin, c.Revision(t))
 
@@ -44,19 +49,19 @@ func TestClusterIsRestoredInPlaceAndTheRestoreIsUndone(t *testing.T) {
 	})
 
 	w.MayLose()
-	requestRestore(t, c, fmt.Sprintf(`{"revision":%d}`, target))
+	requestRestore(t, c, fmt.Sprintf(`{"time":%q}`, moment.Format(time.RFC3339)))
 	proposed := awaitRestorePlan(t, c)
 	w.Gap()
 	approved := approve(t, proposed)
 	first := awaitRestored(t, c, w, approved, view, 0)
 	t.Logf("clients were cut off for %s", w.Gap().Round(100*time.Millisecond))
-	if first.Source != v1alpha1.RecoveryFromRestore || first.Fork != target {
-		t.Errorf("status.recovery.last is %+v, want a restore up to revision %d", first, target)
+	if first.Source != v1alpha1.RecoveryFromRestore || first.Fork < target || first.Fork > later {
+		t.Errorf("status.recovery.last is %+v, want a restore up to one of revisions %d to %d", first, target, later)
 	}
 	got := keysAt(t, c, 0)
 	for key, revision := range got {
-		if _, wanted := want[key]; revision <= first.Revision && !wanted {
-			t.Errorf("key %s was written after revision %d, and is there with revision %d", key, target, revision)
+		if _, before := most[key]; revision <= first.Revision && !before {
+			t.Errorf("key %s was written after %s, and is there with revision %d", key, moment, revision)
 		}
 	}
 	holds(t, "after the restore", got, want)
@@ -68,7 +73,7 @@ func TestClusterIsRestoredInPlaceAndTheRestoreIsUndone(t *testing.T) {
 		}
 	}
 
-	requestRestore(t, c, fmt.Sprintf(`{"revision":null,"latest":true,"lineage":%q}`, first.Replaced))
+	requestRestore(t, c, fmt.Sprintf(`{"time":null,"latest":true,"lineage":%q}`, first.Replaced))
 	awaitBackups(t, c) // of the new lineage: the final backup comes first
 	proposed = awaitRestorePlan(t, c)
 	awaitRestored(t, c, w, approve(t, proposed), view, first.Epoch)
@@ -81,6 +86,19 @@ func TestClusterIsRestoredInPlaceAndTheRestoreIsUndone(t *testing.T) {
 	holds(t, "after the undo", keysAt(t, c, 0), written)
 	held.equal(t, c, 3)
 	c.AwaitCondition(t, healWithin, v1alpha1.ConditionAuthReady, "True")
+}
+
+// awaitNextSecond returns the next time that has no fraction of a second, after that time.
+func awaitNextSecond(t *testing.T) time.Time {
+	t.Helper()
+	at := time.Now().Truncate(time.Second).Add(time.Second).UTC()
+	harness.Eventually(t, time.Minute, "the next second", func(context.Context) error {
+		if left := time.Until(at); left >= 0 {
+			return fmt.Errorf("%s is left", left)
+		}
+		return nil
+	})
+	return at
 }
 
 // requestRestore sets spec.recovery.restore to a JSON object, or removes it with null.
