@@ -207,12 +207,19 @@ else
 	@go test ./test/bench -run '^$$' -bench '$(or $(BENCH),.)' -benchtime 3x -timeout 120m
 endif
 
+# The programs that a release has for macOS and Windows too.
+FOR_USERS := ./cmd/kubectl-druid ./cmd/druid-backup
+
 .PHONY: lint
-lint: vale ## Lint code and pages; the layers of docs/explanation/packages.md are among the rules. The commands for backups must compile on macOS and Windows too.
+lint: vale ## Lint code and pages; the layers of docs/explanation/packages.md are among the rules. What users run must compile on macOS and Windows too.
 	@$(GOLANGCI_LINT) run
 	@cd tools/release && go tool -modfile=../go.mod golangci-lint run
 	@GOOS=darwin GOARCH=arm64 go build ./agent/cli || { echo "agent backup runs on macOS too: put what only Linux has into a file *_linux.go"; exit 1; }
 	@GOOS=windows go build ./agent/cli/backup || { echo "druid-backup runs on Windows too: put what only Unix has into a file *_unix.go"; exit 1; }
+# go vet compiles as go build does, and links nothing.
+	@for platform in darwin/arm64 windows/amd64; do \
+		GOOS=$${platform%/*} GOARCH=$${platform#*/} go vet $(FOR_USERS) || { echo "$(FOR_USERS) must compile for $$platform too: put what it does not have into a file of the system that has it"; exit 1; }; \
+	done
 
 .PHONY: vale
 vale: ## Check the language of the pages, and the examples of the rules in docs/.vale/styles.
