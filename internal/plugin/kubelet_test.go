@@ -1,6 +1,7 @@
 package plugin
 
 import (
+	"context"
 	"encoding/json"
 	"io"
 	"net"
@@ -211,20 +212,68 @@ func TestLogsAreMergedByTime(t *testing.T) {
 		`2026-11-24T02:59:03.5Z {"time":"2026-11-24T02:59:03Z","level":"ERROR","msg":"backup failed","err":"access denied","attempt":3}` + "\n"
 	n.logs["demo-bqdq7/etcd"] = `2026-11-24T02:59:02.25Z {"level":"warn","ts":"2026-11-24T02:59:02.2Z","caller":"etcdserver/util.go:170","msg":"apply request took too long","took":"212ms"}` + "\n"
 	n.logs["demo-lgmkl/etcd"] = "2026-11-24T02:59:02Z panic: not JSON\n" + `2026-11-24T02:59:02.1Z {"n":1}` + "\n"
+	n.logs["druid-6c9f7-x2x7k/druid"] = druidLog(s.namespace)
+	s.putDruid(name)
 	out, errs, code := s.run("logs", "demo")
 	if code != 0 {
 		t.Errorf("exit code %d", code)
 	}
-	golden.File(t, "testdata/logs.txt", out)
+	golden.File(t, "testdata/logs.txt", s.neutral(out))
+	if out, _, _ := s.run("logs", "demo", "--tail", "1"); strings.Contains(out, "spec accepted") || !strings.Contains(out, "Reconciler error") {
+		t.Errorf("the last line of each container about the cluster: %s", out)
+	}
 	contains(t, errs, "The log of agent in Pod "+s.namespace+"/demo-lgmkl could not be read", "the container has not started")
 	out, _, code = s.run("logs", "demo", "--follow", "--member", "demo-lgmkl")
-	if contains(t, out, "panic: not JSON"); code != 0 || strings.Contains(out, "demo-bqdq7") {
+	if contains(t, out, "panic: not JSON"); code != 0 || strings.Contains(out, "demo-bqdq7") || strings.Contains(out, "druid-6c9f7") {
 		t.Errorf("exit code %d: %s", code, out)
 	}
 	_, errs, code = s.run("logs", "demo", "--member", "demo-sx47z")
 	if contains(t, errs, "kubectl druid logs: no log could be read"); code != 1 {
 		t.Errorf("exit code %d", code)
 	}
+}
+
+// putDruid creates a Pod of druid on the node.
+func (s *stage) putDruid(node string) {
+	s.Helper()
+	pod := &corev1.Pod{
+		ObjectMeta: metav1.ObjectMeta{Name: "druid-6c9f7-x2x7k", Labels: map[string]string{"app.kubernetes.io/name": "druid"}},
+		Spec:       corev1.PodSpec{NodeName: node, Containers: []corev1.Container{{Name: "druid", Image: "registry.example.com/druid:v0.6.0"}}},
+	}
+	if _, err := s.typed.CoreV1().Pods(s.namespace).Create(s.Context(), pod, metav1.CreateOptions{}); err != nil {
+		s.Fatal(err)
+	}
+	s.Cleanup(func() {
+		if err := s.typed.CoreV1().Pods(s.namespace).Delete(context.Background(), pod.Name, metav1.DeleteOptions{GracePeriodSeconds: new(int64)}); err != nil {
+			s.Error(err)
+		}
+	})
+}
+
+// druidLog is a log of druid about the cluster demo of a namespace, and about much else.
+func druidLog(namespace string) string {
+	return `2026-11-24T02:59:00Z {"level":"INFO","msg":"spec accepted","namespace":"` + namespace + `","cluster":"demo","generation":4,"rule":"adopt"}` + "\n" +
+		`2026-11-24T02:59:00.1Z {"level":"INFO","msg":"another cluster","namespace":"` + namespace + `","cluster":"other"}` + "\n" +
+		`2026-11-24T02:59:00.2Z {"level":"INFO","msg":"another namespace","namespace":"elsewhere","cluster":"demo"}` + "\n" +
+		`2026-11-24T02:59:02.6Z {"level":"ERROR","msg":"Reconciler error","controllerKind":"EtcdCluster","namespace":"` + namespace + `","name":"demo","err":"conflict"}` + "\n" +
+		`2026-11-24T02:59:02.7Z {"level":"ERROR","msg":"another kind","controllerKind":"EtcdSnapshot","namespace":"` + namespace + `","name":"demo"}` + "\n" +
+		"2026-11-24T02:59:04Z no JSON\n"
+}
+
+func TestWhoMayNotReadDruidGetsTheOtherLogs(t *testing.T) {
+	s := newStage(t, env.APIServer(t))
+	n, name := newNode(s)
+	s.put(onNode(situation(t, "serving"), name))
+	n.logs["demo-bqdq7/etcd"] = "2026-11-24T02:59:02Z of etcd\n"
+	s.grant("viewer", viewing...)
+	var out, errs string
+	s.eventually(func() bool {
+		var code int
+		out, errs, code = s.run("logs", "demo", "--as", "viewer")
+		return code == 0
+	})
+	contains(t, out, "of etcd")
+	contains(t, errs, "The logs of druid are not shown: list the Pods of druid: ", "forbidden")
 }
 
 func TestConnectAndVersion(t *testing.T) {

@@ -32,9 +32,10 @@ func (o *options) logsCommand() *cobra.Command {
 	f := logFlags{tail: 100}
 	command := o.forCluster(&cobra.Command{
 		Use:   "logs CLUSTER",
-		Short: "Show the logs of etcd and of the agents, merged and readable",
+		Short: "Show the logs of etcd, of the agents and of druid, merged and readable",
 		Long: "Show the logs of etcd and of the agents of all members, in the order of their times. The times are in UTC.\n" +
-			"Each line has the member, the container, the level, the message and its values. With --follow, lines appear as they come.",
+			"Lines of druid about the EtcdCluster are among them, unless you choose members, or may not read the logs of druid.\n" +
+			"Each line has the Pod, the container, the level, the message and its values. With --follow, lines appear as they come.",
 		Example: "  kubectl druid logs demo --since 10m\n  kubectl druid logs demo --follow --member demo-bqdq7",
 	}, func(cmd *cobra.Command, k *kube, args []string) error {
 		if f.since > 0 && !cmd.Flags().Changed("tail") {
@@ -44,7 +45,16 @@ func (o *options) logsCommand() *cobra.Command {
 		if err != nil {
 			return err
 		}
+		var missing string
+		if len(f.members) == 0 {
+			var druid []logStream
+			druid, missing = k.druidLogs(cmd.Context(), args[0])
+			sources = append(sources, druid...)
+		}
 		w := &logWriter{page: newPage(cmd.OutOrStdout(), o.now()), warn: newPage(cmd.ErrOrStderr(), o.now()), hold: !f.follow}
+		if missing != "" {
+			w.warning(missing)
+		}
 		return k.logs(cmd.Context(), sources, f, w)
 	})
 	flags := command.Flags()
@@ -58,8 +68,15 @@ func (o *options) logsCommand() *cobra.Command {
 // logSource is a container with a log.
 type logSource struct{ pod, container string }
 
+// logStream is a log of which lines are wanted: those that wanted accepts, or all without it.
+type logStream struct {
+	logSource
+	namespace string
+	wanted    func(line string) bool
+}
+
 // logSources are etcd and the agent of each member.
-func (k *kube) logSources(ctx context.Context, cluster string, f logFlags) (all []logSource, err error) {
+func (k *kube) logSources(ctx context.Context, cluster string, f logFlags) (all []logStream, err error) {
 	if _, err := k.cluster(ctx, cluster); err != nil {
 		return nil, err
 	}
@@ -73,7 +90,7 @@ func (k *kube) logSources(ctx context.Context, cluster string, f logFlags) (all 
 		}
 		for _, c := range slices.Concat(pod.Spec.InitContainers, pod.Spec.Containers) {
 			if c.Name == containerEtcd || c.Name == containerAgent {
-				all = append(all, logSource{pod.Name, c.Name})
+				all = append(all, logStream{logSource: logSource{pod.Name, c.Name}, namespace: k.namespace})
 			}
 		}
 	}
@@ -84,7 +101,7 @@ func (k *kube) logSources(ctx context.Context, cluster string, f logFlags) (all 
 }
 
 // logs reads all sources at once. A source that cannot be read does not hide the others.
-func (k *kube) logs(ctx context.Context, sources []logSource, f logFlags, w *logWriter) error {
+func (k *kube) logs(ctx context.Context, sources []logStream, f logFlags, w *logWriter) error {
 	group, reading := errgroup.WithContext(ctx)
 	read := make([]bool, len(sources))
 	for i, s := range sources {
@@ -92,7 +109,7 @@ func (k *kube) logs(ctx context.Context, sources []logSource, f logFlags, w *log
 			err := k.log(reading, s, f, w)
 			read[i] = err == nil
 			if err != nil && reading.Err() == nil {
-				w.warning(fmt.Sprintf("The log of %s in Pod %s/%s could not be read: %v", s.container, k.namespace, s.pod, err))
+				w.warning(fmt.Sprintf("The log of %s in Pod %s/%s could not be read: %v", s.container, s.namespace, s.pod, err))
 			}
 			return w.failed()
 		})
@@ -112,27 +129,45 @@ func (k *kube) logs(ctx context.Context, sources []logSource, f logFlags, w *log
 	return nil
 }
 
-func (k *kube) log(ctx context.Context, s logSource, f logFlags, w *logWriter) error {
+func (k *kube) log(ctx context.Context, s logStream, f logFlags, w *logWriter) error {
 	options := &corev1.PodLogOptions{Container: s.container, Follow: f.follow, Timestamps: true}
 	if f.tail >= 0 {
-		options.TailLines = &f.tail
+		lines := f.tail
+		if s.wanted != nil {
+			lines = druidLines
+		}
+		options.TailLines = &lines
 	}
 	if f.since > 0 {
 		options.SinceSeconds = new(max(int64(f.since.Seconds()), 1)) // by the clock of the node
 	}
-	stream, err := k.typed.CoreV1().Pods(k.namespace).GetLogs(s.pod, options).Stream(ctx)
+	stream, err := k.typed.CoreV1().Pods(s.namespace).GetLogs(s.pod, options).Stream(ctx)
 	if err != nil {
 		return err
 	}
 	defer func() { _ = stream.Close() }()
-	return scan(stream, s, w)
+	return scan(stream, s, f, w)
 }
 
-func scan(stream io.Reader, s logSource, w *logWriter) error {
+// scan reads a log. Of one whose lines are chosen, it takes the last ones after that choice; with --follow, all of them.
+func scan(stream io.Reader, s logStream, f logFlags, w *logWriter) error {
 	scanner := bufio.NewScanner(stream)
 	scanner.Buffer(nil, maxLogLine)
+	var last []logLine
 	for scanner.Scan() {
-		w.add(parseLine(scanner.Text(), s))
+		switch {
+		case s.wanted == nil:
+			w.add(parseLine(scanner.Text(), s.logSource))
+		case !s.wanted(scanner.Text()): // it is about something else
+		case f.follow || f.tail < 0:
+			w.add(parseLine(scanner.Text(), s.logSource))
+		default:
+			last = append(last, parseLine(scanner.Text(), s.logSource))
+			last = last[max(0, len(last)-int(f.tail)):]
+		}
+	}
+	for _, line := range last {
+		w.add(line)
 	}
 	return scanner.Err()
 }
