@@ -9,14 +9,21 @@ import (
 	"github.com/etcd-druid/druid/api/v1alpha1"
 )
 
+// connectPage explains how a client connects.
+const connectPage = "https://github.com/etcd-druid/druid/blob/main/docs/how-to/secure/connect-clients.md"
+
 func (o *options) connectCommand() *cobra.Command {
-	return o.forCluster(&cobra.Command{
+	output := formatTable
+	command := o.forCluster(&cobra.Command{
 		Use:   "connect CLUSTER",
 		Short: "Show how a client connects to an EtcdCluster",
 		Long: "Show the endpoints of an EtcdCluster, the Secret with the certificates, and commands that connect from your computer.\n" +
 			"The command reads no Secret.",
-		Example: "  kubectl druid connect demo",
+		Example: "  kubectl druid connect demo\n  kubectl druid connect demo --output json",
 	}, func(cmd *cobra.Command, k *kube, args []string) error {
+		if err := checkFormat(output, dataFormats...); err != nil {
+			return err
+		}
 		cluster, err := k.cluster(cmd.Context(), args[0])
 		if err != nil {
 			return err
@@ -24,53 +31,67 @@ func (o *options) connectCommand() *cobra.Command {
 		if len(cluster.Status.Endpoints) == 0 {
 			return fmt.Errorf("EtcdCluster %s/%s has no endpoints yet. See what it waits for: %s", cluster.Namespace, cluster.Name, k.invoke(cluster, "status"))
 		}
-		p := o.page(cmd, k)
-		p.connection(cluster)
-		return p.err
+		d := k.connectionData(cluster)
+		return o.printAs(cmd, k, output, d, func(p *page) { p.connection(d) })
 	})
+	bindOutput(command, &output, dataFormats...)
+	return command
+}
+
+// connectionData is how to connect to a cluster.
+func (s selection) connectionData(c v1alpha1.EtcdCluster) connectionData {
+	d := connectionData{
+		Namespace: c.Namespace, Cluster: c.Name, Endpoints: c.Status.Endpoints, Auth: c.Spec.Auth != nil, TLS: usesTLS(c), Docs: connectPage,
+	}
+	scheme, flags := "http", ""
+	if d.TLS {
+		scheme, flags = "https", " --cacert=ca.crt --cert=tls.crt --key=tls.key"
+		d.addSecrets(c)
+	}
+	if d.Secret != "" {
+		read := s.command(fmt.Sprintf(`kubectl -n %s get secret %s -o jsonpath="{.data.${key//./\\.}}" | base64 -d > "$key"`, c.Namespace, d.Secret))
+		d.Commands = []string{"umask 077", "for key in ca.crt tls.crt tls.key; do\n  " + read + "\ndone"}
+	}
+	d.Commands = append(d.Commands,
+		s.command(fmt.Sprintf("kubectl -n %s port-forward service/%s-client %d &", c.Namespace, c.Name, clientPort)),
+		fmt.Sprintf("etcdctl --endpoints=%s://localhost:%d%s endpoint status -w table", scheme, clientPort, flags))
+	return d
+}
+
+// addSecrets adds the Secrets that druid makes for clients.
+func (d *connectionData) addSecrets(c v1alpha1.EtcdCluster) {
+	if c.Spec.TLS == nil || c.Spec.TLS.Client == nil || c.Spec.TLS.Client.SecretRef != nil {
+		return
+	}
+	d.Secret = c.Name + "-connection"
+	for _, client := range c.Spec.TLS.Client.Clients {
+		d.Clients = append(d.Clients, clientSecret{c.Name + "-client-" + client.Name, client.CommonName})
+	}
 }
 
 // connection prints how to connect.
-func (p *page) connection(c v1alpha1.EtcdCluster) {
-	p.field("Endpoints", cell{text: strings.Join(c.Status.Endpoints, ", ")})
-	if c.Spec.Auth != nil {
+func (p *page) connection(d connectionData) {
+	p.field("Endpoints", cell{text: strings.Join(d.Endpoints, ", ")})
+	if d.Auth {
 		p.field("Users", cell{text: "spec.auth is set: a client needs a user with a role"})
 	}
-	if !usesTLS(c) {
+	switch {
+	case !d.TLS:
 		p.field("TLS", cell{"off: everyone who reaches the port can read and change all data, unless spec.auth is set", middle})
-		p.line()
-		p.forward(c, "http", "")
-		return
-	}
-	p.field("TLS", cell{text: "on"})
-	secret := p.secrets(c)
-	p.line()
-	if secret != "" {
-		p.line(cell{text: "umask 077"})
-		p.line(cell{text: "for key in ca.crt tls.crt tls.key; do"})
-		p.line(cell{text: "  " + p.command(fmt.Sprintf(`kubectl -n %s get secret %s -o jsonpath="{.data.${key//./\\.}}" | base64 -d > "$key"`, c.Namespace, secret))})
-		p.line(cell{text: "done"})
-	}
-	p.forward(c, "https", " --cacert=ca.crt --cert=tls.crt --key=tls.key")
-}
-
-// secrets prints the Secrets of clients, and returns the one with which the commands connect, if druid knows one.
-func (p *page) secrets(c v1alpha1.EtcdCluster) string {
-	if c.Spec.TLS == nil || c.Spec.TLS.Client == nil || c.Spec.TLS.Client.SecretRef != nil {
+	case d.Secret == "":
+		p.field("TLS", cell{text: "on"})
 		p.field("Secret", cell{text: "your own: druid issues no certificates for clients"})
-		return ""
+	default:
+		p.field("TLS", cell{text: "on"})
+		p.field("Secret", cell{text: d.Secret + ": everyone who reads it can read and change all data"})
 	}
-	connection := c.Name + "-connection"
-	p.field("Secret", cell{text: connection + ": everyone who reads it can read and change all data"})
-	for _, client := range c.Spec.TLS.Client.Clients {
-		p.field("", cell{text: fmt.Sprintf("%s-client-%s for client %s", c.Name, client.Name, client.CommonName)})
+	for _, client := range d.Clients {
+		p.field("", cell{text: client.Secret + " for client " + client.CommonName})
 	}
-	return connection
-}
-
-func (p *page) forward(c v1alpha1.EtcdCluster, scheme, flags string) {
-	p.line(cell{text: p.command(fmt.Sprintf("kubectl -n %s port-forward service/%s-client %d &", c.Namespace, c.Name, clientPort))})
-	p.line(cell{text: fmt.Sprintf("etcdctl --endpoints=%s://localhost:%d%s endpoint status -w table", scheme, clientPort, flags)})
 	p.line()
-	p.line(cell{text: "https://github.com/etcd-druid/druid/blob/main/docs/how-to/secure/connect-clients.md"})
+	for _, command := range d.Commands {
+		p.line(cell{text: command})
+	}
+	p.line()
+	p.line(cell{text: d.Docs})
 }

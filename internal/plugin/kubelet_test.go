@@ -280,7 +280,7 @@ func TestConnectAndVersion(t *testing.T) {
 	for _, name := range []string{"serving", "tls", "own-certificates"} {
 		var out strings.Builder
 		p := newPage(&out, situations.Now)
-		p.connection(situation(t, name).Cluster)
+		p.connection(p.connectionData(situation(t, name).Cluster))
 		golden.File(t, "testdata/connect/"+name+".txt", out.String())
 	}
 	s := newStage(t, env.APIServer(t))

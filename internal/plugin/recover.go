@@ -24,6 +24,7 @@ const (
 
 func (o *options) recoverCommand() *cobra.Command {
 	var hash string
+	output := formatTable
 	command := o.forCluster(&cobra.Command{
 		Use:   "recover CLUSTER",
 		Short: "Show the plan of a recovery or of a restore in place, or approve it",
@@ -31,14 +32,15 @@ func (o *options) recoverCommand() *cobra.Command {
 			"With --approve, set the annotation " + v1alpha1.RecoverAnnotation + " to the hash of the plan. druid then carries out this plan and no other.",
 		Example: "  kubectl druid recover demo\n  kubectl druid recover demo --approve 5d41402abc4b2a76",
 	}, func(cmd *cobra.Command, k *kube, args []string) error {
+		if err := checkFormat(output, dataFormats...); err != nil {
+			return err
+		}
 		cluster, err := k.cluster(cmd.Context(), args[0])
 		if err != nil {
 			return err
 		}
-		p := o.page(cmd, k)
 		if !cmd.Flags().Changed("approve") {
-			p.recovery(cluster)
-			return p.err
+			return o.printAs(cmd, k, output, k.recoveryData(cluster), func(p *page) { p.recovery(cluster) })
 		}
 		if err := k.approvable(cluster, hash); err != nil {
 			return fmt.Errorf("approve the plan of EtcdCluster %s/%s: %w", cluster.Namespace, cluster.Name, err)
@@ -47,11 +49,14 @@ func (o *options) recoverCommand() *cobra.Command {
 		if err := k.patch(cmd, cluster, patch); err != nil {
 			return err
 		}
+		p := o.page(cmd, k)
 		p.line(cell{text: fmt.Sprintf("You approved plan %s of EtcdCluster %s/%s. druid carries it out.", hash, cluster.Namespace, cluster.Name)})
 		p.line(cell{text: "See the progress: " + k.invoke(cluster, "recover")})
 		return p.err
 	})
 	command.Flags().StringVar(&hash, "approve", "", "`hash` of the plan that you approve")
+	bindOutput(command, &output, dataFormats...)
+	command.MarkFlagsMutuallyExclusive("approve", "output")
 	return command
 }
 
@@ -104,19 +109,32 @@ func (p *page) recovery(c v1alpha1.EtcdCluster) {
 		p.field("Last", cell{text: fmt.Sprintf("epoch %d from %s of %s, %s ago", r.Last.Epoch, r.Last.Source, or(r.Last.Member), p.age(r.Last.At.Time))})
 	}
 	p.line()
-	if r.Plan != nil && r.Approve != "" {
+	if approve := p.approveCommand(c); approve != "" {
 		advice := "Bring the members back instead, if you can: then no write is lost. Otherwise approve the plan:"
 		if restores(r.Plan) {
 			advice = "Approve the plan:"
 		}
 		p.line(cell{text: advice})
-		p.line(cell{text: "  " + p.invoke(c, "recover") + " --approve " + r.Plan.Hash})
+		p.line(cell{text: "  " + approve})
 	}
-	if restores(r.Plan) || r.Plan == nil && planless(c) {
-		p.line(cell{text: inPlacePage})
-		return
+	p.line(cell{text: pageOfRecovery(c)})
+}
+
+// approveCommand is the command that approves the plan. It is empty if no plan waits for an approval.
+func (s selection) approveCommand(c v1alpha1.EtcdCluster) string {
+	r := c.Status.Recovery
+	if r.Plan == nil || r.Approve == "" {
+		return ""
 	}
-	p.line(cell{text: recoveryPage})
+	return s.invoke(c, "recover") + " --approve " + r.Plan.Hash
+}
+
+// pageOfRecovery is the page about what status.recovery says.
+func pageOfRecovery(c v1alpha1.EtcdCluster) string {
+	if r := c.Status.Recovery; restores(r.Plan) || r.Plan == nil && planless(c) {
+		return inPlacePage
+	}
+	return recoveryPage
 }
 
 // restores says whether the plan is that of a restore in place.

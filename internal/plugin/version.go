@@ -1,6 +1,7 @@
 package plugin
 
 import (
+	"errors"
 	"fmt"
 	"strings"
 
@@ -11,28 +12,34 @@ import (
 )
 
 func (o *options) versionCommand() *cobra.Command {
-	return &cobra.Command{
+	output := formatTable
+	command := &cobra.Command{
 		Use:   "version",
 		Short: "Print the version of the plugin, and those of druid's API in Kubernetes",
 		Args:  cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			p := newPage(cmd.OutOrStdout(), o.now())
-			p.field("Plugin", cell{text: cli.Version()})
-			p.field("Reads", cell{text: v1alpha1.GroupVersion.String()})
-			if p.err != nil {
-				return p.err
+			if err := checkFormat(output, dataFormats...); err != nil {
+				return err
 			}
+			v := versionData{Plugin: cli.Version(), Reads: v1alpha1.GroupVersion.String()}
 			k, err := o.connect()
-			if err != nil {
-				return err
+			if err == nil {
+				v.Serves, err = k.served()
 			}
-			served, err := k.served()
-			if err != nil {
-				return err
-			}
-			p.field("Kubernetes", cell{text: "serves " + strings.Join(served, ", ")})
-			return p.err
+			// The version of the plugin is printed without Kubernetes too.
+			return errors.Join(o.printAs(cmd, k, output, v, func(p *page) { p.version(v) }), err)
 		},
+	}
+	bindOutput(command, &output, dataFormats...)
+	return command
+}
+
+// version prints the versions that are known.
+func (p *page) version(v versionData) {
+	p.field("Plugin", cell{text: v.Plugin})
+	p.field("Reads", cell{text: v.Reads})
+	if len(v.Serves) > 0 {
+		p.field("Kubernetes", cell{text: "serves " + strings.Join(v.Serves, ", ")})
 	}
 }
 

@@ -9,21 +9,25 @@ import (
 )
 
 func (o *options) whyCommand() *cobra.Command {
-	return o.forCluster(&cobra.Command{
+	output := formatTable
+	command := o.forCluster(&cobra.Command{
 		Use:   "why CLUSTER",
 		Short: "Explain the state of an EtcdCluster",
 		Long: "Explain the state of an EtcdCluster by the rule that decides it, and by each condition that is not as it should be.\n" +
 			"Then show the members that are not ready, the last decision of their agents, and the last Events.",
-		Example: "  kubectl druid why demo",
+		Example: "  kubectl druid why demo\n  kubectl druid why demo --output json",
 	}, func(cmd *cobra.Command, k *kube, args []string) error {
+		if err := checkFormat(output, dataFormats...); err != nil {
+			return err
+		}
 		c, err := o.view(cmd, k, args[0])
 		if err != nil {
 			return err
 		}
-		p := o.page(cmd, k)
-		p.why(c)
-		return p.err
+		return o.printAs(cmd, k, output, explanationOf(c), func(p *page) { p.why(c) })
 	})
+	bindOutput(command, &output, dataFormats...)
+	return command
 }
 
 // why prints what is behind the state.
