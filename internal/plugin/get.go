@@ -94,7 +94,7 @@ func (k *kube) fleet(ctx context.Context, now time.Time) ([]view.Cluster, []view
 	}
 	all := make([]view.Cluster, 0, len(list))
 	for _, c := range list {
-		all = append(all, view.Of(view.Objects{Cluster: c, Leases: byCluster[c.Namespace+"/"+c.Name], Unread: missing.unread}, now))
+		all = append(all, k.describe(view.Objects{Cluster: c, Leases: byCluster[c.Namespace+"/"+c.Name], Unread: missing.unread}, now))
 	}
 	view.Sort(all)
 	return all, missing.unread, nil

@@ -4,10 +4,12 @@ import (
 	"fmt"
 	"regexp"
 	"strings"
+	"time"
 
 	"github.com/spf13/cobra"
 
 	"github.com/etcd-druid/druid/api/v1alpha1"
+	"github.com/etcd-druid/druid/internal/view"
 )
 
 // selection are the flags that selected the Kubernetes and the user, each with a space before it. A command that is printed has them too, so
@@ -47,6 +49,15 @@ func (s selection) command(text string) string {
 		}
 	}
 	return text
+}
+
+// describe describes a cluster. The commands of its next steps have the flags, on a page and as data.
+func (s selection) describe(o view.Objects, now time.Time) view.Cluster {
+	c := view.Of(o, now)
+	for i := range c.Next {
+		c.Next[i].Command = s.command(c.Next[i].Command)
+	}
+	return c
 }
 
 // invoke is a command of the plugin about an EtcdCluster.

@@ -1,11 +1,16 @@
 package plugin
 
 import (
+	"slices"
+	"strings"
 	"testing"
+	"time"
 
 	"k8s.io/client-go/tools/clientcmd"
 
+	"github.com/etcd-druid/druid/internal/view"
 	"github.com/etcd-druid/druid/test/env"
+	"github.com/etcd-druid/druid/test/situations"
 )
 
 func TestAPrintedCommandActsOnTheSameKubernetes(t *testing.T) {
@@ -34,6 +39,23 @@ func TestAPrintedCommandActsOnTheSameKubernetes(t *testing.T) {
 		if contains(t, out, prefix+step.want); code == 1 {
 			t.Errorf("%v: %s", step.args, errs)
 		}
+	}
+}
+
+func TestNextStepsAsDataActOnTheSameKubernetes(t *testing.T) {
+	s := newStage(t, env.APIServer(t))
+	s.put(situation(t, "quorum-lost-with-a-plan"))
+	want := "kubectl druid --kubeconfig " + s.kubeconfig + " --context test -n " + s.namespace + " recover demo"
+	for _, args := range [][]string{{"status", "demo"}, {"status", "demo", "-o", "json"}, {"status", "demo", "-o", "yaml"}, {"get", "-o", "json"}} {
+		out, errs, code := s.run(append(args, "--context", "test")...)
+		if n := strings.Count(strings.Join(strings.Fields(out), " "), want); n != 1 || code != codeNotWell {
+			t.Errorf("%v: exit code %d, %q is printed %d times:\n%s%s", args, code, want, n, out, errs)
+		}
+	}
+	k := &kube{dynamic: s.dynamic, typed: s.typed, namespace: s.namespace, selection: " --context test"}
+	c, err := webSource{k, false, func() time.Time { return situations.Now }}.Cluster(t.Context(), s.namespace, "demo")
+	if err != nil || !slices.ContainsFunc(c.Next, func(step view.Step) bool { return strings.HasPrefix(step.Command, "kubectl druid --context test ") }) {
+		t.Errorf("the web page prints %v, %v", c.Next, err)
 	}
 }
 

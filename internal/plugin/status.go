@@ -47,7 +47,7 @@ func (o *options) view(cmd *cobra.Command, k *kube, name string) (view.Cluster, 
 	if err != nil {
 		return view.Cluster{}, err
 	}
-	return view.Of(objects, o.now()), nil
+	return k.describe(objects, o.now()), nil
 }
 
 // completeClusters completes the name of an EtcdCluster.
@@ -154,7 +154,7 @@ func (p *page) next(c view.Cluster) {
 	for i, step := range c.Next {
 		p.line(cell{text: fmt.Sprintf("  %d. %s", i+1, sentence(step.Do))})
 		if step.Command != "" {
-			p.line(cell{text: "     " + p.command(step.Command)})
+			p.line(cell{text: "     " + step.Command})
 		}
 		if step.Docs != "" {
 			p.line(cell{text: "     " + step.Docs})

@@ -102,7 +102,7 @@ func (s webSource) Cluster(ctx context.Context, namespace, name string) (view.Cl
 	if err != nil {
 		return view.Cluster{}, err
 	}
-	return view.Of(objects, s.now()), nil
+	return k.describe(objects, s.now()), nil
 }
 
 // Backups implements webui.Source.
