@@ -13,13 +13,14 @@ import (
 const connectPage = "https://github.com/etcd-druid/druid/blob/main/docs/how-to/secure/connect-clients.md"
 
 func (o *options) connectCommand() *cobra.Command {
-	output := formatTable
+	output, dir := formatTable, ""
 	command := o.forCluster(&cobra.Command{
 		Use:   "connect CLUSTER",
 		Short: "Show how a client connects to an EtcdCluster",
 		Long: "Show the endpoints of an EtcdCluster, the Secret with the certificates, and commands that connect from your computer.\n" +
-			"The command reads no Secret.",
-		Example: "  kubectl druid connect demo\n  kubectl druid connect demo --output json",
+			"With --write, write ca.crt, tls.crt and tls.key of that Secret into a directory, and " + envFile + " with the variables of etcdctl.\n" +
+			"Only you may read these files. No other file is overwritten. Without --write, the command reads no Secret.",
+		Example: "  kubectl druid connect demo\n  kubectl druid connect demo --output json\n  kubectl druid connect demo --write certificates",
 	}, func(cmd *cobra.Command, k *kube, args []string) error {
 		if err := checkFormat(output, dataFormats...); err != nil {
 			return err
@@ -32,8 +33,14 @@ func (o *options) connectCommand() *cobra.Command {
 			return fmt.Errorf("EtcdCluster %s/%s has no endpoints yet. See what it waits for: %s", cluster.Namespace, cluster.Name, k.invoke(cluster, "status"))
 		}
 		d := k.connectionData(cluster)
+		if dir != "" {
+			if d.Written, err = k.writeConnection(cmd.Context(), d, dir); err != nil {
+				return fmt.Errorf("connect to EtcdCluster %s/%s: %w", cluster.Namespace, cluster.Name, err)
+			}
+		}
 		return o.printAs(cmd, k, output, d, func(p *page) { p.connection(d) })
 	})
+	command.Flags().StringVar(&dir, "write", "", "`directory` to write the certificates and the variables of etcdctl into")
 	bindOutput(command, &output, dataFormats...)
 	return command
 }
@@ -48,13 +55,14 @@ func (s selection) connectionData(c v1alpha1.EtcdCluster) connectionData {
 		scheme, flags = "https", " --cacert=ca.crt --cert=tls.crt --key=tls.key"
 		d.addSecrets(c)
 	}
+	d.endpoint = fmt.Sprintf("%s://localhost:%d", scheme, clientPort)
 	if d.Secret != "" {
 		read := s.command(fmt.Sprintf(`kubectl -n %s get secret %s -o jsonpath="{.data.${key//./\\.}}" | base64 -d > "$key"`, c.Namespace, d.Secret))
 		d.Commands = []string{"umask 077", "for key in ca.crt tls.crt tls.key; do\n  " + read + "\ndone"}
 	}
 	d.Commands = append(d.Commands,
 		s.command(fmt.Sprintf("kubectl -n %s port-forward service/%s-client %d &", c.Namespace, c.Name, clientPort)),
-		fmt.Sprintf("etcdctl --endpoints=%s://localhost:%d%s endpoint status -w table", scheme, clientPort, flags))
+		"etcdctl --endpoints="+d.endpoint+flags+" endpoint status -w table")
 	return d
 }
 
@@ -93,5 +101,13 @@ func (p *page) connection(d connectionData) {
 		p.line(cell{text: command})
 	}
 	p.line()
+	if len(d.Written) > 0 {
+		p.line(cell{text: "Written, for a shell in which that port-forward runs:"})
+		for _, path := range d.Written {
+			p.line(cell{text: "  " + path})
+		}
+		p.line(cell{text: "  . " + quoted(d.Written[len(d.Written)-1])})
+		p.line()
+	}
 	p.line(cell{text: d.Docs})
 }

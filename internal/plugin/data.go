@@ -84,7 +84,11 @@ type connectionData struct {
 	Clients []clientSecret `json:"clients,omitempty"`
 	// Commands connect from this computer, in this order.
 	Commands []string `json:"commands"`
-	Docs     string   `json:"docs"`
+	// Written are the files that --write wrote.
+	Written []string `json:"written,omitempty"`
+	Docs    string   `json:"docs"`
+	// endpoint is that of the port-forward.
+	endpoint string
 }
 
 // clientSecret is a Secret with the certificate of one client.
