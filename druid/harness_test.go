@@ -135,6 +135,7 @@ func stageOn(t *testing.T, config *rest.Config) *stage {
 	}
 	s := &stage{TB: t, Client: c, config: config, namespace: env.Namespace(t, config), calls: &calls{}}
 	s.install("rbac.yaml")
+	s.install("admission.yaml") // the policies hold for all tests on the API server, whichever comes first
 	return s
 }
 

@@ -78,7 +78,7 @@ func install(t *testing.T, config *rest.Config) *installed {
 	cluster := full()
 	cluster.ObjectMeta = metav1.ObjectMeta{Name: "demo", Namespace: namespace}
 	runtimeClass := &nodev1.RuntimeClass{ObjectMeta: metav1.ObjectMeta{Name: *cluster.Spec.RuntimeClassName}, Handler: "runsc"}
-	if err := in.admin.Create(t.Context(), runtimeClass); err != nil {
+	if err := client.IgnoreAlreadyExists(in.admin.Create(t.Context(), runtimeClass)); err != nil {
 		t.Fatalf("create the RuntimeClass: %v", err) // the API server takes no Pod that names another
 	}
 	if err := in.admin.Create(t.Context(), cluster); err != nil {

@@ -1,0 +1,209 @@
+package manifests
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/etcd-druid/druid/api/v1alpha1"
+	"github.com/etcd-druid/druid/leases"
+	"github.com/etcd-druid/druid/test/env"
+)
+
+// madePods are Pods of each kind that druid makes, as if their clusters were in the namespace.
+func madePods(t testing.TB, namespace string) map[string]*corev1.Pod {
+	t.Helper()
+	memory, disk, unsafe, node, restored, passwords := plain(), plain(), secured(), plain(), plain(), secured()
+	inMemory(memory)
+	onDisk(disk)
+	SetTLSStage(unsafe, PlanePeer, v1alpha1.TLSStageBoth)
+	directory := v1alpha1.BackupStore{Directory: &v1alpha1.DirectoryStore{HostPath: "/srv/backups"}}
+	node.Spec.Backup = &v1alpha1.BackupSpec{Store: directory, Full: v1alpha1.FullBackup{Schedule: "@daily"}}
+	restored.Spec.Bootstrap = &v1alpha1.BootstrapSpec{Restore: &v1alpha1.RestoreSpec{From: &v1alpha1.RestoreSource{Store: &directory}}}
+	passwords.Spec.Auth = &v1alpha1.AuthSpec{Enabled: true, PasswordsSecretRef: &v1alpha1.SecretRef{Name: "passwords"}}
+	joining := plain()
+	joining.Spec.Bootstrap = &v1alpha1.BootstrapSpec{Join: &v1alpha1.JoinSpec{
+		Endpoints: []v1alpha1.JoinEndpoint{"https://etcd-0.old:2379"}, TLS: &v1alpha1.JoinTLS{SecretRef: v1alpha1.SecretRef{Name: "old"}},
+	}}
+	all := map[string]*corev1.Pod{}
+	for name, cluster := range map[string]*v1alpha1.EtcdCluster{
+		"plain": plain(), "full": full(), "memory": memory, "disk": disk, "tls": secured(), "plain text too": unsafe, "longest name": longest(),
+		"directory": node, "restored": restored, "passwords": passwords, "joining": joining,
+	} {
+		cluster.Namespace, cluster.Spec.RuntimeClassName, cluster.Spec.PriorityClassName = namespace, nil, ""
+		pod, err := Pod(cluster, member, options())
+		if err != nil {
+			t.Fatal(err)
+		}
+		all["a member: "+name] = pod
+		for verb, run := range map[string]SnapshotRun{
+			"saves":   {Record: leases.Record{ClusterID: 7, Lineage: "00000001-ab"}, Within: SnapshotTimeout},
+			"deletes": {Drop: "key", Within: SnapshotTimeout},
+		} {
+			snapshot := ownStore(cluster)
+			if cluster == node {
+				snapshot.Spec.Store = &directory
+			}
+			pod, err := SnapshotPod(cluster, snapshot, run, options())
+			if err != nil {
+				t.Fatal(err)
+			}
+			all["a Pod that "+verb+": "+name] = pod
+		}
+	}
+	return all
+}
+
+// podAttempts are what an owner of druid's token could do with a Pod of it.
+var podAttempts = map[string]func(*corev1.Pod){
+	"has no owner":                     func(p *corev1.Pod) { p.OwnerReferences = nil },
+	"has another owner":                func(p *corev1.Pod) { p.OwnerReferences[0].Kind = "Deployment" },
+	"has an owner of another group":    func(p *corev1.Pod) { p.OwnerReferences[0].APIVersion = "example.com/v1" },
+	"has an owner that controls not":   func(p *corev1.Pod) { p.OwnerReferences[0].Controller = nil },
+	"has another EtcdCluster as owner": func(p *corev1.Pod) { p.OwnerReferences[0].Kind, p.OwnerReferences[0].Name = "EtcdCluster", "other" },
+	"has not the label of druid":       func(p *corev1.Pod) { delete(p.Labels, labelManagedBy) },
+	"belongs to no cluster":            func(p *corev1.Pod) { delete(p.Labels, leases.LabelCluster) },
+	"uses another ServiceAccount":      func(p *corev1.Pod) { p.Spec.ServiceAccountName = "admin" },
+	"uses the default ServiceAccount":  func(p *corev1.Pod) { p.Spec.ServiceAccountName = "default" },
+	"mounts its token everywhere":      func(p *corev1.Pod) { p.Spec.AutomountServiceAccountToken = nil },
+	"uses the network of the node":     func(p *corev1.Pod) { p.Spec.HostNetwork = true },
+	"sees the processes of the node":   func(p *corev1.Pod) { p.Spec.HostPID = true },
+	"uses the memory of the node":      func(p *corev1.Pod) { p.Spec.HostIPC = true },
+	"chooses its node":                 func(p *corev1.Pod) { p.Spec.NodeName = "control-plane" },
+	"runs as root": func(p *corev1.Pod) {
+		p.Spec.SecurityContext.RunAsUser, p.Spec.SecurityContext.RunAsNonRoot = new(int64(0)), nil
+	},
+	"has a group of the node": func(p *corev1.Pod) { p.Spec.SecurityContext.SupplementalGroups = []int64{6} },
+	"has no security context": func(p *corev1.Pod) { p.Spec.SecurityContext = nil },
+	"has a container without seccomp": func(p *corev1.Pod) {
+		p.Spec.Containers[0].SecurityContext.SeccompProfile = &corev1.SeccompProfile{Type: corev1.SeccompProfileTypeUnconfined}
+	},
+	"has a container of root":      func(p *corev1.Pod) { p.Spec.Containers[0].SecurityContext.RunAsUser = new(int64(0)) },
+	"has a container with a right": func(p *corev1.Pod) { p.Spec.Containers[0].SecurityContext.AllowPrivilegeEscalation = nil },
+	"has a privileged container": func(p *corev1.Pod) {
+		p.Spec.Containers[0].SecurityContext = &corev1.SecurityContext{Privileged: new(true)}
+	},
+	"has a capability": func(p *corev1.Pod) {
+		p.Spec.Containers[0].SecurityContext.Capabilities.Add = []corev1.Capability{"SYS_ADMIN"}
+	},
+	"keeps its capabilities":    func(p *corev1.Pod) { p.Spec.Containers[0].SecurityContext.Capabilities = nil },
+	"has a bare container":      func(p *corev1.Pod) { p.Spec.Containers[0].SecurityContext = nil },
+	"has a bare init container": func(p *corev1.Pod) { p.Spec.InitContainers = []corev1.Container{{Name: "more", Image: "more"}} },
+	"has a port of the node": func(p *corev1.Pod) {
+		p.Spec.Containers[0].Ports = []corev1.ContainerPort{{ContainerPort: 80, HostPort: 80}}
+	},
+	"copies a Secret into its status": func(p *corev1.Pod) { p.Spec.Containers[0].TerminationMessagePath = "/secrets/token" },
+	"has a Secret in a variable": func(p *corev1.Pod) {
+		p.Spec.Containers[0].Env = []corev1.EnvVar{{Name: "A", ValueFrom: &corev1.EnvVarSource{
+			SecretKeyRef: &corev1.SecretKeySelector{LocalObjectReference: corev1.LocalObjectReference{Name: "any"}, Key: "a"},
+		}}}
+	},
+	"has a Secret in its variables": func(p *corev1.Pod) {
+		p.Spec.Containers[0].EnvFrom = []corev1.EnvFromSource{{SecretRef: &corev1.SecretEnvSource{LocalObjectReference: corev1.LocalObjectReference{Name: "any"}}}}
+	},
+	"mounts the root of the node": mounting("root", corev1.VolumeSource{HostPath: &corev1.HostPathVolumeSource{Path: "/"}}),
+	"mounts a socket of the node": mounting("backup-store", corev1.VolumeSource{HostPath: &corev1.HostPathVolumeSource{Path: "/run/containerd.sock", Type: new(corev1.HostPathSocket)}}),
+	"mounts a volume of a driver": mounting("driver", corev1.VolumeSource{CSI: &corev1.CSIVolumeSource{Driver: "example.com"}}),
+	"mounts a share":              mounting("share", corev1.VolumeSource{NFS: &corev1.NFSVolumeSource{Server: "192.0.2.1", Path: "/"}}),
+}
+
+func mounting(name string, source corev1.VolumeSource) func(*corev1.Pod) {
+	return func(p *corev1.Pod) {
+		for i := range p.Spec.Volumes {
+			if p.Spec.Volumes[i].Name == name {
+				p.Spec.Volumes[i].VolumeSource = source
+				return
+			}
+		}
+		p.Spec.Volumes = append(p.Spec.Volumes, corev1.Volume{Name: name, VolumeSource: source})
+	}
+}
+
+// A stolen token of druid makes the Pods of members and of EtcdSnapshots, and no other.
+func TestATokenOfDruidMakesOnlyItsPods(t *testing.T) {
+	in := install(t, env.APIServer(t))
+	namespace := env.Namespace(t, in.config) // no level of Pod Security refuses a Pod here
+	made := madePods(t, namespace)
+	create := func(pod *corev1.Pod) error { return in.druid.Create(t.Context(), pod.DeepCopy(), client.DryRunAll) }
+	foreign := &corev1.Pod{
+		ObjectMeta: metav1.ObjectMeta{Name: "foreign", Namespace: namespace},
+		Spec:       corev1.PodSpec{Containers: []corev1.Container{{Name: "c", Image: "c"}}},
+	}
+	inForce(t, "druid-pods", func() error { return create(foreign) })
+	for name, pod := range made {
+		if err := create(pod); err != nil {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+	for _, kind := range []string{"a member: full", "a Pod that saves: full"} {
+		for name, change := range podAttempts {
+			pod := made[kind].DeepCopy()
+			change(pod)
+			if err := create(pod); !refusedBy("druid-pods", err) {
+				t.Errorf("%s that %s: %v, want a refusal by the policy", kind, name, err)
+			}
+		}
+	}
+	in.changesPods(t, foreign, false)
+	in.changesPods(t, made["a member: plain"], true)
+	in.changesPods(t, made["a Pod that saves: plain"], true)
+}
+
+// changesPods checks what druid may do with a Pod that exists.
+func (in *installed) changesPods(t *testing.T, pod *corev1.Pod, own bool) {
+	t.Helper()
+	if err := in.admin.Create(t.Context(), pod); err != nil {
+		t.Fatal(err)
+	}
+	image := fmt.Sprintf(`{"spec":{"containers":[{"name":%q,"image":"other"}]}}`, pod.Spec.Containers[0].Name)
+	owners := `{"metadata":{"ownerReferences":[{"$patch":"replace"}]}}`
+	if !own {
+		owners = fmt.Sprintf(`{"metadata":{"ownerReferences":[{"apiVersion":%q,"kind":"EtcdCluster","name":"demo","uid":%q,"controller":true}]}}`,
+			v1alpha1.GroupVersion, in.cluster.UID)
+	}
+	for name, r := range map[string]right{
+		"change its image":  {in.patchPod(t, pod, image), own},
+		"label it":          {in.patchPod(t, pod, `{"metadata":{"labels":{"etcd.druid.dev/serving":"true"}}}`), own},
+		"change its owners": {in.patchPod(t, pod, owners), false},
+		"delete it":         {func() error { return in.druid.Delete(t.Context(), pod.DeepCopy(), client.DryRunAll) }, own},
+	} {
+		if err := r.do(); r.want && err != nil || !r.want && !refusedBy("druid-pods", err) {
+			t.Errorf("%s of Pod %s: %v, want it allowed: %t", name, pod.Name, err, r.want)
+		}
+	}
+}
+
+// patchPod returns a strategic merge patch of the Pod by druid that is not stored.
+func (in *installed) patchPod(t testing.TB, pod *corev1.Pod, patch string) func() error {
+	return func() error {
+		return in.druid.Patch(t.Context(), pod.DeepCopy(), client.RawPatch(types.StrategicMergePatchType, []byte(patch)), client.DryRunAll)
+	}
+}
+
+// refusedBy reports whether the policy refused a request.
+func refusedBy(policy string, err error) bool {
+	return apierrors.IsForbidden(err) && strings.Contains(err.Error(), "ValidatingAdmissionPolicy '"+policy+"'")
+}
+
+// inForce waits until the API server, which reads policies from a cache, refuses what the policy refuses.
+func inForce(t testing.TB, policy string, try func() error) {
+	t.Helper()
+	for poll, late := time.Tick(20*time.Millisecond), time.After(maxWait); ; {
+		err := try()
+		if refusedBy(policy, err) {
+			return
+		}
+		select {
+		case <-poll:
+		case <-late:
+			t.Fatalf("%s is not in force after %s: %v", policy, maxWait, err)
+		}
+	}
+}
