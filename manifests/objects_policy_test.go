@@ -1,0 +1,121 @@
+package manifests
+
+import (
+	"fmt"
+	"testing"
+
+	coordinationv1 "k8s.io/api/coordination/v1"
+	corev1 "k8s.io/api/core/v1"
+	networkingv1 "k8s.io/api/networking/v1"
+	policyv1 "k8s.io/api/policy/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/etcd-druid/druid/api/v1alpha1"
+	"github.com/etcd-druid/druid/test/env"
+)
+
+// foreignObjects are objects of the kinds that druid writes, which others made.
+func foreignObjects(meta func() metav1.ObjectMeta) map[string]client.Object {
+	return map[string]client.Object{
+		"ConfigMap":      &corev1.ConfigMap{ObjectMeta: meta()},
+		"Service":        &corev1.Service{ObjectMeta: meta(), Spec: corev1.ServiceSpec{Ports: []corev1.ServicePort{{Port: 80}}}},
+		"ServiceAccount": &corev1.ServiceAccount{ObjectMeta: meta()},
+		"PersistentVolumeClaim": &corev1.PersistentVolumeClaim{ObjectMeta: meta(), Spec: corev1.PersistentVolumeClaimSpec{
+			AccessModes: []corev1.PersistentVolumeAccessMode{corev1.ReadWriteOnce},
+			Resources:   corev1.VolumeResourceRequirements{Requests: corev1.ResourceList{corev1.ResourceStorage: resource.MustParse("1Gi")}},
+		}},
+		"Lease":               &coordinationv1.Lease{ObjectMeta: meta()},
+		"Role":                &rbacv1.Role{ObjectMeta: meta()},
+		"RoleBinding":         &rbacv1.RoleBinding{ObjectMeta: meta(), RoleRef: rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: "druid"}},
+		"PodDisruptionBudget": &policyv1.PodDisruptionBudget{ObjectMeta: meta()},
+		"NetworkPolicy":       &networkingv1.NetworkPolicy{ObjectMeta: meta()},
+	}
+}
+
+// deletable are the kinds of objects that the ClusterRole lets druid delete.
+var deletable = map[string]bool{"Service": true, "PersistentVolumeClaim": true, "Lease": true, "PodDisruptionBudget": true, "NetworkPolicy": true}
+
+// A stolen token of druid changes no objects of others, and takes none over.
+func TestATokenOfDruidChangesNoForeignObjects(t *testing.T) {
+	in := install(t, env.APIServer(t))
+	namespace := env.Namespace(t, in.config)
+	foreign := func() metav1.ObjectMeta { return metav1.ObjectMeta{Name: "foreign", Namespace: namespace} }
+	inForce(t, "druid-objects", func() error {
+		return in.druid.Create(t.Context(), &corev1.ConfigMap{ObjectMeta: foreign()}, client.DryRunAll)
+	})
+	owner := fmt.Sprintf(`[{"apiVersion":%q,"kind":"EtcdCluster","name":"demo","uid":%q,"controller":true}]`, v1alpha1.GroupVersion, in.cluster.UID)
+	for kind, object := range foreignObjects(foreign) {
+		marked := object.DeepCopyObject().(client.Object)
+		if kind != "PersistentVolumeClaim" { // one with the label of druid needs no owner
+			marked.SetLabels(map[string]string{labelManagedBy: "druid"})
+		}
+		for _, made := range []client.Object{object, marked} {
+			if err := in.druid.Create(t.Context(), made.DeepCopyObject().(client.Object), client.DryRunAll); !refusedBy("druid-objects", err) {
+				t.Errorf("create %s with labels %v: %v, want a refusal by the policy", kind, made.GetLabels(), err)
+			}
+		}
+		if err := in.admin.Create(t.Context(), object); err != nil {
+			t.Fatalf("create %s: %v", kind, err)
+		}
+		later := map[string]func() error{
+			"annotate": in.patchObject(t, object, `{"metadata":{"annotations":{"example.com/note":"x"}}}`),
+			"label":    in.patchObject(t, object, `{"metadata":{"labels":{"app.kubernetes.io/managed-by":"druid","etcd.druid.dev/cluster-uid":"x"}}}`),
+			"own":      in.patchObject(t, object, `{"metadata":{"ownerReferences":`+owner+`}}`),
+		}
+		if deletable[kind] {
+			later["delete"] = func() error {
+				return in.druid.Delete(t.Context(), object.DeepCopyObject().(client.Object), client.DryRunAll)
+			}
+		}
+		for name, try := range later {
+			if err := try(); !refusedBy("druid-objects", err) {
+				t.Errorf("%s %s: %v, want a refusal by the policy", name, kind, err)
+			}
+		}
+	}
+	in.changesItsOwn(t, namespace)
+}
+
+// changesItsOwn checks that the policy allows what druid does with objects that have no owner, or no label.
+func (in *installed) changesItsOwn(t *testing.T, namespace string) {
+	t.Helper()
+	election := &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Name: "druid", Namespace: namespace}}
+	if err := in.druid.Create(t.Context(), election); err != nil {
+		t.Errorf("create the Lease of the election: %v", err)
+	}
+	election.Spec.HolderIdentity = new("druid-0")
+	if err := in.druid.Update(t.Context(), election); err != nil {
+		t.Errorf("renew the Lease of the election: %v", err)
+	}
+	cluster := plain()
+	cluster.Namespace = namespace
+	claim, lease := PersistentVolumeClaim(cluster, member), MemberLease(cluster, member)
+	for _, object := range []client.Object{claim, lease} {
+		delete(object.GetLabels(), labelManagedBy)
+		if err := in.admin.Create(t.Context(), object); err != nil {
+			t.Fatal(err)
+		}
+		if err := in.patchObject(t, object, `{"metadata":{"labels":{"app.kubernetes.io/managed-by":"druid"}}}`)(); err != nil {
+			t.Errorf("restore the label of %T: %v", object, err)
+		}
+	}
+	retain := `{"metadata":{"ownerReferences":[],"labels":{"etcd.druid.dev/cluster-uid":null,"etcd.druid.dev/component":null,"etcd.druid.dev/member":null}}}`
+	labelled := PersistentVolumeClaim(cluster, "demo-kept1")
+	if err := in.druid.Create(t.Context(), labelled); err != nil {
+		t.Fatal(err)
+	}
+	if err := in.patchObject(t, labelled, retain)(); err != nil {
+		t.Errorf("retain a claim: %v", err)
+	}
+}
+
+// patchObject returns a merge patch of the object by druid that is not stored.
+func (in *installed) patchObject(t testing.TB, object client.Object, patch string) func() error {
+	return func() error {
+		return in.druid.Patch(t.Context(), object.DeepCopyObject().(client.Object), client.RawPatch(types.MergePatchType, []byte(patch)), client.DryRunAll)
+	}
+}
