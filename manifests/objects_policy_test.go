@@ -119,3 +119,41 @@ func (in *installed) patchObject(t testing.TB, object client.Object, patch strin
 		return in.druid.Patch(t.Context(), object.DeepCopyObject().(client.Object), client.RawPatch(types.MergePatchType, []byte(patch)), client.DryRunAll)
 	}
 }
+
+// A stolen token of druid changes nothing that a user decides about.
+func TestATokenOfDruidChangesNoSpec(t *testing.T) {
+	in := install(t, env.APIServer(t))
+	cluster := plain()
+	cluster.ObjectMeta = metav1.ObjectMeta{Name: "other", Namespace: in.cluster.Namespace, Finalizers: []string{"example.com/hold"}}
+	cluster.Spec.AdditionalMetadata = nil
+	snapshot := ownStore(cluster)
+	snapshot.ObjectMeta = metav1.ObjectMeta{Name: "own", Namespace: in.cluster.Namespace, Finalizers: []string{"example.com/hold"}}
+	for _, object := range []client.Object{cluster, snapshot} {
+		if err := in.admin.Create(t.Context(), object); err != nil {
+			t.Fatal(err)
+		}
+		inForce(t, "druid-specs", in.patchObject(t, object, `{"metadata":{"labels":{"example.com/note":"x"}}}`))
+		for name, patch := range map[string]string{
+			"approve a recovery":         `{"metadata":{"annotations":{"etcd.druid.dev/recover":"x"}}}`,
+			"add an owner":               `{"metadata":{"ownerReferences":[{"apiVersion":"v1","kind":"ConfigMap","name":"a","uid":"a"}]}}`,
+			"remove another's finalizer": `{"metadata":{"finalizers":[]}}`,
+			"add another's finalizer":    `{"metadata":{"finalizers":["example.com/hold","example.com/more"]}}`,
+			"change the spec":            map[bool]string{true: `{"spec":{"replicas":1}}`, false: `{"spec":{"deletionPolicy":"Delete"}}`}[object == client.Object(cluster)],
+		} {
+			if err := in.patchObject(t, object, patch)(); !refusedBy("druid-specs", err) {
+				t.Errorf("%s of %T: %v, want a refusal by the policy", name, object, err)
+			}
+		}
+		for _, own := range []string{v1alpha1.JoinFinalizer, v1alpha1.SnapshotFinalizer} {
+			hold, release := `{"metadata":{"finalizers":["example.com/hold","`+own+`"]}}`, `{"metadata":{"finalizers":["example.com/hold"]}}`
+			for _, patch := range []string{hold, release} {
+				if err := in.druid.Patch(t.Context(), object, client.RawPatch(types.MergePatchType, []byte(patch))); err != nil {
+					t.Errorf("patch %T with %s: %v", object, patch, err)
+				}
+			}
+		}
+		if err := in.druid.Status().Patch(t.Context(), object, client.RawPatch(types.MergePatchType, []byte(`{"status":{"observedGeneration":1}}`))); err != nil {
+			t.Errorf("write the status of %T: %v", object, err)
+		}
+	}
+}

@@ -105,7 +105,7 @@ func definitionFinding(o unstructured.Unstructured) finding {
 }
 
 // policies are the ValidatingAdmissionPolicies of the installation, each with a binding of the same name.
-var policies = []string{"druid-agent-leases", "druid-authorities", "druid-certificates", "druid-clusters", "druid-objects", "druid-pods", "druid-secrets", "druid-snapshots"}
+var policies = []string{"druid-agent-leases", "druid-authorities", "druid-certificates", "druid-clusters", "druid-objects", "druid-pods", "druid-secrets", "druid-snapshots", "druid-specs"}
 
 func (i *installation) checkPolicies(ctx context.Context) finding {
 	var missing []string

@@ -37,7 +37,7 @@ func testBundle(t *testing.T, r release) {
 		}
 	}
 	policies := all[admissionFile]
-	if !bytes.Contains(all[installFile], policies) || bytes.Count(policies, []byte("\nkind: ValidatingAdmissionPolicy\n")) != 8 {
-		t.Errorf("%s has not the eight policies of %s:\n%s", admissionFile, installFile, policies)
+	if !bytes.Contains(all[installFile], policies) || bytes.Count(policies, []byte("\nkind: ValidatingAdmissionPolicy\n")) != 9 {
+		t.Errorf("%s has not the nine policies of %s:\n%s", admissionFile, installFile, policies)
 	}
 }
