@@ -115,6 +115,7 @@ func (in *installed) changesItsOwn(t *testing.T, namespace string) {
 
 // patchObject returns a merge patch of the object by druid that is not stored.
 func (in *installed) patchObject(t testing.TB, object client.Object, patch string) func() error {
+	t.Helper()
 	return func() error {
 		return in.druid.Patch(t.Context(), object.DeepCopyObject().(client.Object), client.RawPatch(types.MergePatchType, []byte(patch)), client.DryRunAll)
 	}

@@ -182,6 +182,7 @@ func (in *installed) changesPods(t *testing.T, pod *corev1.Pod, own bool) {
 
 // patchPod returns a strategic merge patch of the Pod by druid that is not stored.
 func (in *installed) patchPod(t testing.TB, pod *corev1.Pod, patch string) func() error {
+	t.Helper()
 	return func() error {
 		return in.druid.Patch(t.Context(), pod.DeepCopy(), client.RawPatch(types.StrategicMergePatchType, []byte(patch)), client.DryRunAll)
 	}
