@@ -184,3 +184,31 @@ func (r *Rig) KillDruid(t testing.TB) time.Duration {
 		return err
 	})
 }
+
+// KillDruids kills all druids that run at once, the one that works and the other. It does not wait until their containers start again.
+func (r *Rig) KillDruids(t testing.TB) {
+	t.Helper()
+	Eventually(t, 2*time.Minute, "the druids are killed", func(ctx context.Context) error {
+		pods, err := r.DruidPods(ctx)
+		if err != nil {
+			return err
+		}
+		killed := 0
+		for _, pod := range pods {
+			pids, err := Processes(string(pod.UID), Druid)
+			if err != nil {
+				return err
+			}
+			for _, pid := range pids {
+				if err := syscall.Kill(pid, syscall.SIGKILL); err != nil && !errors.Is(err, syscall.ESRCH) {
+					return fmt.Errorf("kill druid (%d): %w", pid, err)
+				}
+				killed++
+			}
+		}
+		if killed == 0 {
+			return errors.New("no druid runs")
+		}
+		return nil
+	})
+}
