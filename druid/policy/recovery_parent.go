@@ -111,6 +111,9 @@ func (r *recovery) parentBackup(o Observed) (source, bool) {
 			s.revision = max(s.revision, min(report.Revision, from.fork.Revision))
 		}
 	}
+	if missing := from.fork.Revision - s.revision; missing > 0 {
+		s.lost += fmt.Sprintf(". The backup ends %s before the fork, and these are lost too", counted(missing, "revision"))
+	}
 	s.kept = s.revision
 	return s, s.revision > 0 && r.restoredBy(&s)
 }

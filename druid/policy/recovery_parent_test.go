@@ -49,6 +49,8 @@ func TestALostRaftGroupGoesBackToTheOneBefore(t *testing.T) {
 			x.claim(0, leases.DiskEmpty)
 		}, leases.RecoverSurvivor, "demo-b", 100, ""},
 		"a backup of the parent up to the fork": {leases.RecoverSurvivor, empty, leases.RecoverBackup, "demo-b", 95, "restore the backup of lineage 00000001-aa up to revision 95"},
+		"a backup of the parent that ends before the fork": {leases.RecoverSurvivor, func(x *rescue) { empty(x); x.o.Delta.Reports.Revision = 60 }, leases.RecoverBackup, "demo-b", 60,
+			"at 2026-11-24T11:00:00Z is lost. The backup ends 35 revisions before the fork, and these are lost too"},
 		"a parent that was restored": {leases.RecoverRestore, func(x *rescue) { x.o.Record.Fork.Parent = "00000000-zz" }, leases.RecoverBackup, "demo-b", 95,
 			"restore the backup of lineage 00000000-zz up to revision 95"},
 		"a disk that a restore undid":    {leases.RecoverRestore, func(x *rescue) { x.d.Backup = false }, "", "", 0, ""},
@@ -76,6 +78,9 @@ func TestALostRaftGroupGoesBackToTheOneBefore(t *testing.T) {
 			}
 			if r.plan == nil || r.plan.source.mode != test.source || r.plan.source.member.Name != test.member || r.plan.kept != test.revision {
 				t.Fatalf("by rule %s, the obstacle is %q, the plan %+v", r.rule, r.obstacle, r.plan)
+			}
+			if n := strings.Count(r.plan.words(), "the loss is unknown"); r.plan.source.lost != "" && n != 1 {
+				t.Errorf("the plan says %d times that the loss is unknown: %s", n, r.plan.words())
 			}
 			if !strings.Contains(r.plan.words(), test.says) || r.plan.source.lost != "" && r.plan.measured {
 				t.Errorf("the plan says %s", r.plan.words())

@@ -112,15 +112,11 @@ func (p *recoveryPlan) words() string {
 	if p.source.mode == leases.RecoverBackup {
 		from = fmt.Sprintf("restore the backup of lineage %s up to revision %d on member %s", p.source.lineage, p.source.revision, p.source.member.Name)
 	}
-	loss := "the loss is unknown"
-	if p.measured {
-		loss = fmt.Sprintf("at most %s and %s of writes are lost", counted(p.revisions, "revision"), counted(p.seconds, "second"))
+	words := []string{from}
+	if p.measured { // else the needs say that the loss is unknown
+		words = append(words, fmt.Sprintf("at most %s and %s of writes are lost", counted(p.revisions, "revision"), counted(p.seconds, "second")))
 	}
-	words := from + "; " + loss
-	if len(p.needs) > 0 {
-		words += "; " + strings.Join(p.needs, "; ")
-	}
-	return words
+	return strings.Join(append(words, p.needs...), "; ")
 }
 
 // recoveryStatus is status.recovery. It is absent as long as no quorum was lost.
