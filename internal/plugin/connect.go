@@ -58,7 +58,7 @@ func (s selection) connectionData(c v1alpha1.EtcdCluster) connectionData {
 	d.endpoint = fmt.Sprintf("%s://localhost:%d", scheme, clientPort)
 	if d.Secret != "" {
 		read := s.command(fmt.Sprintf(`kubectl -n %s get secret %s -o jsonpath="{.data.${key//./\\.}}" | base64 -d > "$key"`, c.Namespace, d.Secret))
-		d.Commands = []string{"umask 077", "for key in ca.crt tls.crt tls.key; do\n  " + read + "\ndone"}
+		d.Commands = []string{"umask 077", "for key in " + strings.Join(certificateKeys, " ") + "; do\n  " + read + "\ndone"}
 	}
 	d.Commands = append(d.Commands,
 		s.command(fmt.Sprintf("kubectl -n %s port-forward service/%s-client %d &", c.Namespace, c.Name, clientPort)),

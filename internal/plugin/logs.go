@@ -156,10 +156,8 @@ func scan(stream io.Reader, s logStream, f logFlags, w *logWriter) error {
 	var last []logLine
 	for scanner.Scan() {
 		switch {
-		case s.wanted == nil:
-			w.add(parseLine(scanner.Text(), s.logSource))
-		case !s.wanted(scanner.Text()): // it is about something else
-		case f.follow || f.tail < 0:
+		case s.wanted != nil && !s.wanted(scanner.Text()): // it is about something else
+		case s.wanted == nil || f.follow || f.tail < 0:
 			w.add(parseLine(scanner.Text(), s.logSource))
 		default:
 			last = append(last, parseLine(scanner.Text(), s.logSource))

@@ -166,12 +166,10 @@ func (s subjects) of(event unstructured.Unstructured) bool {
 
 // druidNamespaces are those in which druid runs.
 func (k *kube) druidNamespaces(ctx context.Context) []string {
-	pods, err := k.typed.CoreV1().Pods("").List(ctx, metav1.ListOptions{LabelSelector: druidSelector})
 	found := map[string]bool{}
-	if err == nil {
-		for _, pod := range pods.Items {
-			found[pod.Namespace] = true
-		}
+	pods, _ := k.druidPods(ctx) // without them, it is the namespace of the manifests
+	for _, pod := range pods {
+		found[pod.Namespace] = true
 	}
 	if len(found) == 0 {
 		return []string{druidNamespace}

@@ -35,7 +35,7 @@ func Copy(ctx context.Context, repo, to string) error {
 			return fmt.Errorf("copy %s: %w", file, err)
 		}
 	}
-	return identityFile(to)
+	return setTimes(to)
 }
 
 func copyFile(from, to string) error {
@@ -70,8 +70,8 @@ func copyFile(from, to string) error {
 	return os.Chmod(to, mode) // whatever the umask is
 }
 
-// identityFile sets the times of all below dir, the deepest first.
-func identityFile(dir string) error {
+// setTimes sets the times of all below dir, the deepest first.
+func setTimes(dir string) error {
 	var paths []string
 	if err := filepath.WalkDir(dir, func(path string, _ fs.DirEntry, err error) error {
 		paths = append(paths, path)
