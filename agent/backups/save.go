@@ -39,9 +39,9 @@ type Save struct {
 }
 
 const (
-	// etcdAbsence is how long a Save waits for an etcd that does not answer. An election takes seconds, and a Pod that
+	// maxUnavailable is how long a Save waits for an etcd that does not answer. An election takes seconds, and a Pod that
 	// moves to another node a minute or two.
-	etcdAbsence = 5 * time.Minute
+	maxUnavailable = 5 * time.Minute
 	// etcdTimeout bounds one question whether etcd answers.
 	etcdTimeout = 10 * time.Second
 )
@@ -72,8 +72,8 @@ func (s *Save) Run(ctx context.Context) (a Artifact, err error) {
 		switch {
 		case ctx.Err() != nil, !passing(err):
 			return Artifact{}, err
-		case time.Since(answered) > etcdAbsence:
-			return Artifact{}, fmt.Errorf("etcd at %s did not answer for %s: %w", s.Endpoint, etcdAbsence, err)
+		case time.Since(answered) > maxUnavailable:
+			return Artifact{}, fmt.Errorf("etcd at %s did not answer for %s: %w", s.Endpoint, maxUnavailable, err)
 		}
 		s.Log.WarnContext(ctx, "snapshot of etcd failed, retrying", "endpoint", s.Endpoint, "err", err)
 		await(ctx, nil, savePace.after(failures))

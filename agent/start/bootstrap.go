@@ -124,7 +124,7 @@ type Bootstrapper struct {
 	// failed attempts in a row to carry one out.
 	acknowledged string
 	rebuilds     int
-	hopeless     hopeless
+	unrestorable permanentFailure
 	// restores has the results of the attempts to restore.
 	restores restores
 }
@@ -296,7 +296,7 @@ func (b *Bootstrapper) step(ctx context.Context, report launch.Report) (*launch.
 		b.reportDisk(ctx, report, &o)
 		return nil, d.Reason, nil
 	}
-	if failing(report) || d.Mode == ModeRecover && b.hopeless.order != "" {
+	if failing(report) || d.Mode == ModeRecover && b.unrestorable.order != "" {
 		b.reportDisk(ctx, report, &o) // the next start is later, or never
 	}
 	order, err := b.act(ctx, d, &o)

@@ -11,10 +11,10 @@ import (
 	"github.com/etcd-druid/druid/leases"
 )
 
-// hopeless is an order to restore a backup that no later attempt can carry out before a user acts. The claim of the volume says so. druid
-// releases an order to restore in place. One after a lost quorum stands, so that the agent tries again: a user can add a key, replace
-// an object or enlarge the volume meanwhile.
-type hopeless struct {
+// permanentFailure is an order to restore a backup that no later attempt can carry out before a user acts. The claim of the volume
+// says so. druid releases an order to restore in place. One after a lost quorum stands, so that the agent tries again: a user can add
+// a key, replace an object or enlarge the volume meanwhile.
+type permanentFailure struct {
 	// order is its name, empty for none.
 	order   string
 	failure leases.RestoreFailure
@@ -24,11 +24,11 @@ type hopeless struct {
 	words string
 }
 
-// hopelessAttempts in a row that fail in the same way make an order hopeless. One is not enough: a store that answers 404 for a moment,
+// attemptsAlike in a row that fail in the same way are a permanent failure. One is not enough: a store that answers 404 for a moment,
 // an object that changes while it is read, and a Secret that the kubelet replaces look like something that stays.
-const hopelessAttempts = 2
+const attemptsAlike = 2
 
-// releaseInterval is how often the agent looks whether a hopeless order was released.
+// releaseInterval is how often the agent looks whether an order that fails permanently was released.
 const releaseInterval = 2 * time.Second
 
 // errPlanned: the backups lead to something else than the plan that was approved.
@@ -60,14 +60,14 @@ func (b *Bootstrapper) fails(ctx context.Context, order *leases.Recovery, err er
 	if ctx.Err() != nil {
 		return
 	}
-	was, failure := b.hopeless, failureOf(err)
-	b.hopeless = hopeless{}
+	was, failure := b.unrestorable, failureOf(err)
+	b.unrestorable = permanentFailure{}
 	if order.Mode == leases.RecoverSurvivor || failure == "" {
 		return
 	}
-	b.hopeless = hopeless{order: order.Name(), failure: failure, attempts: 1, words: err.Error()}
+	b.unrestorable = permanentFailure{order: order.Name(), failure: failure, attempts: 1, words: err.Error()}
 	if was.order == order.Name() && was.failure == failure {
-		b.hopeless.attempts += was.attempts
+		b.unrestorable.attempts += was.attempts
 	}
 	if b.failureIn(order.Name()) == "" {
 		return
@@ -77,19 +77,19 @@ func (b *Bootstrapper) fails(ctx context.Context, order *leases.Recovery, err er
 
 // failureIn says why the order called name cannot be carried out. It is empty if it can be, and without an order.
 func (b *Bootstrapper) failureIn(name string) leases.RestoreFailure {
-	if name == "" || name != b.hopeless.order || b.hopeless.attempts < hopelessAttempts {
+	if name == "" || name != b.unrestorable.order || b.unrestorable.attempts < attemptsAlike {
 		return ""
 	}
-	return b.hopeless.failure
+	return b.unrestorable.failure
 }
 
-// despairs reports why an order to restore in place cannot be carried out, and waits for its release. It returns false for an order that
+// awaitsRelease reports why an order to restore in place cannot be carried out, and waits for its release. It returns false for an order that
 // can be, and for one that has no other end.
-func (b *Bootstrapper) despairs(ctx context.Context, order *leases.Recovery, inform func(string)) bool {
+func (b *Bootstrapper) awaitsRelease(ctx context.Context, order *leases.Recovery, inform func(string)) bool {
 	if !order.Restores() || b.failureIn(order.Name()) == "" {
 		return false
 	}
-	inform(b.hopeless.words)
+	inform(b.unrestorable.words)
 	loop.Sleep(ctx, releaseInterval)
 	return true
 }

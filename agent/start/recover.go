@@ -40,7 +40,7 @@ func (b *Bootstrapper) recover(ctx context.Context, d Decision, o *observation) 
 	inform := func(words string) {
 		b.decided(Published{Decision: Decision{Mode: d.Mode, Rule: d.Rule, Reason: words}, Data: o.dataText()})
 	}
-	if b.despairs(ctx, o.record.record.Order(), inform) {
+	if b.awaitsRelease(ctx, o.record.record.Order(), inform) {
 		return nil
 	}
 	g, err := b.claimOrder(ctx, o)

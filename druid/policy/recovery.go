@@ -61,7 +61,7 @@ func (a acks) String() string { return rules.Word(a, "too few", "enough") }
 var recoveryRows = rules.New(recoverNothing, []rules.Row[recoveryFacts, recoveryVerdict]{
 	{Name: "not-ours", When: recoveryFacts{applies: rules.No}, Verdict: recoverNothing,
 		Why: "the cluster is deleted or paused, never formed, or its record cannot be used"},
-	{Name: "record-behind", When: recoveryFacts{behind: rules.Yes}, Verdict: recoverNothing,
+	{Name: "record-behind", When: recoveryFacts{corrects: rules.Yes}, Verdict: recoverNothing,
 		Why: "the members formed another raft group than the record names, and druid corrects the record"},
 	{Name: "restore-ordered", When: recoveryFacts{standing: standingRestore}, Verdict: recoverNothing,
 		Why: "the members stopped for a restore in place that you approved, and its own rules end it"},
@@ -103,9 +103,9 @@ var recoveryRows = rules.New(recoverNothing, []rules.Row[recoveryFacts, recovery
 
 // recoveryFacts is the complete input of recoveryRows.
 type recoveryFacts struct {
-	applies rules.YesNo  `fact:"concerns druid"`
-	behind  rules.YesNo  `fact:"druid corrects the record"`
-	quorum  rules.Answer `fact:"quorum serves"`
+	applies  rules.YesNo  `fact:"concerns druid"`
+	corrects rules.YesNo  `fact:"druid corrects the record"`
+	quorum   rules.Answer `fact:"quorum serves"`
 	// standing is the order in the record. acks, chosen, failed, otherwise and better are about that order.
 	standing standing    `fact:"order"`
 	acks     acks        `fact:"acknowledged by"`

@@ -92,7 +92,7 @@ func recoveryOf(d Desired, o Observed, listed []Member) recovery {
 	r := recovery{order: o.Record.Order()}
 	r.facts = recoveryFacts{
 		applies: rules.YesNoOf(recoverable(d, o)),
-		behind:  rules.No, quorum: groupQuorum(o, listed), standing: standingNone, acks: acksFew, chosen: rules.Yes, returns: returnsMay,
+		corrects: rules.No, quorum: groupQuorum(o, listed), standing: standingNone, acks: acksFew, chosen: rules.Yes, returns: returnsMay,
 		failed: rules.No, otherwise: rules.No, better: rules.No, overdue: rules.YesNoOf(o.QuorumOverdue), obstacle: rules.No, approved: rules.No, automatic: rules.No, worse: rules.No,
 	}
 	if r.facts.applies == rules.Yes {
@@ -128,7 +128,7 @@ func (r *recovery) observe(d Desired, o Observed, listed []Member) {
 		r.facts.standing = map[leases.Stage]standing{leases.StagePrepare: standingPrepare, leases.StageExecute: standingExecute}[r.order.Stage]
 		r.epoch = r.order.Epoch
 	}
-	r.facts.behind = rules.YesNoOf(recordBehind(o, listed) || recordAhead(d, o))
+	r.facts.corrects = rules.YesNoOf(recordBehind(o, listed) || recordAhead(d, o))
 	if r.order.Restores() {
 		r.facts.standing = standingRestore
 		return

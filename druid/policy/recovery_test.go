@@ -18,7 +18,7 @@ func TestARecoveryNeedsALostQuorumAnApprovalAndFences(t *testing.T) {
 	checkTable(t, recoveryRows, "recovery", "A lost quorum: druid/policy.recoveryRows", func(f recoveryFacts, d rules.Decision[recoveryVerdict]) string {
 		orders := d.Verdict&(recoverPrepare|recoverExecute) != 0
 		switch {
-		case d.Verdict != recoverNothing && (f.applies == rules.No || f.behind == rules.Yes):
+		case d.Verdict != recoverNothing && (f.applies == rules.No || f.corrects == rules.Yes):
 			return "acts on a cluster that is not druid's to recover, or releases a record that is behind"
 		case orders && f.quorum == rules.Yes:
 			return "orders a recovery while a quorum serves"
@@ -32,7 +32,7 @@ func TestARecoveryNeedsALostQuorumAnApprovalAndFences(t *testing.T) {
 			return "loses more than was approved"
 		case orders && f.returns == returnsFenced:
 			return "replaces a raft group of which a quorum is intact"
-		case f.applies == rules.Yes && f.behind == rules.No && f.standing == standingExecute && f.returns == returnsFenced && d.Verdict != recoverRelease:
+		case f.applies == rules.Yes && f.corrects == rules.No && f.standing == standingExecute && f.returns == returnsFenced && d.Verdict != recoverRelease:
 			return "lets an agent replace a raft group of which a quorum is intact"
 		case d.Verdict == recoverRelease && f.quorum != rules.Yes && f.returns != returnsFenced:
 			return "releases an order without a quorum"

@@ -71,7 +71,7 @@ const clientsMarked = clientsPartly | clientsNone
 var restoreRows = rules.New(restoreNothing, []rules.Row[restoreFacts, restoreVerdict]{
 	{Name: "not-ours", When: restoreFacts{applies: rules.No}, Verdict: restoreNothing,
 		Why: "the cluster is deleted or paused, never formed, or its record cannot be used"},
-	{Name: "record-behind", When: restoreFacts{behind: rules.Yes}, Verdict: restoreNothing,
+	{Name: "record-behind", When: restoreFacts{corrects: rules.Yes}, Verdict: restoreNothing,
 		Why: "the members formed another raft group than the record names, and druid corrects the record"},
 	{Name: "recovery-first", When: restoreFacts{order: restoreOrderOther}, Verdict: restoreNothing,
 		Why: "the cluster recovers from a lost quorum"},
@@ -134,9 +134,9 @@ var restoreRows = rules.New(restoreNothing, []rules.Row[restoreFacts, restoreVer
 
 // restoreFacts is the complete input of restoreRows.
 type restoreFacts struct {
-	applies rules.YesNo  `fact:"concerns druid"`
-	behind  rules.YesNo  `fact:"druid corrects the record"`
-	order   restoreOrder `fact:"order"`
+	applies  rules.YesNo  `fact:"concerns druid"`
+	corrects rules.YesNo  `fact:"druid corrects the record"`
+	order    restoreOrder `fact:"order"`
 	// wanted: spec.recovery.restore requests a restore, and it is that of the order, if one stands.
 	wanted rules.YesNo `fact:"requested"`
 	// overdue is about the order, and before it about the time for which clients are cut off. chosen, failed and acks are about the

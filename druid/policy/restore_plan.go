@@ -49,7 +49,7 @@ func restoreOf(d Desired, o Observed, listed []Member) restore {
 		d.Replicas = max(d.Replicas, 1) // a cluster that is to be paused must not stay stopped by the order
 	}
 	r.facts = restoreFacts{
-		applies: rules.YesNoOf(recoverable(d, o)), behind: rules.YesNoOf(recordBehind(o, listed) || recordAhead(d, o)), order: restoreOrderNone, wanted: rules.No,
+		applies: rules.YesNoOf(recoverable(d, o)), corrects: rules.YesNoOf(recordBehind(o, listed) || recordAhead(d, o)), order: restoreOrderNone, wanted: rules.No,
 		overdue: rules.YesNoOf(o.RestoreOverdue), chosen: rules.Yes, failed: rules.No, acks: acksFew, done: rules.No, quorum: groupQuorum(o, listed),
 		obstacle: rules.No, plan: planUnasked, approved: rules.No, busy: rules.No, clients: clientsOf(o), saved: max(SaveUnasked, o.RestoreSave.State),
 	}

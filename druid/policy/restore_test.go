@@ -19,7 +19,7 @@ func TestARestoreNeedsAPlanAnApprovalAndABackup(t *testing.T) {
 		v := d.Verdict
 		ordered := f.order&restoreOrdered != 0
 		switch {
-		case v != restoreNothing && (f.applies == rules.No || f.behind == rules.Yes || f.order == restoreOrderOther):
+		case v != restoreNothing && (f.applies == rules.No || f.corrects == rules.Yes || f.order == restoreOrderOther):
 			return "acts on a cluster that is not druid's to restore, or that recovers from a lost quorum"
 		case v&(cuts|restoreExecute) != 0 && f.wanted == rules.No:
 			return "restores what is not requested"
@@ -33,11 +33,11 @@ func TestARestoreNeedsAPlanAnApprovalAndABackup(t *testing.T) {
 			return "keeps clients cut off for a plan that is not carried out"
 		case v == restoreExecute && (f.order != restoreOrderPrepare || f.acks != acksEnough || f.chosen == rules.No || f.overdue == rules.Yes):
 			return "executes without fences, or too late"
-		case f.order == restoreOrderExecute && f.failed == rules.Yes && v != restoreRelease && f.applies == rules.Yes && f.behind == rules.No:
+		case f.order == restoreOrderExecute && f.failed == rules.Yes && v != restoreRelease && f.applies == rules.Yes && f.corrects == rules.No:
 			return "keeps clients cut off for a restore that fails"
 		case v == restoreRelease && !ordered:
 			return "releases what does not stand"
-		case ordered && (f.wanted == rules.No || f.overdue == rules.Yes) && v != restoreRelease && f.applies == rules.Yes && f.behind == rules.No:
+		case ordered && (f.wanted == rules.No || f.overdue == rules.Yes) && v != restoreRelease && f.applies == rules.Yes && f.corrects == rules.No:
 			return "keeps clients cut off for a restore that ended"
 		case v&cuts != 0 && ordered:
 			return "begins again what stands"

@@ -59,7 +59,7 @@ func (w *lostWorld) claim(k int) *leases.Claim {
 	}
 	if claim.State != leases.DiskForeign {
 		claim.Order = m.acknowledged
-		if claim.Order != "" && claim.Order == m.hopeless {
+		if claim.Order != "" && claim.Order == m.cannotExecute {
 			claim.Failed = leases.FailedBackups
 		}
 	}
@@ -167,7 +167,7 @@ func (w *lostWorld) agentActs(k int) bool {
 		}
 		m.acknowledged = m.sight.Record.Order().Name()
 	case start.ModeRecover:
-		if m.hopeless == m.sight.Record.Order().Name() {
+		if m.cannotExecute == m.sight.Record.Order().Name() {
 			return false
 		}
 		return w.claimOrder(k)

@@ -46,7 +46,7 @@ func (w *lostWorld) build(k int) {
 	case order.Restores():
 		var ok bool
 		if writes, group.parent, ok = w.restoredFor(order, m.sight.Record.Lineage); !ok {
-			m.hopeless = order.Name()
+			m.cannotExecute = order.Name()
 			return
 		}
 		group.base += bump

@@ -51,7 +51,7 @@ type lostMember struct {
 	buildOf           int // the raft group of what was built
 	volume            int
 	acknowledged      string
-	hopeless          string // the order that it cannot carry out
+	cannotExecute     string // the order that it cannot carry out
 	step              lostStep
 	sight             start.Sight
 	version           int
