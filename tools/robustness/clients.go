@@ -14,6 +14,7 @@ import (
 	"go.etcd.io/etcd/tests/v3/robustness/report"
 	"go.etcd.io/etcd/tests/v3/robustness/traffic"
 	"go.uber.org/zap"
+	"golang.org/x/time/rate"
 )
 
 // act reads, writes, watches and compacts until done, and then writes once more: the validation requires that the last operation succeeds.
@@ -21,11 +22,12 @@ func act(ctx context.Context, tf traffic.Traffic, clients *client.ClientSet, end
 	if err := traffic.CheckEmptyDatabaseAtStart(ctx, zap.NewNop(), endpoints, clients); err != nil {
 		return fmt.Errorf("the traffic needs an etcd that never had a key: %w", err)
 	}
-	limiter := p.limiter(done)
+	limiter := rate.NewLimiter(rate.Limit(p.perSecond), p.perSecond)
 	keys, storage := traffic.NewKeyStore(10, "key"), traffic.NewKubernetesStorage()
 	writes := traffic.KeyValue{MaxNonUniqueRequestConcurrency: 3, MemberClientCount: len(endpoints), ClusterClientCount: 2}
 	watches := traffic.Watch{MemberClientCount: len(endpoints), ClusterClientCount: 2, RevisionOffsetRange: traffic.Range{Min: -100, Max: 100}}
 	var wg sync.WaitGroup
+	wg.Go(func() { p.slowDown(limiter, done) })
 	err := traffic.SimulateKeyValueTraffic(ctx, &wg, &writes, endpoints, clients, tf, traffic.RunTrafficLoopParam{
 		QPSLimiter: limiter, IDs: clients.IdentityProvider(), LeaseIDStorage: identity.NewLeaseIDStorage(),
 		NonUniqueRequestConcurrencyLimiter: traffic.NewConcurrencyLimiter(writes.MaxNonUniqueRequestConcurrency),

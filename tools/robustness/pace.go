@@ -15,22 +15,18 @@ type pace struct {
 	slowest   int // per second
 }
 
-// limiter limits the operations of all clients together. In each step the rate is halved, and a step permits half of what is left.
-func (p pace) limiter(done <-chan struct{}) *rate.Limiter {
-	limiter := rate.NewLimiter(rate.Limit(p.perSecond), p.perSecond)
-	go func() {
-		ticker := time.NewTicker(p.span())
-		defer ticker.Stop()
-		for step := 1; ; step++ {
-			select {
-			case <-done:
-				return
-			case <-ticker.C:
-				limiter.SetLimit(p.after(step))
-			}
+// slowDown halves the rate in steps until done. Each step permits half of the operations that are left.
+func (p pace) slowDown(limiter *rate.Limiter, done <-chan struct{}) {
+	ticker := time.NewTicker(p.span())
+	defer ticker.Stop()
+	for step := 1; ; step++ {
+		select {
+		case <-done:
+			return
+		case <-ticker.C:
+			limiter.SetLimit(p.after(step))
 		}
-	}()
-	return limiter
+	}
 }
 
 // span is the time between two steps.
