@@ -91,7 +91,7 @@ func (r recovery) is(verdict recoveryVerdict) bool { return r.verdict&verdict !=
 func recoveryOf(d Desired, o Observed, listed []Member) recovery {
 	r := recovery{order: o.Record.Order()}
 	r.facts = recoveryFacts{
-		applies: rules.YesNoOf(recoverable(d, o)),
+		applies:  rules.YesNoOf(recoverable(d, o)),
 		corrects: rules.No, quorum: groupQuorum(o, listed), standing: standingNone, acks: acksFew, chosen: rules.Yes, returns: returnsMay,
 		failed: rules.No, otherwise: rules.No, better: rules.No, overdue: rules.YesNoOf(o.QuorumOverdue), obstacle: rules.No, approved: rules.No, automatic: rules.No, worse: rules.No,
 	}
