@@ -42,14 +42,18 @@ func beginsWith(from v1alpha1.RestoreSource) harness.Option {
 func TestClusterThatLostAllItsVolumesIsFormedAgainFromItsBackups(t *testing.T) {
 	stories.Begin(t)
 	s3, namespace := rig.MakeSavedNamespace(t, bucket)
-	saved := backedUp(s3.Store(bucket))
-	c := rig.ApplyIn(t, namespace, harness.Named("first"), saved, claimsGo)
+	saved, keys := backedUp(s3.Store(bucket)), makeKeys(t, namespace)
+	c := rig.ApplyIn(t, namespace, harness.Named("first"), saved, encrypted, claimsGo)
 	view := c.Agree(t, 3, formWithin)
 	w := harness.Write(t, c.Etcd(t))
 	awaitBackups(t, c)
 	c.Kill(t, view.Leader(), harness.Agent)
 	w.AwaitWrites(t, 100, time.Minute)
 	reportsBackups(t, c)
+	c.AwaitSaved(t, saveWithin, c.Revision(t))
+	before := s3.Keys(t, bucket, ".zst")
+	keys.rotate(t, c)
+	keys.awaitRotated(t, s3, before)
 	w.Stop(t, c.Etcd(t))
 	last := c.Revision(t)
 	c.AwaitSaved(t, saveWithin, last)
@@ -57,7 +61,7 @@ func TestClusterThatLostAllItsVolumesIsFormedAgainFromItsBackups(t *testing.T) {
 	c.AwaitLeft(t, goneWithin)
 	awaitEnd(t, c)
 
-	c = rig.ApplyIn(t, namespace, harness.Named("second"), saved, restoredFrom("first"))
+	c = rig.ApplyIn(t, namespace, harness.Named("second"), saved, encrypted, restoredFrom("first"))
 	if after := c.Agree(t, 3, formWithin); after.ClusterID == view.ClusterID {
 		harness.Unsafe(t, "the new cluster has the ID of the old one, %s", after.ClusterID)
 	}

@@ -8,6 +8,9 @@ import (
 	"testing"
 	"time"
 
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/etcd-druid/druid/api/v1alpha1"
 	"github.com/etcd-druid/druid/test/e2e/harness"
 	"github.com/etcd-druid/druid/test/e2e/stories"
 )
@@ -45,23 +48,26 @@ func TestClusterRollsUnderLoadAndABadImageStopsIt(t *testing.T) {
 			}
 		}
 	})
-	t.Run("an image that does not exist takes down one member, and is corrected", func(t *testing.T) {
+	t.Run("an image that does not exist takes down one member until the deadline and after it, and is corrected", func(t *testing.T) {
 		before := podsOf(t, c, view)
 		cluster, err := c.Get(t.Context())
 		if err != nil {
 			t.Fatal(err)
 		}
 		w.Gap()
-		c.Edit(t, `{"spec":{"image":"registry.invalid/etcd"}}`)
+		c.Edit(t, `{"spec":{"image":"registry.invalid/etcd","progressDeadlineSeconds":30}}`)
 		c.AwaitCondition(t, scaleWithin, "Progressing", "False", "RollingUpdateBlocked", "registry.invalid/etcd")
 		c.AwaitCondition(t, scaleWithin, "Degraded", "True", "ImagePullFailed", "registry.invalid/etcd")
 		w.AwaitWrites(t, 200, scaleWithin)
+		c.AwaitCondition(t, scaleWithin, "Progressing", "False", v1alpha1.ReasonDeadlineExceeded, "registry.invalid/etcd")
+		announces(t, c, v1alpha1.ReasonDeadlineExceeded, "at the deadline")
 		down := podsOf(t, c, view)
 		maps.DeleteFunc(down, func(member, uid string) bool { return uid == before[member] })
 		if len(down) != 1 {
 			t.Errorf("%d Pods were replaced by such that cannot start, want 1: %v", len(down), down)
 		}
-		c.Edit(t, fmt.Sprintf(`{"spec":{"image":%q}}`, cluster.Spec.Image))
+		c.Edit(t, fmt.Sprintf(`{"spec":{"image":%q,"progressDeadlineSeconds":null}}`, cluster.Spec.Image))
+		reportsAs(t, c, corev1.EventTypeNormal, v1alpha1.ReasonRetryAfterDeadline, "was accepted")
 		c.AwaitCondition(t, scaleWithin, "Progressing", "False", "Reconciled")
 		view = stableAs(t, c, view)
 		servedOn(t, w)

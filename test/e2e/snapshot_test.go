@@ -138,7 +138,7 @@ func makeSecrets(t *testing.T, namespace string) {
 
 // withSecrets gives a cluster users with passwords, and encrypts its backups.
 func withSecrets(c *v1alpha1.EtcdCluster) {
-	c.Spec.Backup.Encryption = &v1alpha1.BackupEncryption{KeySecretRef: v1alpha1.SecretRef{Name: backupKeys}}
+	encrypted(c)
 	root := []string{"root"}
 	c.Spec.Auth = &v1alpha1.AuthSpec{Enabled: true, PasswordsSecretRef: &v1alpha1.SecretRef{Name: passwords}, Users: []v1alpha1.AuthUser{
 		{Name: "app", PasswordKey: "app", Roles: root}, {Name: "client", CertificateCN: "client", Roles: root},

@@ -3,7 +3,9 @@ package harness
 import (
 	"bytes"
 	"context"
+	"errors"
 	"fmt"
+	"io"
 	"net"
 	"net/http"
 	"strconv"
@@ -134,6 +136,20 @@ func (s *S3) Put(t testing.TB, bucket, key string, content []byte) {
 		_, err := s.client.PutObject(ctx, &s3.PutObjectInput{Bucket: &bucket, Key: &key, Body: bytes.NewReader(content)})
 		return err
 	})
+}
+
+// Get returns the content of an object.
+func (s *S3) Get(t testing.TB, bucket, key string) (content []byte) {
+	t.Helper()
+	Eventually(t, maxWait, "object "+key, func(ctx context.Context) error {
+		object, err := s.client.GetObject(ctx, &s3.GetObjectInput{Bucket: &bucket, Key: &key})
+		if err != nil {
+			return err
+		}
+		content, err = io.ReadAll(object.Body)
+		return errors.Join(err, object.Body.Close())
+	})
+	return content
 }
 
 // Keys are the keys of the objects in a bucket that contain some words.
