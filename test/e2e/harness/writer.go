@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"maps"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -23,6 +24,9 @@ const (
 	loadLanes = 12
 	loadPace  = 50 * time.Millisecond
 )
+
+// lastLane counts the lanes of all writers. A lane has keys of its own, so that two writers at one cluster replace no write of each other.
+var lastLane atomic.Int64
 
 // Writer writes without a pause and remembers every write that etcd acknowledged.
 type Writer struct {
@@ -76,7 +80,8 @@ func write(t testing.TB, etcd *clientv3.Client, lanes int, pace, timeout time.Du
 		stop()
 		t.Fatalf("measure the machine: %v", err)
 	}
-	for lane := range lanes {
+	for range lanes {
+		lane := lastLane.Add(1)
 		w.group.Go(func() error { w.run(ctx, lane); return nil })
 	}
 	w.group.Go(func() error { return w.machine.run(ctx) })
@@ -88,7 +93,7 @@ func write(t testing.TB, etcd *clientv3.Client, lanes int, pace, timeout time.Du
 }
 
 // run writes in one lane. What a write takes is no part of the pause: the rate is the pace's, not the cluster's.
-func (w *Writer) run(ctx context.Context, lane int) {
+func (w *Writer) run(ctx context.Context, lane int64) {
 	ticker := time.NewTicker(w.pace)
 	defer ticker.Stop()
 	for seq := 0; ctx.Err() == nil; seq++ {
