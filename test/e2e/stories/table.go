@@ -70,6 +70,7 @@ var Table = []Story{
 	{"TestMembersInMemoryHealFromEachOther", InTurn, Alongside, 5, 110, ofData + " druid manifests"},
 	{"TestQuorumIsRecoveredFromTheBackupsAndOnlyOnceByItself", InTurn, Alongside, 3, 240, ofRecovery + " " + ofRestore},
 	{"TestTheChosenMemberIsLostBeforeAndAfterTheClusterIsFormed", InTurn, Alongside, 6, 210, ofRecovery + " " + ofRestore},
+	{"TestAMajorityThatIsCutOffFromTheAPIServesAndStopsWhenItWasReplaced", InTurn, Alone, 3, 180, ofRecovery},
 	{"TestDruidsAreKilledInEachPhaseOfARecovery", InTurn, Alone, 3, 190, ofRecovery + " " + ofDruid},
 	{"TestRestoreIsWithdrawnInEveryPhase", InTurn, Alongside, 3, 200, ofRecovery + " " + ofRestore},
 	{"TestMembersInMemoryAreRecoveredFromTheBackups", InTurn, Alongside, 3, 150, ofRecovery + " " + ofRestore},
