@@ -1,9 +1,7 @@
 package druid
 
 import (
-	"context"
 	"encoding/json"
-	"encoding/pem"
 	"fmt"
 	"maps"
 	"net/http"
@@ -58,39 +56,22 @@ func addSidecar(w http.ResponseWriter, r *http.Request) {
 // mutate has the API server ask a webhook about each new Pod of the namespace, and give limits to containers that have none.
 func (s *stage) mutate(server *httptest.Server) {
 	s.Helper()
-	ca := pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: server.Certificate().Raw})
-	hook := &admissionregistrationv1.MutatingWebhookConfiguration{
-		ObjectMeta: metav1.ObjectMeta{Name: s.namespace},
-		Webhooks: []admissionregistrationv1.MutatingWebhook{{
-			Name:              "mesh.example.com",
-			ClientConfig:      admissionregistrationv1.WebhookClientConfig{URL: &server.URL, CABundle: ca},
-			NamespaceSelector: &metav1.LabelSelector{MatchLabels: map[string]string{corev1.LabelMetadataName: s.namespace}},
-			Rules: []admissionregistrationv1.RuleWithOperations{{
-				Operations: []admissionregistrationv1.OperationType{admissionregistrationv1.Create},
-				Rule:       admissionregistrationv1.Rule{APIGroups: []string{""}, APIVersions: []string{"v1"}, Resources: []string{"pods"}},
-			}},
-			SideEffects:             new(admissionregistrationv1.SideEffectClassNone),
-			AdmissionReviewVersions: []string{"v1"},
-		}},
-	}
 	limits := &corev1.LimitRange{
 		ObjectMeta: metav1.ObjectMeta{Namespace: s.namespace, Name: "defaults"},
 		Spec: corev1.LimitRangeSpec{Limits: []corev1.LimitRangeItem{{
 			Type: corev1.LimitTypeContainer, Default: corev1.ResourceList{corev1.ResourceCPU: resource.MustParse("3")},
 		}}},
 	}
-	for _, object := range []client.Object{hook, limits} {
-		if err := s.Create(s.Context(), object); err != nil {
-			s.Fatal(err)
-		}
+	if err := s.Create(s.Context(), limits); err != nil {
+		s.Fatal(err)
 	}
-	s.Cleanup(func() { _ = s.Delete(context.WithoutCancel(s.Context()), hook) }) // the API server ends with the tests
-	s.eventually("the API server changes Pods", func() error {
-		pod := &corev1.Pod{
-			ObjectMeta: metav1.ObjectMeta{Namespace: s.namespace, Name: "probe"},
-			Spec:       corev1.PodSpec{Containers: []corev1.Container{{Name: "probe", Image: "probe"}}},
-		}
-		if err := s.Create(s.Context(), pod, client.DryRunAll); err != nil {
+	s.askAboutPods(server, func(w webhook) client.Object {
+		return &admissionregistrationv1.MutatingWebhookConfiguration{ObjectMeta: w.meta, Webhooks: []admissionregistrationv1.MutatingWebhook{{
+			Name: "mesh.example.com", ClientConfig: w.server, NamespaceSelector: w.namespace, Rules: w.rules,
+			SideEffects: w.effects, AdmissionReviewVersions: w.versions,
+		}}}
+	}, func(pod *corev1.Pod, err error) error {
+		if err != nil {
 			return err
 		}
 		return mutated(pod)

@@ -3,7 +3,6 @@ package druid
 import (
 	"context"
 	"encoding/json"
-	"encoding/pem"
 	"errors"
 	"fmt"
 	"net/http"
@@ -269,39 +268,21 @@ func TestProblemsThatNeedTheUserAreReported(t *testing.T) {
 	}
 }
 
-// hook has the API server ask a webhook about each Pod of the namespace.
-func (s *stage) hook(server *httptest.Server) *admissionregistrationv1.ValidatingWebhookConfiguration {
+// hook has the API server ask a webhook that can reject each Pod of the namespace.
+func (s *stage) hook(server *httptest.Server) client.Object {
 	s.Helper()
-	ca := pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: server.Certificate().Raw})
-	hook := &admissionregistrationv1.ValidatingWebhookConfiguration{
-		ObjectMeta: metav1.ObjectMeta{Name: s.namespace},
-		Webhooks: []admissionregistrationv1.ValidatingWebhook{{
-			Name:              "policy.example.com",
-			ClientConfig:      admissionregistrationv1.WebhookClientConfig{URL: &server.URL, CABundle: ca},
-			NamespaceSelector: &metav1.LabelSelector{MatchLabels: map[string]string{corev1.LabelMetadataName: s.namespace}},
-			Rules: []admissionregistrationv1.RuleWithOperations{{
-				Operations: []admissionregistrationv1.OperationType{admissionregistrationv1.Create},
-				Rule:       admissionregistrationv1.Rule{APIGroups: []string{""}, APIVersions: []string{"v1"}, Resources: []string{"pods"}},
-			}},
-			SideEffects:             new(admissionregistrationv1.SideEffectClassNone),
-			AdmissionReviewVersions: []string{"v1"},
-		}},
-	}
-	if err := s.Create(s.Context(), hook); err != nil {
-		s.Fatal(err)
-	}
-	s.Cleanup(func() { _ = s.Delete(context.WithoutCancel(s.Context()), hook) }) // the API server ends with the tests
-	s.eventually("the API server asks the hook", func() error {
-		pod := &corev1.Pod{
-			ObjectMeta: metav1.ObjectMeta{Namespace: s.namespace, Name: "probe"},
-			Spec:       corev1.PodSpec{Containers: []corev1.Container{{Name: "probe", Image: "probe"}}},
-		}
-		if err := s.Create(s.Context(), pod, client.DryRunAll); err == nil || !strings.Contains(err.Error(), "policy.example.com") {
+	const name = "policy.example.com"
+	return s.askAboutPods(server, func(w webhook) client.Object {
+		return &admissionregistrationv1.ValidatingWebhookConfiguration{ObjectMeta: w.meta, Webhooks: []admissionregistrationv1.ValidatingWebhook{{
+			Name: name, ClientConfig: w.server, NamespaceSelector: w.namespace, Rules: w.rules,
+			SideEffects: w.effects, AdmissionReviewVersions: w.versions,
+		}}}
+	}, func(_ *corev1.Pod, err error) error {
+		if err == nil || !strings.Contains(err.Error(), name) {
 			return fmt.Errorf("it does not yet: %w", err)
 		}
 		return nil
 	})
-	return hook
 }
 
 // deny refuses without a code, as most policies do.
