@@ -33,11 +33,7 @@ func (s *stage) asAgent(pod *corev1.Pod) client.Client {
 	}
 	config := rest.AnonymousClientConfig(s.config)
 	config.BearerToken = got.Status.Token
-	c, err := client.New(config, client.Options{Scheme: newScheme()})
-	if err != nil {
-		s.Fatal(err)
-	}
-	return c
+	return s.clientOf(config)
 }
 
 // attempt is a merge patch of a Lease with the token of a member's Pod.

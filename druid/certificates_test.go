@@ -15,7 +15,6 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/client-go/rest"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/etcd-druid/druid/api/v1alpha1"
@@ -296,12 +295,7 @@ func TestAPlaneWithoutSecretsGetsNoOtherAuthority(t *testing.T) {
 func TestDruidTouchesNoOtherSecrets(t *testing.T) {
 	s := newStage(t)
 	s.install("admission.yaml")
-	as := rest.CopyConfig(s.config)
-	as.Impersonate = rest.ImpersonationConfig{UserName: druidUser, Groups: []string{"system:serviceaccounts", "system:authenticated"}}
-	druid, err := client.New(as, client.Options{Scheme: newScheme()})
-	if err != nil {
-		t.Fatal(err)
-	}
+	druid := s.as(druidUser, serviceAccounts...)
 	meta := func(name string) metav1.ObjectMeta { return metav1.ObjectMeta{Namespace: s.namespace, Name: name} }
 	foreign := &corev1.Secret{ObjectMeta: meta(manifests.CertificatesName("demo", manifests.PlaneClient)), Data: map[string][]byte{"password": []byte("planted")}}
 	if err := s.Create(t.Context(), foreign); err != nil {

@@ -13,7 +13,6 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
-	"k8s.io/client-go/rest"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/etcd-druid/druid/api/v1alpha1"
@@ -128,12 +127,7 @@ func TestDruidRequestsOnlyCertificatesOfItsClusters(t *testing.T) {
 	certmanager.Install(t, s)
 	s.install("admission.yaml")
 	s.createRequesting()
-	as := rest.CopyConfig(s.config)
-	as.Impersonate = rest.ImpersonationConfig{UserName: druidUser, Groups: []string{"system:serviceaccounts", "system:authenticated"}}
-	druid, err := client.New(as, client.Options{Scheme: newScheme()})
-	if err != nil {
-		t.Fatal(err)
-	}
+	druid := s.as(druidUser, serviceAccounts...)
 	wanted, err := manifests.CertManagerCertificates(s.cluster(), manifests.PlaneClient, "cluster.local")
 	if err != nil {
 		t.Fatal(err)

@@ -18,7 +18,6 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/intstr"
 	"k8s.io/client-go/kubernetes"
-	"k8s.io/client-go/rest"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/etcd-druid/druid/agent/config"
@@ -185,13 +184,9 @@ func TestAgentsMayUseTheLeasesOfTheirClusterAlone(t *testing.T) {
 	var pod corev1.Pod
 	s.eventually("have a Pod", func() error { return s.fetch(name, &pod) })
 
-	config := rest.CopyConfig(s.config)
-	config.Impersonate = rest.ImpersonationConfig{
-		UserName: fmt.Sprintf("system:serviceaccount:%s:%s", s.namespace, manifests.AgentName("demo")),
-		Groups:   []string{"system:serviceaccounts", "system:authenticated"},
-		// Other tests install the policy that demands a token of the Pod.
-		Extra: map[string][]string{"authentication.kubernetes.io/pod-name": {name}, "authentication.kubernetes.io/pod-uid": {string(pod.UID)}},
-	}
+	config := s.configAs(fmt.Sprintf("system:serviceaccount:%s:%s", s.namespace, manifests.AgentName("demo")), serviceAccounts...)
+	// Other tests install the policy that demands a token of the Pod.
+	config.Impersonate.Extra = map[string][]string{"authentication.kubernetes.io/pod-name": {name}, "authentication.kubernetes.io/pod-uid": {string(pod.UID)}}
 	clients, err := kubernetes.NewForConfig(config)
 	if err != nil {
 		t.Fatal(err)

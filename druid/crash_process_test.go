@@ -40,7 +40,7 @@ func (p *process) Write(b []byte) (int, error) {
 // kubeconfig is a file by which a process reaches the API server with druid's rights.
 func (s *stage) kubeconfig() string {
 	s.Helper()
-	return s.kubeconfigOf(druidUser, "system:serviceaccounts", "system:authenticated")
+	return s.kubeconfigOf(druidUser, serviceAccounts...)
 }
 
 // kubeconfigOf is a file by which a process reaches the API server as a user, or as the administrator if that is empty.

@@ -1,6 +1,7 @@
 package druid
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"log/slog"
@@ -38,6 +39,9 @@ const (
 	// druidUser is the ServiceAccount of the install: druid has only the rights that it is installed with.
 	druidUser = "system:serviceaccount:druid-system:druid"
 )
+
+// serviceAccounts are the groups of a ServiceAccount.
+var serviceAccounts = []string{"system:serviceaccounts", "system:authenticated"}
 
 // stage is a namespace on a real API server in which a real druid works, with the rights of its ClusterRole. The test
 // stands in for the kubelets and the agents.
@@ -129,14 +133,34 @@ func anotherStage(t *testing.T) *stage {
 // stageOn is a stage on an API server.
 func stageOn(t *testing.T, config *rest.Config) *stage {
 	t.Helper()
-	c, err := client.New(config, client.Options{Scheme: newScheme()})
-	if err != nil {
-		t.Fatal(err)
-	}
-	s := &stage{TB: t, Client: c, config: config, namespace: env.Namespace(t, config), calls: &calls{}}
+	s := &stage{TB: t, config: config, calls: &calls{}}
+	s.Client, s.namespace = s.clientOf(config), env.Namespace(t, config)
 	s.install("rbac.yaml")
 	s.install("admission.yaml") // the policies hold for all tests on the API server, whichever comes first
 	return s
+}
+
+// as is a client of another user, with the rights of the user and of its groups.
+func (s *stage) as(user string, groups ...string) client.Client {
+	s.Helper()
+	return s.clientOf(s.configAs(user, groups...))
+}
+
+// configAs is a configuration of clients of another user.
+func (s *stage) configAs(user string, groups ...string) *rest.Config {
+	config := rest.CopyConfig(s.config)
+	config.Impersonate = rest.ImpersonationConfig{UserName: user, Groups: groups}
+	return config
+}
+
+// clientOf is a client for the types that druid uses.
+func (s *stage) clientOf(config *rest.Config) client.Client {
+	s.Helper()
+	c, err := client.New(config, client.Options{Scheme: newScheme()})
+	if err != nil {
+		s.Fatal(err)
+	}
+	return c
 }
 
 // install applies the objects of druid's own install.
@@ -172,12 +196,7 @@ func (s *stage) startDruid(change ...func(*Options)) (stop func()) {
 	for _, f := range change {
 		f(&o)
 	}
-	config := rest.CopyConfig(s.config)
-	config.Impersonate.UserName = druidUser
-	if s.user != "" {
-		config.Impersonate.UserName = s.user
-	}
-	config.Impersonate.Groups = []string{"system:serviceaccounts", "system:authenticated"}
+	config := s.configAs(cmp.Or(s.user, druidUser), serviceAccounts...)
 	config.Wrap(s.calls.RoundTrip)
 	config.Wrap(used.Record)
 	ctx, cancel := context.WithCancel(s.Context())

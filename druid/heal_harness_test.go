@@ -7,7 +7,6 @@ import (
 	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/events"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -35,15 +34,10 @@ func (s *stage) clockedQuiet(change ...func(*Reconciler)) *clocked {
 	s.Helper()
 	as := *s
 	deeds := &calls{}
-	as.config = rest.CopyConfig(s.config)
+	as.config = s.configAs(druidUser, serviceAccounts...)
 	as.config.Wrap(deeds.RoundTrip)
 	as.config.Wrap(used.Record)
-	as.config.Impersonate.UserName = druidUser
-	as.config.Impersonate.Groups = []string{"system:serviceaccounts", "system:authenticated"}
-	var err error
-	if as.Client, err = client.New(as.config, client.Options{Scheme: newScheme()}); err != nil {
-		s.Fatal(err)
-	}
+	as.Client = s.clientOf(as.config)
 	c := &clocked{stage: s, Reconciler: as.reconciler(as.Client), at: time.Now(), deeds: deeds}
 	c.now = func() time.Time { return c.at }
 	for _, f := range change {

@@ -12,7 +12,6 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/client-go/rest"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/etcd-druid/druid/api/v1alpha1"
@@ -281,11 +280,5 @@ func (s *stage) userWith(role, user string, rules ...rbacv1.PolicyRule) client.C
 			s.Fatal(err)
 		}
 	}
-	as := rest.CopyConfig(s.config)
-	as.Impersonate = rest.ImpersonationConfig{UserName: user, Groups: []string{"system:authenticated"}}
-	impersonated, err := client.New(as, client.Options{Scheme: newScheme()})
-	if err != nil {
-		s.Fatal(err)
-	}
-	return impersonated
+	return s.as(user, "system:authenticated")
 }
