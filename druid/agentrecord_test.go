@@ -12,14 +12,49 @@ import (
 	"github.com/etcd-druid/druid/leases"
 )
 
-// recordsTheRecovery carries out a recovery order on the record, as the agents of the chosen member and of another one would.
-func (s *stage) recordsTheRecovery(chosen, uid string, agent, another client.Client) {
+// borrowsRecord returns the record and its Lease. The returned function writes the Lease as it was, after the caller wrote it.
+func (s *stage) borrowsRecord() (lease *coordinationv1.Lease, record leases.Record, putBack func()) {
 	s.Helper()
-	lease := &coordinationv1.Lease{}
+	lease = &coordinationv1.Lease{}
 	if err := s.fetch(leases.RecordName("demo"), lease); err != nil {
 		s.Fatal(err)
 	}
 	record, err := leases.DecodeRecord(lease)
+	if err != nil {
+		s.Fatal(err)
+	}
+	whole := lease.DeepCopy()
+	return lease, record, func() {
+		s.Helper()
+		whole.ResourceVersion = lease.ResourceVersion
+		if err := s.Update(s.Context(), whole); err != nil {
+			s.Fatal(err)
+		}
+	}
+}
+
+// writesRecord writes the record to its Lease as the administrator.
+func (s *stage) writesRecord(lease *coordinationv1.Lease, record leases.Record) {
+	s.Helper()
+	if err := errors.Join(record.Encode(lease), s.Update(s.Context(), lease)); err != nil {
+		s.Fatal(err)
+	}
+}
+
+// triesRecord returns how the API server answers the client that writes the record to a copy of its Lease. Nothing is stored.
+func (s *stage) triesRecord(c client.Client, lease *coordinationv1.Lease, record leases.Record) error {
+	s.Helper()
+	changed := lease.DeepCopy()
+	if err := record.Encode(changed); err != nil {
+		s.Fatal(err)
+	}
+	return c.Update(s.Context(), changed, client.DryRunAll)
+}
+
+// recordsTheRecovery carries out a recovery order on the record, as the agents of the chosen member and of another one would.
+func (s *stage) recordsTheRecovery(chosen, uid string, agent, another client.Client) {
+	s.Helper()
+	lease, record, _ := s.borrowsRecord()
 	order := leases.Recovery{Epoch: record.FormedEpoch + 1, Nonce: "n", Mode: leases.RecoverSurvivor, Chosen: chosen}
 	claimed := leases.RecoveryAttempt{Order: order.Name(), Nonce: "a", PodUID: uid, ClusterID: "abc"}
 	write := func(c client.Client, change func() (leases.Record, error)) error {
@@ -39,7 +74,7 @@ func (s *stage) recordsTheRecovery(chosen, uid string, agent, another client.Cli
 	formed := func() (leases.Record, error) {
 		return record.Reformed(claimed, leases.Recovered{Epoch: order.Epoch, Mode: order.Mode, Member: chosen}, leases.Fork{Parent: "00000001-aa", Revision: 7})
 	}
-	err = errors.Join(err,
+	err := errors.Join(
 		write(s.Client, func() (leases.Record, error) { return record.Prepare(order) }),
 		write(s.Client, func() (leases.Record, error) { return record.Execute(executed) }),
 		write(agent, func() (leases.Record, error) { return record.Claimed(claimed) }),
@@ -105,78 +140,44 @@ func (s *stage) claimsNoOtherOrder(record *coordinationv1.Lease, uid string, age
 // fillsIn tries to complete a record that druid created again.
 func (s *stage) fillsIn(try func(client.Client, attempt) error, agent client.Client) {
 	s.Helper()
-	lease := &coordinationv1.Lease{}
-	if err := s.fetch(leases.RecordName("demo"), lease); err != nil {
-		s.Fatal(err)
-	}
-	whole := lease.DeepCopy()
-	record, err := leases.DecodeRecord(lease)
-	if err != nil {
-		s.Fatal(err)
-	}
+	lease, record, putBack := s.borrowsRecord()
+	defer putBack()
 	filled := record
 	record.Epoch, record.FormedEpoch, record.Nonce, record.Lineage, record.MaxLearners = 0, 0, "", "", 0
-	if err := errors.Join(record.Encode(lease), s.Update(s.Context(), lease)); err != nil {
-		s.Fatal(err)
-	}
+	s.writesRecord(lease, record)
 	if err := try(agent, attempt{lease: lease.Name, patch: `{"spec":{"holderIdentity":"dead"}}`}); !apierrors.IsForbidden(err) {
 		s.Errorf("an agent names another raft group in a record that lacks fields: %v", err)
 	}
 	filled.Externals = []string{"abc"}
-	completed := lease.DeepCopy()
-	if err := errors.Join(filled.Encode(completed), agent.Update(s.Context(), completed, client.DryRunAll)); err != nil {
+	if err := s.triesRecord(agent, lease, filled); err != nil {
 		s.Errorf("an agent does not complete the record: %v", err)
 	}
 	// A record that druid created again has the nonce and the lineage of the Leases, and neither a limit of learners nor external members.
 	again := filled
 	again.MaxLearners, again.Externals = 0, nil
-	if err := errors.Join(again.Encode(lease), s.Update(s.Context(), lease)); err != nil {
-		s.Fatal(err)
-	}
-	completed = lease.DeepCopy()
-	if err := errors.Join(filled.Encode(completed), agent.Update(s.Context(), completed, client.DryRunAll)); err != nil {
+	s.writesRecord(lease, again)
+	if err := s.triesRecord(agent, lease, filled); err != nil {
 		s.Errorf("an agent does not complete a record that was created again: %v", err)
-	}
-	whole.ResourceVersion = lease.ResourceVersion
-	if err := s.Update(s.Context(), whole); err != nil {
-		s.Fatal(err)
 	}
 }
 
 // formsAsSeed tries to claim the bootstrap and to record the raft group, as the seed and as another member.
 func (s *stage) formsAsSeed(own, other, uid string, agent client.Client) {
 	s.Helper()
-	lease := &coordinationv1.Lease{}
-	if err := s.fetch(leases.RecordName("demo"), lease); err != nil {
-		s.Fatal(err)
-	}
-	whole := lease.DeepCopy()
-	record, err := leases.DecodeRecord(lease)
-	if err != nil {
-		s.Fatal(err)
-	}
+	lease, record, putBack := s.borrowsRecord()
+	defer putBack()
 	for seed, allowed := range map[string]bool{own: true, other: false} {
 		forming := leases.Record{Phase: leases.PhaseForming, Seed: seed, Epoch: 1, Nonce: "druid", Members: record.Members}
-		if err := errors.Join(forming.Encode(lease), s.Update(s.Context(), lease)); err != nil {
-			s.Fatal(err)
-		}
+		s.writesRecord(lease, forming)
 		claimed := forming
 		claimed.ClusterID, claimed.Epoch, claimed.Nonce, claimed.Lineage, claimed.MaxLearners, claimed.Executor = 0xabc, 2, "n", "00000002-n", 16, uid
 		formed := claimed
 		formed.Phase, formed.FormedEpoch = leases.PhaseFormed, 2
 		for _, next := range []leases.Record{claimed, formed} {
-			changed := lease.DeepCopy()
-			if err := next.Encode(changed); err != nil {
-				s.Fatal(err)
-			}
-			err := agent.Update(s.Context(), changed, client.DryRunAll)
+			err := s.triesRecord(agent, lease, next)
 			if allowed && err != nil || !allowed && !apierrors.IsForbidden(err) {
 				s.Errorf("member %s records phase %s while %s is the seed: allowed should be %t: %v", own, next.Phase, seed, allowed, err)
 			}
 		}
-	}
-	whole.ResourceVersion = lease.ResourceVersion
-	if err := s.Update(s.Context(), whole); err != nil {
-		s.Fatal(err)
 	}
 }
