@@ -5,6 +5,8 @@ import (
 	"testing"
 	"time"
 
+	corev1 "k8s.io/api/core/v1"
+
 	"github.com/etcd-druid/druid/api/v1alpha1"
 	"github.com/etcd-druid/druid/leases"
 )
@@ -40,10 +42,7 @@ func TestStatusSaysWhatIsLeftAfterALossOfTheQuorum(t *testing.T) {
 	if got := c.recovery(); got.Phase != "" {
 		t.Fatalf("a cluster that serves has %+v", got)
 	}
-	c.away(names[0], nodes[0])
-	c.away(names[1], nodes[1])
-	c.kubelet(names[2], false)
-	c.after(2 * time.Hour)
+	c.losesTwo(names, nodes)
 	if got := c.recovery(); got.Phase != v1alpha1.RecoveryProposed || got.Plan == nil || len(got.Plan.GiveUp) != 2 || !strings.Contains(got.Message, "your approval asserts") {
 		t.Errorf("two nodes are away: %+v", got)
 	}
@@ -112,17 +111,57 @@ func (c *clocked) ordered() (leases.Record, *leases.Recovery) {
 	return record, record.Order()
 }
 
+// losesTwo takes away the nodes of the first two of three members, with taints after druid saw that they are away. The etcd of the third
+// member is not ready, and the quorum is lost for two hours.
+func (c *clocked) losesTwo(names, nodes []string, taints ...corev1.Taint) {
+	c.Helper()
+	for i := range 2 {
+		c.away(names[i], nodes[i])
+		if len(taints) > 0 {
+			c.node(nodes[i], false, taints...)
+		}
+	}
+	c.kubelet(names[2], false)
+	c.after(2 * time.Hour)
+}
+
+// executes approves a plan, and acknowledges its order as the agent of the survivor, the third in the list. It returns the record and
+// the order that is executed then.
+func (c *clocked) executes(hash, survivor string) (leases.Record, *leases.Recovery) {
+	c.Helper()
+	c.approve(hash)
+	_, order := c.ordered()
+	c.acknowledges(survivor, 2, order, "")
+	c.pass()
+	record, order := c.ordered()
+	if order == nil || order.Stage != leases.StageExecute {
+		c.Fatalf("the order is %+v", order)
+	}
+	return record, order
+}
+
+// formsAgain records the raft group of an order, as the agent of the chosen member does.
+func (c *clocked) formsAgain(order *leases.Recovery, fork leases.Fork) {
+	c.Helper()
+	c.stage.changeRecord(func(r *leases.Record) {
+		a := leases.RecoveryAttempt{Order: order.Name(), Nonce: "cc", PodUID: "pod", ClusterID: "99"}
+		claimed, err := r.Claimed(a)
+		if err != nil {
+			c.Fatal(err)
+		}
+		recovered := leases.Recovered{Epoch: order.Epoch, Mode: order.Mode, Member: order.Chosen, Revision: 1_000_000_007}
+		if *r, err = claimed.Reformed(a, recovered, fork); err != nil {
+			c.Fatal(err)
+		}
+	})
+}
+
 // Two nodes are declared lost. Only the approval of the present plan orders a recovery, once, and it is executed only after
 // the survivor acknowledged it. Clients that you cut off before stay cut off.
 func TestAnApprovedRecoveryIsOrderedOnce(t *testing.T) {
 	c, names, nodes := listsMembers(t)
 	c.patchCluster(`{"spec":{"clientService":{"serving":false}}}`)
-	for i := range 2 {
-		c.away(names[i], nodes[i])
-		c.node(nodes[i], false, outOfService)
-	}
-	c.kubelet(names[2], false)
-	c.after(2 * time.Hour)
+	c.losesTwo(names, nodes, outOfService)
 	plan := c.recovery().Plan
 	if plan == nil || plan.Hash == "" || !strings.Contains(c.recovery().Approve, plan.Hash) {
 		t.Fatalf("%+v; want a plan and the command that approves it", c.recovery())
@@ -145,17 +184,7 @@ func TestAnApprovedRecoveryIsOrderedOnce(t *testing.T) {
 	if order == nil || order.Stage != leases.StageExecute || order.Claim == "" {
 		t.Fatalf("the order is %+v", order)
 	}
-	c.stage.changeRecord(func(r *leases.Record) {
-		a := leases.RecoveryAttempt{Order: order.Name(), Nonce: "cc", PodUID: "pod", ClusterID: "99"}
-		claimed, err := r.Claimed(a)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if *r, err = claimed.Reformed(a, leases.Recovered{Epoch: order.Epoch, Mode: order.Mode, Member: names[2], Revision: 1_000_000_007},
-			leases.Fork{Parent: "00000001-aa", Revision: 7}); err != nil {
-			t.Fatal(err)
-		}
-	})
+	c.formsAgain(order, leases.Fork{Parent: "00000001-aa", Revision: 7})
 	c.kubelet(names[2], true)
 	c.renew(names, 2)
 	report := leases.MemberPatch{Member: leases.Member{ID: 0x77, Role: leases.RoleLeader, ClusterID: 0x99, Epoch: order.Epoch, Lineage: leases.LineageOf(order.Epoch, "cc")}}
@@ -185,22 +214,12 @@ func TestAnApprovedRecoveryIsOrderedOnce(t *testing.T) {
 // quorum: druid releases the order, and the agent can record no raft group any more.
 func TestAMajorityThatReturnsEndsAnOrderThatIsExecuted(t *testing.T) {
 	c, names, nodes := listsMembers(t)
-	c.away(names[0], nodes[0])
-	c.away(names[1], nodes[1])
-	c.kubelet(names[2], false)
-	c.after(2 * time.Hour)
+	c.losesTwo(names, nodes)
 	plan := c.recovery().Plan
 	if plan == nil || len(plan.GiveUp) != 2 {
 		t.Fatalf("the status is %+v", c.recovery())
 	}
-	c.approve(plan.Hash)
-	_, order := c.ordered()
-	c.acknowledges(names[2], 2, order, "")
-	c.pass()
-	executed, order := c.ordered()
-	if order == nil || order.Stage != leases.StageExecute {
-		t.Fatalf("the order is %+v", order)
-	}
+	executed, order := c.executes(plan.Hash, names[2])
 	c.node(nodes[0], true)
 	c.acknowledges(names[0], 0, order, "")
 	c.pass()
@@ -217,17 +236,8 @@ func TestAMajorityThatReturnsEndsAnOrderThatIsExecuted(t *testing.T) {
 // the idle one.
 func TestAnOrderThatCannotBeCarriedOutGetsACorrectedPod(t *testing.T) {
 	c, names, nodes := listsMembers(t)
-	for i := range 2 {
-		c.away(names[i], nodes[i])
-		c.node(nodes[i], false, outOfService)
-	}
-	c.kubelet(names[2], false)
-	c.after(2 * time.Hour)
-	c.approve(c.recovery().Plan.Hash)
-	_, order := c.ordered()
-	c.acknowledges(names[2], 2, order, "")
-	c.pass()
-	_, order = c.ordered()
+	c.losesTwo(names, nodes, outOfService)
+	_, order := c.executes(c.recovery().Plan.Hash, names[2])
 	c.acknowledges(names[2], 2, order, leases.FailedQuota)
 	c.says(names[2], leases.Prefix+"reason", "the database has 9 bytes")
 	c.pass()
@@ -249,27 +259,10 @@ func TestAnOrderThatCannotBeCarriedOutGetsACorrectedPod(t *testing.T) {
 func TestALostRaftGroupIsFormedFromTheOneBefore(t *testing.T) {
 	c, names, nodes := listsMembers(t)
 	c.patchCluster(`{"spec":{"recovery":{"policy":"Automatic","maxDataLoss":{"seconds":1000000}}}}`)
-	c.away(names[0], nodes[0])
-	c.away(names[1], nodes[1])
-	c.kubelet(names[2], false)
-	c.after(2 * time.Hour)
-	c.approve(c.recovery().Plan.Hash)
-	_, order := c.ordered()
-	c.acknowledges(names[2], 2, order, "")
-	c.pass()
-	_, order = c.ordered()
+	c.losesTwo(names, nodes)
+	executed, order := c.executes(c.recovery().Plan.Hash, names[2])
 	c.acknowledges(names[0], 0, order, "") // it returns at the moment of Formed
-	c.stage.changeRecord(func(r *leases.Record) {
-		a := leases.RecoveryAttempt{Order: order.Name(), Nonce: "cc", PodUID: "pod", ClusterID: "99"}
-		claimed, err := r.Claimed(a)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if *r, err = claimed.Reformed(a, leases.Recovered{Epoch: order.Epoch, Mode: order.Mode, Member: names[2], Revision: 1_000_000_007},
-			leases.Fork{Parent: r.Lineage, Revision: 7, At: time.Date(2026, 11, 24, 11, 0, 0, 0, time.UTC)}); err != nil {
-			t.Fatal(err)
-		}
-	})
+	c.formsAgain(order, leases.Fork{Parent: executed.Lineage, Revision: 7, At: time.Date(2026, 11, 24, 11, 0, 0, 0, time.UTC)})
 	c.node(nodes[0], true)
 	c.kubelet(names[0], false)
 	c.away(names[2], nodes[2], outOfService)
