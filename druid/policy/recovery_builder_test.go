@@ -82,6 +82,12 @@ func (x *rescue) away(i int) {
 	m.NodeLost, m.Node, m.Volume = true, NodeAway, VolumeLocal
 }
 
+// nodeReturns takes back that the node of member i is away.
+func (x *rescue) nodeReturns(i int) { x.member(i).NodeLost, x.member(i).Node = false, NodeReady }
+
+// gone takes away the Pod and the volume of a member.
+func (x *rescue) gone(i int) { x.member(i).Claim, x.member(i).Pod = ClaimAbsent, PodAbsent }
+
 func (x *rescue) decide() recovery { return recoveryOf(x.d, x.o, x.o.listed()) }
 
 // apply carries out the step that follows, and reports whether there was one.
@@ -106,6 +112,34 @@ func (x *rescue) wants(t *testing.T, rule string) recovery {
 		t.Fatalf("rule %s, want %s: facts %+v, obstacle %q, plan %+v", r.rule, rule, r.facts, r.obstacle, r.plan)
 	}
 	return r
+}
+
+// continues checks that the raft group goes on, because a majority of it returned: the order of that epoch is released.
+func (x *rescue) continues(t *testing.T, epoch uint32) {
+	t.Helper()
+	x.wants(t, "majority-returned")
+	x.apply(t, ReleaseRecovery)
+	if x.o.Record.Phase != leases.PhaseFormed || x.o.Record.Released != epoch || x.o.Record.ClusterID != 7 {
+		t.Errorf("record %+v", x.o.Record)
+	}
+}
+
+// ruleTest is a change of a cluster, and the rule that applies to it then.
+type ruleTest struct {
+	change func(*rescue)
+	rule   string
+}
+
+// checkRules applies each change to a cluster of its own.
+func checkRules(t *testing.T, start func(*testing.T) *rescue, tests map[string]ruleTest) {
+	t.Helper()
+	for name, test := range tests {
+		t.Run(name, func(t *testing.T) {
+			x := start(t)
+			test.change(x)
+			x.wants(t, test.rule)
+		})
+	}
 }
 
 // fromBackup is a cluster whose first member restores a backup by an order that you approved. The others are away, and given up where

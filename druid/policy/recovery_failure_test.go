@@ -57,7 +57,7 @@ func TestAnOrderThatCannotBeCarriedOutSaysWhatToDo(t *testing.T) {
 	}
 	x := fromBackup(t)
 	x.member(0).Reports.Disk.Failed = leases.FailedBackups
-	x.member(1).NodeLost, x.member(1).Node = false, NodeReady
+	x.nodeReturns(1)
 	less := func() {
 		c := x.claim(1, leases.DiskIntact)
 		c.Revision, c.Last = 30, 20

@@ -36,7 +36,7 @@ func TestNoOrderIsExecutedWhileAQuorumIsNotFenced(t *testing.T) {
 				x.away(i)
 				open++
 			case "gone":
-				x.member(i).Claim, x.member(i).Pod = ClaimAbsent, PodAbsent
+				x.gone(i)
 			default:
 				c := x.claim(i, leases.DiskState(state))
 				if old {
@@ -72,11 +72,7 @@ func TestMembersPreparedByALostOrderAreReleased(t *testing.T) {
 	for i := range 2 {
 		x.claim(i, leases.DiskIntact).Prepared = 4
 	}
-	x.wants(t, "majority-returned")
-	x.apply(t, ReleaseRecovery)
-	if x.o.Record.Released != 4 || x.o.Record.Phase != leases.PhaseFormed {
-		t.Errorf("record %+v", x.o.Record)
-	}
+	x.continues(t, 4)
 	x = newRescue(3)
 	x.claim(0, leases.DiskIntact).Prepared = 4
 	x.claim(2, leases.DiskEmpty)
@@ -337,7 +333,7 @@ func TestVotersThatOnlyTheirLeasesNameCount(t *testing.T) {
 	x.apply(t, PrepareRecovery)
 	claims()
 	x.wants(t, "await-acknowledgements")
-	x.member(4).Claim, x.member(4).Pod = ClaimAbsent, PodAbsent // two of five voters are left that nothing fences
+	x.gone(4) // two of five voters are left that nothing fences
 	x.wants(t, "execute")
 }
 

@@ -28,8 +28,18 @@ func formedAgain(mode leases.RecoveryMode) *rescue {
 	return x
 }
 
-// gone takes away the Pod and the volume of a member.
-func (x *rescue) gone(i int) { x.member(i).Claim, x.member(i).Pod = ClaimAbsent, PodAbsent }
+// votersDisk reports the disk of the only voter of formedAgain, with its data.
+func (x *rescue) votersDisk() {
+	c := x.claim(0, leases.DiskIntact)
+	c.Cluster, c.Epoch, c.Lineage, c.Member, c.Voters = "8", 2, "00000002-bb", "63", "63"
+}
+
+// acknowledges adds the acknowledgement of the order to the disk that member i reported before.
+func (x *rescue) acknowledges(i int) {
+	disk, order := *x.member(i).Reports.Disk, x.o.Record.Order()
+	disk.Order, disk.Prepared = order.Name(), order.Epoch
+	x.member(i).Reports.Disk = &disk
+}
 
 // The raft group that was formed again is lost before its first backup. druid proposes what is left, and never takes it by itself.
 func TestALostRaftGroupGoesBackToTheOneBefore(t *testing.T) {
@@ -108,17 +118,13 @@ func TestAnOrderToGoBackIsCarriedOutByAMemberWithoutAVote(t *testing.T) {
 		t.Fatalf("order %+v", o)
 	}
 	x.wants(t, "await-acknowledgements")
-	old := *x.member(1).Reports.Disk
-	old.Order, old.Prepared = x.o.Record.Order().Name(), 3
-	x.member(1).Reports.Disk = &old
+	x.acknowledges(1)
 	x.wants(t, "execute")
 	x.apply(t, ExecuteRecovery)
 	x.wants(t, "executing")
 	x.gone(1)
 	x.wants(t, "chosen-lost-refused")
-	other := *x.member(2).Reports.Disk
-	other.Order, other.Prepared = x.o.Record.Order().Name(), 3
-	x.member(2).Reports.Disk = &other
+	x.acknowledges(2)
 	x.wants(t, "chosen-lost")
 	x.apply(t, PrepareRecovery)
 	if o := x.o.Record.Order(); o.Chosen != "demo-c" || o.Epoch != 4 {
@@ -148,8 +154,7 @@ func TestGoingBackNeedsAnApprovalAndALostVoter(t *testing.T) {
 		case "empty":
 			x.claim(0, leases.DiskEmpty)
 		case "intact":
-			c := x.claim(0, leases.DiskIntact)
-			c.Cluster, c.Epoch, c.Lineage, c.Member, c.Voters = "8", 2, "00000002-bb", "63", "63"
+			x.votersDisk()
 		}
 		for i, state := range []string{b, c} {
 			switch m := i + 1; state {
@@ -182,8 +187,7 @@ func TestGoingBackNeedsAnApprovalAndALostVoter(t *testing.T) {
 		x.apply(t, PrepareRecovery)
 		planned++
 		x.member(0).Claim, x.member(0).Pod, x.member(0).NodeLost = ClaimPresent, PodLive, false
-		c2 := x.claim(0, leases.DiskIntact) // the voter is back, with its data
-		c2.Cluster, c2.Epoch, c2.Lineage, c2.Member, c2.Voters = "8", 2, "00000002-bb", "63", "63"
+		x.votersDisk() // the voter is back, with its data
 		if r = x.decide(); !r.is(recoverRelease) {
 			t.Errorf("%s: the voter is back, and rule %s applies", words, r.rule)
 		}

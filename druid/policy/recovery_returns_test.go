@@ -10,41 +10,30 @@ import (
 func TestAMajorityThatReturnsEndsAnOrderThatIsExecuted(t *testing.T) {
 	x := fromBackup(t)
 	for i := 1; i < 3; i++ {
-		x.member(i).NodeLost, x.member(i).Node = false, NodeReady
+		x.nodeReturns(i)
 	}
 	x.wants(t, "executing")
 	x.claim(1, leases.DiskIntact)
 	x.claim(2, leases.DiskIntact)
-	x.wants(t, "majority-returned")
-	x.apply(t, ReleaseRecovery)
-	if x.o.Record.Phase != leases.PhaseFormed || x.o.Record.Released != 2 || x.o.Record.ClusterID != 7 {
-		t.Errorf("record %+v", x.o.Record)
-	}
+	x.continues(t, 2)
 }
 
 // One member returns while another one restores the backup. Its disk has more, so a later order selects it. It is not given up any more.
 func TestADiskThatHasMoreThanTheBackupIsSelectedInstead(t *testing.T) {
-	for name, test := range map[string]struct {
-		change func(*rescue)
-		rule   string
-	}{
+	start := func(t *testing.T) *rescue {
+		x := fromBackup(t)
+		x.nodeReturns(1)
+		x.claim(1, leases.DiskIntact)
+		return x
+	}
+	checkRules(t, start, map[string]ruleTest{
 		"more than the backup":      {func(*rescue) {}, "better-claim"},
 		"less than the backup":      {func(x *rescue) { x.member(1).Reports.Disk.Revision = 30 }, "executing"},
 		"older than it was":         {func(x *rescue) { x.member(1).Reports.Disk.State = leases.DiskStale }, "executing"},
 		"without an acknowledgment": {func(x *rescue) { x.member(1).Reports.Disk.Order = "" }, "executing"},
 		"without room for a copy":   {func(x *rescue) { x.member(1).Reports.Disk.Size, x.member(1).Reports.Disk.Free = 9, 8 }, "executing"},
-	} {
-		t.Run(name, func(t *testing.T) {
-			x := fromBackup(t)
-			x.member(1).NodeLost, x.member(1).Node = false, NodeReady
-			x.claim(1, leases.DiskIntact)
-			test.change(x)
-			x.wants(t, test.rule)
-		})
-	}
-	x := fromBackup(t)
-	x.member(1).NodeLost, x.member(1).Node = false, NodeReady
-	x.claim(1, leases.DiskIntact)
+	})
+	x := start(t)
 	x.apply(t, PrepareRecovery)
 	x.wants(t, "await-acknowledgements")
 	if o := x.o.Record.Order(); o.Epoch != 3 || o.Chosen != "demo-b" || len(o.GiveUp) > 0 || !o.Approved {
@@ -74,7 +63,7 @@ func TestADiskThatHasMoreThanTheSelectedOneIsSelectedInstead(t *testing.T) {
 		}
 		x.claim(4, leases.DiskIntact)
 		x.apply(t, ExecuteRecovery)
-		x.member(3).NodeLost, x.member(3).Node = false, NodeReady
+		x.nodeReturns(3)
 		x.claim(3, leases.DiskIntact).Last = last
 		x.wants(t, rule)
 	}
