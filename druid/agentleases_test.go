@@ -1,9 +1,11 @@
 package druid
 
 import (
+	"context"
 	"fmt"
 	"strings"
 	"testing"
+	"time"
 
 	authenticationv1 "k8s.io/api/authentication/v1"
 	coordinationv1 "k8s.io/api/coordination/v1"
@@ -235,4 +237,71 @@ func TestAnEarlierPodOfAMemberIsRefused(t *testing.T) {
 		}
 		return nil
 	})
+}
+
+func TestAgentsMayUseTheLeasesOfTheirClusterAlone(t *testing.T) {
+	s := newStage(t)
+	s.startDruid()
+	s.createCluster("other", 1)
+	other := s.members("other", 1)[0]
+	s.createCluster("demo", 1)
+	name := s.members("demo", 1)[0]
+	var pod corev1.Pod
+	s.eventually("have a Pod", func() error { return s.fetch(name, &pod) })
+
+	config := s.configAs(fmt.Sprintf("system:serviceaccount:%s:%s", s.namespace, manifests.AgentName("demo")), serviceAccounts...)
+	// Other tests install the policy that demands a token of the Pod.
+	config.Impersonate.Extra = map[string][]string{"authentication.kubernetes.io/pod-name": {name}, "authentication.kubernetes.io/pod-uid": {string(pod.UID)}}
+	clients, err := kubernetes.NewForConfig(config)
+	if err != nil {
+		t.Fatal(err)
+	}
+	agent := clients.CoordinationV1().Leases(s.namespace)
+	store := leases.NewStore(agent, "demo")
+	s.eventually("let RBAC take effect", func() error {
+		_, err := store.Member(t.Context(), name)
+		return err
+	})
+	now := time.Now()
+	if _, err := store.PatchMember(t.Context(), name, leases.MemberPatch{RenewTime: &now}); err != nil {
+		t.Errorf("renew: %v", err)
+	}
+	record, version, err := store.Record(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := store.UpdateRecord(t.Context(), version, record); err != nil {
+		t.Errorf("write the record: %v", err)
+	}
+	leader, err := agent.Get(t.Context(), leases.LeaderName("demo"), metav1.GetOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := agent.Update(t.Context(), leader, metav1.UpdateOptions{}); err != nil {
+		t.Errorf("campaign: %v", err)
+	}
+	refused := map[string]func(context.Context) error{
+		"get another cluster's Lease": func(ctx context.Context) error {
+			_, err := agent.Get(ctx, other, metav1.GetOptions{})
+			return err
+		},
+		"list Leases": func(ctx context.Context) error {
+			_, err := agent.List(ctx, metav1.ListOptions{})
+			return err
+		},
+		"delete a Lease": func(ctx context.Context) error { return agent.Delete(ctx, name, metav1.DeleteOptions{}) },
+		"create a Lease": func(ctx context.Context) error {
+			_, err := agent.Create(ctx, &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Name: "demo-x"}}, metav1.CreateOptions{})
+			return err
+		},
+		"get a Pod": func(ctx context.Context) error {
+			_, err := clients.CoreV1().Pods(s.namespace).Get(ctx, name, metav1.GetOptions{})
+			return err
+		},
+	}
+	for what, try := range refused {
+		if err := try(t.Context()); !apierrors.IsForbidden(err) {
+			t.Errorf("%s: got %v, want Forbidden", what, err)
+		}
+	}
 }

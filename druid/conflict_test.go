@@ -1,23 +1,19 @@
 package druid
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"slices"
 	"strings"
 	"testing"
-	"time"
 
 	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
 	policyv1 "k8s.io/api/policy/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
-	storagev1 "k8s.io/api/storage/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/intstr"
-	"k8s.io/client-go/kubernetes"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/etcd-druid/druid/agent/config"
@@ -26,9 +22,6 @@ import (
 	"github.com/etcd-druid/druid/leases"
 	"github.com/etcd-druid/druid/manifests"
 )
-
-// restTime is how long druid must make no call to count as at rest.
-const restTime = time.Second
 
 func TestForeignObjectsAreNeverAdopted(t *testing.T) {
 	t.Parallel()
@@ -172,134 +165,6 @@ func TestLeadershipIsHandedOver(t *testing.T) {
 	stop()
 	s.createCluster("second", 1)
 	s.members("second", 1)
-}
-
-func TestAgentsMayUseTheLeasesOfTheirClusterAlone(t *testing.T) {
-	s := newStage(t)
-	s.startDruid()
-	s.createCluster("other", 1)
-	other := s.members("other", 1)[0]
-	s.createCluster("demo", 1)
-	name := s.members("demo", 1)[0]
-	var pod corev1.Pod
-	s.eventually("have a Pod", func() error { return s.fetch(name, &pod) })
-
-	config := s.configAs(fmt.Sprintf("system:serviceaccount:%s:%s", s.namespace, manifests.AgentName("demo")), serviceAccounts...)
-	// Other tests install the policy that demands a token of the Pod.
-	config.Impersonate.Extra = map[string][]string{"authentication.kubernetes.io/pod-name": {name}, "authentication.kubernetes.io/pod-uid": {string(pod.UID)}}
-	clients, err := kubernetes.NewForConfig(config)
-	if err != nil {
-		t.Fatal(err)
-	}
-	agent := clients.CoordinationV1().Leases(s.namespace)
-	store := leases.NewStore(agent, "demo")
-	s.eventually("let RBAC take effect", func() error {
-		_, err := store.Member(t.Context(), name)
-		return err
-	})
-	now := time.Now()
-	if _, err := store.PatchMember(t.Context(), name, leases.MemberPatch{RenewTime: &now}); err != nil {
-		t.Errorf("renew: %v", err)
-	}
-	record, version, err := store.Record(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
-	if _, err := store.UpdateRecord(t.Context(), version, record); err != nil {
-		t.Errorf("write the record: %v", err)
-	}
-	leader, err := agent.Get(t.Context(), leases.LeaderName("demo"), metav1.GetOptions{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	if _, err := agent.Update(t.Context(), leader, metav1.UpdateOptions{}); err != nil {
-		t.Errorf("campaign: %v", err)
-	}
-	refused := map[string]func(context.Context) error{
-		"get another cluster's Lease": func(ctx context.Context) error {
-			_, err := agent.Get(ctx, other, metav1.GetOptions{})
-			return err
-		},
-		"list Leases": func(ctx context.Context) error {
-			_, err := agent.List(ctx, metav1.ListOptions{})
-			return err
-		},
-		"delete a Lease": func(ctx context.Context) error { return agent.Delete(ctx, name, metav1.DeleteOptions{}) },
-		"create a Lease": func(ctx context.Context) error {
-			_, err := agent.Create(ctx, &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Name: "demo-x"}}, metav1.CreateOptions{})
-			return err
-		},
-		"get a Pod": func(ctx context.Context) error {
-			_, err := clients.CoreV1().Pods(s.namespace).Get(ctx, name, metav1.GetOptions{})
-			return err
-		},
-	}
-	for what, try := range refused {
-		if err := try(t.Context()); !apierrors.IsForbidden(err) {
-			t.Errorf("%s: got %v, want Forbidden", what, err)
-		}
-	}
-}
-
-func TestWhatKeepsAMemberFromStartingIsReported(t *testing.T) {
-	s := newStage(t)
-	s.startDruid()
-	t.Run("a StorageClass that does not exist, until it does", func(t *testing.T) {
-		cluster := s.createClusterWith("nowhere", func(c *v1alpha1.EtcdCluster) {
-			c.Spec.Storage.StorageClassName = new("missing-" + s.namespace)
-		})
-		condition := s.condition("nowhere", v1alpha1.ConditionDegraded, metav1.ConditionTrue, v1alpha1.ReasonStorageClassMissing)
-		if class := *cluster.Spec.Storage.StorageClassName; !strings.Contains(condition.Message, class) {
-			t.Errorf("message %q does not name %s", condition.Message, class)
-		}
-		class := &storagev1.StorageClass{ObjectMeta: metav1.ObjectMeta{Name: *cluster.Spec.Storage.StorageClassName}, Provisioner: "test"}
-		if err := s.Create(t.Context(), class); err != nil {
-			t.Fatal(err)
-		}
-		s.binder(s.members("nowhere", 1)[0])
-		s.condition("nowhere", v1alpha1.ConditionDegraded, metav1.ConditionFalse, v1alpha1.ReasonAsExpected)
-	})
-	t.Run("an image that cannot be pulled", func(t *testing.T) {
-		s.createCluster("imageless", 1)
-		name := s.members("imageless", 1)[0]
-		s.binder(name)
-		s.waits(name, "ImagePullBackOff")
-		condition := s.condition("imageless", v1alpha1.ConditionDegraded, metav1.ConditionTrue, v1alpha1.ReasonImagePullFailed)
-		if !strings.Contains(condition.Message, "gcr.io/etcd-development/etcd:v3.7.3") || !strings.Contains(condition.Message, name) {
-			t.Errorf("message %q does not name image and member", condition.Message)
-		}
-	})
-	t.Run("a container that cannot be started", func(t *testing.T) {
-		s.createCluster("startless", 1)
-		name := s.members("startless", 1)[0]
-		s.binder(name)
-		s.waits(name, "RunContainerError")
-		s.condition("startless", v1alpha1.ConditionDegraded, metav1.ConditionTrue, v1alpha1.ReasonContainerCannotStart)
-	})
-}
-
-func (s *stage) createClusterWith(name string, change func(*v1alpha1.EtcdCluster)) *v1alpha1.EtcdCluster {
-	s.Helper()
-	cluster := s.newCluster(name, 1)
-	change(cluster)
-	if err := s.Create(s.Context(), cluster); err != nil {
-		s.Fatal(err)
-	}
-	return cluster
-}
-
-// waits is a kubelet that cannot start the etcd container.
-func (s *stage) waits(name, reason string) {
-	s.Helper()
-	s.kubelet(name, false)
-	s.eventually("report "+reason, func() error {
-		var pod corev1.Pod
-		if err := s.fetch(name, &pod); err != nil {
-			return err
-		}
-		pod.Status.ContainerStatuses[0].State = corev1.ContainerState{Waiting: &corev1.ContainerStateWaiting{Reason: reason, Message: "exec: permission denied"}}
-		return s.Status().Update(s.Context(), &pod)
-	})
 }
 
 // TestHandsThatKeepAnApplyFromBeingTakenAreUndone edits by hand what the API server does not allow next to druid's own fields, and so

@@ -120,18 +120,6 @@ func TestFormedClusterIsServedThenLeftAlone(t *testing.T) {
 	})
 }
 
-// rests says whether druid makes no call for as long as restTime.
-func (s *stage) rests() error {
-	before := s.calls.count()
-	timer := time.NewTimer(restTime)
-	defer timer.Stop()
-	<-timer.C
-	if after := s.calls.count(); after != before {
-		return fmt.Errorf("druid made %d calls", after-before)
-	}
-	return nil
-}
-
 func TestEventsReportTheStory(t *testing.T) {
 	s := newStage(t)
 	s.startDruid()
