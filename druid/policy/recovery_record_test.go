@@ -1,0 +1,172 @@
+package policy
+
+import (
+	"slices"
+	"testing"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/etcd-druid/druid/api/v1alpha1"
+	"github.com/etcd-druid/druid/leases"
+)
+
+// The record was rolled back to an order that the members do not carry out, because they acknowledged a later one. druid replaces
+// it by one that they acknowledge, or releases it.
+func TestAnOrderOfARecordThatWasRolledBackIsReplaced(t *testing.T) {
+	x := newRescue(3)
+	x.claim(1, leases.DiskEmpty)
+	x.claim(2, leases.DiskEmpty)
+	x.d.Recovery.Automatic = true
+	x.apply(t, PrepareRecovery)
+	for i, state := range []leases.DiskState{leases.DiskIntact, leases.DiskEmpty, leases.DiskEmpty} {
+		x.claim(i, state).Order = "7-ffff"
+	}
+	x.member(0).Reports.Disk.Prepared = 7
+	x.apply(t, PrepareRecovery)
+	if o := x.o.Record.Order(); o.Epoch != 8 {
+		t.Errorf("order %+v", o)
+	}
+	for i, state := range []leases.DiskState{leases.DiskIntact, leases.DiskEmpty, leases.DiskEmpty} {
+		x.claim(i, state)
+	}
+	x.wants(t, "execute")
+
+	// Both of a majority acknowledged the later order: their raft group continues.
+	x = newRescue(3)
+	x.claim(1, leases.DiskEmpty)
+	x.claim(2, leases.DiskEmpty)
+	x.d.Recovery.Automatic = true
+	x.apply(t, PrepareRecovery)
+	for i := range 2 {
+		c := x.claim(i, leases.DiskIntact)
+		c.Order, c.Prepared = "7-ffff", 7
+	}
+	for x.o.Record.Released < 7 {
+		x.wants(t, "majority-returned")
+		x.apply(t, ReleaseRecovery)
+	}
+	x.member(0).Liveness = leases.Live
+	x.wants(t, "quorum-serves")
+}
+
+// The record was rolled back into the recovery that formed the raft group. The status does not know of it, because druid was
+// down. The Lease of the member that formed it is enough: the order is not released, and not carried out again.
+func TestARecordBehindAFormedMemberIsCorrected(t *testing.T) {
+	for _, stage := range []leases.Stage{"", leases.StagePrepare, leases.StageExecute} {
+		x := newRescue(3)
+		x.d.Epoch = 1
+		x.claim(1, leases.DiskEmpty)
+		x.claim(2, leases.DiskEmpty)
+		x.d.Recovery.Automatic = true
+		if stage != "" {
+			x.apply(t, PrepareRecovery)
+			for i, state := range []leases.DiskState{leases.DiskIntact, leases.DiskEmpty, leases.DiskEmpty} {
+				x.claim(i, state)
+			}
+		} else {
+			x.o.Record.PendingRemoval = &leases.PendingRemoval{Member: "demo-b", Mark: "m"}
+		}
+		if stage == leases.StageExecute {
+			x.apply(t, ExecuteRecovery)
+		}
+		m := x.member(0)
+		m.Reports.ClusterID, m.Reports.ID, m.Reports.Epoch, m.Reports.Lineage, m.Reports.Disk = 8, 99, 2, "00000002-ee", nil
+		x.wants(t, "record-behind")
+		steps := Steps(Evaluate(x.d, x.o))
+		if len(steps) != 1 || steps[0].Rule != "record-behind" || steps[0].Record == nil {
+			t.Fatalf("stage %q: steps %+v", stage, steps)
+		}
+		record, ok := steps[0].RestoreRecord(x.o.Record, x.o.Record.Phase)
+		if !ok || record.Phase != leases.PhaseFormed || record.ClusterID != 8 || record.FormedEpoch != 2 || record.Nonce != "ee" || record.MaxLearners != 16 ||
+			record.Order() != nil || record.PendingRemoval != nil || record.MemberList != nil {
+			t.Errorf("stage %q: record %+v", stage, record)
+		}
+	}
+}
+
+// A compromised agent reports a later raft group. While a quorum serves in the record's raft group, that moves no record.
+func TestOneMemberDoesNotMoveTheRecordOfAClusterThatServes(t *testing.T) {
+	const live, stale, unknown = leases.Live, leases.Stale, leases.Unknown
+	for _, c := range []struct {
+		members [2]leases.Liveness
+		moves   bool
+	}{
+		{[2]leases.Liveness{stale, stale}, true}, {[2]leases.Liveness{live, stale}, true}, {[2]leases.Liveness{leases.Never, live}, true},
+		{[2]leases.Liveness{live, live}, false}, {[2]leases.Liveness{unknown, live}, false}, {[2]leases.Liveness{unknown, unknown}, false},
+	} {
+		x := newRescue(3)
+		x.d.Epoch = 1
+		for i, liveness := range c.members {
+			m := x.member(i)
+			m.Reports.Role, m.Reports.ClusterID, m.Reports.Epoch, m.Liveness = leases.RoleMember, x.o.Record.ClusterID, 1, liveness
+			m.EtcdReady = liveness == live
+		}
+		m := x.member(2)
+		m.Reports.Role, m.Reports.ClusterID, m.Reports.Epoch, m.Reports.Lineage, m.Liveness = leases.RoleLeader, 8, 2, "00000002-ee", leases.Live
+		moves := slices.ContainsFunc(Steps(Evaluate(x.d, x.o)), func(s Step) bool { return s.Rule == "record-behind" && s.Record != nil })
+		if moves != c.moves {
+			t.Errorf("with Leases %v: the record moves: %v, want %v", c.members, moves, c.moves)
+		}
+	}
+}
+
+// A record names a raft group that no one formed, while a quorum serves. druid takes it back. It takes back no raft group of a
+// recovery, although the members that stopped for it still count as live, and none that a member reports.
+func TestARecordAheadOfAQuorumIsCorrected(t *testing.T) {
+	const highest = 1<<32 - 1
+	for name, c := range map[string]struct {
+		change func(*rescue)
+		moves  bool
+	}{
+		"another raft group": {func(x *rescue) {
+			x.o.Record.ClusterID, x.o.Record.Epoch, x.o.Record.FormedEpoch = 0xdead, highest, highest
+		}, true},
+		"another one, no epoch more": {func(x *rescue) { x.o.Record.ClusterID = 0xdead }, true},
+		"a later epoch":              {func(x *rescue) { x.o.Record.Epoch = highest }, true},
+		"as it is":                   {func(*rescue) {}, false},
+		"a recovery formed it": {func(x *rescue) {
+			x.o.Record.ClusterID, x.o.Record.Epoch, x.o.Record.FormedEpoch = 8, 2, 2
+			x.o.Record.Recovered = &leases.Recovered{Epoch: 2}
+		}, false},
+		"a member reports it": {func(x *rescue) {
+			x.o.Record.ClusterID, x.o.Record.Epoch, x.o.Record.FormedEpoch = 8, 2, 2
+			x.member(2).Reports.ClusterID, x.member(2).Reports.Epoch = 8, 2
+		}, false},
+		"the status has it": {func(x *rescue) {
+			x.o.Record.ClusterID, x.o.Record.Epoch, x.o.Record.FormedEpoch = 8, 2, 2
+			x.d.ClusterID, x.d.Epoch = 8, 2
+		}, false},
+		"one member is left": {func(x *rescue) {
+			x.o.Record.ClusterID, x.o.Record.Epoch, x.o.Record.FormedEpoch = 0xdead, highest, highest
+			x.member(1).Liveness = leases.Stale
+		}, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			x := newRescue(3)
+			x.d.Epoch = 1
+			formed := x.o.Record.ClusterID
+			for i := range 2 {
+				m := x.member(i)
+				m.Reports.Role, m.Reports.ClusterID, m.Reports.Epoch, m.Reports.Lineage, m.Liveness, m.EtcdReady = leases.RoleMember, formed, 1, "00000001-aa", leases.Live, true
+			}
+			c.change(x)
+			e := Evaluate(x.d, x.o)
+			steps := Steps(e)
+			i := slices.IndexFunc(steps, func(s Step) bool { return s.Rule == "record-ahead" && s.Record != nil })
+			if (i >= 0) != c.moves {
+				t.Fatalf("the record moves: %t, want %t: %+v", i >= 0, c.moves, steps)
+			}
+			if !c.moves {
+				return
+			}
+			record, ok := steps[i].RestoreRecord(x.o.Record, x.o.Record.Phase)
+			if !ok || record.ClusterID != formed || record.Epoch != 1 || record.FormedEpoch != 1 || record.Nonce != "aa" || record.MaxLearners != 16 {
+				t.Errorf("record %+v", record)
+			}
+			before := v1alpha1.EtcdClusterStatus{ClusterID: leases.FormatID(formed), Epoch: 1}
+			if s := Status(e, before, nil, 1, metav1.Now()); s.ClusterID != before.ClusterID || s.Epoch != 1 {
+				t.Errorf("the status follows the record: %s, epoch %d", s.ClusterID, s.Epoch)
+			}
+		})
+	}
+}
