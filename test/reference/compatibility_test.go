@@ -4,39 +4,39 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
-	"regexp"
 	"strings"
 	"testing"
 
 	"github.com/etcd-druid/druid/test/e2e/stories"
 	"github.com/etcd-druid/druid/test/golden"
+	"github.com/etcd-druid/druid/test/rig/binaries"
 )
 
 // ran is a row of what tests run next to druid.
 type ran struct {
 	software string
-	// pins are the modules whose versions the tests run: the file with the pin, and the path of the module.
+	// pins are the modules whose versions the tests run: the folder with the go.mod that pins one, and the path of the module.
 	pins [][2]string
 	// test runs them. It is a story, or a function in the folder.
 	test, folder string
 }
 
 var etcdPins = [][2]string{
-	{"tools/etcd35/go.mod", "go.etcd.io/etcd/server/v3"}, {"tools/etcd36/go.mod", "go.etcd.io/etcd/server/v3"}, {"tools/etcd37/go.mod", "go.etcd.io/etcd/server/v3"},
+	{"tools/etcd35", "go.etcd.io/etcd/server/v3"}, {"tools/etcd36", "go.etcd.io/etcd/server/v3"}, {"tools/etcd37", "go.etcd.io/etcd/server/v3"},
 }
 
 // neighbours are the programs and libraries that tests run next to druid.
 var neighbours = []ran{
-	{"Kubernetes", [][2]string{{"tools/kubernetes/go.mod", "k8s.io/kubernetes"}}, "TestTutorialOfTheFirstClusterIsTrue", "test/e2e"},
+	{"Kubernetes", [][2]string{{"tools/kubernetes", "k8s.io/kubernetes"}}, "TestTutorialOfTheFirstClusterIsTrue", "test/e2e"},
 	{"etcd", etcdPins, "TestThreeMembersFormWithEveryMinorOfEtcd", "test/e2e"},
-	{"Helm", [][2]string{{"tools/helm/go.mod", "helm.sh/helm/v3"}, {"tools/helm/go.mod", "helm.sh/helm/v4"}}, "TestReleasesKeepEtcdClusters", "manifests/chart"},
-	{"cert-manager", [][2]string{{"tools/certmanager/go.mod", "github.com/cert-manager/cert-manager"}}, "TestCertManagerRenewsUnderAWriter", "test/e2e"},
+	{"Helm", [][2]string{{"tools/helm", "helm.sh/helm/v3"}, {"tools/helm", "helm.sh/helm/v4"}}, "TestReleasesKeepEtcdClusters", "manifests/chart"},
+	{"cert-manager", [][2]string{{"tools/certmanager", "github.com/cert-manager/cert-manager"}}, "TestCertManagerRenewsUnderAWriter", "test/e2e"},
 	{
-		"versitygw, an S3 server", [][2]string{{"tools/versitygw/go.mod", "github.com/versity/versitygw"}},
+		"versitygw, an S3 server", [][2]string{{"tools/versitygw", "github.com/versity/versitygw"}},
 		"TestDamagedFullIsReplacedAndAStoreThatIsAwayIsReported", "test/e2e",
 	},
 	{
-		"Prometheus, as the module `github.com/prometheus/prometheus`", [][2]string{{"tools/prometheus/go.mod", "github.com/prometheus/prometheus"}},
+		"Prometheus, as the module `github.com/prometheus/prometheus`", [][2]string{{"tools/prometheus", "github.com/prometheus/prometheus"}},
 		"TestPrometheusTakesRulesAndDashboardAndEachAlertFires", "manifests/monitoring",
 	},
 }
@@ -85,27 +85,21 @@ func release(t *testing.T, u stories.Upgrade, version string) string {
 	if u.Of != stories.Etcd {
 		return version
 	}
-	for _, p := range etcdPins {
-		if full := pinned(t, p[0], p[1]); strings.HasPrefix(full, version+".") {
-			return full
-		}
-	}
-	t.Fatalf("no module of tools/ pins etcd %s", version)
-	return ""
-}
-
-// pinned is the version, without a v, that a file go.mod requires of a module.
-func pinned(t *testing.T, file, module string) string {
-	t.Helper()
-	text, err := os.ReadFile(filepath.Join(root, file))
+	full, err := binaries.EtcdVersion(root, version)
 	if err != nil {
 		t.Fatal(err)
 	}
-	found := regexp.MustCompile(`(?m)^\s*(?:require\s+)?` + regexp.QuoteMeta(module) + ` v(\S+)`).FindSubmatch(text)
-	if found == nil {
-		t.Fatalf("%s requires no %s", file, module)
+	return strings.TrimPrefix(full, "v")
+}
+
+// pinned is the version, without a v, that the file go.mod of a folder requires of a module.
+func pinned(t *testing.T, folder, module string) string {
+	t.Helper()
+	full, err := binaries.Pinned(filepath.Join(root, folder), module)
+	if err != nil {
+		t.Fatal(err)
 	}
-	return string(found[1])
+	return strings.TrimPrefix(full, "v")
 }
 
 // exists fails the test unless a folder has the test that a row names.

@@ -70,11 +70,12 @@ func EtcdVersion(repo, minor string) (string, error) {
 	if !ok {
 		return "", fmt.Errorf("etcd minor %q: choose one of %v", minor, EtcdMinors)
 	}
-	return pinned(filepath.Join(repo, "tools", folder), etcdModule+"server/v3")
+	return Pinned(filepath.Join(repo, "tools", folder), etcdModule+"server/v3")
 }
 
-// pinned reads the version that a tool module requires of a module.
-func pinned(dir, module string) (string, error) {
+// Pinned returns the version, such as v3.6.1, that the file go.mod in a folder
+// requires of a module.
+func Pinned(dir, module string) (string, error) {
 	b, err := os.ReadFile(filepath.Join(dir, "go.mod"))
 	if err != nil {
 		return "", fmt.Errorf("read the pinned version of %s: %w", module, err)
@@ -123,7 +124,7 @@ func (t tool) ldflags(dir string) (string, error) {
 // kubernetesVersion returns the version that is pinned for a module of
 // Kubernetes, and its major and minor number.
 func kubernetesVersion(dir, module string) (v, major, minor string, err error) {
-	if v, err = pinned(dir, module); err != nil {
+	if v, err = Pinned(dir, module); err != nil {
 		return "", "", "", err
 	}
 	m := regexp.MustCompile(`^v(\d+)\.(\d+)`).FindStringSubmatch(v)
