@@ -7,6 +7,7 @@ import (
 	"slices"
 	"time"
 
+	clientv3 "go.etcd.io/etcd/client/v3"
 	"golang.org/x/sync/errgroup"
 
 	"github.com/etcd-druid/druid/internal/crash"
@@ -192,29 +193,24 @@ func (r *removal) inform(ctx context.Context, m membership.Member, d rules.Decis
 }
 
 // remove is the only irreversible call. It succeeds if the member was removed already.
-func (r *round) remove(ctx context.Context, view membership.View, m membership.Member, rule string) (err error) {
-	client, done, err := r.Dial(ctx, r.Local)
-	if err != nil {
-		return err
-	}
-	defer func() { done(err) }()
-	ctx, cancel := context.WithTimeout(ctx, callTimeout)
-	defer cancel()
-	status, err := membership.ReadStatus(ctx, client, r.Local)
-	if err != nil {
-		return err
-	}
-	id := leases.FormatID(m.ID)
-	if !leads(status, view) {
-		return fmt.Errorf("remove member %s: %w", id, errLeadershipMoved)
-	}
-	r.Log.WarnContext(ctx, "member removal started", "member", m.Name, "memberID", id, "rule", rule)
-	r.removedAt = time.Now() // also when the answer is lost: it may have been done
-	if err := membership.Remove(ctx, client, m.ID); err != nil && !errors.Is(err, membership.ErrNotFound) {
-		return err
-	}
-	r.Log.WarnContext(ctx, "member removed", "member", m.Name, "memberID", id, "rule", rule)
-	return nil
+func (r *round) remove(ctx context.Context, view membership.View, m membership.Member, rule string) error {
+	return r.withLocal(ctx, func(ctx context.Context, client *clientv3.Client) error {
+		status, err := membership.ReadStatus(ctx, client, r.Local)
+		if err != nil {
+			return err
+		}
+		id := leases.FormatID(m.ID)
+		if !leads(status, view) {
+			return fmt.Errorf("remove member %s: %w", id, errLeadershipMoved)
+		}
+		r.Log.WarnContext(ctx, "member removal started", "member", m.Name, "memberID", id, "rule", rule)
+		r.removedAt = time.Now() // also when the answer is lost: it may have been done
+		if err := membership.Remove(ctx, client, m.ID); err != nil && !errors.Is(err, membership.ErrNotFound) {
+			return err
+		}
+		r.Log.WarnContext(ctx, "member removed", "member", m.Name, "memberID", id, "rule", rule)
+		return nil
+	})
 }
 
 // leads says whether the member with this status leads in the term of the view.
