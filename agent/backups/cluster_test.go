@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"net/url"
 	"os"
 	"strings"
 	"sync/atomic"
@@ -25,12 +24,11 @@ import (
 	"github.com/etcd-druid/druid/backup/catalog"
 	"github.com/etcd-druid/druid/backup/store/open"
 	"github.com/etcd-druid/druid/leases"
+	"github.com/etcd-druid/druid/test/embedded"
 	"github.com/etcd-druid/druid/test/env"
-	"github.com/etcd-druid/druid/test/machine"
 )
 
-// maxWait is the timeout for operations that take seconds on an idle machine.
-const maxWait = 3 * time.Minute
+const maxWait = embedded.MaxWait
 
 const (
 	prefix  = "default/demo"
@@ -52,26 +50,18 @@ func newGroup(t *testing.T, size int) *group {
 	t.Helper()
 	g := &group{t: t}
 	var configs []*embed.Config
-	var initial []string
 	for i := range size {
-		e := embed.NewConfig()
-		e.Name, e.Dir, e.LogLevel, e.LogOutputs = fmt.Sprintf("demo-%d", i), t.TempDir(), "fatal", []string{"/dev/null"}
+		e := embedded.Config(t, fmt.Sprintf("demo-%d", i), t.TempDir())
 		e.UnsafeNoFsync = true
 		if size > 1 {
 			// A leader that does not get the CPU for a second stays leader: the tests move leadership themselves.
 			e.ElectionMs = 5000
 		}
-		e.ListenPeerUrls, e.ListenClientUrls = []url.URL{{Scheme: "http", Host: machine.Address(t)}}, []url.URL{{Scheme: "http", Host: machine.Address(t)}}
-		e.AdvertisePeerUrls, e.AdvertiseClientUrls = e.ListenPeerUrls, e.ListenClientUrls
 		configs = append(configs, e)
-		initial = append(initial, e.Name+"="+e.ListenPeerUrls[0].String())
 	}
+	embedded.Form(configs...)
 	for _, e := range configs {
-		e.InitialCluster = strings.Join(initial, ",")
-		etcd, err := embed.StartEtcd(e)
-		if err != nil {
-			t.Fatal(err)
-		}
+		etcd := embedded.Start(t, e)
 		t.Cleanup(etcd.Close)
 		g.members = append(g.members, etcd)
 	}
@@ -216,19 +206,5 @@ func (a *neighbour) failures(kind string) float64 {
 
 func eventually(t *testing.T, what string, condition func() error) {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), maxWait)
-	defer cancel()
-	ticker := time.NewTicker(50 * time.Millisecond)
-	defer ticker.Stop()
-	for {
-		err := condition()
-		if err == nil {
-			return
-		}
-		select {
-		case <-ctx.Done():
-			t.Fatalf("%s: %v", what, err)
-		case <-ticker.C:
-		}
-	}
+	embedded.Eventually(t, what, condition)
 }

@@ -7,7 +7,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"net/url"
 	"os"
 	"path/filepath"
 	"strings"
@@ -30,7 +29,7 @@ import (
 	"github.com/etcd-druid/druid/backup/store/open"
 	"github.com/etcd-druid/druid/backup/verify"
 	"github.com/etcd-druid/druid/leases"
-	"github.com/etcd-druid/druid/test/machine"
+	"github.com/etcd-druid/druid/test/embedded"
 )
 
 // directory returns a configuration for a store in a directory.
@@ -217,11 +216,7 @@ func restored(t *testing.T, s store.Store, c *clientv3.Client, revision int64) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	e := embed.NewConfig()
-	e.Name, e.Dir, e.LogLevel, e.LogOutputs = "restored", filepath.Join(t.TempDir(), "data"), "fatal", []string{"/dev/null"}
-	e.ListenPeerUrls, e.ListenClientUrls = []url.URL{{Scheme: "http", Host: machine.Address(t)}}, []url.URL{{Scheme: "http", Host: machine.Address(t)}}
-	e.AdvertisePeerUrls, e.AdvertiseClientUrls = e.ListenPeerUrls, e.ListenClientUrls
-	e.InitialCluster = e.Name + "=" + e.ListenPeerUrls[0].String()
+	e := embedded.Config(t, "restored", filepath.Join(t.TempDir(), "data"))
 	_, err = restore.Run(t.Context(), restore.Config{
 		Store: s, Plan: plan, DataDir: e.Dir, Name: e.Name, Token: "restored", PeerURLs: []string{e.ListenPeerUrls[0].String()},
 		InitialCluster: e.InitialCluster, EtcdVersion: version.Version,
@@ -230,10 +225,7 @@ func restored(t *testing.T, s store.Store, c *clientv3.Client, revision int64) {
 		t.Fatal(err)
 	}
 	g := &group{t: t}
-	etcd, err := embed.StartEtcd(e)
-	if err != nil {
-		t.Fatal(err)
-	}
+	etcd := embedded.Start(t, e)
 	t.Cleanup(etcd.Close)
 	g.members = []*embed.Etcd{etcd}
 	g.leader()

@@ -5,9 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"net/url"
 	"os"
-	"strings"
 	"testing"
 	"time"
 
@@ -21,12 +19,11 @@ import (
 
 	"github.com/etcd-druid/druid/agent/transport"
 	"github.com/etcd-druid/druid/leases"
+	"github.com/etcd-druid/druid/test/embedded"
 	"github.com/etcd-druid/druid/test/env"
-	"github.com/etcd-druid/druid/test/machine"
 )
 
-// maxWait is the timeout for operations that take seconds on an idle machine.
-const maxWait = 3 * time.Minute
+const maxWait = embedded.MaxWait
 
 func TestMain(m *testing.M) {
 	env.ManyAtOnce(4) // most tests run a cluster of three etcds in this process, and are late if their elections are
@@ -63,20 +60,17 @@ func newClusterWith(t *testing.T, names []string, configure func(*embed.Config))
 	t.Helper()
 	t.Parallel()
 	c := &cluster{t: t, configs: map[string]*embed.Config{}, members: map[string]*embed.Etcd{}}
-	var initial []string
+	var configs []*embed.Config
 	for _, name := range names {
-		e := embed.NewConfig()
-		e.Name, e.Dir, e.LogLevel, e.LogOutputs = name, t.TempDir(), "fatal", []string{"/dev/null"}
+		e := embedded.Config(t, name, t.TempDir())
 		// A leader that does not get the CPU for a second stays leader: no test here is about elections.
 		e.ElectionMs = 5000
-		e.ListenPeerUrls, e.ListenClientUrls = []url.URL{{Scheme: "http", Host: machine.Address(t)}}, []url.URL{{Scheme: "http", Host: machine.Address(t)}}
-		e.AdvertisePeerUrls, e.AdvertiseClientUrls = e.ListenPeerUrls, e.ListenClientUrls
 		configure(e)
 		c.configs[name] = e
-		initial = append(initial, name+"="+e.ListenPeerUrls[0].String())
+		configs = append(configs, e)
 	}
+	embedded.Form(configs...)
 	for _, name := range names {
-		c.configs[name].InitialCluster = strings.Join(initial, ",")
 		c.start(name)
 	}
 	t.Cleanup(func() {
@@ -90,11 +84,7 @@ func newClusterWith(t *testing.T, names []string, configure func(*embed.Config))
 
 func (c *cluster) start(name string) {
 	c.t.Helper()
-	e, err := embed.StartEtcd(c.configs[name])
-	if err != nil {
-		c.t.Fatal(err)
-	}
-	c.members[name] = e
+	c.members[name] = embedded.Start(c.t, c.configs[name])
 }
 
 func (c *cluster) stop(name string) {
@@ -135,21 +125,7 @@ func (c *cluster) client(name string) *clientv3.Client {
 
 func (c *cluster) eventually(what string, condition func() error) {
 	c.t.Helper()
-	ctx, cancel := context.WithTimeout(c.t.Context(), maxWait)
-	defer cancel()
-	ticker := time.NewTicker(50 * time.Millisecond)
-	defer ticker.Stop()
-	for {
-		err := condition()
-		if err == nil {
-			return
-		}
-		select {
-		case <-ctx.Done():
-			c.t.Fatalf("%s: %v", what, err)
-		case <-ticker.C:
-		}
-	}
+	embedded.Eventually(c.t, what, condition)
 }
 
 // leases creates the record, which lists members, and the leader's own Lease.
@@ -243,6 +219,5 @@ func (c *cluster) mustLead() string {
 // eventually polls for tests without a cluster in this process.
 func eventually(t *testing.T, what string, condition func() error) {
 	t.Helper()
-	c := &cluster{t: t}
-	c.eventually(what, condition)
+	embedded.Eventually(t, what, condition)
 }

@@ -114,16 +114,22 @@ func answersOf(t *testing.T, m *member.Member) (answered func(order leases.Upgra
 	return answered, says
 }
 
-// etcd 3.7 panics on what 3.5 left in the log, unless 3.6 took a snapshot since then.
-func TestWhatTheMinorBeforeTheLastWroteIsLeftBehind(t *testing.T) {
-	t.Parallel()
-	m := member.Start(t, "3.5", member.Options{})
+// writtenBy35 starts etcd 3.6, with more flags, on data that 3.5 wrote. put is the answer to the write.
+func writtenBy35(t *testing.T, args ...string) (m *member.Member, put *clientv3.PutResponse) {
+	t.Helper()
+	m = member.Start(t, "3.5", member.Options{})
 	put, err := m.Client.Put(t.Context(), "kept", "yes")
 	if err != nil {
 		t.Fatal(err)
 	}
 	m.Stop(t)
-	m = member.Start(t, "3.6", member.Options{Dir: m.Dir, PeerURL: m.PeerURL})
+	return member.Start(t, "3.6", member.Options{Dir: m.Dir, PeerURL: m.PeerURL, Args: args}), put
+}
+
+// etcd 3.7 panics on what 3.5 left in the log, unless 3.6 took a snapshot since then.
+func TestWhatTheMinorBeforeTheLastWroteIsLeftBehind(t *testing.T) {
+	t.Parallel()
+	m, put := writtenBy35(t)
 	upgradesOf(t, m)(leases.UpgradeOrder{Nonce: "on", Version: "3.7.99"})
 	m.Stop(t)
 	holdsAfterUpgrade(t, m, put)
@@ -134,13 +140,7 @@ func TestWhatTheMinorBeforeTheLastWroteIsLeftBehind(t *testing.T) {
 // another wait.
 func TestTheLargestSnapshotCountOfTheMembersDecides(t *testing.T) {
 	t.Parallel()
-	m := member.Start(t, "3.5", member.Options{})
-	put, err := m.Client.Put(t.Context(), "kept", "yes")
-	if err != nil {
-		t.Fatal(err)
-	}
-	m.Stop(t)
-	m = member.Start(t, "3.6", member.Options{Dir: m.Dir, PeerURL: m.PeerURL, Args: []string{"--snapshot-count=1500"}})
+	m, put := writtenBy35(t, "--snapshot-count=1500")
 	answered, says := answersOf(t, m)
 	answered(leases.UpgradeOrder{Nonce: "unknown", Version: "3.7.99"}, leases.UpgradeUnknown, "has not reported yet")
 	says(1_000, "earlier")
