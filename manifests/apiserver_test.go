@@ -99,18 +99,27 @@ const maxWait = 2 * time.Minute
 // allowed waits until the API server's authorizer, which reads from a cache, knows the rights that were just given.
 func allowed(t testing.TB, whom string, try func() error) {
 	t.Helper()
-	for poll, late := time.Tick(20*time.Millisecond), time.After(maxWait); ; {
+	await(t, whom+" has no rights", func() (bool, error) {
 		err := try()
-		if err == nil {
-			return
-		}
-		if !apierrors.IsForbidden(err) {
+		if err != nil && !apierrors.IsForbidden(err) {
 			t.Fatalf("await the rights of %s: %v", whom, err)
+		}
+		return err == nil, err
+	})
+}
+
+// await tries until the answer is yes. It fails the test with what is missing and the last error after maxWait.
+func await(t testing.TB, missing string, try func() (bool, error)) {
+	t.Helper()
+	for poll, late := time.Tick(20*time.Millisecond), time.After(maxWait); ; {
+		ok, err := try()
+		if ok {
+			return
 		}
 		select {
 		case <-poll:
 		case <-late:
-			t.Fatalf("%s has no rights after %s: %v", whom, maxWait, err)
+			t.Fatalf("%s after %s: %v", missing, maxWait, err)
 		}
 	}
 }

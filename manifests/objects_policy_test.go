@@ -62,9 +62,9 @@ func TestATokenOfDruidChangesNoForeignObjects(t *testing.T) {
 			t.Fatalf("create %s: %v", kind, err)
 		}
 		later := map[string]func() error{
-			"annotate": in.patchObject(t, object, `{"metadata":{"annotations":{"example.com/note":"x"}}}`),
-			"label":    in.patchObject(t, object, `{"metadata":{"labels":{"app.kubernetes.io/managed-by":"druid","etcd.druid.dev/cluster-uid":"x"}}}`),
-			"own":      in.patchObject(t, object, `{"metadata":{"ownerReferences":`+owner+`}}`),
+			"annotate": in.patch(t, object, types.MergePatchType, `{"metadata":{"annotations":{"example.com/note":"x"}}}`),
+			"label":    in.patch(t, object, types.MergePatchType, `{"metadata":{"labels":{"app.kubernetes.io/managed-by":"druid","etcd.druid.dev/cluster-uid":"x"}}}`),
+			"own":      in.patch(t, object, types.MergePatchType, `{"metadata":{"ownerReferences":`+owner+`}}`),
 		}
 		if deletable[kind] {
 			later["delete"] = func() error {
@@ -99,7 +99,7 @@ func (in *installed) changesItsOwn(t *testing.T, namespace string) {
 		if err := in.admin.Create(t.Context(), object); err != nil {
 			t.Fatal(err)
 		}
-		if err := in.patchObject(t, object, `{"metadata":{"labels":{"app.kubernetes.io/managed-by":"druid"}}}`)(); err != nil {
+		if err := in.patch(t, object, types.MergePatchType, `{"metadata":{"labels":{"app.kubernetes.io/managed-by":"druid"}}}`)(); err != nil {
 			t.Errorf("restore the label of %T: %v", object, err)
 		}
 	}
@@ -108,16 +108,16 @@ func (in *installed) changesItsOwn(t *testing.T, namespace string) {
 	if err := in.druid.Create(t.Context(), labelled); err != nil {
 		t.Fatal(err)
 	}
-	if err := in.patchObject(t, labelled, retain)(); err != nil {
+	if err := in.patch(t, labelled, types.MergePatchType, retain)(); err != nil {
 		t.Errorf("retain a claim: %v", err)
 	}
 }
 
-// patchObject returns a merge patch of the object by druid that is not stored.
-func (in *installed) patchObject(t testing.TB, object client.Object, patch string) func() error {
+// patch returns a patch of the object by druid that is not stored.
+func (in *installed) patch(t testing.TB, object client.Object, kind types.PatchType, patch string) func() error {
 	t.Helper()
 	return func() error {
-		return in.druid.Patch(t.Context(), object.DeepCopyObject().(client.Object), client.RawPatch(types.MergePatchType, []byte(patch)), client.DryRunAll)
+		return in.druid.Patch(t.Context(), object.DeepCopyObject().(client.Object), client.RawPatch(kind, []byte(patch)), client.DryRunAll)
 	}
 }
 
@@ -133,7 +133,7 @@ func TestATokenOfDruidChangesNoSpec(t *testing.T) {
 		if err := in.admin.Create(t.Context(), object); err != nil {
 			t.Fatal(err)
 		}
-		inForce(t, "druid-specs", in.patchObject(t, object, `{"metadata":{"labels":{"example.com/note":"x"}}}`))
+		inForce(t, "druid-specs", in.patch(t, object, types.MergePatchType, `{"metadata":{"labels":{"example.com/note":"x"}}}`))
 		for name, patch := range map[string]string{
 			"approve a recovery":         `{"metadata":{"annotations":{"etcd.druid.dev/recover":"x"}}}`,
 			"add an owner":               `{"metadata":{"ownerReferences":[{"apiVersion":"v1","kind":"ConfigMap","name":"a","uid":"a"}]}}`,
@@ -141,7 +141,7 @@ func TestATokenOfDruidChangesNoSpec(t *testing.T) {
 			"add another's finalizer":    `{"metadata":{"finalizers":["example.com/hold","example.com/more"]}}`,
 			"change the spec":            map[bool]string{true: `{"spec":{"replicas":1}}`, false: `{"spec":{"deletionPolicy":"Delete"}}`}[object == client.Object(cluster)],
 		} {
-			if err := in.patchObject(t, object, patch)(); !refusedBy("druid-specs", err) {
+			if err := in.patch(t, object, types.MergePatchType, patch)(); !refusedBy("druid-specs", err) {
 				t.Errorf("%s of %T: %v, want a refusal by the policy", name, object, err)
 			}
 		}

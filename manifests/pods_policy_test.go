@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"strings"
 	"testing"
-	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -182,22 +181,14 @@ func (in *installed) changesPods(t *testing.T, pod *corev1.Pod, own bool) {
 			v1alpha1.GroupVersion, in.cluster.UID)
 	}
 	for name, r := range map[string]right{
-		"change its image":  {in.patchPod(t, pod, image), own},
-		"label it":          {in.patchPod(t, pod, `{"metadata":{"labels":{"etcd.druid.dev/serving":"true"}}}`), own},
-		"change its owners": {in.patchPod(t, pod, owners), false},
+		"change its image":  {in.patch(t, pod, types.StrategicMergePatchType, image), own},
+		"label it":          {in.patch(t, pod, types.StrategicMergePatchType, `{"metadata":{"labels":{"etcd.druid.dev/serving":"true"}}}`), own},
+		"change its owners": {in.patch(t, pod, types.StrategicMergePatchType, owners), false},
 		"delete it":         {func() error { return in.druid.Delete(t.Context(), pod.DeepCopy(), client.DryRunAll) }, own},
 	} {
 		if err := r.do(); r.want && err != nil || !r.want && !refusedBy("druid-pods", err) {
 			t.Errorf("%s of Pod %s: %v, want it allowed: %t", name, pod.Name, err, r.want)
 		}
-	}
-}
-
-// patchPod returns a strategic merge patch of the Pod by druid that is not stored.
-func (in *installed) patchPod(t testing.TB, pod *corev1.Pod, patch string) func() error {
-	t.Helper()
-	return func() error {
-		return in.druid.Patch(t.Context(), pod.DeepCopy(), client.RawPatch(types.StrategicMergePatchType, []byte(patch)), client.DryRunAll)
 	}
 }
 
@@ -209,15 +200,8 @@ func refusedBy(policy string, err error) bool {
 // inForce waits until the API server, which reads policies from a cache, refuses what the policy refuses.
 func inForce(t testing.TB, policy string, try func() error) {
 	t.Helper()
-	for poll, late := time.Tick(20*time.Millisecond), time.After(maxWait); ; {
+	await(t, policy+" is not in force", func() (bool, error) {
 		err := try()
-		if refusedBy(policy, err) {
-			return
-		}
-		select {
-		case <-poll:
-		case <-late:
-			t.Fatalf("%s is not in force after %s: %v", policy, maxWait, err)
-		}
-	}
+		return refusedBy(policy, err), err
+	})
 }
