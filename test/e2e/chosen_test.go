@@ -3,7 +3,6 @@ package e2e
 import (
 	"context"
 	"fmt"
-	"slices"
 	"strings"
 	"syscall"
 	"testing"
@@ -82,14 +81,8 @@ func beginsRecovery(t *testing.T) (x chosenLost) {
 	x.view = c.AwaitMembers(t, 3, formWithin)
 	c.AwaitCondition(t, formWithin, v1alpha1.ConditionAuthReady, "True")
 	x.writer, x.former, x.chosen = harness.Write(t, c.EtcdService(t)), x.view.ClusterID, x.view.Follower()
-	x.others = slices.DeleteFunc(c.MemberNames(t), func(m string) bool { return m == x.chosen })
-	awaitBackups(t, c)
-	x.writer.AwaitWrites(t, 200, scaleWithin)
-	x.writer.MayLose()
-	proposed := awaitPlan(t, c, loseVolumes(t, c, x.others...))
-	if plan := *proposed.Plan; plan.Source != v1alpha1.RecoveryFromSurvivor || plan.Member != x.chosen {
-		t.Fatalf("the plan is %+v, want one from the disk of %s", plan, x.chosen)
-	}
+	x.others = allBut(t, c, x.chosen)
+	proposed := losesAllBut(t, c, x.writer, x.chosen)
 	x.thaw = s3.Freeze(t)
 	approve(t, proposed)
 	awaitStage(t, c, leases.StageExecute)

@@ -21,19 +21,7 @@ func TestDruidsAreKilledInEachPhaseOfARecovery(t *testing.T) {
 	c := rig.ApplyIn(t, namespace, backedUp(s3.Store(bucket)), recovers(v1alpha1.RecoverySpec{}))
 	view := c.AwaitMembers(t, 3, formWithin)
 	w, survivor := harness.Write(t, c.EtcdService(t)), view.Follower()
-	awaitBackups(t, c)
-	w.AwaitWrites(t, 200, scaleWithin)
-	w.MayLose()
-	var others []string
-	for member := range view.Members {
-		if member != survivor {
-			others = append(others, member)
-		}
-	}
-	proposed := awaitPlan(t, c, loseVolumes(t, c, others...))
-	if plan := *proposed.Plan; plan.Source != v1alpha1.RecoveryFromSurvivor || plan.Member != survivor {
-		t.Fatalf("the plan is %+v, want one from the disk of %s", plan, survivor)
-	}
+	proposed := losesAllBut(t, c, w, survivor)
 	thaw := s3.Freeze(t)
 	begun := time.Now()
 	killed := func(phase string) {

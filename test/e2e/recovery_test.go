@@ -47,7 +47,7 @@ func TestQuorumIsRecoveredFromOneDiskOfThree(t *testing.T) {
 	held.equal(t, c, 1)
 	w.MayLose()
 	survivor := view.Follower()
-	lost := loseVolumes(t, c, slices.DeleteFunc(c.MemberNames(t), func(m string) bool { return m == survivor })...)
+	lost := loseVolumes(t, c, allBut(t, c, survivor)...)
 	var proposed v1alpha1.RecoveryStatus
 	stories.Resting(t, func() { proposed = awaitPlan(t, c, lost) })
 	plan := *proposed.Plan
@@ -90,7 +90,7 @@ func TestQuorumIsRecoveredFromTheBackupsAndOnlyOnceByItself(t *testing.T) {
 
 	t.Run("a second loss within ten minutes", func(t *testing.T) {
 		survivor := view.Follower()
-		lost := loseVolumes(t, c, slices.DeleteFunc(c.MemberNames(t), func(m string) bool { return m == survivor })...)
+		lost := loseVolumes(t, c, allBut(t, c, survivor)...)
 		proposed := awaitPlan(t, c, lost)
 		if !strings.Contains(proposed.Message, "ten minutes") {
 			t.Errorf("the message is %q, want one that says why an approval is needed", proposed.Message)
@@ -135,7 +135,7 @@ func TestMembersThatAreAwayAreGivenUpOnlyByAnApprovalOfTheirPlan(t *testing.T) {
 	w := harness.Write(t, c.EtcdService(t))
 	w.AwaitWrites(t, 100, scaleWithin)
 	survivor := view.Follower()
-	away := slices.DeleteFunc(c.MemberNames(t), func(m string) bool { return m == survivor })
+	away := allBut(t, c, survivor)
 	leave := func() (holds []*harness.Hold) {
 		for _, member := range away {
 			holds = append(holds, c.HoldDown(t, member))
@@ -201,6 +201,26 @@ func loseVolumes(t *testing.T, c *harness.Cluster, members ...string) (at time.T
 		c.Kill(t, member, harness.Etcd)
 	}
 	return time.Now()
+}
+
+// allBut returns the members of the record except one.
+func allBut(t *testing.T, c *harness.Cluster, member string) []string {
+	t.Helper()
+	return slices.DeleteFunc(c.MemberNames(t), func(m string) bool { return m == member })
+}
+
+// losesAllBut awaits backups and writes, and then loses the volumes of all members but one. It returns the plan, which selects the disk that
+// is left.
+func losesAllBut(t *testing.T, c *harness.Cluster, w *harness.Writer, survivor string) (proposed v1alpha1.RecoveryStatus) {
+	t.Helper()
+	awaitBackups(t, c)
+	w.AwaitWrites(t, 200, scaleWithin)
+	w.MayLose()
+	proposed = awaitPlan(t, c, loseVolumes(t, c, allBut(t, c, survivor)...))
+	if plan := *proposed.Plan; plan.Source != v1alpha1.RecoveryFromSurvivor || plan.Member != survivor {
+		t.Fatalf("the plan is %+v, want one from the disk of %s", plan, survivor)
+	}
+	return proposed
 }
 
 func recoveryOf(t *testing.T, c *harness.Cluster) (status v1alpha1.RecoveryStatus) {
