@@ -161,17 +161,17 @@ func TestAgentImageThatIsNoGoodReachesOneMemberAndIsCorrected(t *testing.T) {
 func badAgentImage(t *testing.T, state, reason string) {
 	t.Helper()
 	c, names := attended(t)
-	removalCandidate := names[1]
+	affected := names[1]
 	c.manifests.AgentImage = "registry.invalid/druid"
 	c.pass()
-	c.agentStatus(removalCandidate, "first", state)
+	c.agentStatus(affected, "first", state)
 	c.pass()
 	for range 7 {
 		c.renew(names, 0)
 		c.renew(names, 2)
 		c.after(stable)
 	}
-	c.have("in the end", "registry.invalid/druid", names, removalCandidate)
+	c.have("in the end", "registry.invalid/druid", names, affected)
 	p := c.progressing()
 	if p.Reason != v1alpha1.ReasonAgentUpdateBlocked || !strings.Contains(p.Message, "of image registry.invalid/druid, does not start. Correct --agent-image") {
 		t.Errorf("condition is %+v", p)
@@ -182,7 +182,7 @@ func badAgentImage(t *testing.T, state, reason string) {
 	// A druid that takes over knows it too.
 	successor := c.stage.clocked(func(r *Reconciler) { r.manifests.AgentImage = "registry.invalid/druid" })
 	successor.after(stable)
-	c.have("by another druid", "registry.invalid/druid", names, removalCandidate)
+	c.have("by another druid", "registry.invalid/druid", names, affected)
 
 	c.manifests.AgentImage = agentImage
 	c.pass()
@@ -191,7 +191,7 @@ func badAgentImage(t *testing.T, state, reason string) {
 	if p := c.progressing(); state == completed && p.Reason != v1alpha1.ReasonUpdatingAgents {
 		t.Errorf("the corrected image is given no time: %+v", p)
 	}
-	c.agentStatus(removalCandidate, "second", "")
+	c.agentStatus(affected, "second", "")
 	c.pass()
 	c.renew(names, 1)
 	c.after(stable)

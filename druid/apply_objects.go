@@ -124,13 +124,13 @@ func (r *Reconciler) resolveConflict(ctx context.Context, o *observation, a mani
 	if !ours(o.cluster, live) {
 		return false, &foreignError{kind: a.Kind.Kind, name: a.Name}
 	}
-	removalGate, err := a.ConflictPatch(live)
-	if err != nil || removalGate == nil {
+	patch, err := a.ConflictPatch(live)
+	if err != nil || patch == nil {
 		return false, err
 	}
 	// The rest of the object, and its owner, must be as they were when druid removed the conflict.
 	metadata := metadataPatch{UID: string(live.GetUID()), ResourceVersion: live.GetResourceVersion()}
-	if err := r.mergePatch(ctx, live, map[string]any{"metadata": metadata, "spec": removalGate}); err != nil {
+	if err := r.mergePatch(ctx, live, map[string]any{"metadata": metadata, "spec": patch}); err != nil {
 		return false, fmt.Errorf("remove from %s %s the fields that conflict with those of druid: %w", a.Kind.Kind, a.Name, err)
 	}
 	r.log.InfoContext(ctx, "conflicting fields removed", "namespace", a.Namespace, "cluster", o.cluster.Name,

@@ -67,17 +67,17 @@ func TestDeletedClaimGoesWithItsPodAndBothComeBack(t *testing.T) {
 		}
 		return found
 	}
-	removalCandidate := ""
+	affected := ""
 	s.eventually("delete one Pod", func() error {
 		got := terminating()
 		if len(got) != 1 {
 			return fmt.Errorf("%v terminate, want one", got)
 		}
-		removalCandidate = got[0]
+		affected = got[0]
 		return nil
 	})
 
-	s.end(removalCandidate)
+	s.end(affected)
 	s.eventually("a Pod must not keep the claim from going", func() error {
 		if pods := s.calls.creations("/pods"); len(pods) != 3 {
 			return fmt.Errorf("%d Pods were created, want 3", len(pods))
@@ -85,26 +85,26 @@ func TestDeletedClaimGoesWithItsPodAndBothComeBack(t *testing.T) {
 		return nil
 	})
 	var claim corev1.PersistentVolumeClaim
-	s.edit(removalCandidate, &claim, func() {
+	s.edit(affected, &claim, func() {
 		if len(claim.Finalizers) == 0 {
 			t.Fatal("the claim has no finalizer: the API server does not protect claims in use, and this test shows nothing")
 		}
 		controllerutil.RemoveFinalizer(&claim, claim.Finalizers[0])
 	})
-	s.replaced(removalCandidate, claims[removalCandidate], &corev1.PersistentVolumeClaim{})
-	s.replaced(removalCandidate, pods[removalCandidate], &corev1.Pod{})
-	s.eventually("mark", func() error { return s.marked(removalCandidate) })
+	s.replaced(affected, claims[affected], &corev1.PersistentVolumeClaim{})
+	s.replaced(affected, pods[affected], &corev1.Pod{})
+	s.eventually("mark", func() error { return s.marked(affected) })
 	if got := terminating(); len(got) != 0 {
-		t.Errorf("%v terminate while %s heals", got, removalCandidate)
+		t.Errorf("%v terminate while %s heals", got, affected)
 	}
 
 	// Healed: the next one has its turn.
-	s.binder(removalCandidate)
-	s.kubelet(removalCandidate, true)
-	s.agent("demo", removalCandidate, 77, leases.RoleMember)
+	s.binder(affected)
+	s.kubelet(affected, true)
+	s.agent("demo", affected, 77, leases.RoleMember)
 	s.eventually("delete the next Pod", func() error {
-		if got := terminating(); len(got) != 1 || got[0] == removalCandidate {
-			return fmt.Errorf("%v terminate, want one other than %s", got, removalCandidate)
+		if got := terminating(); len(got) != 1 || got[0] == affected {
+			return fmt.Errorf("%v terminate, want one other than %s", got, affected)
 		}
 		return nil
 	})

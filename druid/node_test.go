@@ -142,15 +142,15 @@ func TestPodOfALostNodeMovesWithItsVolume(t *testing.T) {
 
 func TestLocalVolumeOfALostNodeIsGivenUpInSteps(t *testing.T) {
 	c, names, nodes := onNodes(t, true)
-	removalCandidate := names[0]
+	affected := names[0]
 	claims := c.uids(names, &corev1.PersistentVolumeClaim{})
 	c.node(nodes[0], false, outOfService)
-	c.nodeController(removalCandidate)
+	c.nodeController(affected)
 	if err := c.reconcile(c.Reconciler); err != nil {
 		t.Fatal(err)
 	}
-	if want := (leases.Repairing{ClaimUID: string(claims[removalCandidate])}); c.repairing(removalCandidate) != want || c.claimGoes(removalCandidate) {
-		t.Fatalf("announced is %+v, want %+v before anything is deleted (deleted: %t)", c.repairing(removalCandidate), want, c.claimGoes(removalCandidate))
+	if want := (leases.Repairing{ClaimUID: string(claims[affected])}); c.repairing(affected) != want || c.claimGoes(affected) {
+		t.Fatalf("announced is %+v, want %+v before anything is deleted (deleted: %t)", c.repairing(affected), want, c.claimGoes(affected))
 	}
 	announced := strings.Join(c.reported(), "\n")
 	if !strings.Contains(announced, v1alpha1.EventVolumeAbandoned) || !strings.Contains(announced, nodes[0]) {
@@ -158,8 +158,8 @@ func TestLocalVolumeOfALostNodeIsGivenUpInSteps(t *testing.T) {
 	}
 	// Another druid takes over, and a second node is lost meanwhile: one member at a time.
 	c = c.stage.clocked()
-	if !c.claimGoes(removalCandidate) || !c.terminates(removalCandidate) {
-		t.Fatalf("claim deleted: %t, Pod deleted: %t; want both", c.claimGoes(removalCandidate), c.terminates(removalCandidate))
+	if !c.claimGoes(affected) || !c.terminates(affected) {
+		t.Fatalf("claim deleted: %t, Pod deleted: %t; want both", c.claimGoes(affected), c.terminates(affected))
 	}
 	c.away(names[1], nodes[1], outOfService)
 	c.after(time.Hour)
@@ -171,23 +171,23 @@ func TestLocalVolumeOfALostNodeIsGivenUpInSteps(t *testing.T) {
 	c.pass()
 
 	// Kubernetes ends the Pod and lets the claim go; the member comes back elsewhere, empty.
-	c.end(removalCandidate)
-	c.letGo(removalCandidate)
+	c.end(affected)
+	c.letGo(affected)
 	c.pass()
-	if now := c.uids(names, &corev1.PersistentVolumeClaim{}); now[removalCandidate] == claims[removalCandidate] || now[names[2]] != claims[names[2]] {
-		t.Errorf("claims are %v, were %v; want that of %s made again", now, claims, removalCandidate)
+	if now := c.uids(names, &corev1.PersistentVolumeClaim{}); now[affected] == claims[affected] || now[names[2]] != claims[names[2]] {
+		t.Errorf("claims are %v, were %v; want that of %s made again", now, claims, affected)
 	}
-	if err := c.marked(removalCandidate); err != nil {
+	if err := c.marked(affected); err != nil {
 		t.Error(err)
 	}
-	c.bind(removalCandidate, nodes[2])
-	c.binder(removalCandidate)
-	c.kubelet(removalCandidate, true)
-	c.agent("demo", removalCandidate, 77, leases.RoleMember)
+	c.bind(affected, nodes[2])
+	c.binder(affected)
+	c.kubelet(affected, true)
+	c.agent("demo", affected, 77, leases.RoleMember)
 	c.pass()
 	c.after(6 * time.Minute)
-	if c.repairing(removalCandidate) != (leases.Repairing{}) {
-		t.Errorf("it is well again and still marked: %+v", c.repairing(removalCandidate))
+	if c.repairing(affected) != (leases.Repairing{}) {
+		t.Errorf("it is well again and still marked: %+v", c.repairing(affected))
 	}
 	all := strings.Join(c.reported(), "\n")
 	if !strings.Contains(all, v1alpha1.EventPVCDeleted) {

@@ -322,7 +322,7 @@ func (r *Reconciler) observeLease(ctx context.Context, o *observation, m *policy
 	if m.Lease != policy.LeaseOurs {
 		return nil
 	}
-	m.WasFormed = lease.CreationTimestamp.Time
+	m.Created = lease.CreationTimestamp.Time
 	if lease.Spec.RenewTime != nil {
 		m.Renewed = lease.Spec.RenewTime.Time
 	}

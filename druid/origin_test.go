@@ -139,11 +139,11 @@ func (s *stage) restoreOf(pod string) (string, error) {
 func TestAClusterWaitsForTheSnapshotThatItBeginsWith(t *testing.T) {
 	s := newStage(t)
 	defer s.startDruid()()
-	wasFormed := s.newCluster("born", 1)
-	wasFormed.Spec.Bootstrap = &v1alpha1.BootstrapSpec{Restore: &v1alpha1.RestoreSpec{From: &v1alpha1.RestoreSource{
+	child := s.newCluster("born", 1)
+	child.Spec.Bootstrap = &v1alpha1.BootstrapSpec{Restore: &v1alpha1.RestoreSpec{From: &v1alpha1.RestoreSource{
 		SnapshotRef: &v1alpha1.SnapshotReference{Name: "saved"},
 	}}}
-	if err := s.Create(t.Context(), wasFormed); err != nil {
+	if err := s.Create(t.Context(), child); err != nil {
 		t.Fatal(err)
 	}
 	if c := s.condition("born", v1alpha1.ConditionProgressing, metav1.ConditionTrue, v1alpha1.ReasonWaitingForSnapshot); !strings.Contains(c.Message, "EtcdSnapshot saved") {

@@ -26,13 +26,13 @@ func stuckCluster(t *testing.T, members int32) (*clocked, []string) {
 
 func TestPodThatStaysNotReadyIsRestartedWithBackOff(t *testing.T) {
 	c, names := stuckCluster(t, 3)
-	removalCandidate := names[1]
+	affected := names[1]
 	before := c.uids(names, &corev1.PersistentVolumeClaim{})
-	c.kubelet(removalCandidate, false)
+	c.kubelet(affected, false)
 	c.pass()
 	c.after(4 * time.Minute)
-	if c.terminates(removalCandidate) || c.repairing(removalCandidate) != (leases.Repairing{}) {
-		t.Fatalf("restarted within the grace period: %+v", c.repairing(removalCandidate))
+	if c.terminates(affected) || c.repairing(affected) != (leases.Repairing{}) {
+		t.Fatalf("restarted within the grace period: %+v", c.repairing(affected))
 	}
 
 	// The announcement comes first, and a druid that takes over finishes, without counting again.
@@ -41,54 +41,54 @@ func TestPodThatStaysNotReadyIsRestartedWithBackOff(t *testing.T) {
 		t.Fatal(err)
 	}
 	pods := c.uids(names, &corev1.Pod{})
-	if want := (leases.Repairing{Restarts: 1, PodUID: string(pods[removalCandidate])}); c.repairing(removalCandidate) != want || c.terminates(removalCandidate) {
-		t.Fatalf("announced is %+v, want %+v; deleted %t, want the announcement first", c.repairing(removalCandidate), want, c.terminates(removalCandidate))
+	if want := (leases.Repairing{Restarts: 1, PodUID: string(pods[affected])}); c.repairing(affected) != want || c.terminates(affected) {
+		t.Fatalf("announced is %+v, want %+v; deleted %t, want the announcement first", c.repairing(affected), want, c.terminates(affected))
 	}
 	successor := c.stage.clocked()
 	successor.after(4 * time.Minute)
-	if successor.terminates(removalCandidate) {
+	if successor.terminates(affected) {
 		t.Fatal("a druid that just started judged by the clock of another")
 	}
 	successor.after(2 * time.Minute)
-	if !successor.terminates(removalCandidate) || successor.repairing(removalCandidate).Restarts != 1 {
-		t.Fatalf("the announced restart was not finished: %+v", successor.repairing(removalCandidate))
+	if !successor.terminates(affected) || successor.repairing(affected).Restarts != 1 {
+		t.Fatalf("the announced restart was not finished: %+v", successor.repairing(affected))
 	}
 	c = successor
 
-	c.end(removalCandidate)
+	c.end(affected)
 	c.pass()
-	c.kubelet(removalCandidate, false)
+	c.kubelet(affected, false)
 	c.pass()
 	c.after(8 * time.Minute)
-	if c.terminates(removalCandidate) {
+	if c.terminates(affected) {
 		t.Fatal("the second restart came as soon as the first")
 	}
 	condition := c.degraded(t)
-	if condition.Reason != v1alpha1.ReasonMemberStuck || !strings.Contains(condition.Message, removalCandidate) || !strings.Contains(condition.Message, "1 restart in a row") {
+	if condition.Reason != v1alpha1.ReasonMemberStuck || !strings.Contains(condition.Message, affected) || !strings.Contains(condition.Message, "1 restart in a row") {
 		t.Errorf("condition is %s: %s", condition.Reason, condition.Message)
 	}
 	c.after(4 * time.Minute)
-	if !c.terminates(removalCandidate) || c.repairing(removalCandidate).Restarts != 2 {
-		t.Errorf("the second restart did not come: %+v", c.repairing(removalCandidate))
+	if !c.terminates(affected) || c.repairing(affected).Restarts != 2 {
+		t.Errorf("the second restart did not come: %+v", c.repairing(affected))
 	}
 	if all := strings.Join(c.reported(), "\n"); !strings.Contains(all, v1alpha1.EventPodRestarted) || !strings.Contains(all, "Restarts in a row: 2") {
 		t.Errorf("events are\n%s", all)
 	}
 
 	// Well for long: forgotten.
-	c.end(removalCandidate)
+	c.end(affected)
 	c.pass()
-	c.kubelet(removalCandidate, true)
+	c.kubelet(affected, true)
 	c.pass()
 	c.after(19 * time.Minute)
-	if c.repairing(removalCandidate).Restarts != 2 {
-		t.Errorf("forgotten too early: %+v", c.repairing(removalCandidate))
+	if c.repairing(affected).Restarts != 2 {
+		t.Errorf("forgotten too early: %+v", c.repairing(affected))
 	}
 	c.after(2 * time.Minute)
-	if c.repairing(removalCandidate) != (leases.Repairing{}) {
-		t.Errorf("still marked: %+v", c.repairing(removalCandidate))
+	if c.repairing(affected) != (leases.Repairing{}) {
+		t.Errorf("still marked: %+v", c.repairing(affected))
 	}
-	if after := c.uids(names, &corev1.PersistentVolumeClaim{}); after[removalCandidate] != before[removalCandidate] {
+	if after := c.uids(names, &corev1.PersistentVolumeClaim{}); after[affected] != before[affected] {
 		t.Error("a restart cost the member its volume")
 	}
 }

@@ -135,16 +135,16 @@ func TestImageThatDoesNotExistTakesDownOneMemberAndIsCorrected(t *testing.T) {
 	c, names := renewed(t)
 	c.patchCluster(`{"spec":{"image":"registry.invalid/etcd"}}`)
 	c.pass()
-	removalCandidate := names[1]
-	if got := c.going(names); len(got) != 1 || got[0] != removalCandidate {
-		t.Fatalf("%v were deleted, want %s", got, removalCandidate)
+	affected := names[1]
+	if got := c.going(names); len(got) != 1 || got[0] != affected {
+		t.Fatalf("%v were deleted, want %s", got, affected)
 	}
-	c.replace(removalCandidate)
-	c.pulls(removalCandidate)
+	c.replace(affected)
+	c.pulls(affected)
 	c.pass()
 	c.after(stable)
 	p := c.progressing()
-	if p.Reason != v1alpha1.ReasonRollingUpdateBlocked || p.Status != metav1.ConditionFalse || !strings.Contains(p.Message, removalCandidate) ||
+	if p.Reason != v1alpha1.ReasonRollingUpdateBlocked || p.Status != metav1.ConditionFalse || !strings.Contains(p.Message, affected) ||
 		!strings.Contains(p.Message, "registry.invalid/etcd") {
 		t.Errorf("condition is %+v, want the member and the image", p)
 	}
@@ -157,11 +157,11 @@ func TestImageThatDoesNotExistTakesDownOneMemberAndIsCorrected(t *testing.T) {
 
 	c.patchCluster(`{"spec":{"image":"gcr.io/etcd-development/etcd"}}`)
 	c.pass()
-	if got := c.going(names); len(got) != 1 || got[0] != removalCandidate {
-		t.Fatalf("%v were deleted, want the one that is down, %s", got, removalCandidate)
+	if got := c.going(names); len(got) != 1 || got[0] != affected {
+		t.Fatalf("%v were deleted, want the one that is down, %s", got, affected)
 	}
-	c.replace(removalCandidate)
-	c.kubelet(removalCandidate, true)
+	c.replace(affected)
+	c.kubelet(affected, true)
 	c.renew(names, 1)
 	c.pass()
 	c.after(stable)

@@ -160,7 +160,7 @@ func TestOnlyWhatExcludesOurFieldsIsInTheWay(t *testing.T) {
 	tests := map[string]struct {
 		applied     Applied
 		live        runtime.Object
-		removalGate string
+		patch string
 	}{
 		"a budget with our number": {budget, &policyv1.PodDisruptionBudget{Spec: policyv1.PodDisruptionBudgetSpec{MinAvailable: new(intstr.FromInt32(1))}}, "null"},
 		"a budget with neither":    {budget, &policyv1.PodDisruptionBudget{}, "null"},
@@ -188,12 +188,12 @@ func TestOnlyWhatExcludesOurFieldsIsInTheWay(t *testing.T) {
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
-			removalGate, err := test.applied.ConflictPatch(test.live)
+			patch, err := test.applied.ConflictPatch(test.live)
 			if err != nil {
 				t.Fatal(err)
 			}
-			if got, _ := json.Marshal(removalGate); string(got) != test.removalGate {
-				t.Errorf("got %s, want %s", got, test.removalGate)
+			if got, _ := json.Marshal(patch); string(got) != test.patch {
+				t.Errorf("got %s, want %s", got, test.patch)
 			}
 		})
 	}

@@ -82,7 +82,7 @@ func TestEveryAcknowledgedWriteIsSavedWhileLeadershipMoves(t *testing.T) {
 	end()
 	stop()
 	savedUpTo(t, s, last)
-	isVerified(t, s, client, last)
+	verifyAll(t, s, client, last)
 	restored(t, s, client, last)
 }
 
@@ -104,7 +104,7 @@ func TestTwoLeadersSaveOneCatalog(t *testing.T) {
 	for _, stop := range stops {
 		stop()
 	}
-	isVerified(t, s, client, last)
+	verifyAll(t, s, client, last)
 }
 
 func TestTheLastDeltaIsSavedWhenLeadershipEnds(t *testing.T) {
@@ -129,7 +129,7 @@ func TestTheLastDeltaIsSavedWhenLeadershipEnds(t *testing.T) {
 	if h := history(t, s); h.LastSaved() < last {
 		t.Errorf("saved up to %d, want %d: %+v", h.LastSaved(), last, h)
 	}
-	isVerified(t, s, client, last)
+	verifyAll(t, s, client, last)
 }
 
 // savedBefore makes a full and a delta backup with an agent that runs before the agent of the test. It returns how
@@ -187,7 +187,7 @@ func TestCompactionOfWhatWasNotSavedIsFollowedByAFull(t *testing.T) {
 	if n := len(history(t, s).Fulls); n <= before || a.fired("broken") == 0 {
 		t.Errorf("%d fulls, %d before; rule broken fired %v times", n, before, a.fired("broken"))
 	}
-	isVerified(t, s, client, last)
+	verifyAll(t, s, client, last)
 }
 
 // slow accepts no full backup until it is allowed to.
@@ -294,8 +294,8 @@ func TestConfigurationAndIdentityMayComeGoAndChange(t *testing.T) {
 	a.Configure(second)
 	last = put(t, client, 5)
 	savedUpTo(t, opened(t, second), last)
-	isVerified(t, opened(t, second), client, last)
-	isVerified(t, opened(t, first), client, 5)
+	verifyAll(t, opened(t, second), client, last)
+	verifyAll(t, opened(t, first), client, 5)
 
 	a.Configure(nil)
 	eventually(t, "backups end", func() error {
@@ -307,7 +307,7 @@ func TestConfigurationAndIdentityMayComeGoAndChange(t *testing.T) {
 	a.Configure(first)
 	last = put(t, client, 5)
 	savedUpTo(t, opened(t, first), last)
-	isVerified(t, opened(t, first), client, last)
+	verifyAll(t, opened(t, first), client, last)
 }
 
 func TestFullsComeByAgeAndOnDemand(t *testing.T) {
@@ -338,5 +338,5 @@ func TestFullsComeByAgeAndOnDemand(t *testing.T) {
 	if _, err := a.Snapshot(t.Context(), "Half"); !errors.Is(err, ErrKind) {
 		t.Errorf("got %v, want ErrKind", err)
 	}
-	isVerified(t, s, client, last)
+	verifyAll(t, s, client, last)
 }

@@ -70,7 +70,7 @@ func (s *session) fullEnded(ctx context.Context, why string, r snapshot.Result, 
 	if err != nil {
 		s.full.failed(time.Now())
 		s.Metrics.failed(kindFull)
-		s.inform.fullFailed(ctx, err)
+		s.reporter.fullFailed(ctx, err)
 		return
 	}
 	s.full.succeeded()
@@ -83,10 +83,10 @@ func (s *session) fullEnded(ctx context.Context, why string, r snapshot.Result, 
 	taken := catalog.Full{Lineage: s.self.Lineage, Key: r.Key, Revision: r.Revision, At: r.Taken, Size: r.ObjectSize, Final: catalog.IsFinal(r.Key)}
 	s.joined(taken)
 	if err := s.know(catalog.History{Fulls: []catalog.Full{taken}}, time.Now()); err != nil {
-		s.inform.fullFailed(ctx, err) // a schedule without a date was refused before
+		s.reporter.fullFailed(ctx, err) // a schedule without a date was refused before
 		return
 	}
-	s.inform.fullTaken(leases.Backup{
+	s.reporter.fullTaken(leases.Backup{
 		Revision: r.Revision, Lineage: string(s.self.Lineage), Object: r.Key, Size: r.ObjectSize, SHA256: r.SHA256, Taken: r.Taken,
 	}, s.newest, s.catalogState)
 	s.prune()
@@ -172,8 +172,8 @@ type replacing struct {
 
 // unverified counts the full backups that are newer than the last verified one. The verdict can come at any time, so it is counted again for
 // each decision.
-func (r replacing) unverified(isVerified string) (n int) {
-	for i := len(r.fulls) - 1; i >= 0 && r.fulls[i] != isVerified; i-- {
+func (r replacing) unverified(verifiedFull string) (n int) {
+	for i := len(r.fulls) - 1; i >= 0 && r.fulls[i] != verifiedFull; i-- {
 		n++
 	}
 	return n
@@ -188,14 +188,14 @@ func keysOf(fulls []catalog.Full) (keys []string) {
 
 // replacement decides about the newest full backup. A verified full backup resets the state.
 func (s *session) replacement(now time.Time) Replacement {
-	broken := s.inform.disproved(s.newest.Key)
-	if !broken && s.newest.Key != "" && s.inform.isVerified() == s.newest.Key {
+	broken := s.reporter.disproved(s.newest.Key)
+	if !broken && s.newest.Key != "" && s.reporter.verifiedFull() == s.newest.Key {
 		s.replacing.taken.succeeded()
 		s.replacing.handed = false
 	}
 	return DecideReplacement(ReplaceFacts{
 		Broken: rules.YesNoOf(broken), Repeated: rules.YesNoOf(s.replacing.taken.failures > 0),
-		Few:    rules.YesNoOf(s.replacing.unverified(s.inform.isVerified()) <= fewBroken && !s.replacing.handed),
+		Few:    rules.YesNoOf(s.replacing.unverified(s.reporter.verifiedFull()) <= fewBroken && !s.replacing.handed),
 		Rested: rules.YesNoOf(!s.replacing.taken.resting(now)),
 	}).Verdict
 }

@@ -48,7 +48,7 @@ func TestFullBackupsAreCountedSinceTheLastVerifiedOne(t *testing.T) {
 // The verdict about the first full backup can arrive after the second one was taken.
 func TestLeadershipMovesAfterTwoBrokenFullBackupsThatFollowAVerifiedOne(t *testing.T) {
 	s := &session{
-		inform:    &reporter{verified: leases.Verification{Verdict: leases.VerdictBroken, Full: "c", VerifiedFull: "a"}},
+		reporter:  &reporter{verified: leases.Verification{Verdict: leases.VerdictBroken, Full: "c", VerifiedFull: "a"}},
 		newest:    catalog.Full{Key: "c"},
 		replacing: replacing{fulls: []string{"a", "b", "c"}, taken: attempts{failures: 1}},
 	}

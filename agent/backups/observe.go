@@ -98,12 +98,12 @@ func (s *session) observe(ctx context.Context) {
 		s.catalogState = CatalogUnknown
 		s.read.failed(time.Now())
 		s.Metrics.failed(kindStore)
-		s.inform.failed(ctx, err)
+		s.reporter.failed(ctx, err)
 		return
 	}
 	s.read.succeeded()
 	s.looked = time.Now()
-	s.inform.read(ctx, s.newest, s.saved, s.catalogState, hindrances[s.catalogState], s.doubt)
+	s.reporter.read(ctx, s.newest, s.saved, s.catalogState, hindrances[s.catalogState], s.doubt)
 }
 
 // look ensures that the record of the lineage's bootstrap exists before any object of the lineage. It lists the store

@@ -72,7 +72,7 @@ func TestBackupsWaitForTheirKeysAndFollowThem(t *testing.T) {
 	backups.UseKey(t, keys, "b")
 	last := put(t, client, 5)
 	savedUpTo(t, s, last)
-	isVerified(t, s, client, last)
+	verifyAll(t, s, client, last)
 	if used := keysUsed(t, path, keys); used["a"] == 0 || used["b"] == 0 || used[""] > 0 {
 		t.Errorf("objects by key: %v, want some of a, some of b and none in plain", used)
 	}

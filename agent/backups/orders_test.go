@@ -140,7 +140,7 @@ func TestOrdersAreObeyedOnceAndAnswered(t *testing.T) {
 	if after := len(history(t, s).Fulls); after != fulls {
 		t.Errorf("%d fulls, want %d: an order was performed twice", after, fulls)
 	}
-	isVerified(t, s, client, last)
+	verifyAll(t, s, client, last)
 }
 
 func TestAFinalFullIsNamedSoAndFollowsTheDeltas(t *testing.T) {
@@ -170,7 +170,7 @@ func TestAFinalFullIsNamedSoAndFollowsTheDeltas(t *testing.T) {
 	last = put(t, client, 5)
 	o.order(deltaLease, "more") // the cluster goes on, and its backups do
 	o.answered(deltaLease, "more", leases.SnapshotSucceeded)
-	isVerified(t, s, client, last)
+	verifyAll(t, s, client, last)
 	for component, kind := range map[leases.Component]leases.SnapshotKind{deltaLease: leases.SnapshotFinal, fullLease: "Tomorrow's"} {
 		o.orderKind(component, "unknown", kind)
 		if answer := o.answered(component, "unknown", leases.SnapshotFailed); !strings.Contains(answer.Error, "does not know this kind of request") {

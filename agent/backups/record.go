@@ -89,7 +89,7 @@ func (s *session) recorderEnded(ctx context.Context, r *recording, err error) {
 	default:
 		s.deltas.failed(time.Now())
 	}
-	s.inform.recorderFailed(ctx, err)
+	s.reporter.recorderFailed(ctx, err)
 }
 
 // saved returns the last revision that the recorder saved.
@@ -130,7 +130,7 @@ func (s *session) observed(ctx context.Context, r *recording, status delta.Statu
 	if status.SaveError != nil && before.SaveError == nil {
 		s.Metrics.failed(kindDelta)
 	}
-	s.inform.recorded(ctx, status)
+	s.reporter.recorded(ctx, status)
 }
 
 // flush saves the buffered changes when leadership ends. It does not wait for long: the next leader saves the rest.
@@ -177,7 +177,7 @@ func (s *session) observeAgain(ctx context.Context) {
 		}
 		s.read.failed(time.Now())
 		s.Metrics.failed(kindStore)
-		s.inform.failed(ctx, err)
+		s.reporter.failed(ctx, err)
 		return
 	}
 	s.read.succeeded()
@@ -193,7 +193,7 @@ func (s *session) observeAgain(ctx context.Context) {
 	case was == CatalogComplete:
 		hindrance = errGone
 	}
-	s.inform.read(ctx, s.newest, s.saved, s.catalogState, hindrance, s.doubt)
+	s.reporter.read(ctx, s.newest, s.saved, s.catalogState, hindrance, s.doubt)
 }
 
 // review lists which of the objects saved before still exist, up to a revision. The recorder has what etcd compacted

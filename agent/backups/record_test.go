@@ -52,7 +52,7 @@ func TestBackupsThatVanishAreMissedWhileTheRecorderRuns(t *testing.T) {
 	}
 	last := put(t, client, 5)
 	savedUpTo(t, files, last)
-	isVerified(t, files, client, last)
+	verifyAll(t, files, client, last)
 	// A gap after the newest full backup.
 	last = put(t, client, 5)
 	savedUpTo(t, files, last)
@@ -72,7 +72,7 @@ func TestBackupsThatVanishAreMissedWhileTheRecorderRuns(t *testing.T) {
 	}
 	last = put(t, client, 5)
 	savedUpTo(t, files, last)
-	isVerified(t, files, client, last)
+	verifyAll(t, files, client, last)
 	restored(t, files, client, last)
 }
 
@@ -90,7 +90,7 @@ func TestAnotherClusterUnderTheSamePrefixIsReportedAndStopsDeletion(t *testing.T
 		s.orders.mu.Lock()
 		recording := s.orders.recorder != nil
 		s.orders.mu.Unlock()
-		p, _ := s.inform.fullPatch(time.Now())
+		p, _ := s.reporter.fullPatch(time.Now())
 		if !recording || s.sound.Load() || !strings.Contains(p.Backup.Error, "00000002-beef") {
 			return fmt.Errorf("recording %t, sound %t, reported %q", recording, s.sound.Load(), p.Backup.Error)
 		}

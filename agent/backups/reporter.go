@@ -56,9 +56,9 @@ type reporter struct {
 	savedAt, reportedAt time.Time
 	// lag returns the age in seconds of the oldest write that is not saved.
 	lag func() float64
-	// verified is what was last read of the verifications of the backups; news has a mark when that changed.
-	verified      leases.Verification
-	pendingUpdate chan struct{}
+	// verified is what was last read of the verifications of the backups; changed has a mark when that changed.
+	verified leases.Verification
+	changed  chan struct{}
 }
 
 // notice is the content of a Lease.
@@ -87,8 +87,8 @@ func faultIn(b leases.Backup) fault { return fault{b.Error, b.Cause} }
 func newReporter(d *Duty, c config.Backup, self Identity) *reporter {
 	return &reporter{
 		leases: d.Leases, config: c, self: self, log: d.Log, beats: d.beats(c), lag: d.Metrics.rpo,
-		pendingUpdate: make(chan struct{}, 1),
-		full:          notice{wake: make(chan struct{}, 1)}, delta: notice{wake: make(chan struct{}, 1)},
+		changed: make(chan struct{}, 1),
+		full:    notice{wake: make(chan struct{}, 1)}, delta: notice{wake: make(chan struct{}, 1)},
 	}
 }
 
@@ -221,7 +221,7 @@ func (h *reporter) readVerification(ctx context.Context) {
 	}
 	h.verified = v
 	select {
-	case h.pendingUpdate <- struct{}{}:
+	case h.changed <- struct{}{}:
 	default:
 	}
 }
@@ -233,8 +233,8 @@ func (h *reporter) disproved(newest string) bool {
 	return h.verified.Verdict == leases.VerdictBroken && newest != "" && h.verified.Full == newest
 }
 
-// isVerified returns the full backup that was last found to be intact, or the empty string.
-func (h *reporter) isVerified() string {
+// verifiedFull returns the full backup that was last found to be intact, or the empty string.
+func (h *reporter) verifiedFull() string {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	return h.verified.VerifiedFull

@@ -147,7 +147,7 @@ func TestAFullIsDeletedByOrderUnlessSomethingNeedsIt(t *testing.T) {
 	if h := history(t, s); len(h.Fulls) != 4 || kept(fulls[2].Object) {
 		t.Errorf("left are %+v", h.Fulls)
 	}
-	isVerified(t, s, client, last)
+	verifyAll(t, s, client, last)
 	if ranges := history(t, s).Ranges(); len(ranges) != 1 || ranges[0].From != first.Revision || ranges[0].To < last {
 		t.Errorf("restorable: %v, want all from %d to %d", ranges, first.Revision, last)
 	}
@@ -210,7 +210,7 @@ func TestWhatIsFarBehindIsFollowedByAFull(t *testing.T) {
 		if n := len(history(t, s).Fulls); n != test.fulls || a.fired(test.fires) == 0 {
 			t.Errorf("with a backlog of %d there are %d fulls, want %d; rule %s fired %v times", test.backlog, n, test.fulls, test.fires, a.fired(test.fires))
 		}
-		isVerified(t, s, client, last)
+		verifyAll(t, s, client, last)
 	}
 }
 
@@ -242,7 +242,7 @@ func TestARecorderThatFallsFarBehindIsFollowedByAFull(t *testing.T) {
 	close(let)
 	last := put(t, client, 5)
 	savedUpTo(t, s, last)
-	isVerified(t, s, client, last)
+	verifyAll(t, s, client, last)
 }
 
 // jammed accepts no delta backup until it is allowed to.

@@ -118,7 +118,7 @@ func (s *session) survey(ctx context.Context) (catalog.Catalog, catalog.Evidence
 // evidence returns the results of verifications. While they cannot be read, nothing is deleted. Without a Lease, there
 // are no results.
 func (s *session) evidence(ctx context.Context) (catalog.Evidence, error) {
-	e := catalog.Evidence{IsVerified: map[string]bool{}, Broken: map[string]bool{}}
+	e := catalog.Evidence{Verified: map[string]bool{}, Broken: map[string]bool{}}
 	_, v, err := s.Leases.Full(ctx)
 	switch {
 	case errors.Is(err, leases.ErrAbsent):
@@ -127,7 +127,7 @@ func (s *session) evidence(ctx context.Context) (catalog.Evidence, error) {
 		return e, fmt.Errorf("read the results of verifications: %w", err)
 	}
 	if v.VerifiedFull != "" {
-		e.IsVerified[v.VerifiedFull] = true
+		e.Verified[v.VerifiedFull] = true
 	}
 	for _, key := range knownBroken(v) {
 		e.Broken[key] = true

@@ -48,7 +48,7 @@ func TestASaveIsABackupByItself(t *testing.T) {
 	if a.URI != "s3://theirs/"+a.Key || a.Revision < last || a.Size == 0 || a.SHA256 == "" {
 		t.Errorf("saved %+v after revision %d", a, last)
 	}
-	isVerified(t, s, client, last)
+	verifyAll(t, s, client, last)
 	restored(t, s, client, last)
 	h := history(t, s)
 	if len(h.Fulls) != 1 || len(h.Deltas) != 0 || h.Formation == nil || h.Formation.ClusterUID != save.Self.ClusterUID {

@@ -73,7 +73,7 @@ type session struct {
 	// whole means that this history is complete. sound also means that it is the history that is saved here. Only then
 	// is anything deleted.
 	whole, sound atomic.Bool
-	inform       *reporter
+	reporter     *reporter
 }
 
 // attempts counts failures and computes the pause before the next attempt.
@@ -98,7 +98,7 @@ func newSession(d *Duty, c config.Backup, self Identity, s store.Store) *session
 		Duty: d, config: c, self: self, store: s, log: log, catalogState: CatalogUnknown,
 		read: attempts{pace: d.readPace}, full: attempts{pace: d.fullPace}, deltas: attempts{pace: d.recorderPace},
 		replacing: replacing{taken: attempts{pace: d.replacePace}},
-		ended:     make(chan func(context.Context), 2), orders: newOrders(), inform: newReporter(d, c, self),
+		ended:     make(chan func(context.Context), 2), orders: newOrders(), reporter: newReporter(d, c, self),
 	}
 }
 
@@ -119,7 +119,7 @@ func (s *session) run(ctx context.Context, current func() (<-chan struct{}, bool
 	defer s.log.InfoContext(ctx, "backups ended")
 	working, end := context.WithCancel(ctx)
 	s.group = &errgroup.Group{}
-	s.group.Go(func() error { return s.inform.run(working) })
+	s.group.Go(func() error { return s.reporter.run(working) })
 	defer func() {
 		end()
 		s.recorder.end()
@@ -239,7 +239,7 @@ func (s *session) rest(ctx context.Context, changed <-chan struct{}) {
 	case ended := <-s.ended:
 		ended(ctx)
 	case <-s.orders.asked:
-	case <-s.inform.pendingUpdate:
+	case <-s.reporter.changed:
 	case <-changed:
 	case <-timer.C:
 		if s.recorder == nil && s.catalogState != CatalogUnknown && !s.deltas.resting(time.Now()) {

@@ -96,7 +96,7 @@ func TestARecordThatCannotBeReadStopsDeletionAlone(t *testing.T) {
 		if s == nil {
 			return errors.New("no session")
 		}
-		p, _ := s.inform.deltaPatch(time.Now())
+		p, _ := s.reporter.deltaPatch(time.Now())
 		if !strings.Contains(p.Backup.Error, catalog.BootstrapKey(prefix, lineage)) || !s.whole.Load() || s.sound.Load() {
 			return fmt.Errorf("whole %t, sound %t, reported %q", s.whole.Load(), s.sound.Load(), p.Backup.Error)
 		}
@@ -139,7 +139,7 @@ func TestARecordOfAnotherLineageThatIsRefusedStopsDeletionAlone(t *testing.T) {
 		if s == nil {
 			return errors.New("no session")
 		}
-		p, _ := s.inform.deltaPatch(time.Now())
+		p, _ := s.reporter.deltaPatch(time.Now())
 		if !strings.Contains(p.Backup.Error, string(archivedLineage)) || !s.whole.Load() || s.sound.Load() {
 			return fmt.Errorf("whole %t, sound %t, the Lease says %q", s.whole.Load(), s.sound.Load(), p.Backup.Error)
 		}
@@ -211,7 +211,7 @@ func TestASupersededClusterDeletesNothingUntilItIsAlone(t *testing.T) {
 		t.Errorf("retention: %v", err)
 	}
 	s.observe(t.Context())
-	for _, patch := range []patcher{s.inform.fullPatch, s.inform.deltaPatch} {
+	for _, patch := range []patcher{s.reporter.fullPatch, s.reporter.deltaPatch} {
 		if p, _ := patch(time.Now()); !strings.Contains(p.Backup.Error, string(other)) {
 			t.Errorf("reported is %q", p.Backup.Error)
 		}
@@ -270,7 +270,7 @@ func TestTheLeaseNamesTheLineageThatSupersedesOurs(t *testing.T) {
 			if s == nil {
 				return errors.New("no session")
 			}
-			if p, _ := s.inform.fullPatch(time.Now()); p.Backup.SupersededBy != string(want) {
+			if p, _ := s.reporter.fullPatch(time.Now()); p.Backup.SupersededBy != string(want) {
 				return fmt.Errorf("the Lease names %q, with error %q", p.Backup.SupersededBy, p.Backup.Error)
 			}
 			return nil

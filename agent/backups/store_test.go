@@ -88,7 +88,7 @@ func TestTheSuccessorOfAKilledAgentContinues(t *testing.T) {
 	if next.fired("go-on") == 0 {
 		t.Error("the next agent did not go on")
 	}
-	isVerified(t, s, client, last)
+	verifyAll(t, s, client, last)
 }
 
 // snapshotLeases creates the two Leases on a real API server.
@@ -160,7 +160,7 @@ func TestAnUnreachableStoreIsReportedAndBackupsCatchUpLater(t *testing.T) {
 		}
 		return nil
 	})
-	isVerified(t, s, client, last)
+	verifyAll(t, s, client, last)
 }
 
 func decoded(t *testing.T, admin *kubernetes.Clientset, namespace, name string) (leases.Backup, error) {
@@ -287,7 +287,7 @@ func TestRetentionDeletesOnlyUnderTheLeadersLease(t *testing.T) {
 	}
 	last := put(t, client, 5)
 	savedUpTo(t, s, last)
-	isVerified(t, s, client, last)
+	verifyAll(t, s, client, last)
 }
 
 // panics is a store that panics once within a delta backup, and once within a full backup.

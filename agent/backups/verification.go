@@ -141,7 +141,7 @@ func found(before leases.Verification, r verify.Result, self Identity, now time.
 	known := slices.Clone(before.KnownBroken)
 	v := leases.Verification{At: now, Full: r.Full, Lineage: string(self.Lineage), VerifiedFull: before.VerifiedFull, KnownBroken: known, Trouble: r.Reason, Tried: now}
 	switch r.Verdict {
-	case verify.IsVerified:
+	case verify.Verified:
 		v.Verdict, v.Revision, v.VerifiedFull, v.Trouble = leases.VerdictVerified, r.Checkpoint.Revision, r.Full, ""
 		v.KnownBroken = slices.DeleteFunc(known, func(key string) bool { return key == r.Full })
 		return v

@@ -85,9 +85,9 @@ func savedUpTo(t *testing.T, s store.Store, revision int64) {
 	})
 }
 
-// isVerified reads everything that the store has of the lineage. All objects must pass their checks, the latest plan
+// verifyAll reads everything that the store has of the lineage. All objects must pass their checks, the latest plan
 // must equal what etcd itself reports, event by event, and it must reach revision.
-func isVerified(t *testing.T, s store.Store, c *clientv3.Client, revision int64) {
+func verifyAll(t *testing.T, s store.Store, c *clientv3.Client, revision int64) {
 	t.Helper()
 	listed, err := catalog.Read(t.Context(), s, prefix)
 	if err != nil {

@@ -202,7 +202,7 @@ func (d *Duty) verified(ctx context.Context, save func() (Artifact, error)) (Art
 		switch {
 		case ctx.Err() != nil:
 			return Artifact{}, ctx.Err()
-		case r.Verdict == verify.IsVerified:
+		case r.Verdict == verify.Verified:
 			return artifact, nil
 		case r.Verdict == verify.Broken:
 			d.reportBroken(ctx, r)

@@ -68,11 +68,11 @@ func TestOneMemberProves(t *testing.T) {
 func TestWhatWasNotFoundOutLeavesWhatIsKnown(t *testing.T) {
 	at, now := time.Unix(1_790_000_000, 0), time.Unix(1_790_100_000, 0)
 	self := Identity{Lineage: lineage}
-	isVerified := leases.Verification{Verdict: leases.VerdictVerified, At: at, Full: "old", Revision: 5, Lineage: string(lineage), VerifiedFull: "old", Tried: at}
+	verifiedBefore := leases.Verification{Verdict: leases.VerdictVerified, At: at, Full: "old", Revision: 5, Lineage: string(lineage), VerifiedFull: "old", Tried: at}
 	broken := leases.Verification{Verdict: leases.VerdictBroken, At: at, Full: "old", Lineage: string(lineage), VerifiedFull: "older", Broken: "x", KnownBroken: []string{"x"}, Trouble: "why", Tried: at}
-	elsewhere := isVerified
+	elsewhere := verifiedBefore
 	elsewhere.Lineage = "00000000-b"
-	good := verify.Result{Verdict: verify.IsVerified, Full: "new", Revision: 9, Checkpoint: &verify.Checkpoint{Revision: 8}}
+	good := verify.Result{Verdict: verify.Verified, Full: "new", Revision: 9, Checkpoint: &verify.Checkpoint{Revision: 8}}
 	bad := verify.Result{Verdict: verify.Broken, Full: "new", Object: "y", Reason: "torn"}
 	none := verify.Result{Verdict: verify.Unknown, Full: "new", Reason: "no room"}
 	change := func(v leases.Verification, change func(*leases.Verification)) leases.Verification {
@@ -94,18 +94,18 @@ func TestWhatWasNotFoundOutLeavesWhatIsKnown(t *testing.T) {
 		want   leases.Verification
 	}{
 		"proven at last":                 {leases.Verification{}, good, true, nowVerified},
-		"verified again":                 {isVerified, good, false, nowVerified},
+		"verified again":                 {verifiedBefore, good, false, nowVerified},
 		"mended":                         {broken, good, false, change(nowVerified, knows("x"))},
 		"repaired, and known since long": {change(broken, knows("w", "x")), good, false, change(nowVerified, knows("w", "x"))},
-		"proven after all":               {change(isVerified, knows("new", "x")), good, false, change(nowVerified, knows("x"))},
-		"broken, and the proven stay":    {isVerified, bad, false, nowBroken("old")},
+		"proven after all":               {change(verifiedBefore, knows("new", "x")), good, false, change(nowVerified, knows("x"))},
+		"broken, and the proven stay":    {verifiedBefore, bad, false, nowBroken("old")},
 		"still broken":                   {broken, bad, false, change(nowBroken("older"), knows("x", "y"))},
 		"not found out, never":           {leases.Verification{}, none, true, leases.Verification{Lineage: string(lineage), Tried: now, Trouble: "no room"}},
-		"not found out, proven":          {isVerified, none, false, change(isVerified, tried)},
-		"not found out for too long":     {isVerified, none, true, change(isVerified, func(v *leases.Verification) { tried(v); v.Verdict = "" })},
+		"not found out, proven":          {verifiedBefore, none, false, change(verifiedBefore, tried)},
+		"not found out for too long":     {verifiedBefore, none, true, change(verifiedBefore, func(v *leases.Verification) { tried(v); v.Verdict = "" })},
 		"not found out, broken":          {broken, none, true, change(broken, func(v *leases.Verification) { v.Tried, v.KnownBroken = now, []string{"x"} })},
-		"one of several is broken":       {isVerified, verify.Result{Verdict: verify.Broken, Full: "new", Object: "y", Suspects: []string{"y", "z"}, Reason: "torn"}, false, change(nowBroken("old"), knows())},
-		"verified before, now suspect": {isVerified, verify.Result{Verdict: verify.Broken, Full: "old", Object: "old", Suspects: []string{"old"}, Reason: "torn"}, false,
+		"one of several is broken":       {verifiedBefore, verify.Result{Verdict: verify.Broken, Full: "new", Object: "y", Suspects: []string{"y", "z"}, Reason: "torn"}, false, change(nowBroken("old"), knows())},
+		"verified before, now suspect": {verifiedBefore, verify.Result{Verdict: verify.Broken, Full: "old", Object: "old", Suspects: []string{"old"}, Reason: "torn"}, false,
 			change(nowBroken("old"), func(v *leases.Verification) { v.Full, v.Broken, v.KnownBroken = "old", "old", nil })},
 		"another history before": {elsewhere, none, false, leases.Verification{Lineage: string(lineage), VerifiedFull: "old", Tried: now, Trouble: "no room"}},
 	} {
@@ -194,7 +194,7 @@ func TestAFollowerProvesWhatTheLeaderSaves(t *testing.T) {
 	}
 
 	full := history(t, s).Fulls[0]
-	damageKind(t, s, full.Key)
+	damage(t, s, full.Key)
 	v.At = v.At.Add(-48 * time.Hour)
 	v.Tried = v.At
 	if err := reported.ReportVerification(t.Context(), v); err != nil {
@@ -283,8 +283,8 @@ func TestAVerificationKeepsAVerdictThatCameMeanwhile(t *testing.T) {
 	}
 }
 
-// damageKind flips a bit of an object.
-func damageKind(t *testing.T, s store.Store, key string) {
+// damage flips a bit of an object.
+func damage(t *testing.T, s store.Store, key string) {
 	t.Helper()
 	body, err := s.Get(t.Context(), key, 0, -1)
 	if err != nil {

@@ -264,26 +264,26 @@ func TestWhatCannotBeFoundOutIsAnError(t *testing.T) {
 
 func TestLogIsHeldAgainstTheBackend(t *testing.T) {
 	tests := map[string]struct {
-		first, catalogState, last, commit uint64
-		start, applied                    uint64
-		want                              Kind
+		first, gaplessFrom, last, commit uint64
+		start, applied                   uint64
+		want                             Kind
 	}{
 		"a new log":                                 {},
-		"a log from its beginning":                  {catalogState: 1, last: 9, commit: 9, applied: 9},
-		"entries above what was committed":          {catalogState: 1, last: 9, commit: 5, applied: 5},
-		"applied beyond the commit on disk":         {catalogState: 1, last: 9, commit: 5, applied: 9},
-		"a snapshot of the leader above all":        {catalogState: 1, last: 9, commit: 20, start: 20, applied: 20},
-		"a log that goes on after a snapshot":       {first: 15, catalogState: 21, last: 30, commit: 30, start: 20, applied: 30},
-		"a log that begins before its snapshot":     {first: 15, catalogState: 16, last: 30, commit: 30, start: 20, applied: 30},
-		"files that begin above the snapshot":       {first: 15, catalogState: 16, last: 30, commit: 30, start: 14, applied: 30, want: MissingWALFile},
-		"entries that begin above the snapshot":     {first: 15, catalogState: 22, last: 30, commit: 30, start: 20, applied: 30, want: TornWAL},
-		"a commit that the log does not reach":      {catalogState: 1, last: 9, commit: 10, applied: 9, want: TornWAL},
-		"a backend that the log does not reach":     {catalogState: 1, last: 9, commit: 9, applied: 10, want: ConsistentIndexAhead},
-		"a backend beyond the snapshot of a leader": {catalogState: 1, last: 9, commit: 20, start: 20, applied: 21, want: ConsistentIndexAhead},
+		"a log from its beginning":                  {gaplessFrom: 1, last: 9, commit: 9, applied: 9},
+		"entries above what was committed":          {gaplessFrom: 1, last: 9, commit: 5, applied: 5},
+		"applied beyond the commit on disk":         {gaplessFrom: 1, last: 9, commit: 5, applied: 9},
+		"a snapshot of the leader above all":        {gaplessFrom: 1, last: 9, commit: 20, start: 20, applied: 20},
+		"a log that goes on after a snapshot":       {first: 15, gaplessFrom: 21, last: 30, commit: 30, start: 20, applied: 30},
+		"a log that begins before its snapshot":     {first: 15, gaplessFrom: 16, last: 30, commit: 30, start: 20, applied: 30},
+		"files that begin above the snapshot":       {first: 15, gaplessFrom: 16, last: 30, commit: 30, start: 14, applied: 30, want: MissingWALFile},
+		"entries that begin above the snapshot":     {first: 15, gaplessFrom: 22, last: 30, commit: 30, start: 20, applied: 30, want: TornWAL},
+		"a commit that the log does not reach":      {gaplessFrom: 1, last: 9, commit: 10, applied: 9, want: TornWAL},
+		"a backend that the log does not reach":     {gaplessFrom: 1, last: 9, commit: 9, applied: 10, want: ConsistentIndexAhead},
+		"a backend beyond the snapshot of a leader": {gaplessFrom: 1, last: 9, commit: 20, start: 20, applied: 21, want: ConsistentIndexAhead},
 	}
 	for name, tc := range tests {
 		t.Run(name, func(t *testing.T) {
-			l := &raftLog{firstFile: tc.first, catalogState: tc.catalogState, last: Position{Term: 2, Index: tc.last}, entries: tc.last > 0}
+			l := &raftLog{firstFile: tc.first, gaplessFrom: tc.gaplessFrom, last: Position{Term: 2, Index: tc.last}, entries: tc.last > 0}
 			l.state.Commit = &tc.commit
 			err := l.check(Position{Term: 2, Index: tc.start}, tc.applied)
 			if found, ok := errors.AsType[*damage](err); ok {

@@ -32,10 +32,10 @@ type raftLog struct {
 	snapshots []Position // in the order of the records
 	entries   bool
 	last      Position
-	// catalogState is the lowest index from which on the log has every entry up to last. Entries may jump where a snapshot of the
+	// gaplessFrom is the lowest index from which on the log has every entry up to last. Entries may jump where a snapshot of the
 	// leader replaced what this member lacked.
-	catalogState uint64
-	tornTail     bool
+	gaplessFrom uint64
+	tornTail    bool
 	// shape says which of the entries are replaced by later records. If visit is set, it gets each entry that is not.
 	shape shape
 	visit func(*raftpb.Entry) error
@@ -194,8 +194,8 @@ func (l *raftLog) record(decoder wal.Decoder, rec *walpb.Record) error {
 // entry follows the log as etcd reads it: an entry replaces all previous entries with its index and above.
 func (l *raftLog) entry(p Position, size int) {
 	l.shape.entry(p, size)
-	if !l.entries || p.Index > l.last.Index+1 || p.Index < l.catalogState {
-		l.catalogState = p.Index
+	if !l.entries || p.Index > l.last.Index+1 || p.Index < l.gaplessFrom {
+		l.gaplessFrom = p.Index
 	}
 	l.entries, l.last = true, p
 }
@@ -230,8 +230,8 @@ func (l *raftLog) check(start Position, consistentIndex uint64) error {
 	switch {
 	case start.Index < l.firstFile:
 		return damaged(MissingWALFile, "the oldest log file begins at index %d, after the snapshot at index %d", l.firstFile, start.Index)
-	case l.last.Index > start.Index && l.catalogState > start.Index+1:
-		return damaged(TornWAL, "the log has no entries between index %d and index %d", start.Index, l.catalogState)
+	case l.last.Index > start.Index && l.gaplessFrom > start.Index+1:
+		return damaged(TornWAL, "the log has no entries between index %d and index %d", start.Index, l.gaplessFrom)
 	case l.state.GetCommit() > last:
 		return damaged(TornWAL, "the log ends at index %d, but index %d was committed", last, l.state.GetCommit())
 	case consistentIndex > last:

@@ -71,9 +71,9 @@ type defragMemory struct {
 type databases struct {
 	*round
 	// sizedAt is when the sizes of the databases were last read. lastDefrag is the last decision about them.
-	sizedAt    time.Time
-	lastDefrag string
-	recovering recovering
+	sizedAt     time.Time
+	lastDefrag  string
+	spaceMemory spaceMemory
 	// waiting is a request of a user that the next look answers, or nil.
 	waiting *defragRequest
 }

@@ -31,8 +31,8 @@ type NospacePolicy struct {
 	Quota int64
 }
 
-// recovering is what one leadership knows of the key space and of the alarm.
-type recovering struct {
+// spaceMemory is what one leadership knows of the key space and of the alarm.
+type spaceMemory struct {
 	// seen has revisions and when they were seen first, oldest first. At most one is older than the window.
 	seen []seenRevision
 	// compactedAt is when this leadership last compacted.
@@ -46,7 +46,7 @@ type seenRevision struct {
 }
 
 // see records the present revision and drops the ones that aged does not need.
-func (c *recovering) see(revision int64, now time.Time, window time.Duration) {
+func (c *spaceMemory) see(revision int64, now time.Time, window time.Duration) {
 	if n := len(c.seen); revision > 0 && (n == 0 || c.seen[n-1].revision < revision) {
 		c.seen = append(c.seen, seenRevision{revision, now})
 	}
@@ -57,7 +57,7 @@ func (c *recovering) see(revision int64, now time.Time, window time.Duration) {
 
 // aged returns the newest revision that existed one window ago, 0 if that is not known, and the last revision that was
 // seen.
-func (c *recovering) aged(now time.Time, window time.Duration) (aged, newest int64) {
+func (c *spaceMemory) aged(now time.Time, window time.Duration) (aged, newest int64) {
 	if len(c.seen) == 0 {
 		return 0, 0
 	}
@@ -74,7 +74,7 @@ func (r *databases) nospace(ctx context.Context, self Cluster, view membership.V
 	if err != nil {
 		return false, err
 	}
-	r.recovering.see(status.Revision, time.Now(), policy.Nospace.Window)
+	r.spaceMemory.see(status.Revision, time.Now(), policy.Nospace.Window)
 	c := alarmState{sizes: sizes{self: self, view: view, thresholds: policy.Thresholds}, facts: membership.NospaceFacts{
 		Alarms: membership.NoAlarm, Enabled: policy.Nospace.Enabled, Authoritative: rules.Unknown, Leads: rules.Unknown,
 		Fill: membership.FillUnknown, History: membership.HistoryUnknown, Stable: rules.Unknown, Healthy: rules.Unknown,
@@ -126,7 +126,7 @@ func (r *databases) compactHistory(ctx context.Context, revision int64) error {
 	if err != nil {
 		return err
 	}
-	r.recovering.compactedAt = time.Now()
+	r.spaceMemory.compactedAt = time.Now()
 	r.Log.WarnContext(ctx, "old revisions compacted", "revision", revision, "rule", "compact")
 	return nil
 }
@@ -162,12 +162,12 @@ func (r *round) disarmEach(ctx context.Context, raised []membership.Alarm, kind 
 // noteNospace counts, logs and reports a decision once per change. It also reports decisions to wait, because etcd
 // refuses writes meanwhile and you might have to act.
 func (r *databases) noteNospace(ctx context.Context, c alarmState, d membership.NospaceDecision) {
-	if r.recovering.last.Rule == d.Rule {
+	if r.spaceMemory.last.Rule == d.Rule {
 		return
 	}
 	quiet := d.Rule == "no-alarm"
-	if quiet && r.recovering.last.Rule == "" {
-		r.recovering.last = d
+	if quiet && r.spaceMemory.last.Rule == "" {
+		r.spaceMemory.last = d
 		return // as in every cluster that is well
 	}
 	r.reportAlarm(d)
@@ -182,12 +182,12 @@ func (r *databases) noteNospace(ctx context.Context, c alarmState, d membership.
 
 // reportAlarm reports the decision if it differs from the last one.
 func (r *databases) reportAlarm(d membership.NospaceDecision) {
-	if r.Alarmed != nil && r.recovering.last != d {
+	if r.Alarmed != nil && r.spaceMemory.last != d {
 		reported := d
 		if d.Rule == "no-alarm" {
 			reported = membership.NospaceDecision{}
 		}
 		r.Alarmed(reported)
 	}
-	r.recovering.last = d
+	r.spaceMemory.last = d
 }

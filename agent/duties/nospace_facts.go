@@ -87,7 +87,7 @@ func (r *databases) recount(c *alarmState, filled map[uint64]membership.Filled, 
 	doubted := maps.Clone(filled)
 	stale := func(m membership.Member) bool {
 		last, tried := r.defrag.attempts[m.ID]
-		return !tried || last.Failures == 0 && last.at.Before(r.recovering.compactedAt)
+		return !tried || last.Failures == 0 && last.at.Before(r.spaceMemory.compactedAt)
 	}
 	for _, m := range c.view.Members {
 		if f := doubted[m.ID]; stale(m) {
@@ -154,7 +154,7 @@ func (r *databases) history(ctx context.Context, policy NospacePolicy) (membersh
 	if policy.Compact != rules.Yes {
 		return membership.HistoryKept, 0
 	}
-	aged, newest := r.recovering.aged(time.Now(), policy.Window)
+	aged, newest := r.spaceMemory.aged(time.Now(), policy.Window)
 	if aged == 0 {
 		return membership.HistoryRecent, 0
 	}
@@ -174,7 +174,7 @@ func (r *databases) history(ctx context.Context, policy NospacePolicy) (membersh
 		return membership.HistoryUnknown, 0
 	case compacted == rules.No:
 		return membership.HistoryThere, target
-	case !r.recovering.compactedAt.IsZero() && time.Since(r.recovering.compactedAt) < policy.Window:
+	case !r.spaceMemory.compactedAt.IsZero() && time.Since(r.spaceMemory.compactedAt) < policy.Window:
 		return membership.HistoryGoing, 0
 	case target < aged:
 		return membership.HistoryUnsaved, 0

@@ -36,8 +36,8 @@ const (
 // fullCluster is a defragCluster with small quotas, whose agents resolve the alarm NOSPACE.
 type fullCluster struct {
 	*defragCluster
-	lastKnownMu sync.Mutex
-	lastKnown   []membership.NospaceDecision
+	reportedMu sync.Mutex
+	reported   []membership.NospaceDecision
 }
 
 func cured(p *DefragPolicy) {
@@ -49,22 +49,22 @@ func newFullCluster(t *testing.T, members ...string) *fullCluster {
 	c := newClusterWith(t, members, func(e *embed.Config) { e.QuotaBackendBytes = quota })
 	d := &fullCluster{defragCluster: newDefragClusterOn(newDrainClusterOn(c, members), members)}
 	d.alarmed = func(decision membership.NospaceDecision) {
-		d.lastKnownMu.Lock()
-		defer d.lastKnownMu.Unlock()
-		d.lastKnown = append(d.lastKnown, decision)
+		d.reportedMu.Lock()
+		defer d.reportedMu.Unlock()
+		d.reported = append(d.reported, decision)
 	}
 	d.setPolicy(cured)
 	return d
 }
 
-// lastHeard returns what the agents reported last about an alarm.
-func (d *fullCluster) lastHeard() membership.NospaceDecision {
-	d.lastKnownMu.Lock()
-	defer d.lastKnownMu.Unlock()
-	if len(d.lastKnown) == 0 {
+// lastReported returns what the agents reported last about an alarm.
+func (d *fullCluster) lastReported() membership.NospaceDecision {
+	d.reportedMu.Lock()
+	defer d.reportedMu.Unlock()
+	if len(d.reported) == 0 {
 		return membership.NospaceDecision{}
 	}
-	return d.lastKnown[len(d.lastKnown)-1]
+	return d.reported[len(d.reported)-1]
 }
 
 // fill writes values with the prefixes that key returns until etcd refuses writes. It returns the last revision.
@@ -110,7 +110,7 @@ func (d *fullCluster) writes() {
 		ctx, cancel := context.WithTimeout(d.t.Context(), 10*time.Second)
 		defer cancel()
 		if _, err := d.client(leader).Put(ctx, "written", "yes"); err != nil {
-			return fmt.Errorf("%w; heard %+v", err, d.lastHeard())
+			return fmt.Errorf("%w; heard %+v", err, d.lastReported())
 		}
 		alarms, err := membership.Alarms(ctx, d.client(leader))
 		if err == nil && len(alarms) != 0 {
@@ -124,7 +124,7 @@ func (d *fullCluster) writes() {
 		}
 	}
 	d.eventually("nothing is reported any more", func() error {
-		if last := d.lastHeard(); last != (membership.NospaceDecision{}) {
+		if last := d.lastReported(); last != (membership.NospaceDecision{}) {
 			return fmt.Errorf("heard %+v", last)
 		}
 		return nil
@@ -142,11 +142,11 @@ func (d *fullCluster) waitsBy(rule string, change func()) {
 	change()
 	d.eventually("rule "+rule+" decides", func() error {
 		if d.nospaceRules(rule) <= before {
-			return fmt.Errorf("heard %+v", d.lastHeard())
+			return fmt.Errorf("heard %+v", d.lastReported())
 		}
 		return nil
 	})
-	if last := d.lastHeard(); last.Rule == rule && last.Why == "" {
+	if last := d.lastReported(); last.Rule == rule && last.Why == "" {
 		d.t.Errorf("%s gives no reason", rule)
 	}
 	if alarms, err := membership.Alarms(d.t.Context(), d.client(d.mustLead())); err != nil || len(alarms) == 0 {
@@ -263,7 +263,7 @@ func TestRevisionsAgeWithTheLeaderThatSawThem(t *testing.T) {
 	start := time.Date(2026, 11, 21, 12, 0, 0, 0, time.UTC)
 	at := func(minutes int) time.Time { return start.Add(time.Duration(minutes) * time.Minute) }
 	const window = 5 * time.Minute
-	var c recovering
+	var c spaceMemory
 	type answer struct{ Aged, Newest int64 }
 	if aged, newest := c.aged(start, window); aged != 0 || newest != 0 {
 		t.Errorf("nothing was seen: %d, %d", aged, newest)

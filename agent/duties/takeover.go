@@ -62,7 +62,7 @@ func (t *Takeover) look(ctx context.Context) error {
 	if !ok || !t.Adopted() {
 		return nil
 	}
-	leader, err := t.unknownObject(ctx, self)
+	leader, err := t.externalLeader(ctx, self)
 	if err != nil || leader.ID == 0 {
 		return err
 	}
@@ -87,9 +87,9 @@ func (t *Takeover) look(ctx context.Context) error {
 	return t.take(ctx, self, leader)
 }
 
-// unknownObject returns the leader if the agent's own member votes and the leader is not known to be a member of the
+// externalLeader returns the leader if the agent's own member votes and the leader is not known to be a member of the
 // EtcdCluster, or else the zero Member.
-func (t *Takeover) unknownObject(ctx context.Context, self Cluster) (membership.Member, error) {
+func (t *Takeover) externalLeader(ctx context.Context, self Cluster) (membership.Member, error) {
 	ctx, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()
 	status, err := membership.StatusOf(ctx, t.Dial, self.ClusterID, membership.Member{ID: self.MemberID, ClientURLs: []string{t.Local}})

@@ -71,23 +71,23 @@ func TestMembersAreComparedAtOneRevision(t *testing.T) {
 	}
 
 	// A stopped member is unknown, not equal.
-	removalCandidate := names[0]
-	if removalCandidate == leader {
-		removalCandidate = names[1]
+	affected := names[0]
+	if affected == leader {
+		affected = names[1]
 	}
-	d.stop(removalCandidate)
+	d.stop(affected)
 	orderUpgrade(t, api, leases.UpgradeOrder{Nonce: "second", Version: "3.7.3"})
-	d.eventually("the answer names "+removalCandidate, func() error {
-		if a := d.compares("second", leases.UpgradeUnknown); !strings.Contains(a.Why, "member "+removalCandidate+" does not answer") {
+	d.eventually("the answer names "+affected, func() error {
+		if a := d.compares("second", leases.UpgradeUnknown); !strings.Contains(a.Why, "member "+affected+" does not answer") {
 			return fmt.Errorf("answered %+v", a)
 		}
 		return nil
 	})
 	// A member that returns with a value that was never written differs. The request without an answer is still
 	// answered.
-	falsify(t, filepath.Join(d.configs[removalCandidate].Dir, "member", "snap", "db"))
-	d.start(removalCandidate)
-	if a := d.compares("second", leases.UpgradeDiffer); !strings.Contains(a.Why, removalCandidate) || !strings.Contains(a.Why, "hashes differ") {
+	falsify(t, filepath.Join(d.configs[affected].Dir, "member", "snap", "db"))
+	d.start(affected)
+	if a := d.compares("second", leases.UpgradeDiffer); !strings.Contains(a.Why, affected) || !strings.Contains(a.Why, "hashes differ") {
 		t.Errorf("answered %+v, want the hashes", a)
 	}
 }

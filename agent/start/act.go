@@ -198,7 +198,7 @@ func (b *Bootstrapper) attemptOf(o *observation, limit int) (leases.Record, erro
 		return leases.Record{}, err
 	}
 	record := o.record.record
-	record.Epoch = max(record.Epoch, o.bootstraps.epoch)
+	record.Epoch = max(record.Epoch, o.storeAnswer.epoch)
 	return Claim(record, nonce, b.cfg.PodUID, limit), nil
 }
 

@@ -118,8 +118,8 @@ type Bootstrapper struct {
 	holding   *datadir.Holding // what the inspected volume holds, nil before it was read
 	lastKnown lastKnown
 	// notRun counts the consecutive starts in which the etcd program could not be run.
-	notRun     int
-	bootstraps bootstraps
+	notRun      int
+	storeAnswer storeAnswer
 	// acknowledged is the name of the recovery order that the claim of the volume acknowledges, and rebuilds counts the
 	// failed attempts in a row to carry one out.
 	acknowledged string
@@ -243,7 +243,7 @@ func waiting(reason string) launch.Order {
 // volume while it runs.
 func (b *Bootstrapper) Next(ctx context.Context, idle launch.Idle, inform func(launch.Order)) (launch.Order, error) {
 	b.forgetVolume()
-	b.leaseAt, b.started, b.bootstraps, b.clients = time.Time{}, time.Now(), bootstraps{}, clientsLeaving{}
+	b.leaseAt, b.started, b.storeAnswer, b.clients = time.Time{}, time.Now(), storeAnswer{}, clientsLeaving{}
 	var reported loop.Change[string]
 	say := func(reason string) {
 		if reported.To(reason) {

@@ -196,7 +196,7 @@ func TestOnlyALineageOfThisVeryClusterForbidsItsBootstrap(t *testing.T) {
 	deltas := []catalog.Delta{{From: 1, To: 2}}
 	for name, tc := range map[string]struct {
 		history            catalog.History
-		wasFormed, ordered bool // want an error without an order, and with one
+		unordered, ordered bool // want an error without an order, and with one
 	}{
 		"ours, and saved":                  {catalog.History{Formation: ours, Fulls: full}, true, true},
 		"ours, and changes of it saved":    {catalog.History{Formation: ours, Deltas: deltas}, true, true},
@@ -206,7 +206,7 @@ func TestOnlyALineageOfThisVeryClusterForbidsItsBootstrap(t *testing.T) {
 		"no one's, and nothing saved":      {catalog.History{}, false, false},
 	} {
 		c := catalog.Catalog{Histories: []catalog.History{{Formation: others}, tc.history}}
-		if err := formedBefore(c, "us", false); (err != nil) != tc.wasFormed {
+		if err := formedBefore(c, "us", false); (err != nil) != tc.unordered {
 			t.Errorf("%s: without an order: %v", name, err)
 		}
 		if err := formedBefore(c, "us", true); (err != nil) != tc.ordered {
@@ -235,7 +235,7 @@ func TestAPlanThatFailedIsNotTriedAgainForAWhile(t *testing.T) {
 	broken := &snapshot.DamagedError{Object: "full/a", Reason: "bad"}
 	plan, other := catalog.Plan{Full: catalog.Full{Key: "full/a"}}, catalog.Plan{Full: catalog.Full{Key: "full/b"}}
 	recalled := func(r restores, plan catalog.Plan) Backup {
-		answer := bootstraps{fact: BackupPresent, plan: plan}
+		answer := storeAnswer{fact: BackupPresent, plan: plan}
 		r.recall(&answer, restore.RefuseAuth)
 		return answer.fact
 	}
@@ -251,7 +251,7 @@ func TestAPlanThatFailedIsNotTriedAgainForAWhile(t *testing.T) {
 	file := store.Object{Key: "a.db", Size: 7}
 	r.failed(catalog.Plan{}, file, &snapshot.FileError{Object: "a.db", Reason: "is damaged"}, time.Now())
 	for answer, want := range map[store.Object]Backup{file: BackupUnusable, {Key: "a.db", Size: 8}: BackupPresent} {
-		found := bootstraps{fact: BackupPresent, file: answer}
+		found := storeAnswer{fact: BackupPresent, file: answer}
 		if r.recall(&found, restore.RefuseAuth); found.fact != want {
 			t.Errorf("file %+v is %s, want %s", answer, found.fact, want)
 		}
@@ -284,16 +284,16 @@ func TestAFullThatHoldsTooMuchIsPlannedWithout(t *testing.T) {
 	b.openStore = func(_ context.Context, c store.Config) (store.Store, error) { return dir.Open(*c.Directory) }
 	o := observation{details: map[string]string{}}
 	b.observeBackup(t.Context(), &o)
-	if o.Backup != BackupPresent || o.Order != OrderRestore || o.bootstraps.plan.Full.Revision != 7 {
-		t.Fatalf("planned %+v", o.bootstraps)
+	if o.Backup != BackupPresent || o.Order != OrderRestore || o.storeAnswer.plan.Full.Revision != 7 {
+		t.Fatalf("planned %+v", o.storeAnswer)
 	}
 	tooNew := fmt.Errorf("restore: %w", restore.ErrTooNew)
 	if err := b.restoreFailed(t.Context(), &o, func(words string) { t.Errorf("reported %q", words) }, tooNew); !errors.Is(err, tooNew) {
 		t.Error(err)
 	}
 	b.observeBackup(t.Context(), &o)
-	if o.Backup != BackupPresent || o.bootstraps.plan.Full.Revision != 3 || len(o.bootstraps.plan.Deltas) != 1 {
-		t.Errorf("planned %+v", o.bootstraps)
+	if o.Backup != BackupPresent || o.storeAnswer.plan.Full.Revision != 3 || len(o.storeAnswer.plan.Deltas) != 1 {
+		t.Errorf("planned %+v", o.storeAnswer)
 	}
 }
 

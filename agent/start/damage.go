@@ -22,7 +22,7 @@ import (
 // what the user can do. The agent plans again after each listing, so the result applies to the current content of the
 // store.
 func (r *restores) choosePlan(c catalog.Catalog, t catalog.Target, first catalog.Plan, now time.Time) (plan catalog.Plan, around []string, err error) {
-	f := FallbackFacts{Damage: r.damageKind(first, now), Rest: RestNone}
+	f := FallbackFacts{Damage: r.damageOf(first, now), Rest: RestNone}
 	var rest catalog.Plan
 	var lost error
 	keys := slices.Sorted(maps.Keys(r.damaged))
@@ -47,8 +47,8 @@ func (r *restores) choosePlan(c catalog.Catalog, t catalog.Target, first catalog
 	}
 }
 
-// damageKind returns what is known about damage to the objects of a plan.
-func (r *restores) damageKind(p catalog.Plan, now time.Time) Damage {
+// damageOf returns what is known about damage to the objects of a plan.
+func (r *restores) damageOf(p catalog.Plan, now time.Time) Damage {
 	switch {
 	case len(r.harmed(p)) == 0:
 		return Unharmed

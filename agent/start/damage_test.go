@@ -90,7 +90,7 @@ func ordered(t *testing.T, order config.Restore) *Bootstrapper {
 // looks returns what the agent observes in the store.
 func (b *Bootstrapper) looks(t *testing.T) observation {
 	t.Helper()
-	b.bootstraps = bootstraps{}
+	b.storeAnswer = storeAnswer{}
 	o := observation{details: map[string]string{}}
 	b.observeBackup(t.Context(), &o)
 	return o
@@ -100,23 +100,23 @@ func (b *Bootstrapper) looks(t *testing.T) observation {
 func (b *Bootstrapper) finds(t *testing.T, damaged string) {
 	t.Helper()
 	o := b.looks(t)
-	if o.Backup != BackupPresent || !slices.Contains(objectsOf(o.bootstraps.plan), damaged) {
-		t.Fatalf("%s is in no plan: %s, %+v, %v", damaged, o.Backup, o.bootstraps.plan, o.details)
+	if o.Backup != BackupPresent || !slices.Contains(objectsOf(o.storeAnswer.plan), damaged) {
+		t.Fatalf("%s is in no plan: %s, %+v, %v", damaged, o.Backup, o.storeAnswer.plan, o.details)
 	}
 	var bad error = &snapshot.DamagedError{Object: damaged, Reason: "bad"}
 	if strings.Contains(damaged, "/delta/") {
 		bad = &delta.DamagedError{Object: damaged, Reason: "bad"}
 	}
-	b.restores.failed(o.bootstraps.plan, o.bootstraps.file, fmt.Errorf("restore: %w", bad), time.Now())
+	b.restores.failed(o.storeAnswer.plan, o.storeAnswer.file, fmt.Errorf("restore: %w", bad), time.Now())
 }
 
 func TestDamageIsPlannedAroundWhereNothingIsLost(t *testing.T) {
 	moment := noon.Add(30 * time.Minute)
 	for name, tc := range map[string]struct {
 		order config.Restore
-		// damaged are found one after another. way are the objects of the plan after that, none if user action is
+		// damaged are found one after another. left are the objects of the plan after that, none if user action is
 		// needed.
-		damaged, removalGate []string
+		damaged, left []string
 		// says is part of the reported reason, or of the last note of the plan.
 		says []string
 	}{
@@ -140,15 +140,15 @@ func TestDamageIsPlannedAroundWhereNothingIsLost(t *testing.T) {
 				b.finds(t, key)
 			}
 			o := b.looks(t)
-			want, said := BackupPresent, strings.Join(o.bootstraps.plan.Notes, "\n")
-			if tc.removalGate == nil {
+			want, said := BackupPresent, strings.Join(o.storeAnswer.plan.Notes, "\n")
+			if tc.left == nil {
 				want, said = BackupUnusable, o.details["backup"]
 				tc.says = append(tc.says, tc.damaged[0], "spec.bootstrap.restore.to", "--without "+tc.damaged[0])
-			} else if slices.Sort(tc.damaged); !slices.Equal(o.bootstraps.around, tc.damaged) {
-				t.Errorf("left out are %v", o.bootstraps.around)
+			} else if slices.Sort(tc.damaged); !slices.Equal(o.storeAnswer.around, tc.damaged) {
+				t.Errorf("left out are %v", o.storeAnswer.around)
 			}
-			if got := objectsOf(o.bootstraps.plan); o.Backup != want || !slices.Equal(got, tc.removalGate) {
-				t.Errorf("got %s by %v, want %s by %v: %s", o.Backup, got, want, tc.removalGate, o.details)
+			if got := objectsOf(o.storeAnswer.plan); o.Backup != want || !slices.Equal(got, tc.left) {
+				t.Errorf("got %s by %v, want %s by %v: %s", o.Backup, got, want, tc.left, o.details)
 			}
 			for _, says := range tc.says {
 				if !strings.Contains(said, says) {
@@ -173,8 +173,8 @@ func TestDamageIsLookedAtAgainWhereItIsInTheWay(t *testing.T) {
 	around := ordered(t, config.Restore{})
 	around.finds(t, f9)
 	around.restores.at = around.restores.at.Add(-spoiledFor)
-	if o := around.looks(t); o.bootstraps.plan.Full.Key != f7 {
-		t.Errorf("what it can do without is %s minutes later", o.bootstraps.plan.Full.Key)
+	if o := around.looks(t); o.storeAnswer.plan.Full.Key != f7 {
+		t.Errorf("what it can do without is %s minutes later", o.storeAnswer.plan.Full.Key)
 	}
 }
 
@@ -184,7 +184,7 @@ func TestAllDamageIsLookedAtAgainWhereNoWayAroundIsLeft(t *testing.T) {
 	for name, vain := range map[string]func(*testing.T, *Bootstrapper){
 		"every full is damaged": func(t *testing.T, b *Bootstrapper) { b.finds(t, f7); b.finds(t, f3) },
 		"two histories": func(t *testing.T, b *Bootstrapper) {
-			b.restores.failed(b.looks(t).bootstraps.plan, store.Object{}, fmt.Errorf("%s: %w", d8, restore.ErrFork), time.Now())
+			b.restores.failed(b.looks(t).storeAnswer.plan, store.Object{}, fmt.Errorf("%s: %w", d8, restore.ErrFork), time.Now())
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -192,15 +192,15 @@ func TestAllDamageIsLookedAtAgainWhereNoWayAroundIsLeft(t *testing.T) {
 			b.finds(t, f9)
 			vain(t, b)
 			if o := b.looks(t); o.Backup != BackupUnusable {
-				t.Errorf("a moment later it is %s by %v", o.Backup, objectsOf(o.bootstraps.plan))
+				t.Errorf("a moment later it is %s by %v", o.Backup, objectsOf(o.storeAnswer.plan))
 			}
 			b.restores.at = b.restores.at.Add(-spoiledFor)
-			if o := b.looks(t); o.Backup != BackupPresent || o.bootstraps.plan.Full.Key != f9 {
-				t.Errorf("minutes later it is %s by %v", o.Backup, objectsOf(o.bootstraps.plan))
+			if o := b.looks(t); o.Backup != BackupPresent || o.storeAnswer.plan.Full.Key != f9 {
+				t.Errorf("minutes later it is %s by %v", o.Backup, objectsOf(o.storeAnswer.plan))
 			}
 			b.finds(t, f9)
-			if o := b.looks(t); o.Backup != BackupPresent || o.bootstraps.plan.Full.Key != f7 {
-				t.Errorf("then it is %s by %v", o.Backup, objectsOf(o.bootstraps.plan))
+			if o := b.looks(t); o.Backup != BackupPresent || o.storeAnswer.plan.Full.Key != f7 {
+				t.Errorf("then it is %s by %v", o.Backup, objectsOf(o.storeAnswer.plan))
 			}
 		})
 	}

@@ -16,8 +16,8 @@ import (
 // broken returns the guarantee that a decision violates, or an empty string.
 func broken(f Facts, d Decision) string {
 	continues := f.Data == Intact && f.Epoch&(Fenced|Prepared) == 0
-	bootstraps := d.Mode == ModeNew || d.Mode == ModeRestore || d.Mode == ModeRecover
-	changes := bootstraps || d.Mode == ModeJoin || d.Mode == ModeReplaceSelf || d.Mode == ModeRejoin
+	storeAnswer := d.Mode == ModeNew || d.Mode == ModeRestore || d.Mode == ModeRecover
+	changes := storeAnswer || d.Mode == ModeJoin || d.Mode == ModeReplaceSelf || d.Mode == ModeRejoin
 	// A removal ends when the quorum is lost: an order has no slot for it.
 	leaves := f.Lease&(Leaving|RemovalAcknowledged) != 0 && (d.Mode == ModeRecover || d.Mode == ModePlace)
 	switch {
@@ -39,7 +39,7 @@ func broken(f Facts, d Decision) string {
 	case d.Mode == ModeRejoin && f.Listed != Unlisted:
 		return "R5: gives up data on the word of less than two lists"
 	// One EtcdCluster never forms two clusters.
-	case bootstraps && f.Listed != NoQuorum:
+	case storeAnswer && f.Listed != NoQuorum:
 		return "a second cluster next to one that answers"
 	case d.Mode == ModeNew && (f.Record&isForming == 0 || f.Place != Seed):
 		return "a bootstrap that the record does not give to us"
@@ -47,7 +47,7 @@ func broken(f Facts, d Decision) string {
 		return "a bootstrap although a cluster may have been formed"
 	case (d.Mode == ModeNew || d.Mode == ModeRestore) && continues:
 		return "a bootstrap over data that could be continued"
-	case bootstraps && f.Record&(Formed|FormedIncomplete) != 0:
+	case storeAnswer && f.Record&(Formed|FormedIncomplete) != 0:
 		return "a second bootstrap of a formed cluster"
 	case d.Mode == ModeRestore && (f.Order != OrderRestore || f.Backup != BackupPresent):
 		return "an order that no one gave"
@@ -64,7 +64,7 @@ func broken(f Facts, d Decision) string {
 		return "acknowledges for a volume that is not ours"
 	case f.Order == OrderPrepare && f.Record == Recovering && (f.Listed == NoQuorum || f.Restores == rules.Yes) && f.Lease&isOurs != 0 && d.Mode != ModePrepare && f.Data&(Foreign|Newer|DataUnread) == 0:
 		return "an order waits for a member that can acknowledge it"
-	case bootstraps && f.Record&isForming != 0 && f.Backup&(BackupUnusable|StoreUnreachable) != 0:
+	case storeAnswer && f.Record&isForming != 0 && f.Backup&(BackupUnusable|StoreUnreachable) != 0:
 		return "a bootstrap although it is not known what the store holds"
 	// The agent never reduces the voters below a quorum.
 	case d.Mode == ModeReplaceSelf && f.Listed&isListed == 0:

@@ -30,8 +30,8 @@ type observation struct {
 	entry membership.Member
 	// fresh: the own Lease was read for this observation and not remembered.
 	fresh bool
-	// bootstraps is what the stores report, where they were asked.
-	bootstraps bootstraps
+	// storeAnswer is what the stores answered, where they were asked.
+	storeAnswer storeAnswer
 	// source is what is known of the cluster to join, if it was queried. adoption is the decision about it.
 	source   AdoptionFacts
 	adoption adoption

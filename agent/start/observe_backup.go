@@ -25,8 +25,8 @@ const (
 	storeTimeout = time.Minute
 )
 
-// bootstraps is the result of the requests to the stores before a bootstrap.
-type bootstraps struct {
+// storeAnswer is what the stores answered to the requests before a bootstrap.
+type storeAnswer struct {
 	fact   Backup
 	order  Order
 	detail string
@@ -47,25 +47,25 @@ type bootstraps struct {
 
 // observeBackup queries the stores, or uses their last response.
 func (b *Bootstrapper) observeBackup(ctx context.Context, o *observation) {
-	if b.bootstraps.read.IsZero() || time.Since(b.bootstraps.read) > storeAge {
-		b.bootstraps = b.askStores(ctx)
-		b.bootstraps.read = time.Now()
+	if b.storeAnswer.read.IsZero() || time.Since(b.storeAnswer.read) > storeAge {
+		b.storeAnswer = b.askStores(ctx)
+		b.storeAnswer.read = time.Now()
 	}
-	o.bootstraps = b.bootstraps
-	if o.bootstraps.fact == BackupPresent && o.bootstraps.order == OrderRestore {
-		b.restores.recall(&o.bootstraps, b.authData())
+	o.storeAnswer = b.storeAnswer
+	if o.storeAnswer.fact == BackupPresent && o.storeAnswer.order == OrderRestore {
+		b.restores.recall(&o.storeAnswer, b.authData())
 	}
-	o.Backup, o.Order = o.bootstraps.fact, o.bootstraps.order
-	o.note("backup", o.bootstraps.detail)
+	o.Backup, o.Order = o.storeAnswer.fact, o.storeAnswer.order
+	o.note("backup", o.storeAnswer.detail)
 }
 
 // askStores finds out whether the cluster was formed before, and plans the restore. It also reads the flag and the
 // configuration file, because an agent that cannot read them must not form an empty cluster. A listing has no time
 // limit while it makes progress: only the bootstrap waits for it, and without the listing there is no bootstrap.
-func (b *Bootstrapper) askStores(ctx context.Context) bootstraps {
+func (b *Bootstrapper) askStores(ctx context.Context) storeAnswer {
 	ctx, cancel := store.Patient(ctx, store.MaxWait)
 	defer cancel()
-	answer := bootstraps{fact: NoBackup, order: NoOrder}
+	answer := storeAnswer{fact: NoBackup, order: NoOrder}
 	order, err := b.cfg.RestoreOrder()
 	if order != nil || err != nil {
 		answer.order = OrderRestore
@@ -98,14 +98,14 @@ func (b *Bootstrapper) askStores(ctx context.Context) bootstraps {
 }
 
 // because returns a with a fact and the reason for it.
-func (a bootstraps) because(fact Backup, err error) bootstraps {
+func (a storeAnswer) because(fact Backup, err error) storeAnswer {
 	a.fact, a.detail, a.auth = fact, err.Error(), errors.Is(err, restore.ErrAuth)
 	return a
 }
 
 var errNoStore = errors.New("--restore names no store, and the configuration file does not contain one yet")
 
-func (b *Bootstrapper) planRestore(ctx context.Context, answer bootstraps, order *config.Restore, backup *config.Backup) bootstraps {
+func (b *Bootstrapper) planRestore(ctx context.Context, answer storeAnswer, order *config.Restore, backup *config.Backup) storeAnswer {
 	raw := order.Store
 	switch {
 	case order.Unresolved != "":
@@ -168,7 +168,7 @@ func (b *Bootstrapper) opened(ctx context.Context, c store.Config) (store.Store,
 }
 
 // findFile finds the file to restore and checks a few of its pages for whether it can be restored.
-func (b *Bootstrapper) findFile(ctx context.Context, answer bootstraps, key string, raw json.RawMessage) bootstraps {
+func (b *Bootstrapper) findFile(ctx context.Context, answer storeAnswer, key string, raw json.RawMessage) storeAnswer {
 	c, err := store.ParseConfig(raw)
 	if err != nil {
 		return answer.because(StoreUnreachable, err)
@@ -203,7 +203,7 @@ func (b *Bootstrapper) findFile(ctx context.Context, answer bootstraps, key stri
 // to join, it returns the decision of the adoptions table.
 func (b *Bootstrapper) decide(o *observation) Decision {
 	d := Decide(o.Facts)
-	if d.Mode == ModeRefuse && d.Detail == "backup" && o.bootstraps.auth {
+	if d.Mode == ModeRefuse && d.Detail == "backup" && o.storeAnswer.auth {
 		d.Rule = RuleAuthRequired
 	}
 	if d.Mode != ModeNew || b.cfg.Join == "" {

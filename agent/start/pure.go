@@ -215,7 +215,7 @@ func forkIn(identityFile datadir.IdentityFile) *leases.Fork {
 // Formation is what the record says about the attempt that the data belongs to.
 type Formation = formation
 
-// The bootstraps.
+// What the record can say about the attempt.
 const (
 	BootstrapUnknown  = bootstrapUnknown
 	BootstrapOurs     = bootstrapOurs

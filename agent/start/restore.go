@@ -48,8 +48,8 @@ func (b *Bootstrapper) restore(ctx context.Context, d Decision, o *observation) 
 	}
 	b.restores = restores{}
 	identityFile := b.identityFile(o, a.record, a.clusterID, a.memberID)
-	if identityFile.File = o.bootstraps.file.Key; identityFile.File == "" {
-		identityFile = withFork(identityFile, &leases.Fork{Parent: string(o.bootstraps.plan.Full.Lineage), Revision: result.Revision, At: time.Now().UTC()})
+	if identityFile.File = o.storeAnswer.file.Key; identityFile.File == "" {
+		identityFile = withFork(identityFile, &leases.Fork{Parent: string(o.storeAnswer.plan.Full.Lineage), Revision: result.Revision, At: time.Now().UTC()})
 	}
 	crash.Before("identity-file-restored")
 	err = datadir.WriteIdentityFile(b.cfg.VolumePath, identityFile)
@@ -84,15 +84,15 @@ func (b *Bootstrapper) clearForRestore(ctx context.Context, o *observation) erro
 // revisions as compacted, because clients of the restored cluster can have seen later revisions. It drops NOSPACE
 // alarms.
 func (b *Bootstrapper) fetch(ctx context.Context, o *observation, a *attempt, inform func(string)) (restore.Result, error) {
-	plan, file := o.bootstraps.plan, o.bootstraps.file
+	plan, file := o.storeAnswer.plan, o.storeAnswer.file
 	b.log.InfoContext(ctx, "restore started", "full", plan.Full.Key, "file", file.Key, "deltas", len(plan.Deltas), "reach", plan.Reach, "notes", plan.Notes)
-	if len(o.bootstraps.around) > 0 {
-		b.log.WarnContext(ctx, "damaged backups skipped", "objects", o.bootstraps.around, "full", plan.Full.Key)
+	if len(o.storeAnswer.around) > 0 {
+		b.log.WarnContext(ctx, "damaged backups skipped", "objects", o.storeAnswer.around, "full", plan.Full.Key)
 	}
-	inform = reportAround(o.bootstraps.around, inform)
+	inform = reportAround(o.storeAnswer.around, inform)
 	inform("restoring " + cmp.Or(file.Key, plan.Full.Key))
 	c := restore.Config{
-		Store: o.bootstraps.source, Plan: plan, File: file, DataDir: volume.RestoredPath(b.cfg.VolumePath),
+		Store: o.storeAnswer.source, Plan: plan, File: file, DataDir: volume.RestoredPath(b.cfg.VolumePath),
 		Name: b.cfg.Member, PeerURLs: []string{a.peerURL}, InitialCluster: a.cluster(b.cfg.Member), Token: a.token,
 		EtcdVersion: b.cfg.EtcdVersion, Quota: b.cfg.Quota(), Auth: b.authData(),
 		Bump: restore.DefaultBump, ClearAlarms: true, Progress: b.progress(ctx, inform),
@@ -129,8 +129,8 @@ func (b *Bootstrapper) restoreFailed(ctx context.Context, o *observation, inform
 	if ctx.Err() != nil {
 		return context.Cause(ctx)
 	}
-	b.restores.failed(o.bootstraps.plan, o.bootstraps.file, err, time.Now())
-	b.bootstraps = bootstraps{}
+	b.restores.failed(o.storeAnswer.plan, o.storeAnswer.file, err, time.Now())
+	b.storeAnswer = storeAnswer{}
 	if errors.Is(err, restore.ErrTooNew) {
 		return err // an older full is planned with at once
 	}
@@ -177,7 +177,7 @@ func (r *restores) failed(plan catalog.Plan, file store.Object, err error, now t
 }
 
 // recall changes the result to unusable if its plan failed recently.
-func (r *restores) recall(answer *bootstraps, auth restore.AuthData) {
+func (r *restores) recall(answer *storeAnswer, auth restore.AuthData) {
 	if r.spoiled != nil && (!errors.Is(r.spoiled, restore.ErrAuth) || auth == restore.RefuseAuth) && time.Since(r.at) < spoiledFor && reflect.DeepEqual(r.plan, answer.plan) && r.file == answer.file {
 		*answer = answer.because(BackupUnusable, r.spoiled)
 	}

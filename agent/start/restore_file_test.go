@@ -168,7 +168,7 @@ func TestAFileIsFoundInAStoreWhoseBackupsAreEncrypted(t *testing.T) {
 		return dir.Open(*c.Directory)
 	}
 	raw := fmt.Sprintf(`{"directory":{"path":%q},"clientEncryption":{"keysDir":"/keys"}}`, path)
-	answer := b.findFile(t.Context(), bootstraps{}, oldFile, []byte(raw))
+	answer := b.findFile(t.Context(), storeAnswer{}, oldFile, []byte(raw))
 	if answer.fact != BackupPresent || answer.file.Key != oldFile || opened.ClientEncryption != nil || last == 0 {
 		t.Errorf("got %+v of %+v", answer, opened)
 	}

@@ -117,7 +117,7 @@ func (c Catalog) locate(t Target) (segment, []string, error) {
 		}
 	}
 	if !t.Time.IsZero() && c.hasFull() {
-		return segment{}, nil, fmt.Errorf("%w: %s is before the first backup; restorable: %s", ErrOutside, identityFile(t.Time), c.restorable())
+		return segment{}, nil, fmt.Errorf("%w: %s is before the first backup; restorable: %s", ErrOutside, timestamp(t.Time), c.restorable())
 	}
 	return segment{}, nil, fmt.Errorf("%w: no full backup below %q", ErrEmpty, c.Prefix)
 }

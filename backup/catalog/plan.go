@@ -56,7 +56,7 @@ func (c Catalog) ahead(p Plan) (notes []string) {
 	note := func(key string, said, at time.Time) {
 		if said.After(at) {
 			notes = append(notes, fmt.Sprintf("the name of %s gives the time %s, but the store had it at %s: the clock of the writer was ahead, so the "+
-				"restore uses the second time for all that it holds", key, identityFile(said), identityFile(at)))
+				"restore uses the second time for all that it holds", key, timestamp(said), timestamp(at)))
 		}
 	}
 	if f, ok := ParseFull(c.Prefix, p.Full.Key); ok {
@@ -120,7 +120,7 @@ func (c Catalog) planIn(h History, l limit, exact bool) (Plan, error) {
 	}
 	if !l.until.IsZero() && !l.reached(best.reach, best.at) {
 		p.Notes = []string{fmt.Sprintf("the backups end with revision %d at %s: writes after that, until %s, are missing",
-			best.reach, identityFile(best.at), identityFile(l.until))}
+			best.reach, timestamp(best.at), timestamp(l.until))}
 	}
 	return p, nil
 }
@@ -289,7 +289,7 @@ func (c Catalog) noPath(h History, w walked, l limit) error {
 // outside returns the error for a limit that h does not hold.
 func (c Catalog) outside(h History, l limit) error {
 	if !l.until.IsZero() {
-		return fmt.Errorf("%w: lineage %s does not hold the state at %s; restorable: %s", ErrOutside, h.Lineage, identityFile(l.until), c.restorable())
+		return fmt.Errorf("%w: lineage %s does not hold the state at %s; restorable: %s", ErrOutside, h.Lineage, timestamp(l.until), c.restorable())
 	}
 	var elsewhere string
 	for _, other := range c.Histories {

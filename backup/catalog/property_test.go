@@ -192,10 +192,10 @@ func TestRangesReportWhatCanBePlanned(t *testing.T) {
 func TestRetentionKeepsWhatItPromises(t *testing.T) {
 	deleted := 0
 	each(t, func(t *testing.T, r *rand.Rand, c Catalog) {
-		policy, evidence, now := randomPolicy(r), Evidence{IsVerified: map[string]bool{}, Broken: map[string]bool{}}, at(r.IntN(4000))
+		policy, evidence, now := randomPolicy(r), Evidence{Verified: map[string]bool{}, Broken: map[string]bool{}}, at(r.IntN(4000))
 		for _, h := range c.Histories {
 			for _, f := range h.Fulls {
-				evidence.IsVerified[f.Key], evidence.Broken[f.Key] = r.IntN(4) == 0, r.IntN(4) == 0
+				evidence.Verified[f.Key], evidence.Broken[f.Key] = r.IntN(4) == 0, r.IntN(4) == 0
 			}
 			for _, d := range h.Deltas {
 				evidence.Broken[d.Key] = r.IntN(20) == 0

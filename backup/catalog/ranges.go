@@ -74,7 +74,7 @@ func (g Gap) String() string {
 const maxReported = 6
 
 func (r Range) String() string {
-	return fmt.Sprintf("revisions %d to %d (%s to %s)", r.From, r.To, identityFile(r.Since), identityFile(r.Until))
+	return fmt.Sprintf("revisions %d to %d (%s to %s)", r.From, r.To, timestamp(r.Since), timestamp(r.Until))
 }
 
 // restorable describes what can be restored.
@@ -122,8 +122,8 @@ func (c Catalog) hasFull() bool {
 	return slices.ContainsFunc(c.Histories, func(h History) bool { return len(h.Fulls) > 0 })
 }
 
-// identityFile formats a time as users write it on the command line.
-func identityFile(t time.Time) string { return t.UTC().Format(time.RFC3339) }
+// timestamp formats a time as users write it on the command line.
+func timestamp(t time.Time) string { return t.UTC().Format(time.RFC3339) }
 
 // limit is where a walk stops: at a revision, or at the first delta backup that was closed at or after a time.
 type limit struct {

@@ -8,8 +8,8 @@ import (
 
 // Evidence is what verification found out about objects, by their keys. Nothing is known about objects in neither set.
 type Evidence struct {
-	// IsVerified full backups were restored, with the delta backups that follow, and compared equal.
-	IsVerified map[string]bool
+	// Verified full backups were restored, with the delta backups that follow, and compared equal.
+	Verified map[string]bool
 	// Broken objects cannot be read as what their names say.
 	Broken map[string]bool
 }
@@ -157,7 +157,7 @@ func (r *retention) keepSpare(h History) {
 
 func (r *retention) keepVerified(h History) {
 	for _, f := range slices.Backward(h.Fulls) {
-		if r.e.IsVerified[f.Key] {
+		if r.e.Verified[f.Key] {
 			r.keepFrom(f, ReasonVerified)
 			return
 		}

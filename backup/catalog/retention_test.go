@@ -72,11 +72,11 @@ func TestRetain(t *testing.T) {
 			[]string{"old", "unused", "old", "unused", "old", "unused", "hourly", "unused", "hourly", "second-newest", "newest", "latest"}},
 		"a window keeps what leads into it": {[]History{days}, Policy{KeepAll: 30 * time.Hour}, Evidence{},
 			[]string{"old", "unused", "old", "unused", "old", "unused", "window", "keep-all", "keep-all", "keep-all", "newest", "latest"}},
-		"the newest verified full keeps what follows": {[]History{days}, Policy{Count: 1}, Evidence{IsVerified: set(name(2*half), name(3*half))},
+		"the newest verified full keeps what follows": {[]History{days}, Policy{Count: 1}, Evidence{Verified: set(name(2*half), name(3*half))},
 			[]string{"old", "unused", "old", "unused", "old", "unused", "newest-verified", "newest-verified", "second-newest", "newest-verified", "newest", "newest-verified"}},
 		"a broken newest full keeps the one before": {[]History{days}, Policy{Count: 1}, Evidence{Broken: set(name(5*half), name(2*half))},
 			[]string{"old", "unused", "old", "unused", "broken", "unused", "second-newest", "second-newest", "newest-intact", "latest", "newest", "latest"}},
-		"what was verified and broke since is broken": {[]History{days}, Policy{Count: 1}, Evidence{Broken: set(name(2 * half)), IsVerified: set(name(2*half), name(half))},
+		"what was verified and broke since is broken": {[]History{days}, Policy{Count: 1}, Evidence{Broken: set(name(2 * half)), Verified: set(name(2*half), name(half))},
 			[]string{"old", "unused", "newest-verified", "newest-verified", "broken", "newest-verified", "old", "newest-verified", "second-newest", "newest-verified", "newest", "newest-verified"}},
 		"broken fulls do not count": {[]History{days}, Policy{Count: 2}, Evidence{Broken: set(name(4 * half))},
 			[]string{"old", "unused", "old", "unused", "old", "unused", "count", "count", "broken", "count", "newest", "latest"}},
@@ -149,7 +149,7 @@ func TestNeededFullsAreReportedFromOthers(t *testing.T) {
 		"the one before the newest":          {[]History{chained}, key(chained, 3), Evidence{}, ReasonSpare},
 		"the newest sound one":               {[]History{chained}, key(chained, 3), Evidence{Broken: map[string]bool{key(chained, 4): true}}, ReasonNewestIntact},
 		"the one before the newest sound":    {[]History{chained}, key(chained, 2), Evidence{Broken: map[string]bool{key(chained, 4): true}}, ReasonSpare},
-		"the newest proven one":              {[]History{chained}, key(chained, 1), Evidence{IsVerified: map[string]bool{key(chained, 1): true}}, ReasonVerified},
+		"the newest proven one":              {[]History{chained}, key(chained, 1), Evidence{Verified: map[string]bool{key(chained, 1): true}}, ReasonVerified},
 		"the one before it is broken":        {[]History{chained}, key(chained, 1), Evidence{Broken: map[string]bool{key(chained, 0): true}}, ReasonNeeded},
 		"the delta that leads to it is":      {[]History{chained}, key(chained, 1), Evidence{Broken: map[string]bool{chained.Deltas[0].Key: true}}, ReasonNeeded},
 		"it is broken itself":                {[]History{chained}, key(chained, 0), Evidence{Broken: map[string]bool{key(chained, 0): true}}, ""},
@@ -176,12 +176,12 @@ func TestNeededFullsAreReportedFromOthers(t *testing.T) {
 func TestOnlyItsOwnStateGoesWithAFullThatIsNotNeeded(t *testing.T) {
 	gone := 0
 	each(t, func(t *testing.T, r *rand.Rand, c Catalog) {
-		e := Evidence{IsVerified: map[string]bool{}, Broken: map[string]bool{}}
+		e := Evidence{Verified: map[string]bool{}, Broken: map[string]bool{}}
 		var fulls []Full
 		for _, h := range c.Histories {
 			fulls = append(fulls, h.Fulls...)
 			for _, f := range h.Fulls {
-				e.IsVerified[f.Key], e.Broken[f.Key] = r.IntN(4) == 0, r.IntN(6) == 0
+				e.Verified[f.Key], e.Broken[f.Key] = r.IntN(4) == 0, r.IntN(6) == 0
 			}
 			for _, d := range h.Deltas {
 				e.Broken[d.Key] = r.IntN(20) == 0
@@ -227,13 +227,13 @@ func TestOnlyItsOwnStateGoesWithAFullThatIsNotNeeded(t *testing.T) {
 // checkSurvivors checks the objects that every policy keeps.
 func checkSurvivors(t *testing.T, c, left Catalog, e Evidence) {
 	t.Helper()
-	isVerified := false
+	found := false
 	for _, h := range slices.Backward(c.sorted().Histories) {
 		l, _ := left.History(h.Lineage)
 		for i, f := range slices.Backward(h.Fulls) {
 			sound := !e.Broken[f.Key] && !slices.ContainsFunc(h.Fulls[i+1:], func(g Full) bool { return !e.Broken[g.Key] })
-			newestVerified := e.IsVerified[f.Key] && !e.Broken[f.Key] && !isVerified
-			isVerified = isVerified || newestVerified
+			newestVerified := e.Verified[f.Key] && !e.Broken[f.Key] && !found
+			found = found || newestVerified
 			if (i == len(h.Fulls)-1 || sound || newestVerified || f.Final) && !slices.Contains(l.Fulls, f) {
 				t.Fatalf("%s is gone: newest %t, sound %t, proven %t, final %t", f.Key, i == len(h.Fulls)-1, sound, newestVerified, f.Final)
 			}

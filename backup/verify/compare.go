@@ -39,11 +39,11 @@ func (c comparison) judge(ctx context.Context) Result {
 			r.Reason = fmt.Sprintf("everything was read and restored, but not compared: %v", err)
 			return r
 		}
-		r = Result{Verdict: IsVerified, HashKV: state.HashKV, Keys: state.Keys, Checkpoint: reported(point)}
+		r = Result{Verdict: Verified, HashKV: state.HashKV, Keys: state.Keys, Checkpoint: reported(point)}
 		if state.HashKV != point.HashKV {
 			return c.blame(ctx, r, i)
 		}
-		if err := c.alongside(ctx, &r, point); err != nil && r.Verdict == IsVerified {
+		if err := c.alongside(ctx, &r, point); err != nil && r.Verdict == Verified {
 			r.Verdict, r.Reason = Unknown, fmt.Sprintf("everything was read and restored, but not compared: %v", err)
 		}
 		return r

@@ -253,7 +253,7 @@ func TestALeaseThatTheFullLacksIsFound(t *testing.T) {
 		}
 		return comparison{db: db, plan: p, checkpoints: got.Checkpoints[:1], contents: contents}.judge(t.Context())
 	}
-	if r := compared(); r.Verdict != IsVerified || !slices.Equal(r.Compared, all) || !strings.Contains(strings.Join(r.NotCompared, ""), "1 leases are restored, and there were 2") {
+	if r := compared(); r.Verdict != Verified || !slices.Equal(r.Compared, all) || !strings.Contains(strings.Join(r.NotCompared, ""), "1 leases are restored, and there were 2") {
 		t.Errorf("got %+v", r)
 	}
 	err = db.Update(func(tx *bolt.Tx) error {

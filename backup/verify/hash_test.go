@@ -252,7 +252,7 @@ func TestARealHistoryIsVerified(t *testing.T) {
 				t.Fatal(err)
 			}
 			r := verifyBackups(t, s, catalog.Target{})
-			if r.Verdict != IsVerified || r.Checkpoint.CompactRevision <= full.Revision || r.Checkpoint.Revision != r.Revision {
+			if r.Verdict != Verified || r.Checkpoint.CompactRevision <= full.Revision || r.Checkpoint.Revision != r.Revision {
 				t.Errorf("got %+v with %+v", r, r.Checkpoint)
 			} else if !slices.Equal(r.Compared, all) {
 				t.Errorf("compared are %q, and not %q", r.Compared, r.NotCompared)

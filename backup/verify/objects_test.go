@@ -83,10 +83,10 @@ func TestCheckNamesWhatIsBroken(t *testing.T) {
 		return b
 	}
 	tests := map[string]struct {
-		damageKind func(t *testing.T, s store.Store)
-		broken     map[string]string // part of the reason, by key
+		damage func(t *testing.T, s store.Store)
+		broken map[string]string // part of the reason, by key
 	}{
-		"nothing": {damageKind: func(*testing.T, store.Store) {}},
+		"nothing": {damage: func(*testing.T, store.Store) {}},
 		"a bit of a full": {
 			func(t *testing.T, s store.Store) { putBytes(t, s, h.Fulls[0].Key, flipped(get(t, s, h.Fulls[0].Key))) }, map[string]string{h.Fulls[0].Key: h.Fulls[0].Key},
 		},
@@ -138,7 +138,7 @@ func TestCheckNamesWhatIsBroken(t *testing.T) {
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
 			s := fresh(t)
-			test.damageKind(t, s)
+			test.damage(t, s)
 			for key, f := range check(t, s) {
 				reason, broken := test.broken[key]
 				if want := map[bool]ObjectState{true: ObjectBroken, false: ObjectIntact}[broken]; f.State != want || !strings.Contains(f.Reason, reason) {

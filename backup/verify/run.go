@@ -64,7 +64,7 @@ func (c Config) run(ctx context.Context) Result {
 		return Result{Verdict: Unknown, Reason: fmt.Sprintf("no scratch directory could be created: %v", err)}
 	}
 	r := c.restoreInto(ctx, filepath.Join(dir, "db"))
-	if err := os.RemoveAll(dir); err != nil && r.Verdict == IsVerified {
+	if err := os.RemoveAll(dir); err != nil && r.Verdict == Verified {
 		r.Reason = fmt.Sprintf("the scratch directory could not be deleted: %v", err)
 	}
 	return r
@@ -165,8 +165,8 @@ func Clean(scratch string) error {
 type Verdict string
 
 const (
-	// IsVerified: everything was read and restored, and at a revision it equals what etcd reported.
-	IsVerified Verdict = "Verified"
+	// Verified: everything was read and restored, and at a revision it equals what etcd reported.
+	Verified Verdict = "Verified"
 	// Broken: the content of the store does not lead to a state that the cluster had. Only new backups resolve that.
 	Broken Verdict = "Broken"
 	// Unknown: the verification has no result, which says nothing about the backups.

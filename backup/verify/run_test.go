@@ -145,68 +145,68 @@ func TestWhatIsWrongWithBackupsIsFoundAndNamed(t *testing.T) {
 	}
 	fromFirst := catalog.Target{Without: []string{h.Fulls[1].Key}}
 	tests := map[string]struct {
-		damageKind func(t *testing.T, s store.Store)
-		target     catalog.Target
-		verdict    Verdict
-		object     string
-		reason     string
-		not        string // compared
+		damage  func(t *testing.T, s store.Store)
+		target  catalog.Target
+		verdict Verdict
+		object  string
+		reason  string
+		not     string // compared
 	}{
-		"nothing":                       {verdict: IsVerified},
-		"nothing, from an older full":   {target: fromFirst, verdict: IsVerified},
-		"nothing, up to a revision":     {target: catalog.Target{Revision: 14}, verdict: IsVerified},
+		"nothing":                       {verdict: Verified},
+		"nothing, from an older full":   {target: fromFirst, verdict: Verified},
+		"nothing, up to a revision":     {target: catalog.Target{Revision: 14}, verdict: Verified},
 		"no checkpoint before a target": {target: catalog.Target{Name: h.Fulls[0].Key}, verdict: Unknown, reason: "no checkpoint"},
 		"another number of keys": {
-			damageKind: inform(func(b *delta.Alongside) { *b.Keys++ }), verdict: Broken, object: h.Deltas[2].Key, reason: "the backup has 7 keys, and member",
+			damage: inform(func(b *delta.Alongside) { *b.Keys++ }), verdict: Broken, object: h.Deltas[2].Key, reason: "the backup has 7 keys, and member",
 		},
 		"users of a later change than the member had": {
-			damageKind: inform(func(b *delta.Alongside) { b.Auth.Revision = 0 }), verdict: Broken, object: h.Fulls[1].Key, reason: "or " + h.Deltas[2].Key,
+			damage: inform(func(b *delta.Alongside) { b.Auth.Revision = 0 }), verdict: Broken, object: h.Fulls[1].Key, reason: "or " + h.Deltas[2].Key,
 		},
 		"users that changed later": {
-			damageKind: inform(func(b *delta.Alongside) { b.Auth.Revision += 2 }), verdict: IsVerified, not: "users and roles: they are restored as of the full backup, at change 1",
+			damage: inform(func(b *delta.Alongside) { b.Auth.Revision += 2 }), verdict: Verified, not: "users and roles: they are restored as of the full backup, at change 1",
 		},
-		"users that were enabled later": {damageKind: inform(func(b *delta.Alongside) { b.Auth.Enabled = true }), verdict: IsVerified, not: "enabled after the full"},
+		"users that were enabled later": {damage: inform(func(b *delta.Alongside) { b.Auth.Enabled = true }), verdict: Verified, not: "enabled after the full"},
 		"a checkpoint of an older agent": {
-			damageKind: inform(func(b *delta.Alongside) { *b = delta.Alongside{} }), verdict: IsVerified, not: "keys: the checkpoint does not report",
+			damage: inform(func(b *delta.Alongside) { *b = delta.Alongside{} }), verdict: Verified, not: "keys: the checkpoint does not report",
 		},
 		"no checkpoint at all": {
-			damageKind: func(t *testing.T, s store.Store) {
+			damage: func(t *testing.T, s store.Store) {
 				for _, d := range h.Deltas {
 					reframe(t, s, d, func(int64, []byte) {}, func(*delta.Checkpoint) *delta.Checkpoint { return nil })
 				}
 			}, verdict: Unknown, reason: "no checkpoint",
 		},
 		"a value that no one wrote": {
-			damageKind: func(t *testing.T, s store.Store) { lie(t, s, h.Deltas[1]) }, target: fromFirst, verdict: Broken, object: h.Deltas[1].Key, reason: "at revision 16",
+			damage: func(t *testing.T, s store.Store) { lie(t, s, h.Deltas[1]) }, target: fromFirst, verdict: Broken, object: h.Deltas[1].Key, reason: "at revision 16",
 		},
 		"a value that no one wrote, at the end": {
-			damageKind: func(t *testing.T, s store.Store) { lie(t, s, h.Deltas[2]) }, target: fromFirst, verdict: Broken, object: h.Deltas[2].Key, reason: "at revision 21",
+			damage: func(t *testing.T, s store.Store) { lie(t, s, h.Deltas[2]) }, target: fromFirst, verdict: Broken, object: h.Deltas[2].Key, reason: "at revision 21",
 		},
 		"a value that no one wrote, before any checkpoint": {
-			damageKind: func(t *testing.T, s store.Store) { lie(t, s, h.Deltas[0]) }, target: fromFirst, verdict: Broken, object: h.Fulls[0].Key, reason: h.Deltas[0].Key,
+			damage: func(t *testing.T, s store.Store) { lie(t, s, h.Deltas[0]) }, target: fromFirst, verdict: Broken, object: h.Fulls[0].Key, reason: h.Deltas[0].Key,
 		},
 		"a bit of the full": {
-			damageKind: func(t *testing.T, s store.Store) { flip(t, s, h.Fulls[1].Key) }, verdict: Broken, object: h.Fulls[1].Key, reason: h.Fulls[1].Key,
+			damage: func(t *testing.T, s store.Store) { flip(t, s, h.Fulls[1].Key) }, verdict: Broken, object: h.Fulls[1].Key, reason: h.Fulls[1].Key,
 		},
 		"a bit of a delta": {
-			damageKind: func(t *testing.T, s store.Store) { flip(t, s, h.Deltas[1].Key) }, target: fromFirst, verdict: Broken, object: h.Deltas[1].Key, reason: h.Deltas[1].Key,
+			damage: func(t *testing.T, s store.Store) { flip(t, s, h.Deltas[1].Key) }, target: fromFirst, verdict: Broken, object: h.Deltas[1].Key, reason: h.Deltas[1].Key,
 		},
 		"deltas that were swapped": {
-			damageKind: func(t *testing.T, s store.Store) {
+			damage: func(t *testing.T, s store.Store) {
 				a, b := get(t, s, h.Deltas[0].Key), get(t, s, h.Deltas[1].Key)
 				write(t, s, h.Deltas[0].Key, bytes.NewReader(b))
 				write(t, s, h.Deltas[1].Key, bytes.NewReader(a))
 			}, target: fromFirst, verdict: Broken, object: h.Deltas[0].Key, reason: h.Deltas[0].Key,
 		},
 		"a delta that is gone": {
-			damageKind: func(t *testing.T, s store.Store) {
+			damage: func(t *testing.T, s store.Store) {
 				if err := s.Delete(t.Context(), h.Deltas[1].Key); err != nil {
 					t.Fatal(err)
 				}
 			}, target: fromFirst, verdict: Broken, object: h.Deltas[2].Key, reason: "12 to 16",
 		},
 		"everything is gone": {
-			damageKind: func(t *testing.T, s store.Store) {
+			damage: func(t *testing.T, s store.Store) {
 				for _, f := range h.Fulls {
 					if err := s.Delete(t.Context(), f.Key); err != nil {
 						t.Fatal(err)
@@ -224,17 +224,17 @@ func TestWhatIsWrongWithBackupsIsFoundAndNamed(t *testing.T) {
 				}
 				write(t, s, o.Key, bytes.NewReader(get(t, made, o.Key)))
 			}
-			if test.damageKind != nil {
-				test.damageKind(t, s)
+			if test.damage != nil {
+				test.damage(t, s)
 			}
 			r := verifyBackups(t, s, test.target)
-			if r.Verdict != test.verdict || r.Object != test.object || !strings.Contains(r.Reason, test.reason) || (r.Verdict == IsVerified) != (r.Reason == "") {
+			if r.Verdict != test.verdict || r.Object != test.object || !strings.Contains(r.Reason, test.reason) || (r.Verdict == Verified) != (r.Reason == "") {
 				t.Errorf("got %+v, want %s of %q, for %q", r, test.verdict, test.object, test.reason)
 			}
-			if !strings.Contains(strings.Join(r.NotCompared, "\n"), test.not) || r.Verdict == IsVerified && test.not == "" && !slices.Equal(r.Compared, all) {
+			if !strings.Contains(strings.Join(r.NotCompared, "\n"), test.not) || r.Verdict == Verified && test.not == "" && !slices.Equal(r.Compared, all) {
 				t.Errorf("compared are %q, and not %q, want all but %q", r.Compared, r.NotCompared, test.not)
 			}
-			if p := r.Checkpoint; r.Verdict == IsVerified && (p == nil || p.HashKV != r.HashKV || r.Keys == 0 || p.Revision > r.Revision) {
+			if p := r.Checkpoint; r.Verdict == Verified && (p == nil || p.HashKV != r.HashKV || r.Keys == 0 || p.Revision > r.Revision) {
 				t.Errorf("proven is %+v with %+v", r, p)
 			}
 		})

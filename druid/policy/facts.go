@@ -264,9 +264,9 @@ type Member struct {
 	Liveness leases.Liveness
 	// Renewed is when the agent last renewed the Lease, by its clock. It is only used to estimate a loss.
 	Renewed time.Time
-	// WasFormed is when the API server created the Lease. It orders the members of a cluster and is never compared
+	// Created is when the API server created the Lease. It orders the members of a cluster and is never compared
 	// with a clock.
-	WasFormed time.Time
+	Created time.Time
 	// Expired says that the Lease was stale for longer than the grace period.
 	Expired bool
 

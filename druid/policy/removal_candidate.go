@@ -80,7 +80,7 @@ func removalCandidate(d Desired, o Observed) (Member, bool) {
 		return Member{}, false
 	}
 	return slices.MinFunc(candidates, func(a, b Member) int {
-		return cmp.Or(cmp.Compare(d.turn(a, o), d.turn(b, o)), cmp.Compare(rankOf(a, o), rankOf(b, o)), b.WasFormed.Compare(a.WasFormed), cmp.Compare(a.Name, b.Name))
+		return cmp.Or(cmp.Compare(d.turn(a, o), d.turn(b, o)), cmp.Compare(rankOf(a, o), rankOf(b, o)), b.Created.Compare(a.Created), cmp.Compare(a.Name, b.Name))
 	}), true
 }
 

@@ -82,7 +82,7 @@ func TestLeftoversAreSafeForAllFacts(t *testing.T) {
 // aged gives the members' Leases their ages: c-a is the oldest.
 func aged(o *Observed) {
 	for i := range o.Members {
-		o.Members[i].WasFormed = time.Unix(int64(i), 0)
+		o.Members[i].Created = time.Unix(int64(i), 0)
 	}
 }
 
@@ -97,7 +97,7 @@ func TestCandidateIsTheOneThatTheClusterLosesLeastBy(t *testing.T) {
 	}{
 		"the newest of equals": {func(*Observed) {}, "c-c"},
 		"by name where ages agree": {func(o *Observed) {
-			o.Members[0].WasFormed, o.Members[1].WasFormed = o.Members[2].WasFormed, o.Members[2].WasFormed
+			o.Members[0].Created, o.Members[1].Created = o.Members[2].Created, o.Members[2].Created
 		}, "c-a"},
 		"a follower before the leader": {func(o *Observed) {
 			o.Members[2].Reports.Role = leases.RoleLeader

@@ -30,8 +30,8 @@ const Program = "./test/alone/agent"
 // Certificate is what an agent is reported.
 type Certificate struct {
 	Config config.Config
-	// JoinedGroup are the addresses of all members by name: on loopback every member has one of its own.
-	JoinedGroup map[string]string
+	// Addresses are the addresses of all members by name: on loopback every member has one of its own.
+	Addresses map[string]string
 	// Server is the URL of Kubernetes, and CA its authority.
 	Server string
 	CA     []byte
@@ -78,7 +78,7 @@ func Run(path string, log *slog.Logger, level *slog.LevelVar) error {
 	a, err := agent.New(agent.Options{
 		Config: c.Config, Registry: prometheus.NewRegistry(), Log: log, Level: level, Version: cli.Version(),
 		Kubernetes: c.kubernetes(), Scratch: filepath.Join(filepath.Dir(path), "scratch"),
-		Host:      func(member string) string { return c.JoinedGroup[member] },
+		Host:      func(member string) string { return c.Addresses[member] },
 		Addresses: func() ([]net.Addr, error) { return []net.Addr{&net.IPNet{IP: net.ParseIP(c.Config.ListenHost)}}, nil },
 	})
 	if err != nil {

@@ -9,9 +9,9 @@ import (
 	"github.com/etcd-druid/druid/test/e2e/harness"
 )
 
-// guardDeletion is for how long all peers must have been connected before etcd adds or removes a member (server/etcdserver,
+// connectedFor is for how long all peers must have been connected before etcd adds or removes a member (server/etcdserver,
 // HealthInterval).
-const guardDeletion = 5 * time.Second
+const connectedFor = 5 * time.Second
 
 // BenchmarkScale shows what each change of scale takes under a writer, and what of that no one could avoid.
 func BenchmarkScale(b *testing.B) {
@@ -86,7 +86,7 @@ func finalizerOf(b *testing.B, c *harness.Cluster, view harness.View) time.Durat
 		if err != nil {
 			b.Fatal(err)
 		}
-		left = max(left, guardDeletion-age)
+		left = max(left, connectedFor-age)
 	}
 	return left
 }

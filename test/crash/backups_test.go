@@ -93,7 +93,7 @@ func TestABackupOnDemandIsTakenByTheLeadersAgent(t *testing.T) {
 }
 
 func demand(client *http.Client, of *pod, kind string) (code int, body []byte, err error) {
-	url := transport.URL(false, of.c.joinedGroup[of.name], of.config.AgentPort) + "/v1/snapshots"
+	url := transport.URL(false, of.c.addresses[of.name], of.config.AgentPort) + "/v1/snapshots"
 	request, err := http.NewRequestWithContext(of.c.t.Context(), http.MethodPost, url, strings.NewReader(`{"type":"`+kind+`"}`))
 	of.c.must(err)
 	request.Header.Set("Authorization", "Bearer "+env.Token(of.c.t, of.c.rest, of.c.namespace, "caller",

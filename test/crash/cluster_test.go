@@ -40,15 +40,15 @@ const (
 // cluster is members on loopback, each at an address of its own, and their Leases on a real kube-apiserver, where the
 // agents have the rights of their Role. The test does what druid would do.
 type cluster struct {
-	t           *testing.T
-	programs    programs
-	rest        *rest.Config
-	admin       *kubernetes.Clientset
-	namespace   string
-	store       *leases.Store
-	names       []string
-	joinedGroup map[string]string
-	pods        map[string]*pod
+	t         *testing.T
+	programs  programs
+	rest      *rest.Config
+	admin     *kubernetes.Clientset
+	namespace string
+	store     *leases.Store
+	names     []string
+	addresses map[string]string
+	pods      map[string]*pod
 	// hosting are the members of the group that was joined.
 	hosting []*member.Member
 	// leaving is what was asked last.
@@ -96,7 +96,7 @@ func quick() config.Reloadable {
 // newCluster makes the Leases of a cluster whose first member is the seed, and a Pod for each member without an agent.
 func newCluster(t *testing.T, members int) *cluster {
 	t.Helper()
-	c := &cluster{t: t, rest: env.APIServer(t), joinedGroup: map[string]string{}, pods: map[string]*pod{}}
+	c := &cluster{t: t, rest: env.APIServer(t), addresses: map[string]string{}, pods: map[string]*pod{}}
 	var err error
 	c.programs, err = built()
 	c.must(err)
@@ -107,7 +107,7 @@ func newCluster(t *testing.T, members int) *cluster {
 	for i := range members {
 		name := fmt.Sprintf("%s-%c%[2]c%[2]c%[2]c%[2]c", clusterName, 'a'+i)
 		c.names = append(c.names, name)
-		c.joinedGroup[name] = network + fmt.Sprint(i+1)
+		c.addresses[name] = network + fmt.Sprint(i+1)
 	}
 	owner := c.owner()
 	c.grant(owner)
@@ -179,7 +179,7 @@ func (c *cluster) form() {
 }
 
 func (c *cluster) endpoint(name string) string {
-	return transport.URL(c.tls != nil, c.joinedGroup[name], config.ClientPort)
+	return transport.URL(c.tls != nil, c.addresses[name], config.ClientPort)
 }
 
 func (c *cluster) etcd(name string, use func(context.Context, *clientv3.Client) error) error {

@@ -142,7 +142,7 @@ func (p *pod) certify() {
 	p.c.t.Helper()
 	rest := p.c.rest
 	p.c.must(alone.Certificate{
-		Config: p.config, JoinedGroup: p.c.joinedGroup, Server: rest.Host, User: p.c.agentUser(),
+		Config: p.config, Addresses: p.c.addresses, Server: rest.Host, User: p.c.agentUser(),
 		CA: rest.CAData, Cert: rest.CertData, Key: rest.KeyData,
 	}.Write(p.certificate))
 }
@@ -190,7 +190,7 @@ func (c *cluster) newPod(name string) *pod {
 	p := &pod{c: c, name: name, certificate: filepath.Join(dir, "agent.json")}
 	cfg := config.Default()
 	cfg.Namespace, cfg.Cluster, cfg.ClusterUID, cfg.Member, cfg.PodUID = c.namespace, clusterName, clusterUID, name, "pod-"+name
-	cfg.PeerService, cfg.EtcdVersion, cfg.EtcdPath, cfg.ListenHost = "demo-peer", c.programs.version, c.programs.etcd, c.joinedGroup[name]
+	cfg.PeerService, cfg.EtcdVersion, cfg.EtcdPath, cfg.ListenHost = "demo-peer", c.programs.version, c.programs.etcd, c.addresses[name]
 	cfg.VolumePath, cfg.SocketPath, cfg.ConfigPath = filepath.Join(dir, "volume"), filepath.Join(dir, "s"), filepath.Join(dir, "config.yaml")
 	p.config = cfg
 	content, err := quick().YAML()

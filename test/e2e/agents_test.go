@@ -26,24 +26,24 @@ const (
 // before has to have worked for ten.
 const betweenAgents = 9 * time.Second
 
-// formationState is what an upgrade of druid and of the agents must leave alone.
-type formationState struct {
+// runningEtcd is what an upgrade of druid and of the agents must leave alone.
+type runningEtcd struct {
 	Pod, Container, Install string
 	Etcd                    int           // the process, and when it began
 	Begun                   time.Duration // since the start of the machine
 	Restarts                int32
 }
 
-func livesOf(t *testing.T, c *harness.Cluster, view harness.View) map[string]formationState {
+func runningEtcds(t *testing.T, c *harness.Cluster, view harness.View) map[string]runningEtcd {
 	t.Helper()
-	lives := map[string]formationState{}
+	lives := map[string]runningEtcd{}
 	for member := range view.Members {
 		pod, etcd := c.MustPod(t, member), c.Process(t, member, harness.Etcd)
 		begun, err := harness.BegunAt(etcd)
 		if err != nil {
 			t.Fatal(err)
 		}
-		lives[member] = formationState{
+		lives[member] = runningEtcd{
 			Pod: string(pod.UID), Container: containerOf(pod, harness.ContainerEtcd).ContainerID,
 			Install: containerOf(pod, "install").ContainerID, Etcd: etcd, Begun: begun,
 			Restarts: containerOf(pod, harness.ContainerEtcd).RestartCount,
@@ -65,7 +65,7 @@ func containerOf(pod *corev1.Pod, name string) corev1.ContainerStatus {
 func TestDruidAndAgentsAreUpgradedUnderAWriter(t *testing.T) {
 	stories.Begin(t)
 	c, w, view := beforeAnUpgrade(t)
-	before := livesOf(t, c, view)
+	before := runningEtcds(t, c, view)
 	w.Gap()
 	druidIsUpgraded(t, c, view)
 	view = stableAs(t, c, view)
@@ -83,7 +83,7 @@ func TestDruidAndAgentsAreUpgradedUnderAWriter(t *testing.T) {
 func TestAgentImageThatDoesNotExistStopsAtOneFollower(t *testing.T) {
 	stories.Begin(t)
 	c, w, view := beforeAnUpgrade(t)
-	before := livesOf(t, c, view)
+	before := runningEtcds(t, c, view)
 	w.Gap()
 	begun := time.Now()
 	since := func() time.Duration { return time.Since(begun).Round(100 * time.Millisecond) }
@@ -125,14 +125,14 @@ func beforeAnUpgrade(t *testing.T) (*harness.Cluster, *harness.Writer, harness.V
 }
 
 // agentsAreUpgraded gives druid, and druid the agents, another image, and fails the test if more than the agents was touched.
-func agentsAreUpgraded(t *testing.T, c *harness.Cluster, w *harness.Writer, view harness.View, before map[string]formationState) {
+func agentsAreUpgraded(t *testing.T, c *harness.Cluster, w *harness.Writer, view harness.View, before map[string]runningEtcd) {
 	t.Helper()
 	agentsFollow(t, c, w, view, before, nextDruid, func() { rig.UpgradeDruid(t, nextDruid, nextDruid) })
 }
 
 // agentsFollow gives druid another image, waits until druid has given it to the agents, and fails the test if more than the agents was
 // touched.
-func agentsFollow(t *testing.T, c *harness.Cluster, w *harness.Writer, view harness.View, before map[string]formationState, image string, upgrade func()) {
+func agentsFollow(t *testing.T, c *harness.Cluster, w *harness.Writer, view harness.View, before map[string]runningEtcd, image string, upgrade func()) {
 	t.Helper()
 	begun := time.Now()
 	upgrade()
@@ -152,7 +152,7 @@ func agentsFollow(t *testing.T, c *harness.Cluster, w *harness.Writer, view harn
 	c.AwaitCondition(t, scaleWithin, "Progressing", "False", "Reconciled")
 	after := stableAs(t, c, view)
 	t.Logf("druid and three agents were upgraded after %s", time.Since(begun).Round(100*time.Millisecond))
-	if diff := cmp.Diff(before, livesOf(t, c, view)); diff != "" {
+	if diff := cmp.Diff(before, runningEtcds(t, c, view)); diff != "" {
 		t.Errorf("an etcd, its container, its Pod, or the install was touched (-before +after):\n%s", diff)
 	}
 	inTurn(t, c, view, after)

@@ -68,18 +68,18 @@ func theStoreGoesAway(t *testing.T, c *harness.Cluster, s3 *harness.S3, w *harne
 // aFullIsDamaged where it is stored: the next proof names it, a new full follows, and that is verified.
 func aFullIsDamaged(t *testing.T, c *harness.Cluster, s3 *harness.S3, bucket string) {
 	t.Helper()
-	isVerified := func(status metav1.ConditionStatus, words string) (took time.Duration) {
+	awaitVerified := func(status metav1.ConditionStatus, words string) (took time.Duration) {
 		stories.Resting(t, func() {
 			took = awaitCondition(t, c, v1alpha1.ConditionBackupVerified, status, verificationWithin, words)
 		})
 		return took
 	}
-	isVerified(metav1.ConditionTrue, "")
+	awaitVerified(metav1.ConditionTrue, "")
 	before, _ := fullOf(t, c)
 	s3.Flip(t, bucket, before.Object)
-	took := isVerified(metav1.ConditionFalse, path.Base(before.Object))
+	took := awaitVerified(metav1.ConditionFalse, path.Base(before.Object))
 	t.Logf("BackupVerified of %s was False %s after %s was damaged", c, took.Round(time.Millisecond), before.Object)
-	isVerified(metav1.ConditionTrue, "")
+	awaitVerified(metav1.ConditionTrue, "")
 	after, verificationResult := fullOf(t, c)
 	if after.Object == before.Object || verificationResult.VerifiedFull == before.Object {
 		t.Errorf("proven is %s, and the newest full is %s, want another one than %s, which is damaged", verificationResult.VerifiedFull, after.Object, before.Object)

@@ -54,7 +54,7 @@ func TestVolumesGrowUnderTheMembers(t *testing.T) {
 		}
 	})
 	t.Run("a larger size restarts nothing", func(t *testing.T) {
-		before := livesOf(t, c, view)
+		before := runningEtcds(t, c, view)
 		begun := time.Now()
 		w.Gap()
 		c.Edit(t, grows)
@@ -65,7 +65,7 @@ func TestVolumesGrowUnderTheMembers(t *testing.T) {
 			reportsAs(t, c, corev1.EventTypeNormal, v1alpha1.EventPVCExpanded, "PersistentVolumeClaim "+member+" requests "+larger)
 		}
 		view = stableAs(t, c, view)
-		if diff := cmp.Diff(before, livesOf(t, c, view)); diff != "" {
+		if diff := cmp.Diff(before, runningEtcds(t, c, view)); diff != "" {
 			t.Errorf("a member was touched (-before +after):\n%s", diff)
 		}
 		servedOn(t, w)
@@ -144,7 +144,7 @@ func TestVolumeOfAClassThatDoesNotGrowIsReportedAndNothingElseHappens(t *testing
 	view := c.Agree(t, 1, formWithin)
 	etcd := c.Etcd(t)
 	w := harness.Load(t, etcd)
-	before := livesOf(t, c, view)
+	before := runningEtcds(t, c, view)
 	w.Gap()
 	c.Edit(t, grows)
 	c.AwaitCondition(t, growWithin, "Degraded", "True", v1alpha1.ReasonVolumeNotExpanded, "set allowVolumeExpansion: true")
@@ -159,7 +159,7 @@ func TestVolumeOfAClassThatDoesNotGrowIsReportedAndNothingElseHappens(t *testing
 		})
 		return errors.Join(err, w.StoodStill(harness.NoticeableGap))
 	})
-	if diff := cmp.Diff(before, livesOf(t, c, stableAs(t, c, view))); diff != "" {
+	if diff := cmp.Diff(before, runningEtcds(t, c, stableAs(t, c, view))); diff != "" {
 		t.Errorf("the member was touched (-before +after):\n%s", diff)
 	}
 	w.Stop(t, etcd)

@@ -53,7 +53,7 @@ func TestReleaseIsInstalledByDigestUpgradedAndRolledBackUnderAWriter(t *testing.
 	w := harness.Write(t, c.Etcd(t))
 	w.AwaitWrites(t, 50, time.Minute)
 	isOfRelease(t, c, view, first, image, pushed[first])
-	before := livesOf(t, c, view)
+	before := runningEtcds(t, c, view)
 	for _, version := range versions[1:] {
 		w.Gap()
 		image := imageOf(t, user, version)

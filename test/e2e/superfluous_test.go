@@ -25,8 +25,8 @@ func TestUnexpectedMembersAreRemoved(t *testing.T) {
 
 	t.Run("a learner and a voter that never start go after the grace period", func(t *testing.T) {
 		begun := time.Now()
-		addUnknownObject(t, etcd, "http://learner.invalid:2380", true)
-		addUnknownObject(t, etcd, "http://voter.invalid:2380", false)
+		addUnknownMember(t, etcd, "http://learner.invalid:2380", true)
+		addUnknownMember(t, etcd, "http://voter.invalid:2380", false)
 		stories.Resting(t, func() {
 			harness.Eventually(t, 5*time.Minute, "a first removal", func(ctx context.Context) error {
 				return fewerMembersThan(ctx, etcd, 5)
@@ -40,7 +40,7 @@ func TestUnexpectedMembersAreRemoved(t *testing.T) {
 	})
 
 	t.Run("without a quorum nothing is removed", func(t *testing.T) {
-		addUnknownObject(t, etcd, "http://voter.invalid:2380", false)
+		addUnknownMember(t, etcd, "http://voter.invalid:2380", false)
 		members := c.MemberNames(t)
 		holds := []*harness.Hold{c.HoldDown(t, members[0]), c.HoldDown(t, members[1])}
 		// One of four voters is up. A removal needs a quorum, so what is shown is that the grace period does not run
@@ -82,10 +82,10 @@ func TestRemovalThatWouldCostTheQuorumDoesNotHappen(t *testing.T) {
 	if err := syscall.Kill(c.Process(t, members[2], harness.Agent), syscall.SIGSTOP); err != nil {
 		t.Fatalf("freeze the agent of %s: %v", members[2], err)
 	}
-	var unknownObjects []string
+	var unknownMembers []string
 	for _, name := range []string{"stranger-a", "stranger-b"} {
-		c.RunUnknownObject(t, etcd, name)
-		unknownObjects = append(unknownObjects, name)
+		c.RunUnknownMember(t, etcd, name)
+		unknownMembers = append(unknownMembers, name)
 	}
 	holds := []*harness.Hold{c.HoldDown(t, members[0]), c.HoldDown(t, members[1])}
 	c.MoveLeader(t, members[2])          // an election may have moved it
@@ -101,7 +101,7 @@ func TestRemovalThatWouldCostTheQuorumDoesNotHappen(t *testing.T) {
 		for _, m := range list.Members {
 			names = append(names, m.Name)
 		}
-		for _, s := range unknownObjects {
+		for _, s := range unknownMembers {
 			if !strings.Contains(strings.Join(names, " "), s) {
 				return fmt.Errorf("etcd lists %v, without %s", names, s)
 			}
@@ -116,8 +116,8 @@ func TestRemovalThatWouldCostTheQuorumDoesNotHappen(t *testing.T) {
 	w.Stop(t, etcd)
 }
 
-// addUnknownObject adds a member as someone with etcdctl would, who tries again while etcd finds its peers too young.
-func addUnknownObject(t *testing.T, etcd *clientv3.Client, peerURL string, learner bool) {
+// addUnknownMember adds a member as someone with etcdctl would, who tries again while etcd finds its peers too young.
+func addUnknownMember(t *testing.T, etcd *clientv3.Client, peerURL string, learner bool) {
 	t.Helper()
 	harness.Eventually(t, formWithin, "member add of "+peerURL, func(ctx context.Context) error {
 		add := etcd.MemberAdd

@@ -111,9 +111,9 @@ func (w *world) mislead(o *policy.Observed) {
 	}
 }
 
-// isVerified holds an irreversible step of a drain against what the live reads that confirmed it showed: only what the raft group
+// checkConfirmed holds an irreversible step of a drain against what the live reads that confirmed it showed: only what the raft group
 // of the record acknowledged under the slot's mark is struck, and only what it acknowledged is cleared.
-func (w *world) isVerified(step policy.Step) {
+func (w *world) checkConfirmed(step policy.Step) {
 	r := &w.record.says
 	clears := strings.HasPrefix(step.Rule, "removed-")
 	strikes := step.Kind == policy.StrikeName
@@ -182,7 +182,7 @@ func (w *world) claimed(p *proc) {
 func (w *world) alone(p *proc) {
 	d := &p.duty
 	name := d.drain.slot.Member
-	if d.drain.entry != membership.VoterEntry || w.is(mutNoFinalizer) { // there the harm itself is to be seen
+	if d.drain.entry != membership.VoterEntry || w.is(mutNoQuorumCheck) { // there the harm itself is to be seen
 		return
 	}
 	if r := d.record.Replacing; r != nil && r.Member != name && d.record.Lists(r.Member) {

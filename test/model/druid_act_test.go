@@ -18,7 +18,7 @@ func (w *world) confirmStep(d *druid, step policy.Step) {
 		if step.Member != "" {
 			d.lease = w.members[indexOf(step.Member)].lease.version
 		}
-		w.isVerified(again[at])
+		w.checkConfirmed(again[at])
 		return
 	}
 	d.steps, d.checked = d.steps[1:], false

@@ -146,7 +146,7 @@ func (d *druid) member(k int, m *memberObj, listed bool) policy.Member {
 	}
 	if m.lease.there {
 		pm.Lease, pm.Readable, pm.Reports, pm.Liveness = policy.LeaseOurs, true, m.lease.says, d.liveness[k]
-		pm.WasFormed = time.Unix(int64(m.lease.uid), 0)
+		pm.Created = time.Unix(int64(m.lease.uid), 0)
 		if pm.Liveness == 0 {
 			pm.Liveness = leases.Unknown
 		}

@@ -205,7 +205,7 @@ func (w *world) dutyFresh(p *proc) {
 		f.Authoritative = rules.No
 	}
 	f.Quorum = membership.QuorumWithout(d.view, m.ID, w.health(gi, d.view))
-	if w.is(mutNoFinalizer) {
+	if w.is(mutNoQuorumCheck) {
 		f.Quorum = rules.Yes
 	}
 	decision := membership.DecideRemoval(f)

@@ -52,7 +52,7 @@ func (w *world) addLearner(gi, k int) (uint64, bool) {
 	}
 	members := w.groups[gi].now()
 	n := voters(members)
-	if n > 1 && w.connected(gi, members) < membership.Quorum(n+1) && !w.is(mutNoFinalizer) {
+	if n > 1 && w.connected(gi, members) < membership.Quorum(n+1) && !w.is(mutNoQuorumCheck) {
 		return 0, false
 	}
 	if slices.ContainsFunc(members, func(e entry) bool { return e.k == k }) {
@@ -83,7 +83,7 @@ func (w *world) remove(gi int, id uint64) bool {
 	if i < 0 {
 		return true // it is gone already
 	}
-	if !members[i].learner && !w.is(mutNoFinalizer) {
+	if !members[i].learner && !w.is(mutNoQuorumCheck) {
 		n := voters(members)
 		if ready, all := started(members, id); ready < membership.Quorum(all) {
 			return false

@@ -139,8 +139,8 @@ func (w *world) draw(r *rand.Rand, faults bool) action {
 	return action{}
 }
 
-// podHealth of a walk.
-type podHealth struct {
+// setup is how a walk begins, and which faults it meets.
+type setup struct {
 	replicas int
 	steps    int                 // before the faults end
 	formed   bool                // begin with a healthy cluster
@@ -150,8 +150,8 @@ type podHealth struct {
 	only     string              // the letters of the faults, all if empty
 }
 
-// begin is the world in which a walk of this shape begins.
-func begin(s podHealth, mutant *mutation) *world {
+// begin is the world in which a walk of this setup begins.
+func begin(s setup, mutant *mutation) *world {
 	w := newWorld(s.replicas)
 	w.mutant, w.fine = mutant, s.fine
 	if s.formed {
@@ -168,7 +168,7 @@ func begin(s podHealth, mutant *mutation) *world {
 }
 
 // walk takes random steps from a seed, then lets the cluster heal. It returns the trace and the number of steps.
-func walk(seed uint64, s podHealth, mutant *mutation) (w *world, trace []action, steps int) {
+func walk(seed uint64, s setup, mutant *mutation) (w *world, trace []action, steps int) {
 	r := rand.New(rand.NewPCG(seed, 1))
 	w = begin(s, mutant)
 	// Faults come in bursts: a walk has some kinds of them only, so that they meet each other.
@@ -204,9 +204,9 @@ func walk(seed uint64, s podHealth, mutant *mutation) (w *world, trace []action,
 }
 
 // replay takes the actions of a trace that can be taken, lets the cluster heal, and reports the story.
-func replay(s podHealth, mutant *mutation, trace []action, inform bool) *world {
+func replay(s setup, mutant *mutation, trace []action, log bool) *world {
 	w := begin(s, mutant)
-	if inform {
+	if log {
 		w.telling = &[]string{}
 	}
 	for _, a := range trace {
@@ -227,7 +227,7 @@ func class(bad string) string { return particular.ReplaceAllString(bad, "_") }
 var particular = regexp.MustCompile(`c-[a-l]|\b[0-9a-f]{5,}\b|\b[0-9]+\b`)
 
 // shrink leaves out whatever the violation does not need.
-func shrink(s podHealth, mutant *mutation, trace []action) []action {
+func shrink(s setup, mutant *mutation, trace []action) []action {
 	want := class(replay(s, mutant, trace, false).ghost.bad)
 	for size := max(len(trace)/2, 1); size > 0; size /= 2 {
 		for at := 0; at+size <= len(trace); {
@@ -243,7 +243,7 @@ func shrink(s podHealth, mutant *mutation, trace []action) []action {
 }
 
 // story of a violation, for an operator, with the trace that replays it.
-func story(s podHealth, mutant *mutation, trace []action) string {
+func story(s setup, mutant *mutation, trace []action) string {
 	trace = shrink(s, mutant, trace)
 	w := replay(s, mutant, trace, true)
 	lines, reported := []string{}, map[string]int{}

@@ -13,7 +13,7 @@ const atLast = "E00 R00 E10 s00 s00 e00"
 // relive performs a history of a cluster that begins with one member.
 func relive(t *testing.T, history []string, m *mutation) *world {
 	t.Helper()
-	w := begin(podHealth{replicas: 1, formed: true}, m)
+	w := begin(setup{replicas: 1, formed: true}, m)
 	perform := func(text string) {
 		actions, err := parse(text)
 		if err != nil {

@@ -51,7 +51,7 @@ func TestEveryInterleavingToADepth(t *testing.T) {
 	for name, start := range starts {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			s := podHealth{replicas: start.replicas, formed: start.formed || start.leaving != "", leaving: start.leaving}
+			s := setup{replicas: start.replicas, formed: start.formed || start.leaving != "", leaving: start.leaving}
 			before, err := parse(start.before)
 			if err != nil {
 				t.Fatal(err)

@@ -11,7 +11,7 @@ var (
 	walkSeed  = flag.Uint64("model.seed", 1, "seed of the first walk")
 )
 
-var shapes = []podHealth{
+var shapes = []setup{
 	{replicas: 3, steps: 150, faults: 6},
 	{replicas: 3, steps: 250, formed: true, faults: 8, fine: true},
 	{replicas: 3, steps: 400, formed: true, faults: 30},

@@ -42,7 +42,7 @@ func run(ctx context.Context, down, once bool) (err error) {
 		}
 	}
 	if !once {
-		t.removalAck()
+		t.showMore()
 	}
 	return nil
 }

@@ -34,7 +34,7 @@ type tour struct {
 	// once gives the tour a rig of its own that ends with it; reused says that the rig is one of an earlier time.
 	once, reused bool
 	// removal candidate is the member whose disk is destroyed.
-	removalCandidate string
+	affected string
 }
 
 func (t *tour) bringUp(ctx context.Context) error {
@@ -131,26 +131,26 @@ func (t *tour) write(ctx context.Context) error {
 func (t *tour) destroyAndHeal(ctx context.Context) error {
 	t.begin("Destroy a disk")
 	var err error
-	if t.removalCandidate, err = t.await(ctx, members.follower); err != nil {
+	if t.affected, err = t.await(ctx, members.follower); err != nil {
 		return err
 	}
 	before, err := t.leases.members(ctx)
 	if err != nil {
 		return err
 	}
-	lost := before[t.removalCandidate].ID
-	t.say("The volume of %s goes, and its Pod with it. Its data is lost for good; its member ID was %s.", t.removalCandidate, leases.FormatID(lost))
+	lost := before[t.affected].ID
+	t.say("The volume of %s goes, and its Pod with it. Its data is lost for good; its member ID was %s.", t.affected, leases.FormatID(lost))
 	begun := time.Now()
-	if err := t.kubectl(ctx, "delete", "pvc", t.removalCandidate, "--wait=false"); err != nil {
+	if err := t.kubectl(ctx, "delete", "pvc", t.affected, "--wait=false"); err != nil {
 		return err
 	}
-	if err := t.kubectl(ctx, "delete", "pod", t.removalCandidate, "--wait=false", "--ignore-not-found"); err != nil {
+	if err := t.kubectl(ctx, "delete", "pod", t.affected, "--wait=false", "--ignore-not-found"); err != nil {
 		return err
 	}
 	t.say("druid makes volume and Pod again. The agent finds an empty disk where etcd's list has a member: it removes the old\n" +
 		"   ID, joins as a learner under a new one, and is promoted. It never starts the old ID on an empty disk.")
 	healed := func(m members) bool {
-		return m[t.removalCandidate].ID != lost && m.voters() == size && m.leader() != ""
+		return m[t.affected].ID != lost && m.voters() == size && m.leader() != ""
 	}
 	if err := t.follow(ctx, healed); err != nil {
 		return err
@@ -164,10 +164,10 @@ func (t *tour) destroyAndHeal(ctx context.Context) error {
 
 func (t *tour) read(ctx context.Context) error {
 	t.begin("Read it back, from the member that lost its disk")
-	return t.etcdctl(ctx, t.removalCandidate, "get", key)
+	return t.etcdctl(ctx, t.affected, "get", key)
 }
 
-func (t *tour) removalAck() {
+func (t *tour) showMore() {
 	t.begin("Go on")
 	fmt.Fprintf(t.out, `
    All of it is left running. Try:
@@ -182,7 +182,7 @@ func (t *tour) removalAck() {
      go run ./test/rig --help            # freeze, kill, stop the API server, …
 
    make quickstart-down ends it.
-`, ofCluster, cluster, t.removalCandidate)
+`, ofCluster, cluster, t.affected)
 }
 
 // healthy waits until druid too calls the cluster whole.

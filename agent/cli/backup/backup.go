@@ -183,7 +183,7 @@ func (s *session) name(key string) string {
 // no marks err as a negative answer.
 func no(err error) error { return cli.WithCode(exitNo, err) }
 
-func identityFile(t time.Time) string {
+func timestamp(t time.Time) string {
 	if t.IsZero() {
 		return "-"
 	}

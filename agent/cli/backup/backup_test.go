@@ -88,7 +88,7 @@ func TestBackupsOfARealEtcd(t *testing.T) {
 		scratch := t.TempDir()
 		contains(t, ok(t, in("verify", "--scratch", scratch)...), name(h.Fulls[1].Key)+": restored to revision 21", "verified: at revision 21 it has 7 keys")
 		r := decoded[verify.Result](t, ok(t, in("verify", "--scratch", scratch, "--revision", "14", "-o", "json")...))
-		if r.Verdict != verify.IsVerified || r.Checkpoint.Revision != 11 || r.Revision != 14 {
+		if r.Verdict != verify.Verified || r.Checkpoint.Revision != 11 || r.Revision != 14 {
 			t.Errorf("got %+v", r)
 		}
 		if out, code, failure := run(t, in("verify", "--scratch", scratch, "--object", filepath.Base(h.Fulls[0].Key))...); code != 1 || !strings.Contains(failure, "no checkpoint") {
@@ -151,7 +151,7 @@ func testBucket(t *testing.T, s store.Store, in func(string, ...string) []string
 		contains(t, ok(t, "list", "--store", url, "--prefix", "moved/demo"), "16-21")
 	})
 	server.User(t, "stranger", "stranger-secret")
-	unknownObject := credentials(t, "stranger", "stranger-secret")
+	denied := credentials(t, "stranger", "stranger-secret")
 	otherRegion := strings.Replace(url, bucket.Region, "eu-central-1", 1)
 	for name, test := range map[string]struct {
 		args []string
@@ -159,7 +159,7 @@ func testBucket(t *testing.T, s store.Store, in func(string, ...string) []string
 		says []string
 	}{
 		"no bucket":            {[]string{"--store", strings.Replace(url, "s3://cli/", "s3://other/", 1), "--credentials", admin}, 1, []string{"other", "create the bucket"}},
-		"denied":               {[]string{"--store", url, "--credentials", unknownObject}, 1, []string{"cli", "access denied", "s3:GetObject"}},
+		"denied":               {[]string{"--store", url, "--credentials", denied}, 1, []string{"cli", "access denied", "s3:GetObject"}},
 		"no credentials":       {[]string{"--store", url, "--credentials", t.TempDir()}, 1, []string{"accessKeyID", "mount the Secret with the credentials, or correct it"}},
 		"the wrong secret":     {[]string{"--store", url, "--credentials", credentials(t, bucket.AccessKey, "x")}, 1, []string{"the secret access key does not match"}},
 		"another region":       {[]string{"--store", otherRegion, "--credentials", admin}, 1, []string{"region", "cli"}},

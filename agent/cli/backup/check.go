@@ -210,7 +210,7 @@ func verdictOf(r verify.Result) error {
 		return no(fmt.Errorf("broken: %s; take a new full backup, and keep the older ones until it is verified", r.Reason))
 	case verify.Unknown:
 		return errors.New("unknown: " + r.Reason)
-	case verify.IsVerified:
+	case verify.Verified:
 	}
 	return nil
 }

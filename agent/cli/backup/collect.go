@@ -30,7 +30,7 @@ const (
 
 func gcCommand(s *session) *cobra.Command {
 	var policy catalog.Policy
-	var isVerified, broken []string
+	var verified, broken []string
 	var lineage string
 	var really bool
 	cmd := &cobra.Command{
@@ -60,7 +60,7 @@ a bucket with versioning, deleted content stays as an older version.`,
 			if _, found := c.History(l); l != "" && !found {
 				return no(fmt.Errorf("--lineage: there is no lineage %q; `backup list` prints all lineages", l))
 			}
-			evidence, err := s.evidence(c, isVerified, broken)
+			evidence, err := s.evidence(c, verified, broken)
 			if err != nil {
 				return err
 			}
@@ -78,13 +78,13 @@ a bucket with versioning, deleted content stays as an older version.`,
 	flags.IntVar(&policy.Monthly, "monthly", 0, "number of months of which the last full backup is kept")
 	flags.IntVar(&policy.Count, "count", 0, "number of newest full backups to keep, with the delta backups after the oldest of them")
 	flags.StringVar(&lineage, "lineage", "", "apply retention to this lineage and its ancestors only")
-	flags.StringArrayVar(&isVerified, "verified", nil, "name of a verified full backup; repeatable")
+	flags.StringArrayVar(&verified, "verified", nil, "name of a verified full backup; repeatable")
 	flags.StringArrayVar(&broken, "broken", nil, "name of a broken object; repeatable")
 	flags.BoolVar(&really, "delete", false, "delete the objects")
 	return cmd
 }
 
-func (s *session) evidence(c catalog.Catalog, isVerified, broken []string) (catalog.Evidence, error) {
+func (s *session) evidence(c catalog.Catalog, verified, broken []string) (catalog.Evidence, error) {
 	set := func(flag string, names []string) (map[string]bool, error) {
 		keys, err := s.keys(c, flag, names)
 		found := map[string]bool{}
@@ -93,12 +93,12 @@ func (s *session) evidence(c catalog.Catalog, isVerified, broken []string) (cata
 		}
 		return found, err
 	}
-	p, err := set("verified", isVerified)
+	p, err := set("verified", verified)
 	if err != nil {
 		return catalog.Evidence{}, err
 	}
 	b, err := set("broken", broken)
-	return catalog.Evidence{IsVerified: p, Broken: b}, err
+	return catalog.Evidence{Verified: p, Broken: b}, err
 }
 
 func (s *session) dryRun(c catalog.Catalog, l catalog.Lineage, p catalog.Policy, e catalog.Evidence) error {
@@ -117,7 +117,7 @@ func (s *session) dryRun(c catalog.Catalog, l catalog.Lineage, p catalog.Policy,
 	table := tabwriter.NewWriter(s.out, 0, 0, 2, ' ', 0)
 	_, _ = fmt.Fprintln(table, "FATE\tAT\tSIZE\tNAME\tWHY") // Flush reports the error
 	for _, f := range fates {
-		_, _ = fmt.Fprintf(table, "%s\t%s\t%s\t%s\t%s\n", f.Fate, identityFile(f.At), size(f.Size), s.name(f.Key), f.Reason.Words())
+		_, _ = fmt.Fprintf(table, "%s\t%s\t%s\t%s\t%s\n", f.Fate, timestamp(f.At), size(f.Size), s.name(f.Key), f.Reason.Words())
 	}
 	if err := table.Flush(); err != nil {
 		return err

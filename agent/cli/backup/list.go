@@ -64,23 +64,23 @@ func (t timeline) print(w io.Writer) error {
 	}
 	row("LINEAGE", "CREATED", "PARENT", "FORK", "FULLS", "DELTAS", "SIZE", "REVISIONS", "FROM", "UNTIL")
 	for _, l := range t.Lineages {
-		wasFormed, parent, fork := "?", "?", "?"
+		formed, parent, fork := "?", "?", "?"
 		if l.Formation != nil {
-			wasFormed, parent, fork = identityFile(l.Formation.Created), "-", "-"
+			formed, parent, fork = timestamp(l.Formation.Created), "-", "-"
 			if l.Formation.Parent != "" {
 				parent, fork = string(l.Formation.Parent), strconv.FormatInt(l.Formation.Fork, 10)
 			}
 		}
 		if len(l.Restorable) == 0 {
-			row(l.Lineage, wasFormed, parent, fork, l.Fulls, l.Deltas, size(l.Size), "none", "-", "-")
+			row(l.Lineage, formed, parent, fork, l.Fulls, l.Deltas, size(l.Size), "none", "-", "-")
 		}
 		for i, r := range l.Restorable {
 			revisions := fmt.Sprintf("%d-%d", r.From, r.To)
 			if i > 0 {
-				row("", "", "", "", "", "", "", revisions, identityFile(r.Since), identityFile(r.Until))
+				row("", "", "", "", "", "", "", revisions, timestamp(r.Since), timestamp(r.Until))
 				continue
 			}
-			row(l.Lineage, wasFormed, parent, fork, l.Fulls, l.Deltas, size(l.Size), revisions, identityFile(r.Since), identityFile(r.Until))
+			row(l.Lineage, formed, parent, fork, l.Fulls, l.Deltas, size(l.Size), revisions, timestamp(r.Since), timestamp(r.Until))
 		}
 	}
 	if err := table.Flush(); err != nil {
@@ -157,11 +157,11 @@ func fullRow(f catalog.Full) row {
 	if f.Final {
 		kind = "final"
 	}
-	return row{f.Lineage, kind, f.Revision, f.Revision, identityFile(f.At), f.Key, f.Size}
+	return row{f.Lineage, kind, f.Revision, f.Revision, timestamp(f.At), f.Key, f.Size}
 }
 
 func deltaRow(d catalog.Delta) row {
-	return row{d.Lineage, "delta", d.From, d.To, identityFile(d.At), d.Key, d.Size}
+	return row{d.Lineage, "delta", d.From, d.To, timestamp(d.At), d.Key, d.Size}
 }
 
 func rowsOf(c catalog.Catalog) []row {

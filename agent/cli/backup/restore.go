@@ -121,11 +121,11 @@ func (s *session) printPlan(p catalog.Plan) error {
 	words := fmt.Sprintf("%s, %s, to revision %d of lineage %s", objects(len(rows)), size(bytes), p.Reach, p.Full.Lineage)
 	switch {
 	case p.Revision != 0 && !p.Until.IsZero():
-		words += fmt.Sprintf(", cut off after revision %d or at %s, whichever comes first", p.Revision, identityFile(p.Until))
+		words += fmt.Sprintf(", cut off after revision %d or at %s, whichever comes first", p.Revision, timestamp(p.Until))
 	case p.Revision != 0:
 		words += fmt.Sprintf(", cut off after revision %d", p.Revision)
 	case !p.Until.IsZero():
-		words += fmt.Sprintf(" at most, cut off at %s", identityFile(p.Until))
+		words += fmt.Sprintf(" at most, cut off at %s", timestamp(p.Until))
 	}
 	if _, err := fmt.Fprintln(s.out, words); err != nil {
 		return err

@@ -200,12 +200,12 @@ func (p *probe) serve(ctx context.Context) {
 
 func (p *probe) listen(ctx context.Context) net.Listener {
 	var config net.ListenConfig
-	for notified := false; ; notified = true {
+	for repeated := false; ; repeated = true {
 		listener, err := config.Listen(ctx, "tcp", p.addr)
 		if err == nil {
 			return listener
 		}
-		if !notified {
+		if !repeated {
 			p.log.WarnContext(ctx, "probe not served", "err", err)
 		}
 		if !loop.Sleep(ctx, probeRetry) {

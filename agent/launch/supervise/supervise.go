@@ -172,10 +172,10 @@ type child struct {
 	pid     int
 	started time.Time
 
-	notified bool             // SIGTERM was sent by us
-	ending   bool             // ctx ended: there will be no next etcd
-	proceed  <-chan time.Time // when the wait for the agent is over
-	deadline <-chan time.Time // when SIGKILL is due
+	signalled bool             // SIGTERM was sent by us
+	ending    bool             // ctx ended: there will be no next etcd
+	proceed   <-chan time.Time // when the wait for the agent is over
+	deadline  <-chan time.Time // when SIGKILL is due
 }
 
 // run runs etcd until it exits. done says that the supervisor must end too.
@@ -191,11 +191,11 @@ func (s *supervisor) run(ctx context.Context, order launch.Order) (done bool) {
 	c := &child{pid: pid, started: time.Now()}
 	s.Log.InfoContext(ctx, "etcd started")
 	s.agent.say(launch.Report{State: launch.StateRunning, PID: pid}, nil)
-	notified := ctx.Done()
+	stopped := ctx.Done()
 	for {
 		select {
-		case <-notified:
-			notified = nil
+		case <-stopped:
+			stopped = nil
 			c.ending = true
 			c.proceed = s.leave(c)
 		case <-c.proceed:
@@ -222,7 +222,7 @@ func (s *supervisor) run(ctx context.Context, order launch.Order) (done bool) {
 
 // leave asks the agent to move leadership, and bounds the wait for it.
 func (s *supervisor) leave(c *child) <-chan time.Time {
-	if c.notified {
+	if c.signalled {
 		return nil
 	}
 	select {
@@ -253,8 +253,8 @@ func (c *child) serveOrders(o launch.Order) {
 
 // terminate sends SIGTERM to etcd once. On a second SIGTERM, etcd would exit without a clean shutdown.
 func (c *child) terminate() {
-	if !c.notified {
-		c.notified = true
+	if !c.signalled {
+		c.signalled = true
 		c.signal(syscall.SIGTERM)
 	}
 }
@@ -292,7 +292,7 @@ func (s *supervisor) ended(ctx context.Context, c *child, ws syscall.WaitStatus)
 	if ws.Signaled() {
 		exit.Signal = ws.Signal().String()
 	}
-	s.clean = ws.Exited() && ws.ExitStatus() == 0 || c.notified && ws.Signaled() && ws.Signal() == syscall.SIGTERM
+	s.clean = ws.Exited() && ws.ExitStatus() == 0 || c.signalled && ws.Signaled() && ws.Signal() == syscall.SIGTERM
 	s.crashes++
 	if s.clean {
 		s.crashes = 0

@@ -28,7 +28,7 @@ type reading struct {
 func measureIdle(tb testing.TB, _ size) *line {
 	tb.Helper()
 	m := lonely(tb)
-	m.isVerified()
+	m.awaitVerified()
 	await(tb, resolvePending)
 	before := m.read()
 	var peak float64

@@ -78,7 +78,7 @@ func lonely(tb testing.TB) *lone {
 	m.run(launch, "--socket", c.SocketPath, "--volume", c.VolumePath, "--probe", "")
 	certificate := filepath.Join(m.dir, "agent.json")
 	m.must(alone.Certificate{
-		Config: c, JoinedGroup: map[string]string{idleMember: c.ListenHost}, Server: m.cluster.url, CA: m.cluster.ca, Profiles: *profiles,
+		Config: c, Addresses: map[string]string{idleMember: c.ListenHost}, Server: m.cluster.url, CA: m.cluster.ca, Profiles: *profiles,
 	}.Write(certificate))
 	m.agent = m.run(program, certificate)
 	return m
@@ -154,8 +154,8 @@ func (m *lone) configured(owner *v1alpha1.EtcdCluster) config.Config {
 	return c
 }
 
-// isVerified waits until a full was taken, verified and reported.
-func (m *lone) isVerified() {
+// awaitVerified waits until a full was taken, verified and reported.
+func (m *lone) awaitVerified() {
 	m.tb.Helper()
 	var last error
 	for deadline := time.Now().Add(5 * time.Minute); time.Now().Before(deadline); await(m.tb, time.Second) {

@@ -30,11 +30,11 @@ func (f *Fleet) podSeen(ctx context.Context, pod *corev1.Pod) {
 			return nil
 		})
 	case !runs && pod.Spec.NodeName != "":
-		formationState, end := context.WithCancel(ctx)
+		running, end := context.WithCancel(ctx)
 		f.running[pod.UID] = end
 		f.address++
 		ip := fmt.Sprintf("10.250.%d.%d", f.address/250, 1+f.address%250)
-		f.members.Go(func() error { return f.live(formationState, pod, ip) })
+		f.members.Go(func() error { return f.live(running, pod, ip) })
 	}
 }
 

@@ -70,9 +70,9 @@ func IsNoAnswer(err error) bool {
 func Consistently(t testing.TB, span time.Duration, what string, try func(context.Context) error) {
 	t.Helper()
 	begun := time.Now()
-	for lastKnown, last := false, begun; !lastKnown || time.Since(begun) < span; {
+	for answered, last := false, begun; !answered || time.Since(begun) < span; {
 		err := attempt(t.Context(), try)
-		if lastKnown = err == nil; lastKnown {
+		if answered = err == nil; answered {
 			last = time.Now()
 		} else if !IsNoAnswer(err) || time.Since(last) > silence {
 			dumpNow(t)

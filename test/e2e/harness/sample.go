@@ -102,10 +102,10 @@ func judge(members []listed, healthy map[uint64]bool, learnerLimit int) verdict 
 	return v
 }
 
-// announces says whether a look shows that the member was well, or was not, after a moment. What ended without an answer shows
+// stateSince says whether a look shows that the member was well, or was not, after a moment. What ended without an answer shows
 // nothing, as a busy machine lets a healthy member wait; nor does a voter that has not heard yet that it is no learner, or one that had no
 // leader when it was asked: it may have just been elected itself.
-func (l look) announces(since time.Time) (well, known bool) {
+func (l look) stateSince(since time.Time) (well, known bool) {
 	switch {
 	case !l.begun.After(since), errors.Is(l.err, rpctypes.ErrGRPCNotSupportedForLearner):
 		return false, false

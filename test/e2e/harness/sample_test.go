@@ -72,7 +72,7 @@ func TestALookReportsOnlyWhatItSaw(t *testing.T) {
 		"its TLS handshake ran out of time":   {look{begun: after, err: status.Error(codes.Unavailable, `connection error: desc = "transport: `+lateHandshake+`"`)}, false, false},
 	} {
 		t.Run(name, func(t *testing.T) {
-			if well, known := test.look.announces(judged); well != test.well || known != test.known {
+			if well, known := test.look.stateSince(judged); well != test.well || known != test.known {
 				t.Errorf("got well=%t known=%t, want %t and %t", well, known, test.well, test.known)
 			}
 		})

@@ -116,7 +116,7 @@ func (s *Sampler) watch(ctx context.Context, members []string) {
 		if s.watched[name] != nil {
 			continue
 		}
-		formationState, stop := context.WithCancel(ctx)
+		watched, stop := context.WithCancel(ctx)
 		s.watched[name] = stop
 		etcd, err := s.cluster.dialEtcd(Endpoint(name))
 		if err != nil {
@@ -124,7 +124,7 @@ func (s *Sampler) watch(ctx context.Context, members []string) {
 			continue
 		}
 		s.group.Go(func() error {
-			s.follow(formationState, name, etcd)
+			s.follow(watched, name, etcd)
 			_ = etcd.Close()
 			return nil
 		})
@@ -249,7 +249,7 @@ func (s *Sampler) sample(ctx context.Context, newest look) {
 // reported for confirmTimeout is not.
 func (s *Sampler) well(ctx context.Context, members []string, judged time.Time) bool {
 	for deadline := time.Now().Add(confirmTimeout); time.Now().Before(deadline); {
-		sick, unknown := s.inform(members, judged)
+		sick, unknown := s.anySick(members, judged)
 		if sick || !unknown {
 			return !sick
 		}
@@ -260,12 +260,12 @@ func (s *Sampler) well(ctx context.Context, members []string, judged time.Time) 
 	return false
 }
 
-// inform says whether any of these members was sick after a moment, and whether that is unknown of any.
-func (s *Sampler) inform(members []string, since time.Time) (sick, unknown bool) {
+// anySick says whether any of these members was sick after a moment, and whether that is unknown of any.
+func (s *Sampler) anySick(members []string, since time.Time) (sick, unknown bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for _, name := range members {
-		well, known := s.looks[name].announces(since)
+		well, known := s.looks[name].stateSince(since)
 		sick, unknown = sick || known && !well, unknown || !known
 	}
 	return sick, unknown

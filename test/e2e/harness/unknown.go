@@ -17,31 +17,31 @@ import (
 )
 
 const (
-	unknownObjectLabel   = "e2e.druid.dev/unknown-object"
-	unknownObjectService = "unknown-objects"
-	unknownObjectData    = "/var/lib/etcd"
-	unknownObjectUser    = int64(65532) // any that is not root
+	unknownMemberLabel   = "e2e.druid.dev/unknown-object"
+	unknownMemberService = "unknown-objects"
+	unknownMemberData    = "/var/lib/etcd"
+	unknownMemberUser    = int64(65532) // any that is not root
 )
 
-// RunUnknownObject adds a voter to the cluster that is not druid's, and runs its etcd in a Pod without agent and Lease.
-func (c *Cluster) RunUnknownObject(t testing.TB, etcd *clientv3.Client, name string) {
+// RunUnknownMember adds a voter to the cluster that is not druid's, and runs its etcd in a Pod without agent and Lease.
+func (c *Cluster) RunUnknownMember(t testing.TB, etcd *clientv3.Client, name string) {
 	t.Helper()
-	service := &corev1.Service{ObjectMeta: metav1.ObjectMeta{Namespace: c.Namespace, Name: unknownObjectService}}
+	service := &corev1.Service{ObjectMeta: metav1.ObjectMeta{Namespace: c.Namespace, Name: unknownMemberService}}
 	service.Spec = corev1.ServiceSpec{
-		ClusterIP: corev1.ClusterIPNone, PublishNotReadyAddresses: true, Selector: map[string]string{unknownObjectLabel: "yes"},
+		ClusterIP: corev1.ClusterIPNone, PublishNotReadyAddresses: true, Selector: map[string]string{unknownMemberLabel: "yes"},
 	}
-	if err := c.Rig.Client.Get(t.Context(), Key(c.Namespace, unknownObjectService), service); err != nil {
+	if err := c.Rig.Client.Get(t.Context(), Key(c.Namespace, unknownMemberService), service); err != nil {
 		if err := c.Rig.Client.Create(t.Context(), service); err != nil {
 			t.Fatalf("create the Service of unknown objects: %v", err)
 		}
 	}
-	peerURL := fmt.Sprintf("http://%s.%s.%s.svc:2380", name, unknownObjectService, c.Namespace)
+	peerURL := fmt.Sprintf("http://%s.%s.%s.svc:2380", name, unknownMemberService, c.Namespace)
 	var members []*etcdserverpb.Member
 	Eventually(t, maxWait, "member add of "+name, func(ctx context.Context) (err error) {
 		members, err = addVoter(ctx, etcd, peerURL)
 		return err
 	})
-	pod := c.unknownObjectPod(t, name, peerURL, initialCluster(members, name, peerURL))
+	pod := c.unknownMemberPod(t, name, peerURL, initialCluster(members, name, peerURL))
 	if err := c.Rig.Client.Create(t.Context(), pod); err != nil {
 		t.Fatalf("create Pod %s: %v", name, err)
 	}
@@ -84,20 +84,20 @@ func initialCluster(members []*etcdserverpb.Member, name, peerURL string) string
 	return strings.Join(parts, ",")
 }
 
-func (c *Cluster) unknownObjectPod(t testing.TB, name, peerURL, initialCluster string) *corev1.Pod {
+func (c *Cluster) unknownMemberPod(t testing.TB, name, peerURL, initialCluster string) *corev1.Pod {
 	t.Helper()
-	user, yes, no := unknownObjectUser, true, false
+	user, yes, no := unknownMemberUser, true, false
 	return &corev1.Pod{
-		ObjectMeta: metav1.ObjectMeta{Namespace: c.Namespace, Name: name, Labels: map[string]string{unknownObjectLabel: "yes"}},
+		ObjectMeta: metav1.ObjectMeta{Namespace: c.Namespace, Name: name, Labels: map[string]string{unknownMemberLabel: "yes"}},
 		Spec: corev1.PodSpec{
-			Hostname: name, Subdomain: unknownObjectService, AutomountServiceAccountToken: &no,
+			Hostname: name, Subdomain: unknownMemberService, AutomountServiceAccountToken: &no,
 			SecurityContext: &corev1.PodSecurityContext{
 				RunAsNonRoot: &yes, RunAsUser: &user, FSGroup: &user,
 				SeccompProfile: &corev1.SeccompProfile{Type: corev1.SeccompProfileTypeRuntimeDefault},
 			},
 			Containers: []corev1.Container{{
 				Name: ContainerEtcd, Image: c.etcdImage(t), Command: []string{
-					"/usr/local/bin/etcd", "--name=" + name, "--data-dir=" + unknownObjectData + "/data",
+					"/usr/local/bin/etcd", "--name=" + name, "--data-dir=" + unknownMemberData + "/data",
 					"--listen-peer-urls=http://0.0.0.0:2380", "--initial-advertise-peer-urls=" + peerURL,
 					"--listen-client-urls=http://0.0.0.0:2379", "--advertise-client-urls=" + strings.Replace(peerURL, ":2380", ":2379", 1),
 					"--initial-cluster=" + initialCluster, "--initial-cluster-state=existing",
@@ -107,7 +107,7 @@ func (c *Cluster) unknownObjectPod(t testing.TB, name, peerURL, initialCluster s
 				SecurityContext: &corev1.SecurityContext{
 					AllowPrivilegeEscalation: &no, Capabilities: &corev1.Capabilities{Drop: []corev1.Capability{"ALL"}},
 				},
-				VolumeMounts: []corev1.VolumeMount{{Name: "data", MountPath: unknownObjectData}},
+				VolumeMounts: []corev1.VolumeMount{{Name: "data", MountPath: unknownMemberData}},
 			}},
 			Volumes: []corev1.Volume{{Name: "data", VolumeSource: corev1.VolumeSource{EmptyDir: &corev1.EmptyDirVolumeSource{}}}},
 		},

@@ -134,13 +134,13 @@ func (c cuts) ruleset() string {
 	}
 	var out strings.Builder
 	out.WriteString("table bridge rig\ndelete table bridge rig\ntable bridge rig {\n")
-	for _, catalogState := range []struct {
+	for _, chain := range []struct {
 		hook  string
 		rules []string
 	}{{"forward", forward}, {"input", input}, {"output", output}} {
-		sort.Strings(catalogState.rules)
-		fmt.Fprintf(&out, "\tchain %s {\n\t\ttype filter hook %s priority 0\n", catalogState.hook, catalogState.hook)
-		for _, r := range catalogState.rules {
+		sort.Strings(chain.rules)
+		fmt.Fprintf(&out, "\tchain %s {\n\t\ttype filter hook %s priority 0\n", chain.hook, chain.hook)
+		for _, r := range chain.rules {
 			fmt.Fprintf(&out, "\t\t%s\n", r)
 		}
 		out.WriteString("\t}\n")
