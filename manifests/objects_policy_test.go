@@ -77,7 +77,34 @@ func TestATokenOfDruidChangesNoForeignObjects(t *testing.T) {
 			}
 		}
 	}
+	in.knowsItsOwners(t, foreign)
 	in.changesItsOwn(t, namespace)
+}
+
+// knowsItsOwners checks that no other owner than an EtcdCluster that controls an object makes it one of druid.
+func (in *installed) knowsItsOwners(t *testing.T, meta func() metav1.ObjectMeta) {
+	t.Helper()
+	for name, change := range map[string]func(*metav1.OwnerReference){
+		"another-kind": func(o *metav1.OwnerReference) { o.Kind = "ConfigMap" },
+		"another-api":  func(o *metav1.OwnerReference) { o.APIVersion = "example.com/v1" },
+		"no-control":   func(o *metav1.OwnerReference) { o.Controller = nil },
+	} {
+		owner := metav1.OwnerReference{APIVersion: v1alpha1.GroupVersion.String(), Kind: "EtcdCluster", Name: "demo", UID: in.cluster.UID, Controller: new(true)}
+		change(&owner)
+		object := &corev1.ConfigMap{ObjectMeta: meta()}
+		object.Name, object.OwnerReferences = name, []metav1.OwnerReference{owner}
+		marked := object.DeepCopy()
+		marked.Labels = map[string]string{labelManagedBy: "druid"}
+		if err := in.druid.Create(t.Context(), marked, client.DryRunAll); !refusedBy("druid-objects", err) {
+			t.Errorf("create an object with the owner %+v: %v, want a refusal by the policy", owner, err)
+		}
+		if err := in.admin.Create(t.Context(), object); err != nil {
+			t.Fatal(err)
+		}
+		if err := in.patchObject(t, object, `{"metadata":{"annotations":{"example.com/note":"x"}}}`)(); !refusedBy("druid-objects", err) {
+			t.Errorf("annotate an object with the owner %+v: %v, want a refusal by the policy", owner, err)
+		}
+	}
 }
 
 // changesItsOwn checks that the policy allows what druid does with objects that have no owner, or no label.

@@ -76,15 +76,24 @@ var podAttempts = map[string]func(*corev1.Pod){
 	"sees the processes of the node":   func(p *corev1.Pod) { p.Spec.HostPID = true },
 	"uses the memory of the node":      func(p *corev1.Pod) { p.Spec.HostIPC = true },
 	"chooses its node":                 func(p *corev1.Pod) { p.Spec.NodeName = "control-plane" },
-	"runs as root": func(p *corev1.Pod) {
-		p.Spec.SecurityContext.RunAsUser, p.Spec.SecurityContext.RunAsNonRoot = new(int64(0)), nil
+	"runs as root":                     func(p *corev1.Pod) { p.Spec.SecurityContext.RunAsUser = new(int64(0)) },
+	"may run as root":                  func(p *corev1.Pod) { p.Spec.SecurityContext.RunAsNonRoot = nil },
+	"runs without seccomp":             func(p *corev1.Pod) { p.Spec.SecurityContext.SeccompProfile = nil },
+	"changes a kernel": func(p *corev1.Pod) {
+		p.Spec.SecurityContext.Sysctls = []corev1.Sysctl{{Name: "kernel.shm_rmid_forced", Value: "1"}}
 	},
+	"has a user of Windows":   func(p *corev1.Pod) { p.Spec.SecurityContext.WindowsOptions = windowsUser },
 	"has a group of the node": func(p *corev1.Pod) { p.Spec.SecurityContext.SupplementalGroups = []int64{6} },
 	"has no security context": func(p *corev1.Pod) { p.Spec.SecurityContext = nil },
 	"has a container without seccomp": func(p *corev1.Pod) {
 		p.Spec.Containers[0].SecurityContext.SeccompProfile = &corev1.SeccompProfile{Type: corev1.SeccompProfileTypeUnconfined}
 	},
-	"has a container of root": func(p *corev1.Pod) { p.Spec.Containers[0].SecurityContext.RunAsUser = new(int64(0)) },
+	"has a container of root":              func(p *corev1.Pod) { p.Spec.Containers[0].SecurityContext.RunAsUser = new(int64(0)) },
+	"has a container that may run as root": func(p *corev1.Pod) { p.Spec.Containers[0].SecurityContext.RunAsNonRoot = new(false) },
+	"has a container of a Windows user":    func(p *corev1.Pod) { p.Spec.Containers[0].SecurityContext.WindowsOptions = windowsUser },
+	"has a privileged init container": func(p *corev1.Pod) {
+		p.Spec.InitContainers = append(p.Spec.InitContainers, corev1.Container{Name: "more", Image: "more", SecurityContext: &corev1.SecurityContext{Privileged: new(true)}})
+	},
 	"has a privileged container": func(p *corev1.Pod) {
 		p.Spec.Containers[0].SecurityContext = &corev1.SecurityContext{Privileged: new(true)}
 	},
@@ -103,11 +112,14 @@ var podAttempts = map[string]func(*corev1.Pod){
 	"has a Secret in its variables": func(p *corev1.Pod) {
 		p.Spec.Containers[0].EnvFrom = []corev1.EnvFromSource{{SecretRef: &corev1.SecretEnvSource{LocalObjectReference: corev1.LocalObjectReference{Name: "any"}}}}
 	},
-	"mounts the root of the node": mounting("root", corev1.VolumeSource{HostPath: &corev1.HostPathVolumeSource{Path: "/"}}),
+	"mounts the root of the node": mounting("root", corev1.VolumeSource{HostPath: &corev1.HostPathVolumeSource{Path: "/", Type: new(corev1.HostPathDirectory)}}),
+	"mounts any file of the node": mounting("backup-store", corev1.VolumeSource{HostPath: &corev1.HostPathVolumeSource{Path: "/etc/shadow"}}),
 	"mounts a socket of the node": mounting("backup-store", corev1.VolumeSource{HostPath: &corev1.HostPathVolumeSource{Path: "/run/containerd.sock", Type: new(corev1.HostPathSocket)}}),
 	"mounts a volume of a driver": mounting("driver", corev1.VolumeSource{CSI: &corev1.CSIVolumeSource{Driver: "example.com"}}),
 	"mounts a share":              mounting("share", corev1.VolumeSource{NFS: &corev1.NFSVolumeSource{Server: "192.0.2.1", Path: "/"}}),
 }
+
+var windowsUser = &corev1.WindowsSecurityContextOptions{RunAsUserName: new("ContainerAdministrator")}
 
 func mounting(name string, source corev1.VolumeSource) func(*corev1.Pod) {
 	return func(p *corev1.Pod) {
