@@ -137,6 +137,9 @@ func TestAnEtcdClusterUsesOnlyWhatItsUserMayUse(t *testing.T) {
 		"more members":       {func(c *v1alpha1.EtcdCluster) { c.Spec.Replicas = 5 }, ""},
 		"a Secret of its":    {func(c *v1alpha1.EtcdCluster) { c.Spec.Backup.Encryption = keys("to-keys") }, ""},
 		"a Secret of others": {func(c *v1alpha1.EtcdCluster) { c.Spec.Backup.Encryption = keys("from-keys") }, "only if you may get Secret from-keys;"},
+		"an issuer": {func(c *v1alpha1.EtcdCluster) {
+			c.Spec.TLS = &v1alpha1.TLSSpec{Client: &v1alpha1.ClientTLS{CertManager: issuer}}
+		}, needsCertificates},
 		"a claim of others": {func(c *v1alpha1.EtcdCluster) {
 			c.Spec.Backup.Store = v1alpha1.BackupStore{Directory: &v1alpha1.DirectoryStore{ClaimName: "archive"}}
 		}, "only if you may update PersistentVolumeClaim archive"},

@@ -84,12 +84,18 @@ func TestATokenOfDruidChangesNoForeignObjects(t *testing.T) {
 // knowsItsOwners checks that no other owner than an EtcdCluster that controls an object makes it one of druid.
 func (in *installed) knowsItsOwners(t *testing.T, meta func() metav1.ObjectMeta) {
 	t.Helper()
+	by := metav1.OwnerReference{APIVersion: v1alpha1.GroupVersion.String(), Kind: "EtcdCluster", Name: "demo", UID: in.cluster.UID, Controller: new(true)}
+	unmarked := &corev1.ConfigMap{ObjectMeta: meta()}
+	unmarked.Name, unmarked.OwnerReferences = "unmarked", []metav1.OwnerReference{by}
+	if err := in.druid.Create(t.Context(), unmarked, client.DryRunAll); !refusedBy("druid-objects", err) {
+		t.Errorf("create an object with an owner and without the label: %v, want a refusal by the policy", err)
+	}
 	for name, change := range map[string]func(*metav1.OwnerReference){
 		"another-kind": func(o *metav1.OwnerReference) { o.Kind = "ConfigMap" },
 		"another-api":  func(o *metav1.OwnerReference) { o.APIVersion = "example.com/v1" },
 		"no-control":   func(o *metav1.OwnerReference) { o.Controller = nil },
 	} {
-		owner := metav1.OwnerReference{APIVersion: v1alpha1.GroupVersion.String(), Kind: "EtcdCluster", Name: "demo", UID: in.cluster.UID, Controller: new(true)}
+		owner := by
 		change(&owner)
 		object := &corev1.ConfigMap{ObjectMeta: meta()}
 		object.Name, object.OwnerReferences = name, []metav1.OwnerReference{owner}
@@ -129,6 +135,9 @@ func (in *installed) changesItsOwn(t *testing.T, namespace string) {
 		if err := in.patch(t, object, types.MergePatchType, `{"metadata":{"labels":{"app.kubernetes.io/managed-by":"druid"}}}`)(); err != nil {
 			t.Errorf("restore the label of %T: %v", object, err)
 		}
+	}
+	if err := in.patchObject(t, lease, `{"metadata":{"ownerReferences":null,"labels":null}}`)(); !refusedBy("druid-objects", err) {
+		t.Errorf("give a Lease away: %v, want a refusal by the policy", err)
 	}
 	retain := `{"metadata":{"ownerReferences":[],"labels":{"etcd.druid.dev/cluster-uid":null,"etcd.druid.dev/component":null,"etcd.druid.dev/member":null}}}`
 	labelled := PersistentVolumeClaim(cluster, "demo-kept1")

@@ -191,14 +191,11 @@ func (s *finisher) pruned(ctx context.Context) (bool, error) {
 }
 
 func (s *finisher) decidePrune(ctx context.Context) (rules.Decision[datadir.PruneVerdict], error) {
-	f := datadir.PruneFacts{Voter: rules.Unknown, Quorum: rules.Unknown, Current: rules.Unknown, Undecided: rules.Unknown}
 	r := s.record(ctx)
 	if r.err != nil {
-		return datadir.DecidePrune(f), r.err
+		return datadir.DecidePrune(unknownPruneFacts), r.err
 	}
-	f.Current = answer(r.record.Phase == leases.PhaseFormed && r.record.ClusterID == uint64(s.identityFile.ClusterID) &&
-		r.record.FormedEpoch == s.identityFile.Epoch)
-	f.Undecided = answer(r.record.Undecided != leases.Undecided{})
+	f := pruneFactsOf(r.record, s.identityFile)
 	view, err := membership.Observe(ctx, s.b.dial, membership.Query{
 		Endpoints: []string{s.b.local()}, ClusterID: uint64(s.identityFile.ClusterID), Timeout: endpointTimeout,
 	})
@@ -209,6 +206,17 @@ func (s *finisher) decidePrune(ctx context.Context) (rules.Decision[datadir.Prun
 	f.Voter = answer(ok && entry.Started() && !entry.Learner)
 	f.Quorum = answer(membership.QuorumWithout(view, 0, s.b.health(ctx, view.Voters())) == rules.Yes)
 	return datadir.DecidePrune(f), nil
+}
+
+// unknownPruneFacts are those of an agent that has read nothing. They keep the data.
+var unknownPruneFacts = datadir.PruneFacts{Voter: rules.Unknown, Quorum: rules.Unknown, Current: rules.Unknown, Undecided: rules.Unknown}
+
+// pruneFactsOf is what the record says about the data in quarantine of a member. What the raft group says is not known yet.
+func pruneFactsOf(record leases.Record, own datadir.IdentityFile) datadir.PruneFacts {
+	f := unknownPruneFacts
+	f.Current = answer(record.Phase == leases.PhaseFormed && record.ClusterID == uint64(own.ClusterID) && record.FormedEpoch == own.Epoch)
+	f.Undecided = answer(record.Undecided != leases.Undecided{})
+	return f
 }
 
 func answer(yes bool) rules.Answer {

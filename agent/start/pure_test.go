@@ -5,7 +5,9 @@ import (
 	"time"
 
 	"github.com/etcd-druid/druid/agent/config"
+	"github.com/etcd-druid/druid/agent/datadir"
 	"github.com/etcd-druid/druid/agent/launch"
+	"github.com/etcd-druid/druid/internal/rules"
 	"github.com/etcd-druid/druid/leases"
 	"github.com/etcd-druid/druid/membership"
 )
@@ -111,5 +113,28 @@ func TestBuiltDataIsPlacedForARecordWithoutALineage(t *testing.T) {
 				t.Errorf("got %s, want %s", got, tc.want)
 			}
 		})
+	}
+}
+
+// Old data goes only for a record that formed the raft group of the data that etcd runs on, and that knows no tie of members that differ.
+func TestTheRecordSaysWhetherOldDataIsNeeded(t *testing.T) {
+	own := datadir.IdentityFile{ClusterID: 0xc, Epoch: 2}
+	for name, test := range map[string]struct {
+		change             func(*leases.Record)
+		current, undecided rules.Answer
+	}{
+		"as it is":           {func(*leases.Record) {}, rules.Yes, rules.No},
+		"a tie":              {func(r *leases.Record) { r.Undecided.Revision = 5 }, rules.Yes, rules.Yes},
+		"a tie not readable": {func(r *leases.Record) { r.Undecided.Hashes = "not readable" }, rules.Yes, rules.Yes},
+		"a recovery":         {func(r *leases.Record) { r.Phase = leases.PhaseRecovering }, rules.No, rules.No},
+		"another raft group": {func(r *leases.Record) { r.ClusterID = 0xd }, rules.No, rules.No},
+		"another epoch":      {func(r *leases.Record) { r.FormedEpoch = 3 }, rules.No, rules.No},
+	} {
+		record := leases.Record{Phase: leases.PhaseFormed, ClusterID: 0xc, FormedEpoch: 2}
+		test.change(&record)
+		want := datadir.PruneFacts{Voter: rules.Unknown, Quorum: rules.Unknown, Current: test.current, Undecided: test.undecided}
+		if got := pruneFactsOf(record, own); got != want {
+			t.Errorf("%s: %+v, want %+v", name, got, want)
+		}
 	}
 }

@@ -140,6 +140,18 @@ func TestARecordAheadOfAQuorumIsCorrected(t *testing.T) {
 			x.o.Record.ClusterID, x.o.Record.Epoch, x.o.Record.FormedEpoch = 0xdead, highest, highest
 			x.member(1).Liveness = leases.Stale
 		}, false},
+		"one member reports a third raft group": {func(x *rescue) {
+			x.o.Record.ClusterID = 0xdead
+			x.member(1).Reports.ClusterID = 0xbeef
+		}, false},
+		"one member reports an earlier epoch": {func(x *rescue) {
+			x.o.Record.ClusterID = 0xdead
+			x.member(1).Reports.Epoch = 0
+		}, false},
+		"with external members they are no quorum": {func(x *rescue) {
+			x.o.Record.ClusterID = 0xdead
+			x.o.Record.Externals = []string{"e", "f"}
+		}, false},
 	} {
 		t.Run(name, func(t *testing.T) {
 			x := newRescue(3)
@@ -155,6 +167,12 @@ func TestARecordAheadOfAQuorumIsCorrected(t *testing.T) {
 			i := slices.IndexFunc(steps, func(s Step) bool { return s.Rule == "record-ahead" && s.Record != nil })
 			if (i >= 0) != c.moves {
 				t.Fatalf("the record moves: %t, want %t: %+v", i >= 0, c.moves, steps)
+			}
+			// A recovery and a restore in place wait until the record is right.
+			for what, rule := range map[string]string{"recovery": e.recovery.rule, "restore": e.restore.rule} {
+				if (rule == "record-behind") != c.moves {
+					t.Errorf("the %s is decided by %s", what, rule)
+				}
 			}
 			if !c.moves {
 				return

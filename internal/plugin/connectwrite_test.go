@@ -41,6 +41,9 @@ func TestConnectWritesTheCertificates(t *testing.T) {
 				t.Errorf("%s has the mode %v, %v", name, info.Mode(), err)
 			}
 		}
+		if err := os.Chmod(filepath.Join(dir, "tls.key"), 0o644); err != nil {
+			t.Fatal(err)
+		}
 	}
 	other := t.TempDir()
 	if err := os.WriteFile(filepath.Join(other, "tls.key"), []byte("of another cluster"), 0o600); err != nil {
