@@ -158,9 +158,9 @@ func TestOnlyWhatExcludesOurFieldsIsInTheWay(t *testing.T) {
 	udp.Protocol = corev1.ProtocolUDP
 	const repaired = `{"name":"client","port":2379,"protocol":"TCP","targetPort":2379}`
 	tests := map[string]struct {
-		applied     Applied
-		live        runtime.Object
-		patch string
+		applied Applied
+		live    runtime.Object
+		patch   string
 	}{
 		"a budget with our number": {budget, &policyv1.PodDisruptionBudget{Spec: policyv1.PodDisruptionBudgetSpec{MinAvailable: new(intstr.FromInt32(1))}}, "null"},
 		"a budget with neither":    {budget, &policyv1.PodDisruptionBudget{}, "null"},

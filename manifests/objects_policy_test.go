@@ -107,7 +107,7 @@ func (in *installed) knowsItsOwners(t *testing.T, meta func() metav1.ObjectMeta)
 		if err := in.admin.Create(t.Context(), object); err != nil {
 			t.Fatal(err)
 		}
-		if err := in.patchObject(t, object, `{"metadata":{"annotations":{"example.com/note":"x"}}}`)(); !refusedBy("druid-objects", err) {
+		if err := in.patch(t, object, types.MergePatchType, `{"metadata":{"annotations":{"example.com/note":"x"}}}`)(); !refusedBy("druid-objects", err) {
 			t.Errorf("annotate an object with the owner %+v: %v, want a refusal by the policy", owner, err)
 		}
 	}
@@ -136,7 +136,7 @@ func (in *installed) changesItsOwn(t *testing.T, namespace string) {
 			t.Errorf("restore the label of %T: %v", object, err)
 		}
 	}
-	if err := in.patchObject(t, lease, `{"metadata":{"ownerReferences":null,"labels":null}}`)(); !refusedBy("druid-objects", err) {
+	if err := in.patch(t, lease, types.MergePatchType, `{"metadata":{"ownerReferences":null,"labels":null}}`)(); !refusedBy("druid-objects", err) {
 		t.Errorf("give a Lease away: %v, want a refusal by the policy", err)
 	}
 	retain := `{"metadata":{"ownerReferences":[],"labels":{"etcd.druid.dev/cluster-uid":null,"etcd.druid.dev/component":null,"etcd.druid.dev/member":null}}}`
