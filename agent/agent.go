@@ -73,7 +73,7 @@ type Agent struct {
 	// equal says that the last comparison of this leadership found nothing that differs, and that no Lease says so.
 	equal     atomic.Bool
 	facts     *facts
-	disk      *diskClaim
+	disk      *diskReport
 	beats     *beats
 	passwords passwords
 }
@@ -101,7 +101,7 @@ func New(o Options) (*Agent, error) {
 	a.transport = a.dials()
 	a.clients = transport.NewClients(a.transport)
 	a.facts = newFacts(o.Version, leases.Snapshots{Entries: snapshotCount(o.Config), PodUID: c.PodUID})
-	a.disk = newDiskClaim(store, c.Member, c.PodUID, o.Log)
+	a.disk = newDiskReport(store, c.Member, c.PodUID, o.Log)
 	a.bootstrapper, err = start.New(start.Options{
 		Config: c, Store: store, Transport: a.transport, Clients: a.clients, Certificates: a.certificates, Log: o.Log, Registerer: o.Registry,
 		Host: o.Host, Addresses: o.Addresses,

@@ -11,15 +11,15 @@ import (
 	"github.com/etcd-druid/druid/leases"
 )
 
-// Pauses before a claim that could not be written is written again. Nothing waits for it but a recovery.
-const claimPause, maxClaimPause = time.Second, 30 * time.Second
+// Pauses before a report that could not be written is written again. Nothing waits for it but a recovery.
+const reportPause, maxReportPause = time.Second, 30 * time.Second
 
-// claimInterval is the time between two comparisons with the Lease while etcd does not run: a user can have deleted or edited it.
-const claimInterval = 15 * time.Second
+// reportInterval is the time between two comparisons with the Lease while etcd does not run: a user can have deleted or edited it.
+const reportInterval = 15 * time.Second
 
-// diskClaim keeps what the member Lease says about the disk equal to what the agent knows. Nothing is known before the
+// diskReport keeps what the member Lease says about the disk equal to what the agent knows. Nothing is known before the
 // first decision about a start. While etcd runs, the Lease says nothing, because etcd changes the disk.
-type diskClaim struct {
+type diskReport struct {
 	store  *leases.Store
 	member string
 	podUID string
@@ -27,21 +27,21 @@ type diskClaim struct {
 
 	wake chan struct{}
 	mu   sync.Mutex
-	// known says that claim is known; a nil claim is that etcd runs.
-	known bool
-	claim *leases.Claim
+	// known says that report is known; a nil report is that etcd runs.
+	known  bool
+	report *leases.DiskReport
 }
 
-func newDiskClaim(store *leases.Store, member, podUID string, log *slog.Logger) *diskClaim {
-	return &diskClaim{store: store, member: member, podUID: podUID, log: log, wake: make(chan struct{}, 1)}
+func newDiskReport(store *leases.Store, member, podUID string, log *slog.Logger) *diskReport {
+	return &diskReport{store: store, member: member, podUID: podUID, log: log, wake: make(chan struct{}, 1)}
 }
 
 // set takes what the disk holds, nil while etcd runs. It does not block.
-func (d *diskClaim) set(c *leases.Claim) {
+func (d *diskReport) set(c *leases.DiskReport) {
 	d.mu.Lock()
-	changed := !d.known || !sameClaim(d.claim, c)
+	changed := !d.known || !sameReport(d.report, c)
 	if changed {
-		d.known, d.claim = true, c
+		d.known, d.report = true, c
 	}
 	d.mu.Unlock()
 	if changed {
@@ -52,8 +52,8 @@ func (d *diskClaim) set(c *leases.Claim) {
 	}
 }
 
-// sameClaim ignores sizes, which change by themselves.
-func sameClaim(a, b *leases.Claim) bool {
+// sameReport ignores sizes, which change by themselves.
+func sameReport(a, b *leases.DiskReport) bool {
 	if a == nil || b == nil {
 		return a == b
 	}
@@ -62,9 +62,9 @@ func sameClaim(a, b *leases.Claim) bool {
 	return one == other
 }
 
-// Run writes every change until ctx ends, and a claim again that the Lease has lost.
-func (d *diskClaim) Run(ctx context.Context) error {
-	again := time.NewTicker(claimInterval)
+// Run writes every change until ctx ends, and a report again that the Lease has lost.
+func (d *diskReport) Run(ctx context.Context) error {
+	again := time.NewTicker(reportInterval)
 	defer again.Stop()
 	for {
 		select {
@@ -80,36 +80,36 @@ func (d *diskClaim) Run(ctx context.Context) error {
 	}
 }
 
-// waits says whether etcd does not run, so that the Lease is to have a claim.
-func (d *diskClaim) waits() bool {
+// waits says whether etcd does not run, so that the Lease is to have a report.
+func (d *diskReport) waits() bool {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	return d.claim != nil
+	return d.report != nil
 }
 
 // writeUntilDone retries until the Lease says what is known, or ctx ends. It logs each error once.
-func (d *diskClaim) writeUntilDone(ctx context.Context) {
-	rest := loop.Backoff{First: claimPause, Last: maxClaimPause}
+func (d *diskReport) writeUntilDone(ctx context.Context) {
+	rest := loop.Backoff{First: reportPause, Last: maxReportPause}
 	var reported loop.Change[string]
 	for err := d.write(ctx); err != nil && ctx.Err() == nil; err = d.write(ctx) {
 		if reported.To(err.Error()) {
-			d.log.WarnContext(ctx, "claim of the disk not written, retrying", "member", d.member, "err", err)
+			d.log.WarnContext(ctx, "report of the disk not written, retrying", "member", d.member, "err", err)
 		}
 		loop.Sleep(ctx, rest.Next())
 	}
 }
 
 // write makes the Lease say what is known now. A Lease of another Pod of the member is not ours to write.
-func (d *diskClaim) write(ctx context.Context) error {
+func (d *diskReport) write(ctx context.Context) error {
 	lease, err := d.store.Marks(ctx, d.member)
 	d.mu.Lock()
-	claim := d.claim // read after the version: a claim that was withdrawn since is never written with a later version
+	report := d.report // read after the version: a report that was withdrawn since is never written with a later version
 	d.mu.Unlock()
-	if err != nil || lease.PodUID != d.podUID || sameClaim(lease.Disk, claim) {
+	if err != nil || lease.PodUID != d.podUID || sameReport(lease.Disk, report) {
 		return err
 	}
 	crash.Before("publish-disk")
-	_, err = d.store.PublishClaim(ctx, d.member, lease.LeaseVersion, claim)
+	_, err = d.store.PublishDiskReport(ctx, d.member, lease.LeaseVersion, report)
 	crash.After("publish-disk")
 	return err
 }

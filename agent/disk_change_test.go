@@ -9,17 +9,17 @@ import (
 
 // Each change of what is known of the disk is one reason to read and write the Lease. A running etcd gives no other.
 func TestOnlyAChangeOfTheDiskIsWritten(t *testing.T) {
-	d := newDiskClaim(nil, "demo-0", "pod", slog.New(slog.DiscardHandler))
-	empty := leases.Claim{Pod: "pod", State: leases.DiskEmpty, Free: 1}
+	d := newDiskReport(nil, "demo-0", "pod", slog.New(slog.DiscardHandler))
+	empty := leases.DiskReport{Pod: "pod", State: leases.DiskEmpty, Free: 1}
 	less := empty
 	less.Free = 2
 	other := empty
 	other.Pod = "other"
 	for i, step := range []struct {
-		claim   *leases.Claim
+		report  *leases.DiskReport
 		changed bool
 	}{{nil, true}, {nil, false}, {&empty, true}, {&less, false}, {&other, true}, {nil, true}, {nil, false}} {
-		d.set(step.claim)
+		d.set(step.report)
 		changed := false
 		select {
 		case <-d.wake:

@@ -17,7 +17,7 @@ func TestADiskIsDescribedWhileEtcdDoesNotRun(t *testing.T) {
 	api := p.admin.CoordinationV1().Leases(p.namespace)
 	p.must(api.Delete(t.Context(), record.Name, metav1.DeleteOptions{}))
 	p.startAgent()
-	disk := func(want func(*leases.Claim) bool) func() error {
+	disk := func(want func(*leases.DiskReport) bool) func() error {
 		return func() error {
 			m, err := leases.DecodeMember(p.lease(member))
 			if err == nil && !want(m.Disk) {
@@ -26,7 +26,7 @@ func TestADiskIsDescribedWhileEtcdDoesNotRun(t *testing.T) {
 			return err
 		}
 	}
-	empty := disk(func(c *leases.Claim) bool {
+	empty := disk(func(c *leases.DiskReport) bool {
 		return c != nil && c.State == leases.DiskEmpty && c.Pod == "pod-uid" && c.Volume == "volume-uid" && c.Free > 0
 	})
 	p.eventually("the Lease says that the disk is empty", empty)
@@ -37,5 +37,5 @@ func TestADiskIsDescribedWhileEtcdDoesNotRun(t *testing.T) {
 	_, err = api.Create(t.Context(), record, metav1.CreateOptions{})
 	p.must(err)
 	p.formed()
-	p.eventually("the Lease says nothing about the disk", disk(func(c *leases.Claim) bool { return c == nil }))
+	p.eventually("the Lease says nothing about the disk", disk(func(c *leases.DiskReport) bool { return c == nil }))
 }

@@ -70,7 +70,7 @@ func (s *stage) recordsTheRecovery(chosen, uid string, agent, another client.Cli
 		return nil
 	}
 	executed := order
-	executed.Claim = "claim"
+	executed.Report = "report"
 	formed := func() (leases.Record, error) {
 		return record.Reformed(claimed, leases.Recovered{Epoch: order.Epoch, Mode: order.Mode, Member: chosen}, leases.Fork{Parent: "00000001-aa", Revision: 7})
 	}

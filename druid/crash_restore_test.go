@@ -135,7 +135,7 @@ func (s *stage) withdrawClaim(name string) {
 	if err != nil || member.Disk == nil {
 		return
 	}
-	if _, err := s.store("demo").PublishClaim(s.Context(), name, member.LeaseVersion, nil); err != nil {
+	if _, err := s.store("demo").PublishDiskReport(s.Context(), name, member.LeaseVersion, nil); err != nil {
 		s.Log(err)
 	}
 }
@@ -160,7 +160,7 @@ func (s *stage) acknowledgeRestore(name string, record leases.Record) error {
 	if err != nil || member.Disk != nil && member.Disk.Order == record.Order().Name() {
 		return err
 	}
-	_, err = s.store("demo").PublishClaim(s.Context(), name, member.LeaseVersion, &leases.Claim{
+	_, err = s.store("demo").PublishDiskReport(s.Context(), name, member.LeaseVersion, &leases.DiskReport{
 		Pod: member.PodUID, Volume: member.VolumeUID, State: leases.DiskIntact, Cluster: leases.FormatID(record.ClusterID), Member: leases.FormatID(1),
 		Epoch: record.FormedEpoch, Lineage: record.Lineage, Prepared: record.Order().Epoch, LastTerm: 2, Last: 9, Commit: 9, Applied: 9, Revision: 7,
 		Voters: leases.FormatID(1), Orders: true, Order: record.Order().Name(),

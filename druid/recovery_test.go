@@ -181,7 +181,7 @@ func TestAnApprovedRecoveryIsOrderedOnce(t *testing.T) {
 	c.acknowledges(names[2], 2, order, "")
 	c.pass()
 	executed, order := c.ordered()
-	if order == nil || order.Stage != leases.StageExecute || order.Claim == "" {
+	if order == nil || order.Stage != leases.StageExecute || order.Report == "" {
 		t.Fatalf("the order is %+v", order)
 	}
 	c.formsAgain(order, leases.Fork{Parent: "00000001-aa", Revision: 7})
@@ -290,12 +290,12 @@ func (c *clocked) acknowledges(name string, i int, order *leases.Recovery, failu
 	for _, m := range record.MemberList.Members {
 		voters = append(voters, m.ID)
 	}
-	claim := leases.Claim{
+	report := leases.DiskReport{
 		Pod: member.PodUID, Volume: member.VolumeUID, State: leases.DiskIntact, Cluster: leases.FormatID(record.ClusterID), Member: voters[i],
 		Epoch: record.FormedEpoch, Lineage: record.Lineage, Prepared: order.Epoch, LastTerm: 2, Last: 9, Commit: 9, Applied: 9, Revision: 7,
 		Voters: strings.Join(voters, ","), Orders: true, Order: order.Name(), Failed: failure,
 	}
-	text, err := claim.Encode()
+	text, err := report.Encode()
 	if err != nil {
 		c.Fatal(err)
 	}

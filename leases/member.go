@@ -96,7 +96,7 @@ type Member struct {
 	// Differs says that the member's data differs from that of the other members, zero if that is not known.
 	Differs Difference
 	// Disk is what the volume holds while etcd does not run on it, nil if unknown.
-	Disk *Claim
+	Disk *DiskReport
 }
 
 // Raft is a position in the raft log.
@@ -164,7 +164,7 @@ func DecodeMember(lease *coordinationv1.Lease) (Member, error) {
 		Refused:      d.text(annotationRefused),
 		Removal:      ParseRemovalRequest(d.text(AnnotationRemoval)),
 		Repairing:    ParseRepairing(d.text(AnnotationRepairing)),
-		Disk:         ParseClaim(d.text(annotationDisk)),
+		Disk:         ParseDiskReport(d.text(annotationDisk)),
 		Differs:      parseDifference(d.text(annotationDiffers)),
 
 		Defragmentation: ParseDefragmentation(d.text(annotationDefragmentation)),

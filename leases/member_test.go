@@ -52,7 +52,7 @@ func fullRecord() Record {
 		Replacing:      &Replacing{Member: "demo-abcde", PodUID: "pod-uid", MemberID: "8e9e05c52164694d"},
 		PendingRemoval: &PendingRemoval{Member: "demo-fghij", Mark: "x7k2p"},
 		Recovery: &Recovery{
-			Epoch: 3, Nonce: "0011223344556677", Stage: StageExecute, Mode: RecoverSurvivor, Chosen: "demo-abcde", Claim: "0123456789abcdef",
+			Epoch: 3, Nonce: "0011223344556677", Stage: StageExecute, Mode: RecoverSurvivor, Chosen: "demo-abcde", Report: "0123456789abcdef",
 			GiveUp: []string{"demo-fghij"}, Known: 1700, Plan: "8c1f0d2e", Revisions: 3, Seconds: 20,
 		},
 		Attempt:   &RecoveryAttempt{Order: "3-0011223344556677", Nonce: "8899aabbccddeeff", PodUID: "pod-uid", ClusterID: "cdf818194e3a8c33"},

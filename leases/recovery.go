@@ -9,7 +9,7 @@ import (
 )
 
 // Annotations of the cluster record for the recovery from a lost quorum. druid writes the order, and the chosen agent
-// claims it and reports the result.
+// writes its attempt and reports the result.
 const (
 	annotationRecoveryAttempt = Prefix + "recovery-attempt"
 	annotationReleased        = Prefix + "released"
@@ -22,7 +22,7 @@ type Stage string
 // The stages.
 const (
 	// StagePrepare: each agent without a quorum stops etcd, writes the epoch of the order into the identity file and
-	// acknowledges the order in its claim.
+	// acknowledges the order in its disk report.
 	StagePrepare Stage = "Prepare"
 	// StageExecute: the chosen agent forms a new raft group.
 	StageExecute Stage = "Execute"
@@ -58,9 +58,9 @@ type Recovery struct {
 	Mode  RecoveryMode `json:"mode"`
 	// Chosen is the member that forms the new raft group.
 	Chosen string `json:"chosen"`
-	// Claim is the Digest of the acknowledged claim of the chosen member. It is set in the stage Execute. The chosen agent
-	// acts only if its claim still has this digest.
-	Claim string `json:"claim,omitempty"`
+	// Report is the Digest of the acknowledged disk report of the chosen member. It is set in the stage Execute. The chosen agent
+	// acts only if its disk report still has this digest.
+	Report string `json:"report,omitempty"`
 	// GiveUp are the members that the user gave up: by the approval, the user asserts that their data is destroyed.
 	GiveUp []string `json:"giveUp,omitempty"`
 	// Lineage and Revision, in the mode Backup, are the newest backup when druid made the order. There, the agent restores the
@@ -85,7 +85,7 @@ type Recovery struct {
 	Approved bool `json:"approved,omitempty"`
 }
 
-// RecoveryAttempt is the claim of an order by the chosen agent, written before any data.
+// RecoveryAttempt is an attempt of the chosen agent to carry out an order, written before any data.
 type RecoveryAttempt struct {
 	// Order is Recovery.Name of the order.
 	Order string `json:"order"`
@@ -111,7 +111,7 @@ type Recovered struct {
 	Replaced string `json:"replaced,omitempty"`
 }
 
-// Name identifies the order in claims and attempts.
+// Name identifies the order in disk reports and attempts.
 func (o Recovery) Name() string { return fmt.Sprintf("%d-%s", o.Epoch, o.Nonce) }
 
 var orderNames = regexp.MustCompile(`^[1-9][0-9]{0,9}-[a-z0-9]{1,32}$`)
@@ -131,7 +131,7 @@ func (o *Recovery) check() error {
 		return fmt.Errorf("%w: target %v and lineage %q of a recovery order with mode %s", ErrUnreadable, o.Target, o.Lineage, o.Mode)
 	case o.Chosen == "" || slices.Contains(o.GiveUp, o.Chosen):
 		return fmt.Errorf("%w: recovery order for member %q, which gives up %q", ErrUnreadable, o.Chosen, o.GiveUp)
-	case o.Stage == StageExecute && o.Claim == "":
+	case o.Stage == StageExecute && o.Report == "":
 		return fmt.Errorf("%w: recovery order to execute without a claim", ErrUnreadable)
 	}
 	return nil
@@ -165,7 +165,7 @@ var ErrOrder = errors.New("the cluster record does not permit this recovery orde
 // Prepare returns the record with a new order, which supersedes the one in effect. The slots become free: no member
 // leaves or replaces itself while the quorum is lost.
 func (r Record) Prepare(o Recovery) (Record, error) {
-	o.Stage, o.Claim = StagePrepare, ""
+	o.Stage, o.Report = StagePrepare, ""
 	if err := o.check(); err != nil {
 		return r, err
 	}
@@ -181,7 +181,7 @@ func (r Record) Prepare(o Recovery) (Record, error) {
 }
 
 // Execute returns the record in which the prepared order is executed: the chosen member forms a raft group from what its acknowledged
-// claim says. Only a prepared order can be executed.
+// disk report says. Only a prepared order can be executed.
 func (r Record) Execute(next Recovery) (Record, error) {
 	o := r.Order()
 	if o == nil || o.Name() != next.Name() || o.Stage != StagePrepare {

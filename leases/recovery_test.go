@@ -31,7 +31,7 @@ func TestAnOrderFormsARaftGroupOnce(t *testing.T) {
 		t.Fatalf("prepared: %+v", prepared)
 	}
 	next := *prepared.Order()
-	next.Claim = "digest"
+	next.Report = "digest"
 	other := next
 	other.Nonce = "cc"
 	executed := must(prepared.Execute(next))
@@ -99,7 +99,7 @@ func TestAPatchWritesEachFieldOfARecord(t *testing.T) {
 // A record that was rolled back names an order of an epoch that formed since. It requests nothing.
 func TestAnOrderOfAFormedEpochIsNotInEffect(t *testing.T) {
 	r := formedRecord()
-	r.Phase, r.Recovery, r.FormedEpoch = PhaseRecovering, &Recovery{Epoch: 2, Nonce: "bb", Stage: StageExecute, Claim: "c", Mode: RecoverSurvivor, Chosen: "demo-b"}, 2
+	r.Phase, r.Recovery, r.FormedEpoch = PhaseRecovering, &Recovery{Epoch: 2, Nonce: "bb", Stage: StageExecute, Report: "c", Mode: RecoverSurvivor, Chosen: "demo-b"}, 2
 	if r.Order() != nil || r.Attempted() != nil {
 		t.Error("the order is in effect")
 	}

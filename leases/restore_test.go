@@ -72,7 +72,7 @@ func TestAnOrderToRestoreNamesWhatItRestores(t *testing.T) {
 		}
 	}
 	next := *prepared.Order()
-	next.Claim = "digest"
+	next.Report = "digest"
 	executed, err := prepared.Execute(next)
 	if err != nil {
 		t.Fatal(err)

@@ -109,7 +109,7 @@ func marksOf(lease *coordinationv1.Lease) Member {
 		PodUID:       lease.Annotations[AnnotationPodUID],
 		VolumeUID:    lease.Annotations[AnnotationVolumeUID],
 		Removal:      ParseRemovalRequest(lease.Annotations[AnnotationRemoval]),
-		Disk:         ParseClaim(lease.Annotations[annotationDisk]),
+		Disk:         ParseDiskReport(lease.Annotations[annotationDisk]),
 		Differs:      parseDifference(lease.Annotations[annotationDiffers]),
 	}
 }

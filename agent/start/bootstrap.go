@@ -60,7 +60,7 @@ type Options struct {
 	Decided func(Published)
 	// Held is called with what the volume holds while etcd does not run on it, and with nil when etcd starts. It is for
 	// the member Lease, and must not block. It may be nil.
-	Held func(*leases.Claim)
+	Held func(*leases.DiskReport)
 	// Host is the DNS name of a member; nil for <member>.<peer service>.<namespace>.svc.
 	Host func(member string) string
 	// OpenStore opens a backup store; nil for all supported kinds of store.
@@ -87,7 +87,7 @@ type Bootstrapper struct {
 	dial      membership.Dial
 	log       *slog.Logger
 	decided   func(Published)
-	held      func(*leases.Claim)
+	held      func(*leases.DiskReport)
 	host      func(string) string
 	metrics   *prometheus.CounterVec
 	openStore func(context.Context, store.Config) (store.Store, error)
@@ -166,7 +166,7 @@ func New(o Options) (*Bootstrapper, error) {
 		b.decided = func(Published) {}
 	}
 	if b.held == nil {
-		b.held = func(*leases.Claim) {}
+		b.held = func(*leases.DiskReport) {}
 	}
 	if b.openStore == nil {
 		b.openStore = open.Open

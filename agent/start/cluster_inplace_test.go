@@ -89,8 +89,8 @@ func (c *inPlace) stops(order leases.Recovery) leases.Recovery {
 	})
 	for name := range c.members {
 		c.eventually(name+" acknowledges the order", func() error {
-			if claim := c.members[name].holds(); claim == nil || claim.Order != written.Name() {
-				return fmt.Errorf("it claims %+v", claim)
+			if report := c.members[name].holds(); report == nil || report.Order != written.Name() {
+				return fmt.Errorf("it reports %+v", report)
 			}
 			return nil
 		})
@@ -179,7 +179,7 @@ func TestAReleasedRestoreResumes(t *testing.T) {
 	c.resumes()
 }
 
-// The backups do not reach what was approved any more. The claim of the selected member says that it cannot restore, its agent says
+// The backups do not reach what was approved any more. The disk report of the selected member says that it cannot restore, its agent says
 // why, and the release brings the cluster back.
 func TestARestoreThatDoesNotReachItsPlanIsReleased(t *testing.T) {
 	c := savedInPlace(t)
@@ -187,9 +187,9 @@ func TestARestoreThatDoesNotReachItsPlanIsReleased(t *testing.T) {
 	order.Target, order.Revision = &leases.RestoreTarget{Time: time.Now()}, c.last+1
 	order = c.stops(order)
 	c.executes(order)
-	c.eventually("the claim reports a failure", func() error {
-		if claim := c.members["c-b"].holds(); claim == nil || claim.Order != order.Name() || claim.Failed != leases.FailedBackups {
-			return fmt.Errorf("it is %+v", claim)
+	c.eventually("the disk report names a failure", func() error {
+		if report := c.members["c-b"].holds(); report == nil || report.Order != order.Name() || report.Failed != leases.FailedBackups {
+			return fmt.Errorf("it is %+v", report)
 		}
 		return nil
 	})
@@ -220,8 +220,8 @@ func TestARestoreWaitsForTheStore(t *testing.T) {
 		}
 		return nil
 	})
-	if claim := c.members["c-b"].holds(); claim == nil || claim.Order != order.Name() || claim.Failed != "" {
-		t.Errorf("the claim is %+v", claim)
+	if report := c.members["c-b"].holds(); report == nil || report.Order != order.Name() || report.Failed != "" {
+		t.Errorf("the disk report is %+v", report)
 	}
 	c.changeRecord("the order is released", func(r leases.Record) (leases.Record, error) { return r.Release(order.Name()) })
 	c.resumes()

@@ -39,8 +39,8 @@ func (c *cluster) orders(order leases.Recovery, names ...string) leases.Recovery
 	record, _ := c.record()
 	for _, name := range names {
 		c.eventually(name+" acknowledges the order", func() error {
-			if claim := c.members[name].holds(); claim == nil || claim.Order != record.Recovery.Name() {
-				return fmt.Errorf("it claims %+v", claim)
+			if report := c.members[name].holds(); report == nil || report.Order != record.Recovery.Name() {
+				return fmt.Errorf("it reports %+v", report)
 			}
 			return nil
 		})
@@ -51,7 +51,7 @@ func (c *cluster) orders(order leases.Recovery, names ...string) leases.Recovery
 // executes writes the second stage.
 func (c *cluster) executes(order leases.Recovery) {
 	c.t.Helper()
-	order.Claim = c.members[order.Chosen].holds().Digest()
+	order.Report = c.members[order.Chosen].holds().Digest()
 	c.changeRecord("the order is executed", func(r leases.Record) (leases.Record, error) { return r.Execute(order) })
 }
 
@@ -67,10 +67,10 @@ func (c *cluster) formedAgain() {
 }
 
 // holds is what the volume holds as the agent reported it.
-func (m *member) holds() *leases.Claim {
+func (m *member) holds() *leases.DiskReport {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	return m.claim
+	return m.report
 }
 
 // writes makes so many acknowledged writes, and returns the last revision.
@@ -220,8 +220,8 @@ func TestAReleasedOrderResumesTheOldRaftGroup(t *testing.T) {
 	c.decides("c-a", "prepared")
 	c.createRecord(record)
 	c.eventually("it acknowledges again", func() error {
-		if claim := c.members["c-a"].holds(); claim == nil || claim.Order != order.Name() {
-			return fmt.Errorf("it claims %+v", claim)
+		if report := c.members["c-a"].holds(); report == nil || report.Order != order.Name() {
+			return fmt.Errorf("it reports %+v", report)
 		}
 		return nil
 	})
@@ -252,7 +252,7 @@ func TestAnAcknowledgementEndsBeforeItsFence(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := c.store.PublishClaim(t.Context(), "c-a", lease.LeaseVersion, c.members["c-a"].holds()); err != nil {
+	if _, err := c.store.PublishDiskReport(t.Context(), "c-a", lease.LeaseVersion, c.members["c-a"].holds()); err != nil {
 		t.Fatal(err)
 	}
 	reached := c.store
@@ -268,7 +268,7 @@ func TestAnAcknowledgementEndsBeforeItsFence(t *testing.T) {
 		t.Fatalf("the agent orders %+v", order)
 	}
 	if lease, err = c.store.Marks(t.Context(), "c-a"); err != nil || lease.Disk != nil {
-		t.Errorf("etcd can start, and the Lease claims %+v, %v", lease.Disk, err)
+		t.Errorf("etcd can start, and the Lease says %+v, %v", lease.Disk, err)
 	}
 	if identityFile, err := datadir.ReadIdentityFile(c.members["c-a"].cfg.VolumePath); err != nil || identityFile.Prepared != 0 {
 		t.Errorf("%+v, %v: the order is still on the volume", identityFile, err)
@@ -351,7 +351,7 @@ func (c *cluster) leads(name string) bool {
 // The leader's agent stops its etcd, and then the others, which have no quorum, stop theirs. All data is kept.
 func TestAMajorityThatWasReplacedStops(t *testing.T) {
 	c, _ := formed(t)
-	order := leases.Recovery{Epoch: 2, Nonce: "0123", Mode: leases.RecoverSurvivor, Chosen: "c-x", Claim: "claim"}
+	order := leases.Recovery{Epoch: 2, Nonce: "0123", Mode: leases.RecoverSurvivor, Chosen: "c-x", Report: "report"}
 	attempt := leases.RecoveryAttempt{Order: order.Name(), Nonce: "4567", PodUID: "other", ClusterID: "abc"}
 	c.changeRecord("the cluster is formed again elsewhere", func(r leases.Record) (leases.Record, error) {
 		for _, change := range []func() (leases.Record, error){

@@ -74,7 +74,7 @@ type member struct {
 	mu      sync.Mutex
 	etcd    *exec.Cmd
 	said    []Published
-	claim   *leases.Claim
+	report  *leases.DiskReport
 	output  bytes.Buffer
 }
 
@@ -189,10 +189,10 @@ func (m *member) boot() *Bootstrapper {
 			defer m.mu.Unlock()
 			m.said = append(m.said, p)
 		},
-		Held: func(claim *leases.Claim) {
+		Held: func(report *leases.DiskReport) {
 			m.mu.Lock()
 			defer m.mu.Unlock()
-			m.claim = claim
+			m.report = report
 		},
 	})
 	if err != nil {

@@ -23,14 +23,14 @@ func failing(report launch.Report) bool {
 
 // reportDisk passes on what the volume holds, while etcd does not run on it.
 func (b *Bootstrapper) reportDisk(ctx context.Context, report launch.Report, o *observation) {
-	if claim := b.describe(ctx, report, o); claim != nil {
-		b.held(claim)
+	if disk := b.describe(ctx, report, o); disk != nil {
+		b.held(disk)
 	}
 }
 
 // describe returns what the volume holds, nil if it is not known. It reads the database and the log once for each
 // inspection of the volume.
-func (b *Bootstrapper) describe(ctx context.Context, report launch.Report, o *observation) *leases.Claim {
+func (b *Bootstrapper) describe(ctx context.Context, report launch.Report, o *observation) *leases.DiskReport {
 	if b.inspects == nil || o.own.err != nil || o.own.member.PodUID != b.cfg.PodUID {
 		return nil // whose volume this is, is not known
 	}
@@ -49,17 +49,17 @@ func (b *Bootstrapper) describe(ctx context.Context, report launch.Report, o *ob
 		}
 		b.holding = h
 	}
-	claim, known := claimOf(b.cfg, *b.inspects, o.Data, *b.holding, failing(report), o.own.member)
+	disk, known := reportOf(b.cfg, *b.inspects, o.Data, *b.holding, failing(report), o.own.member)
 	if !known {
 		return nil
 	}
 	if free, err := volume.Free(b.cfg.VolumePath); err == nil { // otherwise it stays unknown
-		claim.Free = free
+		disk.Free = free
 	}
-	if claim.State != leases.DiskForeign && claim.State != leases.DiskNewer { // such data is not acknowledged
-		claim.Order, claim.Failed = b.acknowledged, b.failureIn(b.acknowledged)
+	if disk.State != leases.DiskForeign && disk.State != leases.DiskNewer { // such data is not acknowledged
+		disk.Order, disk.Failed = b.acknowledged, b.failureIn(b.acknowledged)
 	}
-	return &claim
+	return &disk
 }
 
 // diskStates are the states of a disk by what the data means for a start. Data that could not be read has none.
@@ -68,10 +68,10 @@ var diskStates = map[Data]leases.DiskState{
 	Empty:     leases.DiskEmpty, Intact: leases.DiskIntact, Stale: leases.DiskStale, Corrupt: leases.DiskCorrupt, Foreign: leases.DiskForeign, Newer: leases.DiskNewer,
 }
 
-// claimOf describes a volume in the words of the member Lease. own is the member Lease, which names this Pod.
-func claimOf(cfg config.Config, v volumeState, data Data, h datadir.Holding, failing bool, own leases.Member) (leases.Claim, bool) {
+// reportOf describes a volume in the words of the member Lease. own is the member Lease, which names this Pod.
+func reportOf(cfg config.Config, v volumeState, data Data, h datadir.Holding, failing bool, own leases.Member) (leases.DiskReport, bool) {
 	state, known := diskStates[data]
-	c := leases.Claim{Pod: cfg.PodUID, Volume: own.VolumeUID, State: state, Orders: true}
+	c := leases.DiskReport{Pod: cfg.PodUID, Volume: own.VolumeUID, State: state, Orders: true}
 	switch {
 	case !known:
 		return c, false

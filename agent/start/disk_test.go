@@ -13,7 +13,7 @@ import (
 	"github.com/etcd-druid/druid/leases"
 )
 
-func TestClaimDescribesTheDisk(t *testing.T) {
+func TestDiskReportDescribesTheDisk(t *testing.T) {
 	cfg := config.Config{PodUID: "pod"}
 	own := leases.Member{PodUID: "pod", VolumeUID: "volume"}
 	v := volumeState{
@@ -24,31 +24,31 @@ func TestClaimDescribesTheDisk(t *testing.T) {
 		identityFile: datadir.IdentityFile{ClusterID: 0xc, MemberID: 0xa, Epoch: 2, Lineage: "00000002-n"},
 	}
 	h := datadir.Holding{Revision: 30, Voters: []uint64{0xa, 0xb}, Tail: 10}
-	intact := leases.Claim{
+	intact := leases.DiskReport{
 		Pod: "pod", Volume: "volume", State: leases.DiskIntact, WholeDB: true, Cluster: leases.FormatID(0xc), Member: leases.FormatID(0xa),
 		Epoch: 2, Lineage: "00000002-n", LastTerm: 3, Last: 50, Commit: 48, Applied: 40, Tail: 10, Revision: 30, Voters: "a,b", Size: 4096, Orders: true,
 	}
-	with := func(change func(*leases.Claim)) *leases.Claim { c := intact; change(&c); return &c }
+	with := func(change func(*leases.DiskReport)) *leases.DiskReport { c := intact; change(&c); return &c }
 	damaged := v
 	damaged.report.Kind = datadir.BadWALRecord
 	tests := map[string]struct {
 		volume  volumeState
 		data    Data
 		failing bool
-		want    *leases.Claim
+		want    *leases.DiskReport
 	}{
 		"intact":             {v, Intact, false, &intact},
-		"etcd ends on it":    {v, Intact, true, with(func(c *leases.Claim) { c.State = leases.DiskFailing })},
-		"it went back":       {v, Stale, false, with(func(c *leases.Claim) { c.State = leases.DiskStale })},
-		"of a newer etcd":    {v, Newer, false, with(func(c *leases.Claim) { c.State = leases.DiskNewer })},
-		"its log is damaged": {damaged, Corrupt, true, with(func(c *leases.Claim) { c.State, c.Kind = leases.DiskCorrupt, "bad-wal-record" })},
-		"empty":              {volumeState{}, Empty, true, &leases.Claim{Pod: "pod", Volume: "volume", State: leases.DiskEmpty, Orders: true}},
-		"of another cluster": {v, Foreign, false, &leases.Claim{Pod: "pod", Volume: "volume", State: leases.DiskForeign, Orders: true}},
+		"etcd ends on it":    {v, Intact, true, with(func(c *leases.DiskReport) { c.State = leases.DiskFailing })},
+		"it went back":       {v, Stale, false, with(func(c *leases.DiskReport) { c.State = leases.DiskStale })},
+		"of a newer etcd":    {v, Newer, false, with(func(c *leases.DiskReport) { c.State = leases.DiskNewer })},
+		"its log is damaged": {damaged, Corrupt, true, with(func(c *leases.DiskReport) { c.State, c.Kind = leases.DiskCorrupt, "bad-wal-record" })},
+		"empty":              {volumeState{}, Empty, true, &leases.DiskReport{Pod: "pod", Volume: "volume", State: leases.DiskEmpty, Orders: true}},
+		"of another cluster": {v, Foreign, false, &leases.DiskReport{Pod: "pod", Volume: "volume", State: leases.DiskForeign, Orders: true}},
 		"it cannot be read":  {v, DataUnread, false, nil},
 	}
 	for name, tc := range tests {
 		t.Run(name, func(t *testing.T) {
-			got, known := claimOf(cfg, tc.volume, tc.data, h, tc.failing, own)
+			got, known := reportOf(cfg, tc.volume, tc.data, h, tc.failing, own)
 			if known != (tc.want != nil) {
 				t.Fatalf("known is %v, want %v", known, tc.want != nil)
 			}
@@ -66,7 +66,7 @@ func TestClaimDescribesTheDisk(t *testing.T) {
 }
 
 // The largest cluster with the largest numbers fits.
-func TestClaimOfALargeClusterFits(t *testing.T) {
+func TestDiskReportOfALargeClusterFits(t *testing.T) {
 	const most = 1<<63 - 1
 	v := volumeState{
 		report: datadir.Report{
@@ -76,7 +76,7 @@ func TestClaimOfALargeClusterFits(t *testing.T) {
 	}
 	h := datadir.Holding{Revision: most, Tail: most, Voters: []uint64{most, most, most, most, most, most, most}}
 	uid := strings.Repeat("u", 36)
-	c, _ := claimOf(config.Config{PodUID: uid}, v, Corrupt, h, false, leases.Member{VolumeUID: uid})
+	c, _ := reportOf(config.Config{PodUID: uid}, v, Corrupt, h, false, leases.Member{VolumeUID: uid})
 	if raw, err := c.Encode(); err != nil {
 		t.Errorf("%s: %v", raw, err)
 	}

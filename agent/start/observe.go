@@ -36,7 +36,7 @@ type observation struct {
 	source   AdoptionFacts
 	adoption adoption
 	// claim is what the volume holds, if a recovery order stands and it is known.
-	claim *leases.Claim
+	report *leases.DiskReport
 	// details explains the facts that block a start, by fact.
 	details map[string]string
 }

@@ -13,7 +13,7 @@ import (
 )
 
 // A recovery order goes through two stages, see leases.Recovery. In the first, the agent writes the epoch of the order to
-// the identity file, and then acknowledges the order in its claim. In the second, the selected agent builds the data of the
+// the identity file, and then acknowledges the order in its disk report. In the second, the selected agent builds the data of the
 // new raft group next to the old data. It moves nothing before the cluster record is Formed by that data. So an order that
 // is released or replaced leaves the old data as it was.
 
@@ -22,15 +22,15 @@ func (b *Bootstrapper) observeOrder(ctx context.Context, report launch.Report, o
 	if o.record.err == nil && o.record.record.Order() == nil {
 		b.acknowledged = ""
 	}
-	o.Order = orderOf(b.cfg, o.volume, o.own, o.record, b.acknowledged, func() *leases.Claim {
-		o.claim = b.describe(ctx, report, o)
-		return o.claim
+	o.Order = orderOf(b.cfg, o.volume, o.own, o.record, b.acknowledged, func() *leases.DiskReport {
+		o.report = b.describe(ctx, report, o)
+		return o.report
 	})
 }
 
 // orderOf is the part of the member in the recovery order of the record. acknowledged is the name of the order that this
 // process acknowledged. claim describes the volume, and returns nil if that is not known.
-func orderOf(cfg config.Config, v volumeState, own ownLease, r recordState, acknowledged string, claim func() *leases.Claim) Order {
+func orderOf(cfg config.Config, v volumeState, own ownLease, r recordState, acknowledged string, report func() *leases.DiskReport) Order {
 	order := r.record.Order()
 	switch {
 	case r.err != nil:
@@ -42,7 +42,7 @@ func orderOf(cfg config.Config, v volumeState, own ownLease, r recordState, ackn
 	case acknowledged != order.Name():
 		return OrderPrepare
 	default:
-		return partIn(*order, cfg.Member, claim())
+		return partIn(*order, cfg.Member, report())
 	}
 }
 
@@ -55,9 +55,9 @@ func concerns(order leases.Recovery, v volumeState, own ownLease) bool {
 	return v.identityFileErr != nil || v.identityFile.Epoch < order.Epoch && v.identityFile.Prepared <= order.Epoch
 }
 
-// partIn is the part of the member called name in an order that its claim acknowledges. The claim is nil if it is not known.
-func partIn(order leases.Recovery, name string, claim *leases.Claim) Order {
-	if order.Stage == leases.StageExecute && order.Chosen == name && claim != nil && claim.Order == order.Name() && claim.Digest() == order.Claim {
+// partIn is the part of the member called name in an order that its disk report acknowledges. The report is nil if it is not known.
+func partIn(order leases.Recovery, name string, report *leases.DiskReport) Order {
+	if order.Stage == leases.StageExecute && order.Chosen == name && report != nil && report.Order == order.Name() && report.Digest() == order.Report {
 		return OrderForm
 	}
 	return OrderWait
@@ -104,13 +104,13 @@ func (b *Bootstrapper) unprepare(ctx context.Context, identityFile *datadir.Iden
 	return err
 }
 
-// withdraw removes the claim from the member Lease, and with it the acknowledgement of an order. druid counts a member that
-// acknowledges as one that cannot serve, so the acknowledgement must end before the fence. It patches a Lease without a claim
-// too, which changes nothing: a renewal can have removed the claim a moment before. It returns false if another write came
+// withdraw removes the disk report from the member Lease, and with it the acknowledgement of an order. druid counts a member that
+// acknowledges as one that cannot serve, so the acknowledgement must end before the fence. It patches a Lease without a disk report
+// too, which changes nothing: a renewal can have removed the disk report a moment before. It returns false if another write came
 // first.
 func (b *Bootstrapper) withdraw(ctx context.Context) (bool, error) {
 	b.acknowledged = ""
-	b.held(nil) // what is written later must not be the old claim
+	b.held(nil) // what is written later must not be the old report
 	ctx, cancel := context.WithTimeout(ctx, kubernetesTimeout)
 	defer cancel()
 	lease, err := b.store.Marks(ctx, b.cfg.Member)
@@ -121,7 +121,7 @@ func (b *Bootstrapper) withdraw(ctx context.Context) (bool, error) {
 		return false, fmt.Errorf("withdraw the acknowledgement of a recovery order: the member Lease names the Pod with UID %q, and this Pod has UID %s", lease.PodUID, b.cfg.PodUID)
 	}
 	crash.Before("withdraw-claim")
-	_, err = b.store.PublishClaim(ctx, b.cfg.Member, lease.LeaseVersion, nil)
+	_, err = b.store.PublishDiskReport(ctx, b.cfg.Member, lease.LeaseVersion, nil)
 	crash.After("withdraw-claim")
 	if errors.Is(err, leases.ErrConflict) {
 		return false, nil

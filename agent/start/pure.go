@@ -47,15 +47,15 @@ func (s *Sight) volume() volumeState {
 }
 
 // Claim returns what the volume holds, and whether that is known. The claim acknowledges an order only if it names one.
-func (s *Sight) Claim(cfg *config.Config, h datadir.Holding) (leases.Claim, bool) {
-	return claimOf(*cfg, s.volume(), s.Facts(cfg).Data, h, false, s.Own)
+func (s *Sight) DiskReport(cfg *config.Config, h datadir.Holding) (leases.DiskReport, bool) {
+	return reportOf(*cfg, s.volume(), s.Facts(cfg).Data, h, false, s.Own)
 }
 
 // OrderOf returns the part of the member in the recovery order of the record. acknowledged is the name of the order that its
 // agent acknowledged since it started, and claim what the volume holds.
-func (s *Sight) OrderOf(cfg *config.Config, acknowledged string, claim *leases.Claim) Order {
+func (s *Sight) OrderOf(cfg *config.Config, acknowledged string, report *leases.DiskReport) Order {
 	return orderOf(*cfg, s.volume(), ownLease{member: s.Own, err: s.OwnErr}, recordState{record: s.Record, err: s.RecordErr}, acknowledged,
-		func() *leases.Claim { return claim })
+		func() *leases.DiskReport { return report })
 }
 
 // Stops says whether the agent stops an etcd that runs on the data, for what the sight has of the record.

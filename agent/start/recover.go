@@ -112,7 +112,7 @@ func (b *Bootstrapper) build(ctx context.Context, o *observation, g *regroup, in
 		return done, fork, err
 	}
 	if result.ClusterID != g.clusterID || result.MemberID != g.memberID {
-		return done, fork, fmt.Errorf("recover: the data belongs to member %x in cluster %x, but the claim names %x in %x",
+		return done, fork, fmt.Errorf("recover: the data belongs to member %x in cluster %x, but the disk report names %x in %x",
 			result.MemberID, result.ClusterID, g.memberID, g.clusterID)
 	}
 	fork = leases.Fork{Parent: parent, Revision: result.Revision, At: time.Now().UTC()}
@@ -134,7 +134,7 @@ func (b *Bootstrapper) fromDisk(ctx context.Context, o *observation, g *regroup,
 	crash.Before("build-survivor")
 	result, err := survivor.Run(ctx, survivor.Config{
 		Volume: b.cfg.VolumePath, EtcdVersion: b.cfg.EtcdVersion, Name: b.cfg.Member, PeerURL: g.peerURL, Token: g.token, Seen: g.order.Known,
-		Damaged: o.claim.State == leases.DiskCorrupt, MinLeaseTTL: b.minLeaseTTL(), Progress: b.progress(ctx, inform),
+		Damaged: o.report.State == leases.DiskCorrupt, MinLeaseTTL: b.minLeaseTTL(), Progress: b.progress(ctx, inform),
 	})
 	crash.After("build-survivor")
 	if err == nil {

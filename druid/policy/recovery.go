@@ -75,7 +75,7 @@ var recoveryRows = rules.New(recoverNothing, []rules.Row[recoveryFacts, recovery
 		Why: "no etcd of the new raft group started, so that a later order replaces it without a loss"},
 	{Name: "chosen-lost-refused", When: recoveryFacts{standing: standingExecute, chosen: rules.No}, Verdict: recoverRefuse,
 		Why: "the selected member lost its disk, and no other source is known"},
-	{Name: "better-claim", When: recoveryFacts{standing: standingExecute, better: rules.Yes, worse: rules.No, obstacle: rules.No}, Verdict: recoverPrepare,
+	{Name: "better-disk-report", When: recoveryFacts{standing: standingExecute, better: rules.Yes, worse: rules.No, obstacle: rules.No}, Verdict: recoverPrepare,
 		Why: "a member came back whose disk has more than the source of the order, and no etcd of the new raft group started"},
 	{Name: "cannot-execute-otherwise", When: recoveryFacts{standing: standingExecute, failed: rules.Yes, otherwise: rules.Yes, obstacle: rules.No}, Verdict: recoverPrepare,
 		Why: "the selected member cannot carry out the order, and the plan has another source by now"},

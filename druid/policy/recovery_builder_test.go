@@ -45,10 +45,10 @@ func newRescue(members int) *rescue {
 
 func (x *rescue) member(i int) *Member { return &x.o.Members[i] }
 
-// claim makes the agent of member i report a state of its disk, and acknowledge the order if there is one.
-func (x *rescue) claim(i int, state leases.DiskState) *leases.Claim {
+// report makes the agent of member i report a state of its disk, and acknowledge the order if there is one.
+func (x *rescue) report(i int, state leases.DiskState) *leases.DiskReport {
 	m := x.member(i)
-	c := &leases.Claim{Pod: m.PodUID, Volume: m.ClaimUID, State: state, Orders: true}
+	c := &leases.DiskReport{Pod: m.PodUID, Volume: m.ClaimUID, State: state, Orders: true}
 	if state != leases.DiskEmpty {
 		c.Cluster, c.Member, c.Epoch, c.Lineage = "7", leases.FormatID(m.Reports.ID), 1, "00000001-aa"
 		c.LastTerm, c.Last, c.Commit, c.Applied, c.Revision, c.Voters = 2, 50, 50, 50, 100, x.voters()
@@ -149,12 +149,12 @@ func fromBackup(t *testing.T) *rescue {
 	x := newRescue(3)
 	x.d.Backup, x.o.SavedUntil = true, rescueStart.Add(-time.Minute)
 	x.o.Full.Reports = leases.Backup{Revision: 40, Lineage: "00000001-aa"}
-	x.claim(0, leases.DiskEmpty)
+	x.report(0, leases.DiskEmpty)
 	x.away(1)
 	x.away(2)
 	x.d.Recovery.Approved = x.decide().plan.hash
 	x.apply(t, PrepareRecovery)
-	x.claim(0, leases.DiskEmpty)
+	x.report(0, leases.DiskEmpty)
 	x.apply(t, ExecuteRecovery)
 	if o := x.o.Record.Order(); o.Mode != leases.RecoverBackup || o.Chosen != "demo-a" {
 		t.Fatalf("order %+v", o)

@@ -15,7 +15,7 @@ const ruleCannotExecute = "cannot-execute"
 func (r *recovery) failure() leases.RestoreFailure {
 	for _, v := range slices.Concat(r.voters, r.others) {
 		if v.known && v.member.Name == r.order.Chosen && v.acknowledged {
-			return v.claim.Failed
+			return v.report.Failed
 		}
 	}
 	return ""

@@ -59,7 +59,7 @@ func TestAnOrderThatCannotBeCarriedOutSaysWhatToDo(t *testing.T) {
 	x.member(0).Reports.Disk.Failed = leases.FailedBackups
 	x.nodeReturns(1)
 	less := func() {
-		c := x.claim(1, leases.DiskIntact)
+		c := x.report(1, leases.DiskIntact)
 		c.Revision, c.Last = 30, 20
 	}
 	less()
@@ -69,7 +69,7 @@ func TestAnOrderThatCannotBeCarriedOutSaysWhatToDo(t *testing.T) {
 	x.d.Backup = false
 	x.wants(t, "cannot-execute-otherwise")
 	x.apply(t, PrepareRecovery)
-	x.claim(0, leases.DiskEmpty)
+	x.report(0, leases.DiskEmpty)
 	less()
 	x.d.Recovery.Approved = x.wants(t, "changed").plan.hash
 	x.wants(t, "execute")

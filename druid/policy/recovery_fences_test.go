@@ -35,7 +35,7 @@ func TestNoOrderIsExecutedWhileAQuorumIsNotFenced(t *testing.T) {
 			case "gone":
 				x.gone(i)
 			default:
-				c := x.claim(i, leases.DiskState(state))
+				c := x.report(i, leases.DiskState(state))
 				if old {
 					c.Order, c.Prepared = "", 0
 					open++
@@ -50,7 +50,7 @@ func TestNoOrderIsExecutedWhileAQuorumIsNotFenced(t *testing.T) {
 			if open >= 2 || intact >= 2 {
 				t.Errorf("%v: executes although %d voters are not fenced and %d are intact", words, open, intact)
 			}
-			if step, ok := Evaluate(x.d, x.o).recoveryStep(); !ok || step.Recovery.Claim == "" {
+			if step, ok := Evaluate(x.d, x.o).recoveryStep(); !ok || step.Recovery.Report == "" {
 				t.Errorf("%v: executes without an acknowledged claim: %+v", words, step)
 			}
 		}
@@ -67,14 +67,14 @@ func TestNoOrderIsExecutedWhileAQuorumIsNotFenced(t *testing.T) {
 func TestMembersPreparedByALostOrderAreReleased(t *testing.T) {
 	x := newRescue(3)
 	for i := range 2 {
-		x.claim(i, leases.DiskIntact).Prepared = 4
+		x.report(i, leases.DiskIntact).Prepared = 4
 	}
 	x.continues(t, 4)
 	x = newRescue(3)
-	x.claim(0, leases.DiskIntact).Prepared = 4
-	x.claim(2, leases.DiskEmpty)
+	x.report(0, leases.DiskIntact).Prepared = 4
+	x.report(2, leases.DiskEmpty)
 	x.wants(t, "majority-returned") // the other one runs, and has no quorum without it
-	x.claim(1, leases.DiskIntact)
+	x.report(1, leases.DiskIntact)
 	x.away(1)
 	x.member(1).Reports.Disk.Last = 60
 	if r := x.wants(t, "give-up"); !slices.Equal(r.plan.giveUp, []string{"demo-b"}) || r.plan.source.member.Name != "demo-a" {
@@ -102,8 +102,8 @@ func TestARemovalInAReplacedRaftGroupIsVoid(t *testing.T) {
 func TestNothingIsDeletedWhileAnOrderStands(t *testing.T) {
 	x := newRescue(3)
 	x.d.Replicas = 5
-	x.claim(1, leases.DiskEmpty)
-	x.claim(2, leases.DiskEmpty)
+	x.report(1, leases.DiskEmpty)
+	x.report(2, leases.DiskEmpty)
 	x.d.Recovery.Automatic = true
 	x.apply(t, PrepareRecovery)
 	for i := range 3 {
@@ -146,7 +146,7 @@ func TestASurvivorThatIsHereIsAwaited(t *testing.T) {
 	x.d.Backup = true
 	x.o.Full.Reports = leases.Backup{Revision: 100, Lineage: "00000001-aa", Taken: rescueStart, Size: 1}
 	x.wants(t, "await-acknowledgements")
-	x.claim(2, leases.DiskIntact)
+	x.report(2, leases.DiskIntact)
 	if r := x.wants(t, "execute"); r.plan.source.mode != leases.RecoverSurvivor {
 		t.Errorf("it is executed from %+v", r.plan.source)
 	}
@@ -160,14 +160,14 @@ func TestVotersThatOnlyTheirLeasesNameCount(t *testing.T) {
 	for _, i := range []int{2, 3, 4} {
 		x.away(i)
 	}
-	claims := func() {
-		x.claim(0, leases.DiskIntact)
-		x.claim(1, leases.DiskEmpty)
+	reportAll := func() {
+		x.report(0, leases.DiskIntact)
+		x.report(1, leases.DiskEmpty)
 	}
-	claims()
+	reportAll()
 	x.d.Recovery.Approved = x.wants(t, "propose").plan.hash
 	x.apply(t, PrepareRecovery)
-	claims()
+	reportAll()
 	x.wants(t, "await-acknowledgements")
 	x.gone(4) // two of five voters are left that nothing fences
 	x.wants(t, "execute")
@@ -202,8 +202,8 @@ func TestAMemberOfAnEarlierRaftGroupDoesNotServe(t *testing.T) {
 // An order does not prevent the deletion of the cluster.
 func TestADeletedClusterIsNotRecovered(t *testing.T) {
 	x := newRescue(3)
-	x.claim(1, leases.DiskEmpty)
-	x.claim(2, leases.DiskEmpty)
+	x.report(1, leases.DiskEmpty)
+	x.report(2, leases.DiskEmpty)
 	x.d.Recovery.Automatic = true
 	x.apply(t, PrepareRecovery)
 	x.d.Deleted = true

@@ -25,7 +25,7 @@ func (r *recovery) obstacleTo(best source, found bool, o Observed) string {
 	if old := r.withoutOrders(); old != "" {
 		return "the agent of member " + old + " does not know recovery orders. Wait until druid has updated the agents, or delete that Pod"
 	}
-	if c := best.claim; c != nil && best.mode == leases.RecoverSurvivor && c.Free > 0 && c.Free < c.Size {
+	if c := best.report; c != nil && best.mode == leases.RecoverSurvivor && c.Free > 0 && c.Free < c.Size {
 		return fmt.Sprintf("the volume of member %s has %d bytes free, and a copy of its database needs %d. Increase spec.storage.size", best.member.Name, c.Free, c.Size)
 	}
 	return ""
@@ -55,7 +55,7 @@ func earlierData(o Observed) string {
 // withoutOrders is a member that runs an agent which does not know recovery orders, or "".
 func (r *recovery) withoutOrders() string {
 	for _, p := range r.voters {
-		if p.known && p.member.Pod == PodLive && !p.member.NodeLost && (p.claim == nil || !p.claim.Orders) && p.member.Agent != AgentCurrent {
+		if p.known && p.member.Pod == PodLive && !p.member.NodeLost && (p.report == nil || !p.report.Orders) && p.member.Agent != AgentCurrent {
 			return p.member.Name
 		}
 	}

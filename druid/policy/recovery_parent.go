@@ -54,10 +54,10 @@ func (r *recovery) soleVoter(o Observed, listed []Member) (lists [][]string) {
 func (r *recovery) observeOthers(o Observed, listed []Member) {
 	for _, m := range listed {
 		c := m.Reports.Disk
-		if r.votes(m.Name) || !claimIsPresent(m) || c.Cluster != "" && !onlyClaim(m, o) || m.Pod != PodLive || m.NodeLost || volumeGone(m) {
+		if r.votes(m.Name) || !reportIsCurrent(m) || c.Cluster != "" && !onlyReport(m, o) || m.Pod != PodLive || m.NodeLost || volumeGone(m) {
 			continue
 		}
-		p := oldVoter{member: m, known: true, claim: c, holds: holdsHere}
+		p := oldVoter{member: m, known: true, report: c, holds: holdsHere}
 		p.acknowledged = r.order != nil && c.Order == r.order.Name()
 		p.closed = p.acknowledged
 		r.others = append(r.others, p)
@@ -79,9 +79,9 @@ func (r *recovery) votes(name string) bool {
 func (r *recovery) formerDisk(o Observed) (best source, found bool) {
 	from, again := ancestryOf(o.Record)
 	for _, p := range r.others {
-		learner := p.claim.Cluster == leases.FormatID(o.Record.ClusterID)
-		former := again && from.mode != leases.RecoverRestore && p.claim.Lineage == from.fork.Parent
-		if p.claim.State != leases.DiskIntact || !p.claim.Orders || !learner && !former || r.order != nil && !p.acknowledged {
+		learner := p.report.Cluster == leases.FormatID(o.Record.ClusterID)
+		former := again && from.mode != leases.RecoverRestore && p.report.Lineage == from.fork.Parent
+		if p.report.State != leases.DiskIntact || !p.report.Orders || !learner && !former || r.order != nil && !p.acknowledged {
 			continue
 		}
 		s, usable := diskSource(p, o)

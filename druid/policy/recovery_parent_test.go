@@ -14,7 +14,7 @@ import (
 func formedAgain(mode leases.RecoveryMode) *rescue {
 	x := newRescue(3)
 	for i := 1; i < 3; i++ {
-		x.claim(i, leases.DiskIntact).Prepared = 2
+		x.report(i, leases.DiskIntact).Prepared = 2
 	}
 	x.o.Record.ClusterID, x.o.Record.Epoch, x.o.Record.FormedEpoch, x.o.Record.MemberList = 8, 2, 2, nil
 	x.o.Record.Nonce, x.o.Record.Lineage = "bb", "00000002-bb"
@@ -30,7 +30,7 @@ func formedAgain(mode leases.RecoveryMode) *rescue {
 
 // votersDisk reports the disk of the only voter of formedAgain, with its data.
 func (x *rescue) votersDisk() {
-	c := x.claim(0, leases.DiskIntact)
+	c := x.report(0, leases.DiskIntact)
 	c.Cluster, c.Epoch, c.Lineage, c.Member, c.Voters = "8", 2, "00000002-bb", "63", "63"
 }
 
@@ -56,7 +56,7 @@ func TestALostRaftGroupGoesBackToTheOneBefore(t *testing.T) {
 		"no report of the new raft group": {leases.RecoverSurvivor, func(x *rescue) { x.member(0).Reports.ID, x.member(0).Reports.ClusterID = 0, 0 }, leases.RecoverSurvivor, "demo-b", 100, ""},
 		"the volume is there and empty": {leases.RecoverSurvivor, func(x *rescue) {
 			x.member(0).Claim, x.member(0).Pod = ClaimPresent, PodLive
-			x.claim(0, leases.DiskEmpty)
+			x.report(0, leases.DiskEmpty)
 		}, leases.RecoverSurvivor, "demo-b", 100, ""},
 		"a backup of the parent up to the fork": {leases.RecoverSurvivor, empty, leases.RecoverBackup, "demo-b", 95, "restore the backup of lineage 00000001-aa up to revision 95"},
 		"a backup of the parent that ends before the fork": {leases.RecoverSurvivor, func(x *rescue) { empty(x); x.o.Delta.Reports.Revision = 60 }, leases.RecoverBackup, "demo-b", 60,
@@ -104,8 +104,8 @@ func TestALostRaftGroupGoesBackToTheOneBefore(t *testing.T) {
 
 // empty leaves no disk with data.
 func empty(x *rescue) {
-	x.claim(1, leases.DiskEmpty)
-	x.claim(2, leases.DiskEmpty)
+	x.report(1, leases.DiskEmpty)
+	x.report(2, leases.DiskEmpty)
 }
 
 // The order to go back is carried out by a member without a vote, and superseded if its volume is lost.
@@ -152,7 +152,7 @@ func TestGoingBackNeedsAnApprovalAndALostVoter(t *testing.T) {
 		case "gone":
 			x.gone(0)
 		case "empty":
-			x.claim(0, leases.DiskEmpty)
+			x.report(0, leases.DiskEmpty)
 		case "intact":
 			x.votersDisk()
 		}
@@ -163,7 +163,7 @@ func TestGoingBackNeedsAnApprovalAndALostVoter(t *testing.T) {
 			case "away":
 				x.away(m)
 			case "empty":
-				x.claim(m, leases.DiskEmpty)
+				x.report(m, leases.DiskEmpty)
 			}
 		}
 		words := fmt.Sprintf("voter %s, others %s and %s, reported %t, backup %t", a, b, c, reported, backup)

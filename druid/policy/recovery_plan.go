@@ -164,8 +164,8 @@ func (r *recovery) comparePlan(w RecoveryWish) {
 	}
 	r.facts.approved = rules.YesNoOf(w.Approved != "" && w.Approved == r.plan.hash)
 	within := w.Automatic && len(r.plan.needs) == 0
-	// Before the agents acknowledge, revisions are estimates from Leases. The bounds are checked again with their claims.
-	estimated := r.order == nil && r.plan.source.claim == nil && r.plan.source.mode == leases.RecoverSurvivor
+	// Before the agents acknowledge, revisions are estimates from Leases. The bounds are checked again with their disk reports.
+	estimated := r.order == nil && r.plan.source.report == nil && r.plan.source.mode == leases.RecoverSurvivor
 	r.facts.automatic = rules.YesNoOf(within && (estimated || r.plan.within(w)))
 	r.facts.worse = rules.YesNoOf(r.order != nil && r.worse())
 	r.facts.better = rules.YesNoOf(r.betterThanOrdered())
@@ -237,7 +237,7 @@ func (p *recoveryPlan) measure(voters []oldVoter, o Observed) {
 			reported = max(reported, m.Reports.Revision)
 		}
 	}
-	p.revisions = max(0, p.claimed(voters, reported)-p.kept)
+	p.revisions = max(0, p.reported(voters, reported)-p.kept)
 	if done := o.Record.Recovered; done != nil && done.Epoch == o.Record.FormedEpoch {
 		p.highest = max(p.highest, done.Revision) // the revision with which the raft group started
 	}
@@ -247,18 +247,18 @@ func (p *recoveryPlan) measure(voters []oldVoter, o Observed) {
 	}
 }
 
-// claimed adds the claims to what is kept and what was reported, and returns the latter.
-func (p *recoveryPlan) claimed(voters []oldVoter, reported int64) int64 {
+// reported adds the disk reports to what is kept and what was reported, and returns the latter.
+func (p *recoveryPlan) reported(voters []oldVoter, reported int64) int64 {
 	for _, v := range voters {
-		if v.claim == nil {
+		if v.report == nil {
 			continue
 		}
-		last := v.claim.Revision + int64(v.claim.Tail)
+		last := v.report.Revision + int64(v.report.Tail)
 		p.highest = max(p.highest, last)
 		switch own := p.source.mode == leases.RecoverSurvivor && v.member.Name == p.source.member.Name; {
 		case own: // what it holds is not lost
-		case v.claim.State == leases.DiskIntact && p.source.includes(v.claim.LastTerm, v.claim.Last):
-			p.kept = max(p.kept, v.claim.Revision)
+		case v.report.State == leases.DiskIntact && p.source.includes(v.report.LastTerm, v.report.Last):
+			p.kept = max(p.kept, v.report.Revision)
 		default:
 			reported = max(reported, last)
 		}
@@ -304,7 +304,7 @@ func (p *recoveryPlan) behind(m Member) bool {
 	if m.Reports.Revision > p.kept {
 		return true
 	}
-	return p.source.mode == leases.RecoverSurvivor && p.source.claim != nil && m.Reports.Raft.Committed > p.source.last // its log ends before
+	return p.source.mode == leases.RecoverSurvivor && p.source.report != nil && m.Reports.Raft.Committed > p.source.last // its log ends before
 }
 
 // within says whether the loss is within the bounds of spec.recovery. Only a bound of seconds limits what was written after the

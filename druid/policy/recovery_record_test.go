@@ -14,12 +14,12 @@ import (
 // it by one that they acknowledge, or releases it.
 func TestAnOrderOfARecordThatWasRolledBackIsReplaced(t *testing.T) {
 	x := newRescue(3)
-	x.claim(1, leases.DiskEmpty)
-	x.claim(2, leases.DiskEmpty)
+	x.report(1, leases.DiskEmpty)
+	x.report(2, leases.DiskEmpty)
 	x.d.Recovery.Automatic = true
 	x.apply(t, PrepareRecovery)
 	for i, state := range []leases.DiskState{leases.DiskIntact, leases.DiskEmpty, leases.DiskEmpty} {
-		x.claim(i, state).Order = "7-ffff"
+		x.report(i, state).Order = "7-ffff"
 	}
 	x.member(0).Reports.Disk.Prepared = 7
 	x.apply(t, PrepareRecovery)
@@ -27,18 +27,18 @@ func TestAnOrderOfARecordThatWasRolledBackIsReplaced(t *testing.T) {
 		t.Errorf("order %+v", o)
 	}
 	for i, state := range []leases.DiskState{leases.DiskIntact, leases.DiskEmpty, leases.DiskEmpty} {
-		x.claim(i, state)
+		x.report(i, state)
 	}
 	x.wants(t, "execute")
 
 	// Both of a majority acknowledged the later order: their raft group continues.
 	x = newRescue(3)
-	x.claim(1, leases.DiskEmpty)
-	x.claim(2, leases.DiskEmpty)
+	x.report(1, leases.DiskEmpty)
+	x.report(2, leases.DiskEmpty)
 	x.d.Recovery.Automatic = true
 	x.apply(t, PrepareRecovery)
 	for i := range 2 {
-		c := x.claim(i, leases.DiskIntact)
+		c := x.report(i, leases.DiskIntact)
 		c.Order, c.Prepared = "7-ffff", 7
 	}
 	for x.o.Record.Released < 7 {
@@ -55,13 +55,13 @@ func TestARecordBehindAFormedMemberIsCorrected(t *testing.T) {
 	for _, stage := range []leases.Stage{"", leases.StagePrepare, leases.StageExecute} {
 		x := newRescue(3)
 		x.d.Epoch = 1
-		x.claim(1, leases.DiskEmpty)
-		x.claim(2, leases.DiskEmpty)
+		x.report(1, leases.DiskEmpty)
+		x.report(2, leases.DiskEmpty)
 		x.d.Recovery.Automatic = true
 		if stage != "" {
 			x.apply(t, PrepareRecovery)
 			for i, state := range []leases.DiskState{leases.DiskIntact, leases.DiskEmpty, leases.DiskEmpty} {
-				x.claim(i, state)
+				x.report(i, state)
 			}
 		} else {
 			x.o.Record.PendingRemoval = &leases.PendingRemoval{Member: "demo-b", Mark: "m"}

@@ -13,8 +13,8 @@ func TestAMajorityThatReturnsEndsAnOrderThatIsExecuted(t *testing.T) {
 		x.nodeReturns(i)
 	}
 	x.wants(t, "executing")
-	x.claim(1, leases.DiskIntact)
-	x.claim(2, leases.DiskIntact)
+	x.report(1, leases.DiskIntact)
+	x.report(2, leases.DiskIntact)
 	x.continues(t, 2)
 }
 
@@ -23,11 +23,11 @@ func TestADiskThatHasMoreThanTheBackupIsSelectedInstead(t *testing.T) {
 	start := func(t *testing.T) *rescue {
 		x := fromBackup(t)
 		x.nodeReturns(1)
-		x.claim(1, leases.DiskIntact)
+		x.report(1, leases.DiskIntact)
 		return x
 	}
 	checkRules(t, start, map[string]ruleTest{
-		"more than the backup":      {func(*rescue) {}, "better-claim"},
+		"more than the backup":      {func(*rescue) {}, "better-disk-report"},
 		"less than the backup":      {func(x *rescue) { x.member(1).Reports.Disk.Revision = 30 }, "executing"},
 		"older than it was":         {func(x *rescue) { x.member(1).Reports.Disk.State = leases.DiskStale }, "executing"},
 		"without an acknowledgment": {func(x *rescue) { x.member(1).Reports.Disk.Order = "" }, "executing"},
@@ -39,8 +39,8 @@ func TestADiskThatHasMoreThanTheBackupIsSelectedInstead(t *testing.T) {
 	if o := x.o.Record.Order(); o.Epoch != 3 || o.Chosen != "demo-b" || len(o.GiveUp) > 0 || !o.Approved {
 		t.Errorf("order %+v", o)
 	}
-	x.claim(0, leases.DiskEmpty)
-	x.claim(1, leases.DiskIntact)
+	x.report(0, leases.DiskEmpty)
+	x.report(1, leases.DiskIntact)
 	x.wants(t, "execute")
 	x.apply(t, ExecuteRecovery)
 	if o := x.o.Record.Order(); o.Mode != leases.RecoverSurvivor || o.Chosen != "demo-b" {
@@ -50,21 +50,21 @@ func TestADiskThatHasMoreThanTheBackupIsSelectedInstead(t *testing.T) {
 
 // A disk that returns late and has more than the one that was selected is selected instead. One that has as much is not.
 func TestADiskThatHasMoreThanTheSelectedOneIsSelectedInstead(t *testing.T) {
-	for last, rule := range map[uint64]string{49: "executing", 50: "executing", 51: "better-claim"} {
+	for last, rule := range map[uint64]string{49: "executing", 50: "executing", 51: "better-disk-report"} {
 		x := newRescue(5)
 		x.d.Recovery.Automatic, x.d.Recovery.MaxRevisions = true, nil
 		for i := range 3 {
-			x.claim(i, leases.DiskEmpty)
+			x.report(i, leases.DiskEmpty)
 		}
 		x.away(3)
 		x.apply(t, PrepareRecovery)
 		for i := range 3 {
-			x.claim(i, leases.DiskEmpty)
+			x.report(i, leases.DiskEmpty)
 		}
-		x.claim(4, leases.DiskIntact)
+		x.report(4, leases.DiskIntact)
 		x.apply(t, ExecuteRecovery)
 		x.nodeReturns(3)
-		x.claim(3, leases.DiskIntact).Last = last
+		x.report(3, leases.DiskIntact).Last = last
 		x.wants(t, rule)
 	}
 }

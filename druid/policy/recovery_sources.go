@@ -22,7 +22,7 @@ const (
 type source struct {
 	mode           leases.RecoveryMode
 	member         Member
-	claim          *leases.Claim // nil for a backup, and for a member whose etcd runs
+	report         *leases.DiskReport // nil for a backup, and for a member whose etcd runs
 	class          dataClass
 	epoch          uint32
 	lastTerm, last uint64
@@ -68,9 +68,9 @@ func (r *recovery) bestDisk(o Observed, may func(oldVoter) bool) (best source, f
 
 func diskSource(p oldVoter, o Observed) (source, bool) {
 	m := p.member
-	s := source{mode: leases.RecoverSurvivor, member: m, claim: p.claim, at: m.Renewed, epoch: m.Reports.Epoch, lastTerm: m.Reports.Raft.LastTerm,
+	s := source{mode: leases.RecoverSurvivor, member: m, report: p.report, at: m.Renewed, epoch: m.Reports.Epoch, lastTerm: m.Reports.Raft.LastTerm,
 		last: m.Reports.Raft.LastIndex, revision: m.Reports.Revision, kept: m.Reports.Revision, lineage: m.Reports.Lineage}
-	c := p.claim
+	c := p.report
 	if c == nil {
 		return s, p.holds == holdsHere && m.Readable && m.Reports.ClusterID == o.Record.ClusterID && m.Reports.Revision > 0
 	}
@@ -122,7 +122,7 @@ func (r *recovery) backupSource(o Observed) (source, bool) {
 func (r *recovery) restoredBy(s *source) bool {
 	for _, p := range slices.Concat(r.voters, r.others) {
 		if p.canRestore() && (r.order == nil || p.acknowledged) {
-			s.member, s.claim = p.member, p.claim
+			s.member, s.report = p.member, p.report
 			return true
 		}
 	}
@@ -131,10 +131,10 @@ func (r *recovery) restoredBy(s *source) bool {
 
 // canRestore says whether the voter is here with a volume on which it can restore a backup.
 func (p oldVoter) canRestore() bool {
-	if p.claim == nil || !p.claim.Orders || p.holds == holdsUnknown || p.gaveUp || volumeGone(p.member) {
+	if p.report == nil || !p.report.Orders || p.holds == holdsUnknown || p.gaveUp || volumeGone(p.member) {
 		return false
 	}
-	return p.claim.State != leases.DiskNewer && p.claim.State != leases.DiskFailing
+	return p.report.State != leases.DiskNewer && p.report.State != leases.DiskFailing
 }
 
 // betterThanOrdered says whether the plan's source is an intact disk that has more than the source of the order which an agent executes.
@@ -149,7 +149,7 @@ func (r *recovery) betterThanOrdered() bool {
 	}
 	for _, p := range r.voters {
 		if p.known && p.acknowledged && p.member.Name == r.order.Chosen {
-			c := p.claim
+			c := p.report
 			return best.member.Name != r.order.Chosen &&
 				cmp.Or(cmp.Compare(best.epoch, c.Epoch), cmp.Compare(best.lastTerm, c.LastTerm), cmp.Compare(best.last, c.Last)) > 0
 		}
@@ -157,7 +157,7 @@ func (r *recovery) betterThanOrdered() bool {
 	return false
 }
 
-// stillGivenUp are the members of the order that are given up, without those that are back: the claim of their disks acknowledges it.
+// stillGivenUp are the members of the order that are given up, without those that are back: the disk report of their disks acknowledges it.
 func (r *recovery) stillGivenUp(names []string) (left []string) {
 	for _, name := range names {
 		if !slices.ContainsFunc(r.voters, func(p oldVoter) bool { return p.known && p.acknowledged && p.member.Name == name }) {

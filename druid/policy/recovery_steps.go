@@ -28,12 +28,12 @@ func (e Evaluation) recoveryStep() (Step, bool) {
 	case r.is(recoverPrepare):
 		order := r.ordered(e.Observed, e.Desired.Recovery)
 		step.Kind, step.Member, step.Object, step.Recovery = PrepareRecovery, order.Chosen, r.plan.hash, &order
-	case r.is(recoverExecute) && r.plan.source.claim != nil:
+	case r.is(recoverExecute) && r.plan.source.report != nil:
 		order := *r.order
-		order.Claim, order.Known, order.Plan = r.plan.source.claim.Digest(), max(order.Known, r.plan.highest), r.plan.hash
+		order.Report, order.Known, order.Plan = r.plan.source.report.Digest(), max(order.Known, r.plan.highest), r.plan.hash
 		order.GiveUp = r.stillGivenUp(order.GiveUp)
 		r.plan.source.fill(&order)
-		step.Kind, step.Member, step.Object, step.Recovery = ExecuteRecovery, order.Chosen, r.order.Name()+" "+order.Claim, &order
+		step.Kind, step.Member, step.Object, step.Recovery = ExecuteRecovery, order.Chosen, r.order.Name()+" "+order.Report, &order
 	case r.is(recoverRelease):
 		step.Kind, step.Epoch = ReleaseRecovery, e.highestPrepared()
 		if order := e.Record.Order(); order != nil {

@@ -55,8 +55,8 @@ func TestARecoveryNeedsALostQuorumAnApprovalAndFences(t *testing.T) {
 // Two of three volumes are wiped: a plan is shown, approved, prepared and executed.
 func TestASurvivorIsRecoveredAfterAnApproval(t *testing.T) {
 	x := newRescue(3)
-	x.claim(1, leases.DiskEmpty)
-	x.claim(2, leases.DiskEmpty)
+	x.report(1, leases.DiskEmpty)
+	x.report(2, leases.DiskEmpty)
 	r := x.wants(t, "propose")
 	if r.plan.source.member.Name != "demo-a" || r.plan.source.mode != leases.RecoverSurvivor || len(r.plan.giveUp) != 0 || r.plan.revisions != 0 || r.plan.seconds != 15 {
 		t.Fatalf("plan %+v", r.plan)
@@ -74,12 +74,12 @@ func TestASurvivorIsRecoveredAfterAnApproval(t *testing.T) {
 	x.wants(t, "prepare")
 	x.apply(t, PrepareRecovery)
 	x.wants(t, "await-acknowledgements")
-	x.claim(1, leases.DiskEmpty)
+	x.report(1, leases.DiskEmpty)
 	x.wants(t, "await-acknowledgements")
-	x.claim(0, leases.DiskIntact)
+	x.report(0, leases.DiskIntact)
 	x.wants(t, "execute")
 	x.apply(t, ExecuteRecovery)
-	if o := x.o.Record.Order(); o.Stage != leases.StageExecute || o.Chosen != "demo-a" || o.Claim != x.member(0).Reports.Disk.Digest() || o.Epoch != 2 {
+	if o := x.o.Record.Order(); o.Stage != leases.StageExecute || o.Chosen != "demo-a" || o.Report != x.member(0).Reports.Disk.Digest() || o.Epoch != 2 {
 		t.Errorf("order %+v", o)
 	}
 	x.wants(t, "executing")
@@ -115,11 +115,11 @@ func TestAMajorityThatIsAwayIsNotGivenUpByDruid(t *testing.T) {
 	}
 	x.d.Recovery.Approved = r.plan.hash
 	x.apply(t, PrepareRecovery)
-	x.claim(0, leases.DiskIntact)
+	x.report(0, leases.DiskIntact)
 	x.wants(t, "execute")
 	// One of them comes back with its data: the approval asserted that it was destroyed, and it is not.
 	x.member(1).NodeLost = false
-	x.claim(1, leases.DiskIntact)
+	x.report(1, leases.DiskIntact)
 	x.continues(t, 2)
 }
 
@@ -127,12 +127,12 @@ func TestAnAutomaticRecoveryKeepsItsBounds(t *testing.T) {
 	start := func(t *testing.T) *rescue {
 		x := newRescue(3)
 		x.d.Recovery.Automatic = true
-		x.claim(1, leases.DiskEmpty)
-		x.claim(2, leases.DiskEmpty)
+		x.report(1, leases.DiskEmpty)
+		x.report(2, leases.DiskEmpty)
 		x.wants(t, "prepare")
 		x.apply(t, PrepareRecovery)
-		x.claim(0, leases.DiskIntact)
-		x.claim(1, leases.DiskEmpty)
+		x.report(0, leases.DiskIntact)
+		x.report(1, leases.DiskEmpty)
 		return x
 	}
 	checkRules(t, start, map[string]ruleTest{
@@ -150,21 +150,21 @@ func TestAnAutomaticRecoveryKeepsItsBounds(t *testing.T) {
 			x.member(0).Reports.Disk.Tail, x.member(0).Reports.Disk.Last = 10, 60
 			x.o.Delta.Reports = leases.Backup{Revision: 105, Lineage: "00000001-aa"}
 		}, "changed"},
-		"a survivor that is stale":   {func(x *rescue) { x.member(0).Reports.Disk.State = leases.DiskStale }, "changed"},
-		"a recovery ten minutes ago": {func(x *rescue) { x.o.RecoveredRecently = true }, "changed"},
-		"a quorum that serves":       {func(x *rescue) { x.member(0).Liveness = leases.Live }, "quorum-returned"},
-		"a record that is behind":    {func(x *rescue) { x.member(2).Reports.Epoch = 2 }, "record-behind"},
-		"a claim of another volume":  {func(x *rescue) { x.member(0).Reports.VolumeUID = "other" }, "await-acknowledgements"},
-		"a claim of another Pod":     {func(x *rescue) { x.member(1).Reports.PodUID = "other" }, "await-acknowledgements"},
-		"a claim twice": {func(x *rescue) {
+		"a survivor that is stale":        {func(x *rescue) { x.member(0).Reports.Disk.State = leases.DiskStale }, "changed"},
+		"a recovery ten minutes ago":      {func(x *rescue) { x.o.RecoveredRecently = true }, "changed"},
+		"a quorum that serves":            {func(x *rescue) { x.member(0).Liveness = leases.Live }, "quorum-returned"},
+		"a record that is behind":         {func(x *rescue) { x.member(2).Reports.Epoch = 2 }, "record-behind"},
+		"a disk report of another volume": {func(x *rescue) { x.member(0).Reports.VolumeUID = "other" }, "await-acknowledgements"},
+		"a disk report of another Pod":    {func(x *rescue) { x.member(1).Reports.PodUID = "other" }, "await-acknowledgements"},
+		"a disk report twice": {func(x *rescue) {
 			c := *x.member(0).Reports.Disk
 			c.Pod, c.Volume = "pod-demo-c", "vol-demo-c"
 			x.member(2).Reports.Disk = &c
 		}, "await-acknowledgements"},
-		"a claim of another raft group":   {func(x *rescue) { x.member(0).Reports.Disk.Cluster = "99" }, "await-acknowledgements"},
-		"a list with more voters":         {func(x *rescue) { x.member(0).Reports.Disk.Voters = "a,b,c,d,e,f,1" }, "await-acknowledgements"},
-		"an etcd that ends again":         {func(x *rescue) { x.member(0).Reports.Disk.State = leases.DiskFailing }, "refused"},
-		"a survivor whose volume is full": {func(x *rescue) { x.member(0).Reports.Disk.Size, x.member(0).Reports.Disk.Free = 9, 8 }, "refused"},
+		"a disk report of another raft group": {func(x *rescue) { x.member(0).Reports.Disk.Cluster = "99" }, "await-acknowledgements"},
+		"a list with more voters":             {func(x *rescue) { x.member(0).Reports.Disk.Voters = "a,b,c,d,e,f,1" }, "await-acknowledgements"},
+		"an etcd that ends again":             {func(x *rescue) { x.member(0).Reports.Disk.State = leases.DiskFailing }, "refused"},
+		"a survivor whose volume is full":     {func(x *rescue) { x.member(0).Reports.Disk.Size, x.member(0).Reports.Disk.Free = 9, 8 }, "refused"},
 	})
 }
 
@@ -172,7 +172,7 @@ func TestABackupIsTheSourceWhereItHoldsMore(t *testing.T) {
 	x := newRescue(3)
 	x.d.Backup = true
 	for i := range 3 {
-		x.claim(i, leases.DiskEmpty)
+		x.report(i, leases.DiskEmpty)
 	}
 	x.wants(t, "refused")
 	x.o.Full.Reports = leases.Backup{Revision: 90, Lineage: "00000001-aa"}
@@ -184,8 +184,8 @@ func TestABackupIsTheSourceWhereItHoldsMore(t *testing.T) {
 	}
 	x.d.Recovery.Approved = r.plan.hash
 	x.apply(t, PrepareRecovery)
-	x.claim(0, leases.DiskEmpty)
-	x.claim(1, leases.DiskEmpty)
+	x.report(0, leases.DiskEmpty)
+	x.report(1, leases.DiskEmpty)
 	x.wants(t, "execute")
 	x.apply(t, ExecuteRecovery)
 	if o := x.o.Record.Order(); o.Mode != leases.RecoverBackup || o.Chosen != "demo-a" || o.Revision != 98 || o.Lineage != "00000001-aa" {
@@ -199,7 +199,7 @@ func TestABackupIsTheSourceWhereItHoldsMore(t *testing.T) {
 		t.Errorf("order %+v", o)
 	}
 	// The others change too while it is executed: nothing is left that could restore the backup.
-	x.claim(1, leases.DiskEmpty)
+	x.report(1, leases.DiskEmpty)
 	x.wants(t, "execute")
 	x.apply(t, ExecuteRecovery)
 	for _, i := range []int{1, 2} {
@@ -217,9 +217,9 @@ func TestABackupIsRestoredByAMemberThatIsHere(t *testing.T) {
 	x.d.Backup, x.o.SavedUntil = true, rescueStart
 	x.o.Full.Reports = leases.Backup{Revision: 90, Lineage: "00000001-aa"}
 	for i := range 3 {
-		x.claim(i, leases.DiskEmpty)
+		x.report(i, leases.DiskEmpty)
 	}
-	x.claim(0, leases.DiskIntact).Lineage = "00000001-aa"
+	x.report(0, leases.DiskIntact).Lineage = "00000001-aa"
 	x.away(0)
 	if p := x.wants(t, "propose").plan; p.source.mode != leases.RecoverBackup || p.source.member.Name != "demo-b" {
 		t.Errorf("plan %+v", p)
@@ -230,9 +230,9 @@ func TestABackupIsRestoredByAMemberThatIsHere(t *testing.T) {
 func TestAMemberThatIsAwayAndHoldsMoreNeedsAnApproval(t *testing.T) {
 	x := newRescue(5)
 	for _, i := range []int{1, 2, 3} {
-		x.claim(i, leases.DiskEmpty)
+		x.report(i, leases.DiskEmpty)
 	}
-	x.claim(0, leases.DiskIntact)
+	x.report(0, leases.DiskIntact)
 	x.away(4)
 	x.d.Recovery.Automatic, x.d.Recovery.MaxRevisions = true, nil
 	x.wants(t, "prepare")
@@ -247,8 +247,8 @@ func TestAMemberThatIsAwayAndHoldsMoreNeedsAnApproval(t *testing.T) {
 // the earlier one are named.
 func TestTheDataOfAnEarlierRaftGroupIsNamed(t *testing.T) {
 	x := newRescue(3)
-	x.claim(1, leases.DiskIntact)
-	x.claim(2, leases.DiskIntact)
+	x.report(1, leases.DiskIntact)
+	x.report(2, leases.DiskIntact)
 	x.o.Record.ClusterID, x.o.Record.Epoch, x.o.Record.FormedEpoch, x.o.Record.MemberList = 8, 2, 2, nil
 	x.gone(0)
 	for i := range 3 {
@@ -262,9 +262,9 @@ func TestTheDataOfAnEarlierRaftGroupIsNamed(t *testing.T) {
 // An epoch that no agent reaches by counting is no reason to begin at the first one again.
 func TestNoRaftGroupIsFormedAfterTheLargestEpoch(t *testing.T) {
 	x := newRescue(3)
-	x.claim(0, leases.DiskIntact)
-	x.claim(1, leases.DiskEmpty)
-	x.claim(2, leases.DiskEmpty)
+	x.report(0, leases.DiskIntact)
+	x.report(1, leases.DiskEmpty)
+	x.report(2, leases.DiskEmpty)
 	x.member(1).Reports.Disk.Prepared = math.MaxUint32
 	x.d.Recovery.Automatic = true
 	if r := x.decide(); r.plan != nil || !strings.Contains(r.obstacle, "reports the largest epoch") {
@@ -279,8 +279,8 @@ func TestNoRaftGroupIsFormedAfterTheLargestEpoch(t *testing.T) {
 func TestTheHashOfAPlanCoversWhatYouApprove(t *testing.T) {
 	base := func(change func(*rescue)) string {
 		x := newRescue(3)
-		x.claim(1, leases.DiskEmpty)
-		x.claim(2, leases.DiskEmpty)
+		x.report(1, leases.DiskEmpty)
+		x.report(2, leases.DiskEmpty)
 		change(x)
 		return x.decide().plan.hash
 	}
@@ -293,7 +293,7 @@ func TestTheHashOfAPlanCoversWhatYouApprove(t *testing.T) {
 		"raft group":  func(x *rescue) { x.o.Record.ClusterID = 8; x.member(0).Reports.ClusterID = 8 },
 		"epoch":       func(x *rescue) { x.o.Record.Released = 5 },
 		"loss":        func(x *rescue) { x.ahead(200) },
-		"source":      func(x *rescue) { x.claim(0, leases.DiskEmpty); x.claim(1, leases.DiskIntact) },
+		"source":      func(x *rescue) { x.report(0, leases.DiskEmpty); x.report(1, leases.DiskIntact) },
 	} {
 		if base(change) == first {
 			t.Errorf("the hash does not cover: %s", name)

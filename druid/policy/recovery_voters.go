@@ -13,8 +13,8 @@ type holding uint8
 
 const (
 	holdsUnknown holding = iota // away: it holds what it held, as far as is known
-	holdsHere                   // its etcd runs without a leader, or its claim says intact and does not acknowledge the order
-	holdsFenced                 // its claim says intact, and acknowledges an order
+	holdsHere                   // its etcd runs without a leader, or its disk report says intact and does not acknowledge the order
+	holdsFenced                 // its disk report says intact, and acknowledges an order
 	holdsNothing                // lost: positive evidence says that its data is gone or unusable
 )
 
@@ -25,11 +25,11 @@ type oldVoter struct {
 	member Member
 	known  bool
 	holds  holding
-	// acknowledged says that its claim acknowledges the order in effect. closed says that it can never serve with the old
+	// acknowledged says that its disk report acknowledges the order in effect. closed says that it can never serve with the old
 	// data without another approval: it acknowledged, or its volume is gone.
 	acknowledged, closed bool
 	gaveUp               bool
-	claim                *leases.Claim
+	report               *leases.DiskReport
 }
 
 // groupQuorum says whether the old raft group serves: an agent renews its Lease only while its etcd is healthy in the
@@ -74,28 +74,28 @@ func nextEpoch(o Observed) uint32 {
 	return highest + 1
 }
 
-// claimApplies says whether the claim of a member is about its present Pod and volume and about the record's raft group, or an
+// reportApplies says whether the disk report of a member is about its present Pod and volume and about the record's raft group, or an
 // empty volume.
-func claimApplies(m Member, o Observed) bool {
-	return claimIsPresent(m) && (m.Reports.Disk.Cluster == "" || uniqueClaim(m, o))
+func reportApplies(m Member, o Observed) bool {
+	return reportIsCurrent(m) && (m.Reports.Disk.Cluster == "" || uniqueReport(m, o))
 }
 
-// claimIsPresent says whether the claim of a member is about its present Pod and volume, and the volume belongs to it.
-func claimIsPresent(m Member) bool {
+// reportIsCurrent says whether the disk report of a member is about its present Pod and volume, and the volume belongs to it.
+func reportIsCurrent(m Member) bool {
 	c := m.Reports.Disk
 	return m.Lease == LeaseOurs && m.Readable && c != nil && c.Pod == m.Reports.PodUID && c.Volume == m.Reports.VolumeUID &&
 		c.State != leases.DiskForeign && c.State != leases.DiskNewer
 }
 
-// uniqueClaim says whether the claim of a member is about the record's raft group, or a later one, and no other member claims
+// uniqueReport says whether the disk report of a member is about the record's raft group, or a later one, and no other disk report names
 // the same raft ID.
-func uniqueClaim(m Member, o Observed) bool {
+func uniqueReport(m Member, o Observed) bool {
 	c := m.Reports.Disk
-	return (c.Cluster == leases.FormatID(o.Record.ClusterID) || c.Epoch > o.Record.FormedEpoch) && onlyClaim(m, o)
+	return (c.Cluster == leases.FormatID(o.Record.ClusterID) || c.Epoch > o.Record.FormedEpoch) && onlyReport(m, o)
 }
 
-// onlyClaim says whether no other member claims the same raft ID.
-func onlyClaim(m Member, o Observed) bool {
+// onlyReport says whether no other disk report names the same raft ID.
+func onlyReport(m Member, o Observed) bool {
 	c := m.Reports.Disk
 	for _, other := range o.Members {
 		if d := other.Reports.Disk; other.Name != m.Name && d != nil && d.Cluster == c.Cluster && d.Member == c.Member {
@@ -113,7 +113,7 @@ func volumeGone(m Member) bool {
 	return m.Node == NodeOutOfService && m.Volume == VolumeLocal && m.Claim&(ClaimPresent|ClaimUnwanted) != 0
 }
 
-// observeParts finds the voters of the published list, of the Leases and of the claims, and returns these lists of IDs. The
+// observeParts finds the voters of the published list, of the Leases and of the disk reports, and returns these lists of IDs. The
 // published list and a lagging disk can be older than the last change of the members, and then the Leases have more.
 func (r *recovery) observeVoterLists(o Observed, listed []Member) (lists [][]string) {
 	var published []string
@@ -129,7 +129,7 @@ func (r *recovery) observeVoterLists(o Observed, listed []Member) (lists [][]str
 		lists = append(lists, reported)
 	}
 	for _, m := range listed {
-		if claimApplies(m, o) && len(m.Reports.Disk.VoterIDs()) > 0 && (r.order == nil || m.Reports.Disk.Order == r.order.Name()) {
+		if reportApplies(m, o) && len(m.Reports.Disk.VoterIDs()) > 0 && (r.order == nil || m.Reports.Disk.Order == r.order.Name()) {
 			lists = append(lists, m.Reports.Disk.VoterIDs())
 		}
 	}
@@ -165,9 +165,9 @@ func (r *recovery) oldVoterOf(id string, o Observed, listed []Member) oldVoter {
 func (r *recovery) observeVoter(p *oldVoter, o Observed) {
 	m := p.member
 	p.gaveUp = r.order != nil && slices.Contains(r.order.GiveUp, m.Name)
-	if claimApplies(m, o) {
-		p.claim = m.Reports.Disk
-		p.acknowledged = r.order != nil && p.claim.Order == r.order.Name()
+	if reportApplies(m, o) {
+		p.report = m.Reports.Disk
+		p.acknowledged = r.order != nil && p.report.Order == r.order.Name()
 	}
 	p.holds = holdingOf(*p, o)
 	p.closed = p.acknowledged || volumeGone(m) || p.gaveUp
@@ -175,12 +175,12 @@ func (r *recovery) observeVoter(p *oldVoter, o Observed) {
 
 // holdingOf is what is known of the data of a member's voter.
 func holdingOf(p oldVoter, o Observed) holding {
-	switch state := diskOf(p.member, p.claim); {
+	switch state := diskOf(p.member, p.report); {
 	case volumeGone(p.member), state == leases.DiskEmpty, state == leases.DiskCorrupt, state == leases.DiskStale:
 		return holdsNothing
-	case p.claim != nil && state == leases.DiskIntact && p.claim.Member != p.id:
+	case p.report != nil && state == leases.DiskIntact && p.report.Member != p.id:
 		return holdsNothing // a raft ID starts once on a volume
-	case p.claim != nil && state == leases.DiskIntact && p.claim.Prepared > o.Record.Released:
+	case p.report != nil && state == leases.DiskIntact && p.report.Prepared > o.Record.Released:
 		return holdsFenced
 	case state == leases.DiskIntact && p.member.Pod == PodLive && !p.member.NodeLost:
 		return holdsHere
@@ -191,12 +191,12 @@ func holdingOf(p oldVoter, o Observed) holding {
 	}
 }
 
-// diskOf is the state of a member's disk: by its claim, or else by what its agent reports while it waits to start etcd. An
+// diskOf is the state of a member's disk: by its disk report, or else by what its agent reports while it waits to start etcd. An
 // etcd that runs has intact data. It is empty if nothing is known.
-func diskOf(m Member, claim *leases.Claim) leases.DiskState {
+func diskOf(m Member, report *leases.DiskReport) leases.DiskState {
 	switch {
-	case claim != nil:
-		return claim.State
+	case report != nil:
+		return report.State
 	case m.Lease != LeaseOurs || !m.Readable || m.Pod != PodLive || m.NodeLost || m.Reports.PodUID != m.PodUID:
 		return ""
 	case m.Reports.Reason == "":
@@ -211,7 +211,7 @@ func diskOf(m Member, claim *leases.Claim) leases.DiskState {
 	}
 }
 
-// hasID says whether the member has the ID, by its Lease, its claim or the published list.
+// hasID says whether the member has the ID, by its Lease, its disk report or the published list.
 func hasID(m Member, id string, o Observed) bool {
 	if m.Lease == LeaseOurs && m.Readable && (m.Reports.ID != 0 && leases.FormatID(m.Reports.ID) == id || m.Reports.Disk != nil && m.Reports.Disk.Member == id) {
 		return true
@@ -252,12 +252,12 @@ func (r *recovery) pendingAcks() bool {
 	})
 }
 
-// electorate returns the voters by which a return of the old raft group is judged: those of the best claim's list, else of
+// electorate returns the voters by which a return of the old raft group is judged: those of the best disk report's list, else of
 // the published one.
 func (r *recovery) electorate(o Observed) []oldVoter {
 	ids := map[string]bool{}
-	if best, ok := r.bestDisk(o, func(oldVoter) bool { return true }); ok && best.claim != nil && len(best.claim.VoterIDs()) > 0 {
-		for _, id := range best.claim.VoterIDs() {
+	if best, ok := r.bestDisk(o, func(oldVoter) bool { return true }); ok && best.report != nil && len(best.report.VoterIDs()) > 0 {
+		for _, id := range best.report.VoterIDs() {
 			ids[id] = true
 		}
 	} else if o.Record.MemberList != nil {
@@ -306,6 +306,6 @@ func (r *recovery) chosenUsable(listed []Member) bool {
 		return false
 	}
 	return !slices.ContainsFunc(slices.Concat(r.voters, r.others), func(p oldVoter) bool {
-		return p.member.Name == r.order.Chosen && p.acknowledged && p.claim.Digest() != r.order.Claim
+		return p.member.Name == r.order.Chosen && p.acknowledged && p.report.Digest() != r.order.Report
 	})
 }

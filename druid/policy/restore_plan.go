@@ -146,7 +146,7 @@ func (r *restore) observeOrder(o Observed, listed []Member) {
 func (r *restore) failure(order *leases.Recovery) leases.RestoreFailure {
 	for _, v := range r.group.voters {
 		if v.known && v.member.Name == order.Chosen && v.acknowledged {
-			return v.claim.Failed
+			return v.report.Failed
 		}
 	}
 	return ""
@@ -162,7 +162,7 @@ func (r *restore) restorer() (oldVoter, bool) {
 		if a.member.Name == r.group.order.Chosen || b.member.Name == r.group.order.Chosen {
 			return cmp.Compare(chosenFirst(a, r.group.order), chosenFirst(b, r.group.order))
 		}
-		return cmp.Compare(a.claim.Free, b.claim.Free)
+		return cmp.Compare(a.report.Free, b.report.Free)
 	}), true
 }
 

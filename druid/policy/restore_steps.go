@@ -26,8 +26,8 @@ func (r restore) recordStep(o Observed) (Step, bool) {
 			return Step{}, false
 		}
 		order := *r.group.order
-		order.Chosen, order.Claim, order.Known = chosen.member.Name, chosen.claim.Digest(), max(order.Known, highestRevision(o))
-		step.Kind, step.Member, step.Object, step.Recovery = ExecuteRecovery, order.Chosen, order.Name()+" "+order.Claim, &order
+		order.Chosen, order.Report, order.Known = chosen.member.Name, chosen.report.Digest(), max(order.Known, highestRevision(o))
+		step.Kind, step.Member, step.Object, step.Recovery = ExecuteRecovery, order.Chosen, order.Name()+" "+order.Report, &order
 	case r.is(restoreRelease):
 		step.Kind, step.Epoch, step.Object = ReleaseRecovery, o.highestPrepared(), r.group.order.Name()
 	default:

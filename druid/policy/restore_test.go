@@ -67,7 +67,7 @@ func (x *rescue) serves(i int) {
 
 // stops makes the agent of member i stop etcd for the order.
 func (x *rescue) stops(i int) {
-	x.claim(i, leases.DiskIntact)
+	x.report(i, leases.DiskIntact)
 	x.member(i).Liveness, x.member(i).EtcdReady, x.member(i).Serving = leases.Stale, false, false
 }
 
@@ -204,7 +204,7 @@ func TestARestoreIsCarriedOutOnce(t *testing.T) {
 		t.Errorf("the recovery of a lost quorum decides by rule %s", rule)
 	}
 	x.write(t, ExecuteRecovery)
-	if order = x.o.Record.Order(); order.Stage != leases.StageExecute || order.Claim != x.member(0).Reports.Disk.Digest() || order.Known < 100 {
+	if order = x.o.Record.Order(); order.Stage != leases.StageExecute || order.Report != x.member(0).Reports.Disk.Digest() || order.Known < 100 {
 		t.Fatalf("order %+v", order)
 	}
 	x.rule(t, "executing")

@@ -30,7 +30,7 @@ var orders = map[string]scenario{
 	}, aftermath: recovered(2)},
 	"a recovery order that is released": {members: 1, newborn: true, eve: func(c *cluster) *pod {
 		c.form()
-		return c.ordered(leases.RecoverSurvivor, func(r leases.Record, _ leases.Claim) (leases.Record, error) { return r.Release(r.Recovery.Name()) })
+		return c.ordered(leases.RecoverSurvivor, func(r leases.Record, _ leases.DiskReport) (leases.Record, error) { return r.Release(r.Recovery.Name()) })
 	}, aftermath: recovered(1)},
 	"a request for a restore": {members: 1, newborn: true, leads: true, eve: func(c *cluster) *pod {
 		c.form()
@@ -58,9 +58,9 @@ var orders = map[string]scenario{
 }
 
 // executed is the record in which the prepared order is executed.
-func executed(r leases.Record, claim leases.Claim) (leases.Record, error) {
+func executed(r leases.Record, report leases.DiskReport) (leases.Record, error) {
 	order := *r.Recovery
-	order.Claim, order.Lineage, order.Revision = claim.Digest(), r.Lineage, 1
+	order.Report, order.Lineage, order.Revision = report.Digest(), r.Lineage, 1
 	return r.Execute(order)
 }
 
@@ -81,7 +81,7 @@ func recovered(epoch uint32) func(*cluster, *pod) {
 
 // ordered is a cluster that lost its quorum, and whose record has an order. The test does what druid would do as soon as the
 // order is acknowledged.
-func (c *cluster) ordered(mode leases.RecoveryMode, next func(leases.Record, leases.Claim) (leases.Record, error)) *pod {
+func (c *cluster) ordered(mode leases.RecoveryMode, next func(leases.Record, leases.DiskReport) (leases.Record, error)) *pod {
 	c.t.Helper()
 	p := seed(c)
 	p.powerOff()
@@ -121,7 +121,7 @@ func (c *cluster) ordered(mode leases.RecoveryMode, next func(leases.Record, lea
 }
 
 // goesOn writes the next stage once p acknowledged the first one. It returns nil when that is done.
-func (c *cluster) goesOn(p *pod, next func(leases.Record, leases.Claim) (leases.Record, error)) error {
+func (c *cluster) goesOn(p *pod, next func(leases.Record, leases.DiskReport) (leases.Record, error)) error {
 	record, version, err := c.store.Record(c.t.Context())
 	if err != nil || record.Order() == nil || record.Order().Stage != leases.StagePrepare {
 		return err

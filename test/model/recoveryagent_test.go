@@ -28,8 +28,8 @@ func (w *lostWorld) renew(k int) bool {
 		}
 		return !sameLease(was, m.lease)
 	}
-	if claim := w.claim(k); claim != nil {
-		m.lease.Disk, m.lease.Reason = claim, "waits"
+	if report := w.diskReport(k); report != nil {
+		m.lease.Disk, m.lease.Reason = report, "waits"
 	}
 	return !sameLease(was, m.lease)
 }
@@ -43,8 +43,8 @@ func (w *lostWorld) config(k int) config.Config {
 	return p.config()
 }
 
-// claim is what the agent of a member finds on its volume.
-func (w *lostWorld) claim(k int) *leases.Claim {
+// diskReport is what the agent of a member finds on its volume.
+func (w *lostWorld) diskReport(k int) *leases.DiskReport {
 	m := &w.members[k]
 	sight := w.sightOf(k)
 	cfg := w.config(k)
@@ -53,17 +53,17 @@ func (w *lostWorld) claim(k int) *leases.Claim {
 		voters = append(voters, id)
 	}
 	slices.Sort(voters)
-	claim, known := sight.Claim(&cfg, datadir.Holding{Revision: w.groups[m.group].base + int64(m.index), Voters: voters})
+	report, known := sight.DiskReport(&cfg, datadir.Holding{Revision: w.groups[m.group].base + int64(m.index), Voters: voters})
 	if !known {
 		return nil
 	}
-	if claim.State != leases.DiskForeign {
-		claim.Order = m.acknowledged
-		if claim.Order != "" && claim.Order == m.cannotExecute {
-			claim.Failed = leases.FailedBackups
+	if report.State != leases.DiskForeign {
+		report.Order = m.acknowledged
+		if report.Order != "" && report.Order == m.cannotExecute {
+			report.Failed = leases.FailedBackups
 		}
 	}
-	return &claim
+	return &report
 }
 
 func (w *lostWorld) sightOf(k int) start.Sight {
@@ -142,14 +142,14 @@ func (w *lostWorld) agentActs(k int) bool {
 			}
 		}
 	}
-	claim := w.claim(k)
-	if w.mutant&mutClaimIsStale != 0 && claim != nil && m.sight.Record.Recovery != nil && m.sight.Record.Recovery.Chosen == names[k] {
-		f.Order = m.sight.OrderOf(&cfg, m.acknowledged, claim)
+	report := w.diskReport(k)
+	if w.mutant&mutClaimIsStale != 0 && report != nil && m.sight.Record.Recovery != nil && m.sight.Record.Recovery.Chosen == names[k] {
+		f.Order = m.sight.OrderOf(&cfg, m.acknowledged, report)
 		if f.Order == start.OrderWait && m.sight.Record.Recovery.Stage == leases.StageExecute {
 			f.Order = start.OrderForm
 		}
 	} else {
-		f.Order = m.sight.OrderOf(&cfg, m.acknowledged, claim)
+		f.Order = m.sight.OrderOf(&cfg, m.acknowledged, report)
 	}
 	d := start.Decide(f)
 	switch d.Mode {

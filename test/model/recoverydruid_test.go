@@ -39,9 +39,9 @@ func (w *lostWorld) observeFor(d policy.Desired) policy.Observed {
 		if w.mutant&mutAwayIsLost != 0 && pm.NodeLost {
 			pm.Claim, pm.Pod = policy.ClaimAbsent, policy.PodAbsent
 		}
-		if claim := pm.Reports.Disk; w.mutant&mutUnheard != 0 && o.Record.Order() != nil {
-			heard := leases.Claim{Pod: uids[k], Volume: m.lease.VolumeUID, State: leases.DiskEmpty, Orders: true}
-			if heard.Order = o.Record.Order().Name(); claim == nil && names[k] != o.Record.Order().Chosen || claim != nil && claim.State == leases.DiskEmpty {
+		if report := pm.Reports.Disk; w.mutant&mutUnheard != 0 && o.Record.Order() != nil {
+			heard := leases.DiskReport{Pod: uids[k], Volume: m.lease.VolumeUID, State: leases.DiskEmpty, Orders: true}
+			if heard.Order = o.Record.Order().Name(); report == nil && names[k] != o.Record.Order().Chosen || report != nil && report.State == leases.DiskEmpty {
 				pm.Reports.Disk = &heard
 			}
 		}
@@ -109,7 +109,7 @@ func (w *lostWorld) firstLook(d *lostDruid) bool {
 	var steps []policy.Step
 	w.from(d.cached, func() { steps = w.steps(d.seen) })
 	for _, step := range steps {
-		if w.mutant&mutNoLateRelease != 0 && (step.Rule == "majority-returned" || step.Rule == "better-claim") && d.seen.Record.Order().Stage == leases.StageExecute {
+		if w.mutant&mutNoLateRelease != 0 && (step.Rule == "majority-returned" || step.Rule == "better-disk-report") && d.seen.Record.Order().Stage == leases.StageExecute {
 			continue
 		}
 		if ordersRecord(step.Kind) || w.restoring.on && restoreSteps[step.Kind] {

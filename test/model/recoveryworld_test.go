@@ -19,12 +19,12 @@ type lostMutation uint8
 
 const (
 	mutUnfenced      lostMutation = 1 << iota // an agent acknowledges an order before the volume says so
-	mutUnheard                                // druid takes all claims for acknowledgements
+	mutUnheard                                // druid takes all disk reports for acknowledgements
 	mutAwayIsLost                             // druid takes a member that is away for lost
 	mutLateRelease                            // druid writes a release over a record that changed
 	mutFiresTwice                             // the chosen agent records its raft group whatever the record says now
 	mutLateServes                             // a raft group that was replaced serves on
-	mutClaimIsStale                           // the chosen agent does not compare its claim with the order's
+	mutClaimIsStale                           // the chosen agent does not compare its disk report with the order's
 	mutNoLateRelease                          // druid does not look at who returns while an order is executed
 )
 

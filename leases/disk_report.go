@@ -25,7 +25,7 @@ const (
 	DiskStale DiskState = "stale"
 	// DiskEmpty: no raft ID was ever started on the volume.
 	DiskEmpty DiskState = "empty"
-	// DiskCorrupt: the data is damaged. Claim.Kind names the damage.
+	// DiskCorrupt: the data is damaged. DiskReport.Kind names the damage.
 	DiskCorrupt DiskState = "corrupt"
 	// DiskForeign: the data does not belong to this member.
 	DiskForeign DiskState = "foreign"
@@ -41,13 +41,13 @@ var diskStates = []DiskState{DiskIntact, DiskStale, DiskEmpty, DiskCorrupt, Disk
 // maxFailure bounds a failure that this reader does not know, in bytes.
 const maxFailure = 16
 
-// MaxClaim bounds the annotation in bytes. A claim of seven voters with 64-bit IDs and large numbers fits.
-const MaxClaim = 700
+// MaxDiskReport bounds the annotation in bytes. A report of seven voters with 64-bit IDs and large numbers fits.
+const MaxDiskReport = 700
 
-// Claim is what the agent found on the volume of its member, while etcd does not run there. A claim without Order can be
-// old, so it is only an estimate. A claim with Order does not become old, because the agent starts no etcd on the volume
+// DiskReport is what the agent found on the volume of its member, while etcd does not run there. A report without Order can be
+// old, so it is only an estimate. A report with Order does not become old, because the agent starts no etcd on the volume
 // before the order is released or superseded.
-type Claim struct {
+type DiskReport struct {
 	// Pod and Volume are the UIDs of the Pod that inspected the volume, and of the PersistentVolumeClaim.
 	Pod    string `json:"pod"`
 	Volume string `json:"volume,omitempty"`
@@ -80,14 +80,14 @@ type Claim struct {
 	Free int64 `json:"free,omitempty"`
 	// Orders says that the agent carries out recovery orders.
 	Orders bool `json:"orders,omitempty"`
-	// Order is Recovery.Name of the order that the claim acknowledges, or empty.
+	// Order is Recovery.Name of the order that the report acknowledges, or empty.
 	Order string `json:"order,omitempty"`
 	// Failed says why the member cannot carry out that order, in the modes Backup and Restore. It is empty as long as it can.
 	Failed RestoreFailure `json:"failed,omitempty"`
 }
 
 // VoterIDs returns the IDs in Voters.
-func (c Claim) VoterIDs() []string {
+func (c DiskReport) VoterIDs() []string {
 	if c.Voters == "" {
 		return nil
 	}
@@ -96,7 +96,7 @@ func (c Claim) VoterIDs() []string {
 
 // Digest identifies what an order relies on: the volume and the data. It ignores what can change without another
 // inspection: the Pod, sizes and whether a restore failed.
-func (c Claim) Digest() string {
+func (c DiskReport) Digest() string {
 	c.Pod, c.Size, c.Free, c.Failed = "", 0, 0, ""
 	raw, _ := json.Marshal(c) //nolint:errchkjson // strings, numbers and a bool only
 	sum := sha256.Sum256(raw)
@@ -104,7 +104,7 @@ func (c Claim) Digest() string {
 }
 
 // Encode returns the annotation.
-func (c Claim) Encode() (string, error) {
+func (c DiskReport) Encode() (string, error) {
 	if err := c.check(); err != nil {
 		return "", fmt.Errorf("encode annotation %s: %w", annotationDisk, err)
 	}
@@ -112,33 +112,33 @@ func (c Claim) Encode() (string, error) {
 	if err != nil {
 		return "", fmt.Errorf("encode annotation %s: %w", annotationDisk, err)
 	}
-	if len(raw) > MaxClaim {
-		return "", fmt.Errorf("encode annotation %s: it has %d bytes, more than %d", annotationDisk, len(raw), MaxClaim)
+	if len(raw) > MaxDiskReport {
+		return "", fmt.Errorf("encode annotation %s: it has %d bytes, more than %d", annotationDisk, len(raw), MaxDiskReport)
 	}
 	return string(raw), nil
 }
 
-// ParseClaim reads the annotation. An empty or invalid one is nil: it is unknown what the disk holds.
-func ParseClaim(s string) *Claim {
-	if s == "" || len(s) > MaxClaim {
+// ParseDiskReport reads the annotation. An empty or invalid one is nil: it is unknown what the disk holds.
+func ParseDiskReport(s string) *DiskReport {
+	if s == "" || len(s) > MaxDiskReport {
 		return nil
 	}
-	var c Claim
+	var c DiskReport
 	if decodeJSON(s, &c) != nil || c.check() != nil {
 		return nil
 	}
 	return &c
 }
 
-// check returns what is wrong with the claim.
-func (c Claim) check() error {
+// check returns what is wrong with the report.
+func (c DiskReport) check() error {
 	switch {
 	case c.Pod == "":
-		return fmt.Errorf("%w: a claim without a Pod", ErrUnreadable)
+		return fmt.Errorf("%w: a report without a Pod", ErrUnreadable)
 	case !slices.Contains(diskStates, c.State):
 		return fmt.Errorf("%w: state %q of a disk", ErrUnreadable, c.State)
 	case min(c.Revision, c.Size, c.Free) < 0:
-		return fmt.Errorf("%w: a negative number in a claim", ErrUnreadable)
+		return fmt.Errorf("%w: a negative number in a report", ErrUnreadable)
 	case c.State == DiskEmpty && (c.Cluster != "" || c.Member != "" || c.Last != 0):
 		return fmt.Errorf("%w: an empty disk with data", ErrUnreadable)
 	case (c.State == DiskIntact || c.State == DiskFailing) && (c.Cluster == "" || c.Member == "" || c.Epoch == 0):
@@ -150,31 +150,31 @@ func (c Claim) check() error {
 	return c.checkIDs()
 }
 
-// checkOrder returns what is wrong with the order that the claim acknowledges, and with its failure.
-func (c Claim) checkOrder() error {
+// checkOrder returns what is wrong with the order that the report acknowledges, and with its failure.
+func (c DiskReport) checkOrder() error {
 	switch {
 	case c.Order != "" && !validOrderName(c.Order):
-		return fmt.Errorf("%w: order %q in a claim", ErrUnreadable, c.Order)
+		return fmt.Errorf("%w: order %q in a report", ErrUnreadable, c.Order)
 	case c.Failed != "" && (c.Order == "" || len(c.Failed) > maxFailure):
-		return fmt.Errorf("%w: failure %q of order %q in a claim", ErrUnreadable, c.Failed, c.Order)
+		return fmt.Errorf("%w: failure %q of order %q in a report", ErrUnreadable, c.Failed, c.Order)
 	}
 	return nil
 }
 
 // checkIDs returns what is wrong with the IDs. Only those of the cluster and the member can be absent.
-func (c Claim) checkIDs() error {
+func (c DiskReport) checkIDs() error {
 	ids := append([]string{c.Cluster, c.Member}, c.VoterIDs()...)
 	for i, id := range ids {
 		if n, err := strconv.ParseUint(id, 16, 64); (id != "" || i > 1) && (err != nil || n == 0) {
-			return fmt.Errorf("%w: ID %q in a claim", ErrUnreadable, id)
+			return fmt.Errorf("%w: ID %q in a report", ErrUnreadable, id)
 		}
 	}
 	return nil
 }
 
-// PublishClaim writes what the disk of the member called name holds, if its Lease still is at version. Otherwise it
-// changes nothing and returns ErrConflict. nil removes the claim. It returns what Marks returns, as it is after that.
-func (s *Store) PublishClaim(ctx context.Context, name string, version Version, c *Claim) (Member, error) {
+// PublishDiskReport writes what the disk of the member called name holds, if its Lease still is at version. Otherwise it
+// changes nothing and returns ErrConflict. nil removes the report. It returns what Marks returns, as it is after that.
+func (s *Store) PublishDiskReport(ctx context.Context, name string, version Version, c *DiskReport) (Member, error) {
 	annotations := annotationPatch{annotationDisk: nil}
 	if c != nil {
 		value, err := c.Encode()

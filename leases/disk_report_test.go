@@ -9,10 +9,10 @@ import (
 	coordinationv1 "k8s.io/api/coordination/v1"
 )
 
-// largestClaim has every field set, with seven voters and large numbers.
-func largestClaim() Claim {
+// largestReport has every field set, with seven voters and large numbers.
+func largestReport() DiskReport {
 	voters := strings.Repeat("fedcba9876543210,", 7)
-	return Claim{
+	return DiskReport{
 		Pod: "3f0c2a52-7a0e-4f0e-9a43-0c9f0d1f2b11", Volume: "3f0c2a52-7a0e-4f0e-9a43-0c9f0d1f2b12", State: DiskCorrupt, Kind: "consistent-index-ahead",
 		WholeDB: true, Cluster: "cdf818194e3a8c32", Member: "8e9e05c52164694d", Epoch: 1234, Lineage: "000004d2-0011223344556677", Prepared: 1235,
 		LastTerm: 123456, Last: 123456789012, Commit: 123456789012, Applied: 123456789012, Tail: 123456, Revision: 123456789012,
@@ -21,9 +21,9 @@ func largestClaim() Claim {
 	}
 }
 
-func TestAClaimIsReadAsItWasWritten(t *testing.T) {
-	for name, want := range map[string]Claim{
-		"with every field": largestClaim(),
+func TestADiskReportIsReadAsItWasWritten(t *testing.T) {
+	for name, want := range map[string]DiskReport{
+		"with every field": largestReport(),
 		"an empty disk":    {Pod: "p", Volume: "v", State: DiskEmpty, Prepared: 2, Order: "2-ab"},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -31,7 +31,7 @@ func TestAClaimIsReadAsItWasWritten(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			got := ParseClaim(text)
+			got := ParseDiskReport(text)
 			if got == nil {
 				t.Fatalf("%s was not read", text)
 			}
@@ -42,22 +42,22 @@ func TestAClaimIsReadAsItWasWritten(t *testing.T) {
 	}
 }
 
-func TestAnInvalidClaimIsUnknown(t *testing.T) {
-	for name, change := range map[string]func(*Claim){
-		"without a Pod":           func(c *Claim) { c.Pod = "" },
-		"in a state of its own":   func(c *Claim) { c.State = "fine" },
-		"intact without an epoch": func(c *Claim) { c.State, c.Epoch = DiskIntact, 0 },
-		"empty with a log":        func(c *Claim) { c.State = DiskEmpty },
-		"of a member without ID":  func(c *Claim) { c.State, c.Member = DiskIntact, "" },
-		"with a voter without ID": func(c *Claim) { c.Voters = "a,,b" },
-		"with a voter 0":          func(c *Claim) { c.Voters = "0" },
-		"with an ID that is none": func(c *Claim) { c.Cluster = "xyz" },
-		"with a negative size":    func(c *Claim) { c.Size = -1 },
-		"with an order of no one": func(c *Claim) { c.Order = "2" },
-		"that is too long":        func(c *Claim) { c.Kind = strings.Repeat("x", MaxClaim) },
+func TestAnInvalidDiskReportIsUnknown(t *testing.T) {
+	for name, change := range map[string]func(*DiskReport){
+		"without a Pod":           func(c *DiskReport) { c.Pod = "" },
+		"in a state of its own":   func(c *DiskReport) { c.State = "fine" },
+		"intact without an epoch": func(c *DiskReport) { c.State, c.Epoch = DiskIntact, 0 },
+		"empty with a log":        func(c *DiskReport) { c.State = DiskEmpty },
+		"of a member without ID":  func(c *DiskReport) { c.State, c.Member = DiskIntact, "" },
+		"with a voter without ID": func(c *DiskReport) { c.Voters = "a,,b" },
+		"with a voter 0":          func(c *DiskReport) { c.Voters = "0" },
+		"with an ID that is none": func(c *DiskReport) { c.Cluster = "xyz" },
+		"with a negative size":    func(c *DiskReport) { c.Size = -1 },
+		"with an order of no one": func(c *DiskReport) { c.Order = "2" },
+		"that is too long":        func(c *DiskReport) { c.Kind = strings.Repeat("x", MaxDiskReport) },
 	} {
 		t.Run(name, func(t *testing.T) {
-			c := largestClaim()
+			c := largestReport()
 			change(&c)
 			if text, err := c.Encode(); err == nil {
 				t.Errorf("%s was written", text)
@@ -65,59 +65,59 @@ func TestAnInvalidClaimIsUnknown(t *testing.T) {
 		})
 	}
 	for failed, order := range map[RestoreFailure]string{FailedSpace: "", RestoreFailure(strings.Repeat("x", maxFailure+1)): "2-ab"} {
-		c := largestClaim()
+		c := largestReport()
 		c.Failed, c.Order = failed, order
 		if text, err := c.Encode(); err == nil {
 			t.Errorf("failure %q of order %q was written: %s", failed, order, text)
 		}
 	}
 	for _, text := range []string{"", "{", "[]", "null", `{"pod":"p"}`, `{"pod":"p","state":"intact","epoch":-1}`} {
-		if got := ParseClaim(text); got != nil {
+		if got := ParseDiskReport(text); got != nil {
 			t.Errorf("%q was read as %+v", text, got)
 		}
 	}
 }
 
 // An order relies on what the disk holds, and not on which Pod looked or how much space is free.
-func TestTheDigestOfAClaimCoversTheData(t *testing.T) {
-	digest := largestClaim().Digest()
-	for name, change := range map[string]func(*Claim){
-		"last":   func(c *Claim) { c.Last++ },
-		"volume": func(c *Claim) { c.Volume = "other" },
-		"state":  func(c *Claim) { c.State = DiskStale },
-		"order":  func(c *Claim) { c.Order = "" },
-		"voters": func(c *Claim) { c.Voters = "1" },
+func TestTheDigestOfADiskReportCoversTheData(t *testing.T) {
+	digest := largestReport().Digest()
+	for name, change := range map[string]func(*DiskReport){
+		"last":   func(c *DiskReport) { c.Last++ },
+		"volume": func(c *DiskReport) { c.Volume = "other" },
+		"state":  func(c *DiskReport) { c.State = DiskStale },
+		"order":  func(c *DiskReport) { c.Order = "" },
+		"voters": func(c *DiskReport) { c.Voters = "1" },
 	} {
-		c := largestClaim()
+		c := largestReport()
 		if change(&c); c.Digest() == digest {
 			t.Errorf("the digest does not cover %s", name)
 		}
 	}
-	c := largestClaim()
+	c := largestReport()
 	c.Pod, c.Free, c.Size, c.Failed = "other", 1, 2, FailedSpace
 	if c.Digest() != digest {
 		t.Error("the digest covers what changes without another inspection")
 	}
 }
 
-// FuzzClaim: whatever the annotation says, it is unknown or valid, and is written as it was read.
-func FuzzClaim(f *testing.F) {
-	text, err := largestClaim().Encode()
+// FuzzDiskReport: whatever the annotation says, it is unknown or valid, and is written as it was read.
+func FuzzDiskReport(f *testing.F) {
+	text, err := largestReport().Encode()
 	if err != nil {
 		f.Fatal(err)
 	}
 	f.Add(text)
 	f.Add(`{"pod":"p","state":"empty"}`)
 	f.Fuzz(func(t *testing.T, s string) {
-		read := ParseClaim(s)
+		read := ParseDiskReport(s)
 		if read == nil {
 			return
 		}
 		text, err := read.Encode()
-		if err != nil && len(s) > MaxClaim/2 { // escapes can make the text longer
+		if err != nil && len(s) > MaxDiskReport/2 { // escapes can make the text longer
 			return
 		}
-		again := ParseClaim(text)
+		again := ParseDiskReport(text)
 		if err != nil || again == nil || again.Digest() != read.Digest() {
 			t.Errorf("%q is written as %q: %v", s, text, err)
 		}
