@@ -120,9 +120,9 @@ func (b *Bootstrapper) withdraw(ctx context.Context) (bool, error) {
 	case lease.PodUID != b.cfg.PodUID:
 		return false, fmt.Errorf("withdraw the acknowledgement of a recovery order: the member Lease names the Pod with UID %q, and this Pod has UID %s", lease.PodUID, b.cfg.PodUID)
 	}
-	crash.Before("withdraw-claim")
+	crash.Before("withdraw-disk-report")
 	_, err = b.store.PublishDiskReport(ctx, b.cfg.Member, lease.LeaseVersion, nil)
-	crash.After("withdraw-claim")
+	crash.After("withdraw-disk-report")
 	if errors.Is(err, leases.ErrConflict) {
 		return false, nil
 	}

@@ -67,7 +67,7 @@ var classes = merge(map[class][]string{
 		"(kubernetes/typed/coordination/v1.LeaseInterface).Patch", "(kubernetes/typed/coordination/v1.LeaseInterface).Apply",
 		"(kubernetes/typed/coordination/v1.LeaseInterface).Delete", "(leases.Client).Patch",
 		"(*leases.Store).UpdateRecord", "(*leases.Store).PatchMember", "(*leases.Store).RequestRemoval", "(*leases.Store).RenewBackup", "(*leases.Store).ReportVerification",
-		"(*leases.Store).AnswerSnapshot", "(*leases.Store).OrderSnapshot", "(*leases.Store).ClearSnapshotOrder", "(*leases.Store).OrderUpgrade", "(*leases.Store).AnswerUpgrade", "(*leases.Store).AnswerRestore", "(*leases.Store).RequestRestorePlan", "(*leases.Store).ReportAuth", "(*leases.Store).MarkDifference", "(*leases.Store).ReportUndecided", "(*leases.Store).BindMember", "(*leases.Store).AnnounceRepair", "(*leases.Store).PublishClaim", "(*leases.Store).NoteDefragmentation",
+		"(*leases.Store).AnswerSnapshot", "(*leases.Store).OrderSnapshot", "(*leases.Store).ClearSnapshotOrder", "(*leases.Store).OrderUpgrade", "(*leases.Store).AnswerUpgrade", "(*leases.Store).AnswerRestore", "(*leases.Store).RequestRestorePlan", "(*leases.Store).ReportAuth", "(*leases.Store).MarkDifference", "(*leases.Store).ReportUndecided", "(*leases.Store).BindMember", "(*leases.Store).AnnounceRepair", "(*leases.Store).PublishDiskReport", "(*leases.Store).NoteDefragmentation",
 		"(*leases.Store).Lead",
 		// The backup store.
 		"(backup/store.Store).Put", "(backup/store.Store).Delete", "(backup/store.Store).Sweep", "backup/catalog.WriteBootstrap",

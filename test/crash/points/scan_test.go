@@ -140,7 +140,7 @@ func (f *found) changes(p loaded, statement ast.Stmt) (calls []*ast.CallExpr) {
 			case class == changes:
 				calls = append(calls, n)
 			case !known && watched(callee):
-				f.complain(p, n, "no one said whether %s changes something: add it to classes", short(callee))
+				f.complain(p, n, "classes does not say whether %s changes something: add it", short(callee))
 			}
 		}
 		return true

@@ -29,7 +29,7 @@ var scenarios = map[crash.Program]map[string][]string{
 		"a restore in place": {
 			"identity-file-prepared", "claim-recovery", "restore-recovered", "identity-file-built", "record-recovered", "place-restored",
 		},
-		"a recovery order that is released": {"withdraw-claim", "identity-file-released"},
+		"a recovery order that is released": {"withdraw-disk-report", "identity-file-released"},
 		"a request for a restore":           {"answer-restore"},
 		"adoption":                          {"claim-bootstrap", "add-learner", "identity-file-join", "record-formed"},
 		"replacement":                       {"take-slot", "rename-quarantine", "remove-self", "report-learner", "add-learner", "promote", "free-slot"},
