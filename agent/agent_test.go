@@ -126,7 +126,7 @@ func TestAMemberFormsReportsItsLeaseAndLeads(t *testing.T) {
 
 	stop()
 	if holder := p.lease(leases.LeaderName("demo")).Spec.HolderIdentity; holder != nil && *holder != "" {
-		t.Errorf("after the agent's end the leader's Lease is held by %q, want no one", *holder)
+		t.Errorf("after the agent's end the leader's Lease is held by %q, want no holder", *holder)
 	}
 	if _, err := p.etcd().Put(t.Context(), "k", "v"); err != nil {
 		t.Errorf("without an agent etcd takes no writes: %v", err)

@@ -115,11 +115,11 @@ func TestTheConfigurationReportsWhenToDefragment(t *testing.T) {
 		change func(*config.Defragmentation)
 		want   duties.DefragPolicy
 	}{
-		"nothing":         {func(*config.Defragmentation) {}, duties.DefragPolicy{Enabled: no, Window: yes, Scheduled: no}},
-		"on":              {func(d *config.Defragmentation) { d.Enabled = true }, duties.DefragPolicy{Enabled: yes, Window: yes, Scheduled: no}},
-		"at noon":         {func(d *config.Defragmentation) { d.Schedule = "0 12 * * *" }, duties.DefragPolicy{Enabled: no, Window: yes, Scheduled: yes}},
-		"at night":        {func(d *config.Defragmentation) { d.Schedule = "0 3 * * *" }, duties.DefragPolicy{Enabled: no, Window: no, Scheduled: yes}},
-		"no one can read": {func(d *config.Defragmentation) { d.Schedule = "often" }, duties.DefragPolicy{Enabled: no, Window: unknown, Scheduled: yes}},
+		"nothing":                {func(*config.Defragmentation) {}, duties.DefragPolicy{Enabled: no, Window: yes, Scheduled: no}},
+		"on":                     {func(d *config.Defragmentation) { d.Enabled = true }, duties.DefragPolicy{Enabled: yes, Window: yes, Scheduled: no}},
+		"at noon":                {func(d *config.Defragmentation) { d.Schedule = "0 12 * * *" }, duties.DefragPolicy{Enabled: no, Window: yes, Scheduled: yes}},
+		"at night":               {func(d *config.Defragmentation) { d.Schedule = "0 3 * * *" }, duties.DefragPolicy{Enabled: no, Window: no, Scheduled: yes}},
+		"an unreadable schedule": {func(d *config.Defragmentation) { d.Schedule = "often" }, duties.DefragPolicy{Enabled: no, Window: unknown, Scheduled: yes}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			d := config.DefaultDefragmentation()
@@ -248,6 +248,6 @@ func dialed(ctx context.Context, t *testing.T, socket string) *launch.Conn {
 		}
 		loop.Sleep(ctx, 10*time.Millisecond)
 	}
-	t.Fatal("no one listens for launch")
+	t.Fatal("launch has no listener")
 	return nil
 }

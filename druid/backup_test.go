@@ -72,7 +72,7 @@ func TestBackupReadyFollowsTheLeases(t *testing.T) {
 	s.scale("demo", 1)
 	s.condition("demo", v1alpha1.ConditionProgressing, metav1.ConditionFalse, v1alpha1.ReasonScaleDownBlocked)
 
-	// A druid that just started has seen no one fail, and goes on saying so.
+	// A druid that just started has seen no failure, and keeps the message.
 	stop()
 	s.startDruid()
 	s.renew(names)
@@ -86,7 +86,7 @@ func TestBackupReadyFollowsTheLeases(t *testing.T) {
 		}
 	}
 	if record, err := s.record("demo"); err != nil || len(record.Members) != 3 || record.PendingRemoval != nil {
-		t.Errorf("members %v, retiring %v (%v), want all three and no one", record.Members, record.PendingRemoval, err)
+		t.Errorf("members %v, retiring %v (%v), want all three and none", record.Members, record.PendingRemoval, err)
 	}
 
 	// Agents renew again and again: a druid believes what it saw change.

@@ -30,7 +30,7 @@ const (
 	// certificatesPause is the time between two reads of Secrets about which something is wrong. druid does not watch
 	// Secrets, because it may not list them.
 	certificatesPause = 30 * time.Second
-	// certificatesInterval is the time between two reads of Secrets about which nothing is known to be wrong: no one reports
+	// certificatesInterval is the time between two reads of Secrets about which nothing is known to be wrong: nothing reports
 	// the loss of a Secret that only clients use.
 	certificatesInterval = time.Hour
 )

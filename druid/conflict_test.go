@@ -194,7 +194,7 @@ func TestHandsThatKeepAnApplyFromBeingTakenAreUndone(t *testing.T) {
 	s.refused(serviceName, "Service", "v1", `{"ports":[{"name":"client","port":2379,"protocol":"TCP"}]}`)
 
 	s.startDruid()
-	s.beat = func() { s.renew(names) } // it knows no one before it saw a renewal
+	s.beat = func() { s.renew(names) } // no member is live before it saw a renewal
 	s.eventually("repair the budget", func() error {
 		if err := s.fetch(budgetName, budget); err != nil {
 			return err

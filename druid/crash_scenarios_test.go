@@ -230,7 +230,7 @@ var crashScenarios = map[string]scenario{
 	"an edited spec": {
 		replicas: 3, formed: true,
 		change: func(s *stage, _ []string) { s.patchCluster(`{"spec":{"resources":{"requests":{"cpu":"123m"}}}}`) },
-		// No one ends the Pod here, and after its patience druid says so: that is where it comes to rest.
+		// Nothing ends the Pod here. After a while, druid reports it, and then makes no more changes.
 		reached: func(s *stage, names []string) error {
 			return errors.Join(s.terminating(names[1]), s.progressingBy(v1alpha1.ReasonRollingUpdateBlocked))
 		},
@@ -415,7 +415,7 @@ func (s *stage) owned(names []string, count int) error {
 }
 
 // second is one in the life of the cluster: the agents of formed members renew, the leader's removes whom it is asked to
-// remove, and kubelets and the volumes' protection let go what belongs to no one listed.
+// remove, and kubelets and the volumes' protection release what belongs to no listed member.
 func (s *stage) second(names []string, scenario scenario) {
 	s.Helper()
 	record, err := s.record("demo")

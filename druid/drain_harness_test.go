@@ -18,7 +18,7 @@ import (
 	"github.com/etcd-druid/druid/manifests"
 )
 
-// renew renews the Leases of all that are listed, as form left them: a druid that just started knows no one before that.
+// renew renews the Leases of all that are listed, as form left them: for a druid that just started, no member is live before that.
 func (s *stage) renew(names []string) {
 	s.Helper()
 	record, err := s.record("demo")

@@ -154,7 +154,7 @@ func TestScaleDownWaitsForTheOthers(t *testing.T) {
 	s.kubelet(names[2], true)
 	member := s.requested().Member
 	if member != names[1] {
-		t.Errorf("%s is to go, want %s, which serves no one", member, names[1])
+		t.Errorf("%s is to go, want %s, which serves no client", member, names[1])
 	}
 	// Before an agent claimed it another fails: that one may need the slot.
 	s.kubelet(names[2], false)

@@ -36,7 +36,7 @@ func TestScaleDownGoesStepByStepThroughAnyDruid(t *testing.T) {
 	restart := func() {
 		stop()
 		stop = s.startDruid()
-		// It knows no one before it saw a renewal.
+		// No member is live before it saw a renewal.
 		s.beat = func() { s.renew(names) }
 	}
 
@@ -162,7 +162,7 @@ func TestUnreadableLeaseOrMarkStopsTheDrainAndNothingElse(t *testing.T) {
 			if record, err := s.record("demo"); err != nil || record.PendingRemoval == nil || !cmp.Equal(record.Members, names) {
 				t.Errorf("record is %+v, %v; want slot and names as they were", record, err)
 			}
-			// The Lease is made again, and says nothing: what no one asks for any more is over.
+			// The Lease is made again, and says nothing: a removal that is not requested any more ends.
 			s.deleteLease(slot.Member)
 			s.eventually("free the slot", func() error {
 				record, err := s.record("demo")

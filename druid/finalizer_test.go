@@ -44,7 +44,7 @@ func TestAClusterThatJoinsIsHeldBeforeAnybodyMayJoinAndAsLongAsOthersAreThere(t 
 		t.Error(err)
 	}
 	s.changeRecord(func(r *leases.Record) { alongside(r) })
-	s.eventually("it is let go when no one else is there", func() error { return s.isHeld(false) })
+	s.eventually("it is released when no other member is there", func() error { return s.isHeld(false) })
 	s.changeRecord(func(r *leases.Record) { alongside(r, "etcd-1") })
 	s.eventually("and held again when one comes back", func() error { return s.isHeld(true) })
 	s.changeRecord(func(r *leases.Record) { alongside(r) })
@@ -185,7 +185,7 @@ func TestClusterAlongsideOthersDoesNotHoldUpItsNamespace(t *testing.T) {
 	s.ended()
 }
 
-// A plan that is older than what the agents report lets no one go: the voters would stay in the others' list.
+// A plan that is older than what the agents report removes no member: the voters would stay in the others' list.
 func TestADeletedClusterIsLetGoByALiveReadAlone(t *testing.T) {
 	s, _, stop := joined(t, 1)
 	stop()
@@ -209,7 +209,7 @@ func TestADeletedClusterIsLetGoByALiveReadAlone(t *testing.T) {
 	}
 	s.changeRecord(func(r *leases.Record) { alongside(r) })
 	if written, _, err := r.guardDeletion(t.Context(), o); err != nil || written == nil {
-		t.Errorf("no one else is there: it wrote %t, %v", written != nil, err)
+		t.Errorf("there is no other member: it wrote %t, %v", written != nil, err)
 	}
 	s.ended()
 }

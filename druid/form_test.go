@@ -257,7 +257,7 @@ func TestBlindDruidBringsNoClusterToLifeAgain(t *testing.T) {
 	if record, err := s.record("demo"); err == nil {
 		t.Fatalf("a record was made by empty caches: %+v", record)
 	}
-	// With open eyes it makes one that lets no one form a group.
+	// With a live read, it makes one that lets no member form a raft group.
 	if err := s.reconcile(s.reconciler(s.Client)); err != nil {
 		t.Fatal(err)
 	}

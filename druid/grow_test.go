@@ -136,7 +136,7 @@ func TestVolumesThatCannotGrowAreReportedAndHoldNothingUp(t *testing.T) {
 			c.pass()
 			c.after(startMaxWait)
 		}},
-		"no one does it": {allow: true, words: "Check that the driver's resizer runs", then: func(c *clocked, _ []string) {
+		"the resizer does not run": {allow: true, words: "Check that the driver's resizer runs", then: func(c *clocked, _ []string) {
 			c.patchCluster(`{"spec":{"resources":{"requests":{"cpu":"122m"}}}}`)
 			c.after(growthTimeout / 2)
 			c.isGoing("while volumes may grow", c.members("demo", 3))

@@ -39,7 +39,7 @@ func TestALeaderServiceHasTheLeader(t *testing.T) {
 			return nil
 		})
 	}
-	selected("label no Pod for a Service that no one requests")
+	selected("label no Pod for a Service that is not requested")
 
 	s.patchCluster(`{"spec":{"leaderService":{"enabled":true}}}`)
 	s.eventually("create the Service", func() error {

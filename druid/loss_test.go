@@ -336,7 +336,7 @@ func TestSlotOfAMemberThatDoesNotComeBackIsGivenBack(t *testing.T) {
 	c.editRecord(func(r *leases.Record) { r.Replacing = slot("a Pod that is gone") })
 	c.pass()
 	if taken() != nil {
-		t.Error("no one comes for the slot, and it stays taken")
+		t.Error("the slot is not used, and stays taken")
 	}
 
 	// A Pod of that name that runs takes it over by itself.

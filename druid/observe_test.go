@@ -103,7 +103,7 @@ func TestPodState(t *testing.T) {
 				Phase: corev1.PodPending, InitContainerStatuses: []corev1.ContainerStatus{running}, ContainerStatuses: []corev1.ContainerStatus{waiting},
 			},
 		}, policy.PodLive},
-		"a phase that no one knows is not nothing": {corev1.Pod{
+		"an unknown phase counts": {corev1.Pod{
 			Spec: corev1.PodSpec{NodeName: "n"}, Status: corev1.PodStatus{Phase: corev1.PodUnknown},
 		}, policy.PodLive},
 		"evicted": {corev1.Pod{Spec: corev1.PodSpec{NodeName: "n"}, Status: corev1.PodStatus{Phase: corev1.PodFailed}}, policy.PodEnded},

@@ -96,8 +96,8 @@ func TestASnapshotStandsForAStateInAPlace(t *testing.T) {
 			"snapshot-failed", nil, nil, nil, "", "no such bucket"},
 		"one that runs": {change(savedAs("ns", savedFull, at), func(s *v1alpha1.EtcdSnapshotStatus) { s.Phase = v1alpha1.SnapshotRunning }), backedUp(own), nil,
 			"snapshot-unfinished", nil, nil, nil, "", "Its phase is Running"},
-		"one that no one saw": {etcdSnapshot("ns", "saved", v1alpha1.SnapshotFull), backedUp(own), nil, "snapshot-unfinished", nil, nil, nil, "", "Its phase is new: no agent has responded yet"},
-		"none":                {nil, nil, nil, "snapshot-absent", nil, nil, nil, "", "does not exist in this namespace"},
+		"one that no agent saw": {etcdSnapshot("ns", "saved", v1alpha1.SnapshotFull), backedUp(own), nil, "snapshot-unfinished", nil, nil, nil, "", "Its phase is new: no agent has responded yet"},
+		"none":                  {nil, nil, nil, "snapshot-absent", nil, nil, nil, "", "does not exist in this namespace"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			from := &v1alpha1.RestoreSource{SnapshotRef: &v1alpha1.SnapshotReference{Name: "saved"}, Store: c.reported}

@@ -181,7 +181,7 @@ func TestPauseWaitsUntilTheLastMemberIsBackedUp(t *testing.T) {
 	s.podGoes(lastMember)
 	s.condition("demo", v1alpha1.ConditionBackupReady, metav1.ConditionUnknown, v1alpha1.ReasonPaused)
 	s.snapshot("later", v1alpha1.SnapshotFull, nil)
-	s.eventually("say why no one saves", func() error {
+	s.eventually("say why backups stop", func() error {
 		var snapshot v1alpha1.EtcdSnapshot
 		if err := s.fetch("later", &snapshot); err != nil {
 			return err

@@ -153,7 +153,7 @@ func TestWhoKeepsABackupAfterAllIsNotHeld(t *testing.T) {
 	s.deleteSnapshot("failed")
 	s.leaves("failed") // there is no backup
 
-	// What goes with the whole namespace, or without its cluster, is held by no one.
+	// What goes with the whole namespace, or without its cluster, is not held.
 	uid = s.savedToDelete("last")
 	s.deleteSnapshot("last")
 	s.ordersDeletion(uid)
@@ -201,7 +201,7 @@ func TestABackupStaysWhenItsNamespaceGoes(t *testing.T) {
 	s.eventually("look at the namespace", func() error {
 		reads := s.calls.matching("GET", "/api/v1/namespaces/"+s.namespace)
 		if !slices.ContainsFunc(reads, func(call string) bool { return strings.HasSuffix(call, "/"+s.namespace) }) {
-			return errors.New("no one did")
+			return errors.New("not deleted")
 		}
 		return s.heldBy("a", true)
 	})

@@ -99,7 +99,7 @@ func verifiesMore(before, after *coordinationv1.Lease) bool {
 func quiet(m leases.Member) leases.Member {
 	m.Raft, m.Floor, m.Revision, m.DBSize, m.DBSizeInUse, m.VolumeFree = leases.Raft{}, leases.Raft{}, 0, 0, 0, 0
 	m.LeaseVersion = ""                          // another one with each renewal
-	m.Defragmentation = leases.Defragmentation{} // druid reports no one of it
+	m.Defragmentation = leases.Defragmentation{} // druid does not report it
 	return m
 }
 

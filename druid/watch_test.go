@@ -46,7 +46,7 @@ func TestOnlyChangesCostAPass(t *testing.T) {
 			l.Annotations["etcd.druid.dev/raft"] = leases.Raft{Term: 2, Committed: 9, LastTerm: 2, LastIndex: 9}.String()
 		}, false},
 		"a renewal of a member that was taken for stale": {leases.ComponentMember, leases.Stale, renew, true},
-		"a renewal of a member that no one judged yet":   {leases.ComponentMember, 0, renew, true},
+		"a renewal of a member without a verdict":        {leases.ComponentMember, 0, renew, true},
 		"another role": {leases.ComponentMember, leases.Live, func(l *coordinationv1.Lease) {
 			renew(l)
 			l.Spec.HolderIdentity = new("1f:Leader")
@@ -124,13 +124,13 @@ func TestOnlyAnExpiryThatWasNotSeenCausesAPass(t *testing.T) {
 		at   time.Duration
 		want []types.NamespacedName
 	}{
-		"before it expires":       {took: leases.Live, at: duration - 1},
-		"when it expires":         {took: leases.Live, at: duration, want: demo},
-		"no one saw it renewed":   {took: leases.Unknown, at: duration, want: demo},
-		"no one ever renewed it":  {took: leases.Never, at: duration},
-		"it was stale already":    {took: leases.Stale, at: duration},
-		"a pass was asked before": {took: leases.Live, then: func(m *memory) { m.expired(begun.Add(duration)) }, at: 2 * duration},
-		"it was renewed in time":  {took: leases.Live, then: func(m *memory) { m.watcher.Observe(lease(7), begun.Add(15*time.Second)) }, at: duration},
+		"before it expires":        {took: leases.Live, at: duration - 1},
+		"when it expires":          {took: leases.Live, at: duration, want: demo},
+		"its renewal was not seen": {took: leases.Unknown, at: duration, want: demo},
+		"it was not renewed yet":   {took: leases.Never, at: duration},
+		"it was stale already":     {took: leases.Stale, at: duration},
+		"a pass was asked before":  {took: leases.Live, then: func(m *memory) { m.expired(begun.Add(duration)) }, at: 2 * duration},
+		"it was renewed in time":   {took: leases.Live, then: func(m *memory) { m.watcher.Observe(lease(7), begun.Add(15*time.Second)) }, at: duration},
 		"it expires after that": {
 			took: leases.Live, then: func(m *memory) { m.watcher.Observe(lease(7), begun.Add(15*time.Second)) }, at: duration + 15*time.Second, want: demo,
 		},

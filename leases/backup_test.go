@@ -48,7 +48,7 @@ func TestBackupPatch(t *testing.T) {
 				t.Errorf("(-got +want)\n%s", diff)
 			}
 			if lease.Annotations["someone.else/key"] != "stays" || lease.Spec.RenewTime != nil || lease.Spec.LeaseDurationSeconds != nil {
-				t.Errorf("something was written that no one said: %+v", lease)
+				t.Errorf("something was written without a report: %+v", lease)
 			}
 		})
 	}

@@ -44,17 +44,17 @@ func TestADiskReportIsReadAsItWasWritten(t *testing.T) {
 
 func TestAnInvalidDiskReportIsUnknown(t *testing.T) {
 	for name, change := range map[string]func(*DiskReport){
-		"without a Pod":           func(c *DiskReport) { c.Pod = "" },
-		"in a state of its own":   func(c *DiskReport) { c.State = "fine" },
-		"intact without an epoch": func(c *DiskReport) { c.State, c.Epoch = DiskIntact, 0 },
-		"empty with a log":        func(c *DiskReport) { c.State = DiskEmpty },
-		"of a member without ID":  func(c *DiskReport) { c.State, c.Member = DiskIntact, "" },
-		"with a voter without ID": func(c *DiskReport) { c.Voters = "a,,b" },
-		"with a voter 0":          func(c *DiskReport) { c.Voters = "0" },
-		"with an ID that is none": func(c *DiskReport) { c.Cluster = "xyz" },
-		"with a negative size":    func(c *DiskReport) { c.Size = -1 },
-		"with an order of no one": func(c *DiskReport) { c.Order = "2" },
-		"that is too long":        func(c *DiskReport) { c.Kind = strings.Repeat("x", MaxDiskReport) },
+		"without a Pod":            func(c *DiskReport) { c.Pod = "" },
+		"in a state of its own":    func(c *DiskReport) { c.State = "fine" },
+		"intact without an epoch":  func(c *DiskReport) { c.State, c.Epoch = DiskIntact, 0 },
+		"empty with a log":         func(c *DiskReport) { c.State = DiskEmpty },
+		"of a member without ID":   func(c *DiskReport) { c.State, c.Member = DiskIntact, "" },
+		"with a voter without ID":  func(c *DiskReport) { c.Voters = "a,,b" },
+		"with a voter 0":           func(c *DiskReport) { c.Voters = "0" },
+		"with an ID that is none":  func(c *DiskReport) { c.Cluster = "xyz" },
+		"with a negative size":     func(c *DiskReport) { c.Size = -1 },
+		"with an unreadable order": func(c *DiskReport) { c.Order = "2" },
+		"that is too long":         func(c *DiskReport) { c.Kind = strings.Repeat("x", MaxDiskReport) },
 	} {
 		t.Run(name, func(t *testing.T) {
 			c := largestReport()

@@ -117,7 +117,7 @@ func TestElectionNeedsNoRightToCreate(t *testing.T) {
 	}
 	a.stop()
 	if s.holder() != "" {
-		t.Errorf("after the end held by %q, want no one", s.holder())
+		t.Errorf("after the end held by %q, want no holder", s.holder())
 	}
 	b := s.campaign(s.agent, "demo-b", func() {})
 	s.soon("demo-b leads", b.began)

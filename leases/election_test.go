@@ -26,7 +26,7 @@ func TestClaimIsDecidedForAllFacts(t *testing.T) {
 		case claim == claimWrite && f.holding == heldByAnother && (f.elapsed == rules.No || f.leading == rules.Yes):
 			return "another's Lease is taken before it ran out, or by one who leads"
 		case claim == claimWrite && (f.holding == heldUnknown || f.holding == heldAbsent):
-			return "a Lease is written that no one saw"
+			return "a Lease is written that was not read"
 		case claim == claimLose && (f.holding == heldUnknown || f.holding == heldByUs || f.leading == rules.No):
 			return "nothing says that it is lost"
 		case f.leading == rules.Yes && claim != claimLose && f.holding != heldUnknown && f.holding != heldByUs:
@@ -128,8 +128,8 @@ func TestLeaderOutlivesAShortOutageAndALostAnswer(t *testing.T) {
 
 func TestLeaderYieldsToWhatTheLeaseReports(t *testing.T) {
 	for name, edit := range map[string]func(s *leaseServer){
-		"another holds it":         func(s *leaseServer) { s.lease.Spec.HolderIdentity = new("somebody") },
-		"no one holds it":          func(s *leaseServer) { s.lease.Spec.HolderIdentity = nil },
+		"another holds it":         func(s *leaseServer) { s.lease.Spec.HolderIdentity = new("another") },
+		"no holder":                func(s *leaseServer) { s.lease.Spec.HolderIdentity = nil },
 		"it is gone":               func(s *leaseServer) { s.lease = nil },
 		"it was made again, empty": func(s *leaseServer) { s.lease = newLeaderLease(s.t).lease; s.lease.ResourceVersion = "1000" },
 	} {
@@ -147,7 +147,7 @@ func TestLeaderYieldsToWhatTheLeaseReports(t *testing.T) {
 					t.Errorf("held by %q while its duties end, want it left alone", holder)
 				}
 				after(leaderDuration / 2)
-				if name == "another holds it" && s.holder() != "somebody" {
+				if name == "another holds it" && s.holder() != "another" {
 					t.Errorf("held by %q, want it left to someone", s.holder())
 				}
 			})
@@ -188,7 +188,7 @@ func TestCampaignThatIsCutOffGivesTheLeaseBack(t *testing.T) {
 			after(time.Duration(cut) * time.Millisecond)
 			a.end()
 			if s.holder() != "" {
-				t.Errorf("called off after %d ms, the Lease is held by %q, want no one", cut, s.holder())
+				t.Errorf("called off after %d ms, the Lease is held by %q, want no holder", cut, s.holder())
 			}
 			if led := a.cause != nil; led != (cut > 40) {
 				t.Errorf("called off after %d ms, it led: %t", cut, led)
@@ -276,7 +276,7 @@ func TestNeverTwoLeadersWhateverTheNetworkDoes(t *testing.T) {
 				before := terms.Load()
 				after(30 * time.Minute)
 				if terms.Load() == before {
-					t.Error("no one led in half an hour without an outage")
+					t.Error("there was no leader in half an hour without an outage")
 				}
 				over()
 				group.Wait()

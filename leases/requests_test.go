@@ -37,7 +37,7 @@ func TestAMarkThatLacksSomethingOrdersNothing(t *testing.T) {
 		"a state of another version": `{"state":"evicted","mark":"x"}`,
 		"the word for unreadable":    `{"state":"unreadable","mark":"x"}`,
 		"requested and claimed":      `{"state":"requested","mark":"x","by":"pod"}`,
-		"claimed by no one":          `{"state":"removing","mark":"x","clusterID":"c"}`,
+		"claimed without a Pod":      `{"state":"removing","mark":"x","clusterID":"c"}`,
 		"claimed in no cluster":      `{"state":"removing","mark":"x","by":"pod"}`,
 		"a member ID that is none":   `{"state":"removing","mark":"x","by":"pod","clusterID":"c","memberID":"z"}`,
 		"done without a position":    `{"state":"done","mark":"x","by":"pod","clusterID":"c","memberID":"8"}`,

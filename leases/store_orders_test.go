@@ -14,7 +14,7 @@ import (
 func TestBackupsOnARealServer(t *testing.T) {
 	s := newServer(t)
 	if err := s.store.RenewBackup(t.Context(), leases.ComponentDeltaSnapshot, leases.BackupPatch{}); !errors.Is(err, leases.ErrAbsent) {
-		t.Errorf("a Lease that no one made: %v, want ErrAbsent", err)
+		t.Errorf("a Lease that does not exist: %v, want ErrAbsent", err)
 	}
 	s.make("demo-full-snapshot", func(l *coordinationv1.Lease) { l.Spec.LeaseDurationSeconds = new(int32(3600)) })
 	b, err := s.store.Backup(t.Context(), leases.ComponentFullSnapshot)

@@ -96,7 +96,7 @@ func TestRenewerOnARealServer(t *testing.T) {
 		return m.Removal.State == leases.RemovalRequested && s.get("demo-a").Annotations[leases.AnnotationRemoval] == mark
 	})
 	s.edit("demo-a", func(l *coordinationv1.Lease) {
-		nonsense := "no one knows"
+		nonsense := "not a record"
 		l.Spec.HolderIdentity = &nonsense
 	})
 	s.eventually("nonsense is written over, and the mark is still there", func() bool {

@@ -145,7 +145,7 @@ func TestRestoreOrder(t *testing.T) {
 			&v1alpha1.BootstrapSpec{Restore: &v1alpha1.RestoreSpec{From: &v1alpha1.RestoreSource{File: "snapshot.db", Store: fullBootstrap().Restore.From.Store}}},
 			&config.Restore{File: "snapshot.db", Store: []byte(`{"directory":{"path":"/restore/store"}}`)},
 		},
-		"an EtcdSnapshot that no one looked at": {
+		"an EtcdSnapshot that was not observed": {
 			fromSnapshot(), &config.Restore{Unresolved: "the backup of EtcdSnapshot before-the-move is unknown: status.restore of EtcdCluster demo does not have it yet"},
 		},
 	} {

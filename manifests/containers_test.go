@@ -12,7 +12,7 @@ import (
 	"github.com/etcd-druid/druid/api/v1alpha1"
 )
 
-// An etcd that no one spoke of goes before its agent, and what the user says of a resource stands alone.
+// Requests of etcd come before those of its agent, and what the user says of a resource counts alone.
 func TestEtcdRequestsWhatIsNotSpokenOf(t *testing.T) {
 	list := func(cpu, memory string) corev1.ResourceList {
 		all := corev1.ResourceList{}

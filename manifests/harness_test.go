@@ -75,7 +75,7 @@ func full() *v1alpha1.EtcdCluster {
 	cluster.Spec.RuntimeClassName = new("gvisor")
 	cluster.Spec.Env = []v1alpha1.EnvVar{{Name: "GOGC", Value: "50"}, {Name: "GREETING", Value: "$(HOSTNAME) is $5"}}
 	cluster.Spec.AdditionalMetadata = &v1alpha1.AdditionalMetadata{
-		Labels:      map[string]v1alpha1.LabelValue{"team": "storage", labelManagedBy: "somebody-else"},
+		Labels:      map[string]v1alpha1.LabelValue{"team": "storage", labelManagedBy: "another"},
 		Annotations: map[string]v1alpha1.AnnotationValue{"example.com/note": "all", "example.com/owner": "team storage"},
 	}
 	cluster.Spec.NetworkPolicy = &v1alpha1.NetworkPolicySpec{

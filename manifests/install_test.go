@@ -39,7 +39,7 @@ func TestEveryPartOfTheInstallIsNamed(t *testing.T) {
 	named := append(installKustomization(t).Resources, "kustomization.yaml", "install.yaml")
 	for _, file := range files {
 		if !slices.Contains(named, filepath.Base(file)) {
-			t.Errorf("%s is not in kustomization.yaml: no one would install it", file)
+			t.Errorf("%s is not in kustomization.yaml: it would not be installed", file)
 		}
 	}
 }

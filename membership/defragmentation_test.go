@@ -14,15 +14,15 @@ func brokenDefrag(f DefragFacts, d DefragDecision) string {
 	wanted := f.Enabled == rules.Yes && f.Window == rules.Yes && f.Turn&(FollowerFragmented|LeaderFragmented) != 0
 	switch {
 	case acts && !wanted:
-		return "acts although no one wants it, or no one is fragmented, or out of its window"
+		return "acts although it is off, or no member is fragmented, or out of its window"
 	case acts && !sound:
 		return "acts without leadership, next to another change, on an ailing cluster, or without room"
 	case acts && f.Alone != rules.No && f.Scheduled != rules.Yes:
-		return "stalls the only member at a time that no one chose"
+		return "stalls the only member outside of its window"
 	case d.Verdict == Defrag && f.Turn == LeaderFragmented && f.Alone != rules.Yes:
 		return "stalls the leader"
 	case d.Verdict == DefragMove && (f.Turn != LeaderFragmented || f.Alone == rules.Yes || f.Moved != rules.No):
-		return "moves leadership although a follower is due, or no one else is there, or again"
+		return "moves leadership although a follower is due, or there is no other member, or again"
 	// The table must act whenever it is allowed to.
 	case wanted && sound && !acts && (f.Alone == rules.No || f.Scheduled == rules.Yes) && (f.Turn == FollowerFragmented || f.Moved == rules.No):
 		return "a member that may be defragmented is not"

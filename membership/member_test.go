@@ -54,7 +54,7 @@ func TestAnUnstartedLearnerIsDesiredUnderEitherScheme(t *testing.T) {
 
 func TestWithoutMembersToAskNothingIsKnown(t *testing.T) {
 	dial := func(context.Context, ...string) (*clientv3.Client, func(error), error) {
-		return nil, nil, errors.New("no one is to be dialled")
+		return nil, nil, errors.New("no member is to be dialled")
 	}
 	_, err := Observe(t.Context(), dial, Query{})
 	if !errors.Is(err, ErrNoQuorum) || strings.Contains(err.Error(), "%!") {

@@ -24,7 +24,7 @@ func brokenNospace(f NospaceFacts, d NospaceDecision) string {
 	case stalls && (!loose || !healthy):
 		return "stalls a member without need, next to another change, on an ailing cluster, or without room"
 	case d.Verdict == NospaceMove && (f.Fill != LeaderLoose || f.Alone == rules.Yes || f.Moved != rules.No):
-		return "moves leadership although a follower is due, or no one else is there, or again"
+		return "moves leadership although a follower is due, or there is no other member, or again"
 	case d.Verdict == NospaceDefrag && f.Fill == LeaderLoose && f.Alone != rules.Yes && f.Moved == rules.No:
 		return "stalls the leader although another one could lead"
 	case d.Verdict == NospaceWait && d.Why == "", f.Alarms != NoAlarm && d.Verdict == NospaceKeep && d.Why == "":
@@ -47,13 +47,13 @@ func TestOnlyNoSpaceAloneIsCured(t *testing.T) {
 		alarms []Alarm
 		want   AlarmsRaised
 	}{
-		"none":                        {nil, NoAlarm},
-		"no space":                    {[]Alarm{space, space}, NoSpaceRaised},
-		"corrupt":                     {[]Alarm{corrupt}, CorruptRaised},
-		"corrupt behind the rest":     {[]Alarm{space, other, corrupt}, CorruptRaised},
-		"one that no one knows":       {[]Alarm{other}, AlarmsUnknown},
-		"one that no one knows first": {[]Alarm{other, space}, AlarmsUnknown},
-		"one that no one knows last":  {[]Alarm{space, other}, AlarmsUnknown},
+		"none":                    {nil, NoAlarm},
+		"no space":                {[]Alarm{space, space}, NoSpaceRaised},
+		"corrupt":                 {[]Alarm{corrupt}, CorruptRaised},
+		"corrupt behind the rest": {[]Alarm{space, other, corrupt}, CorruptRaised},
+		"an unknown one":          {[]Alarm{other}, AlarmsUnknown},
+		"an unknown one first":    {[]Alarm{other, space}, AlarmsUnknown},
+		"an unknown one last":     {[]Alarm{space, other}, AlarmsUnknown},
 	} {
 		t.Run(name, func(t *testing.T) {
 			if got := AlarmsOf(tc.alarms); got != tc.want {

@@ -18,7 +18,7 @@ func TestUpgradesAreSafeForAllFacts(t *testing.T) {
 			case acts && f.Reached != rules.No:
 				return "changes what a member that runs the earlier minor may rest on"
 			case d.Verdict == UpgradeAnnounce && f.Course != CourseBack:
-				return "announces what no one asks for"
+				return "announces what is not requested"
 			case d.Verdict == UpgradeCompare && f.Course == CourseBack && f.Storage != rules.Yes:
 				return "lets an etcd go back to a format that it cannot read"
 			case d.Verdict == UpgradeCompare && f.Course == CourseOn && f.Log != LogReadable:
@@ -77,7 +77,7 @@ func TestEntryIsTheOneMemberOfThatName(t *testing.T) {
 		claimed uint64
 		want    Entry
 	}{
-		"no one of that name":                    {[]Member{{ID: 1, Name: "a"}}, 0, NotListed},
+		"no member of that name":                 {[]Member{{ID: 1, Name: "a"}}, 0, NotListed},
 		"a voter":                                {[]Member{{ID: 1, Name: "a"}, started}, 0, VoterEntry},
 		"a learner that never started":           {[]Member{unstarted}, 0, LearnerEntry},
 		"a second one under its name":            {[]Member{started, {ID: 4, Name: "c", PeerURLs: []string{"http://x:1"}}}, 0, EntryUnknown},
@@ -102,12 +102,12 @@ func TestOthersAreTheDesiredMembersThatStay(t *testing.T) {
 		health map[uint64]rules.Answer
 		want   rules.Answer
 	}{
-		"all are healthy":                  {map[uint64]rules.Answer{1: rules.Yes, 2: rules.Yes, 3: rules.Yes, 8: rules.Yes}, rules.Yes},
-		"it may be down itself":            {map[uint64]rules.Answer{1: rules.Yes, 2: rules.Yes, 3: rules.No, 8: rules.Yes}, rules.Yes},
-		"no one waits for a stray":         {map[uint64]rules.Answer{1: rules.Yes, 2: rules.Yes, 3: rules.Yes, 8: rules.No}, rules.Yes},
-		"one is down":                      {map[uint64]rules.Answer{1: rules.Yes, 2: rules.No, 3: rules.Yes}, rules.No},
-		"one does not answer":              {map[uint64]rules.Answer{1: rules.Yes, 3: rules.Yes}, rules.Unknown},
-		"one is down, one does not answer": {map[uint64]rules.Answer{2: rules.No, 3: rules.Yes}, rules.No},
+		"all are healthy":                     {map[uint64]rules.Answer{1: rules.Yes, 2: rules.Yes, 3: rules.Yes, 8: rules.Yes}, rules.Yes},
+		"it may be down itself":               {map[uint64]rules.Answer{1: rules.Yes, 2: rules.Yes, 3: rules.No, 8: rules.Yes}, rules.Yes},
+		"a superfluous member delays nothing": {map[uint64]rules.Answer{1: rules.Yes, 2: rules.Yes, 3: rules.Yes, 8: rules.No}, rules.Yes},
+		"one is down":                         {map[uint64]rules.Answer{1: rules.Yes, 2: rules.No, 3: rules.Yes}, rules.No},
+		"one does not answer":                 {map[uint64]rules.Answer{1: rules.Yes, 3: rules.Yes}, rules.Unknown},
+		"one is down, one does not answer":    {map[uint64]rules.Answer{2: rules.No, 3: rules.Yes}, rules.No},
 	} {
 		t.Run(name, func(t *testing.T) {
 			if got := OthersHealthy(view, 3, tc.health, desired); got != tc.want {

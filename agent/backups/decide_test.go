@@ -34,9 +34,9 @@ func TestDecisionsKeepTheCatalogCompleteForAllFacts(t *testing.T) {
 		case d.Verdict == TakeFull && f.Full == FullResting && f.Asked == rules.No:
 			return "a full without a pause after the one that failed"
 		case d.Verdict == Wait && f.Recorder == RecorderOff && (unsaved || f.CatalogState == CatalogComplete):
-			return "writes are not saved and no one cares"
+			return "writes are not saved, and no backup is made"
 		case d.Verdict == Wait && f.Full == FullIdle && (unsaved || f.CatalogState == CatalogComplete && (f.Due == rules.Yes || f.Asked == rules.Yes || f.Doubted == rules.Yes)):
-			return "a full is needed and no one takes it"
+			return "a full backup is needed, and none is made"
 		}
 		return ""
 	})

@@ -203,7 +203,7 @@ func TestFinalAndOrdinaryFullsAreTakenApart(t *testing.T) {
 	})
 	for _, want := range []string{kindFinal, kindFull} {
 		if !o.waiting() {
-			t.Fatalf("no one waits for %s", want)
+			t.Fatalf("nothing waits for %s", want)
 		}
 		kind, answer := o.take()
 		if kind != want {

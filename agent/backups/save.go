@@ -156,7 +156,7 @@ func passing(err error) bool {
 	return slices.Contains(pass, code) || errors.Is(err, context.DeadlineExceeded)
 }
 
-// Drop deletes one full backup that was saved by a Save, of the lineage that its key names. Whoever records delta backups in that place needs
+// Drop deletes one full backup that was saved by a Save, of the lineage that its key names. A process that records delta backups in that place needs
 // the full backup before them, so it refuses to delete one there. It succeeds if there is no such object.
 func (s *Save) Drop(ctx context.Context, key string) (a Artifact, err error) {
 	a = Artifact{Kind: kindFull, Key: key, URI: s.URI(key)}

@@ -260,7 +260,7 @@ func TestRetentionDeletesOnlyUnderTheLeadersLease(t *testing.T) {
 		return nil
 	})
 	if n := fulls(); n < 5 {
-		t.Errorf("%d fulls are left, and no one was to delete any", n)
+		t.Errorf("%d full backups are left, and none was to be deleted", n)
 	}
 	other := catalog.Lineage("00000000-other")
 	for i := range int64(4) {

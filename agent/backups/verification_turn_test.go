@@ -32,9 +32,9 @@ func TestOneAgentVerifiesForAllFacts(t *testing.T) {
 		wanted := f.Reported == ReportedNever || f.Due == rules.Yes || f.Reported == ReportedBroken && f.Newer == rules.Yes
 		switch {
 		case d.Verdict == VerifyBackups && !(can && wanted):
-			return "a proof that no one needs, or may make"
+			return "a proof that is not needed or not allowed"
 		case d.Verdict == Wait && can && wanted:
-			return "a proof is needed and no one makes it"
+			return "a proof is needed, and none is made"
 		}
 		return ""
 	})

@@ -113,7 +113,7 @@ func TestRestoreOrderIsReadAsItWasWritten(t *testing.T) {
 		"a full by its name":                {Prefix: "default/demo", Name: "00000000000000ff-1700000000000.snap.zst"},
 		"a revision of a lineage":           {Prefix: "default/demo", Lineage: "00000001-ab", Revision: 7},
 		"a file of its own store":           {File: "old/snapshot.db"},
-		"no one knows what":                 {Unresolved: "there is no EtcdSnapshot a"},
+		"an unknown origin":                 {Unresolved: "there is no EtcdSnapshot a"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			text, err := want.Encode()

@@ -79,7 +79,7 @@ func TestValidateNamesFieldAndRange(t *testing.T) {
 		"an election timeout too short":      {func(c *Config) { c.ElectionTimeout = 400 * time.Millisecond }, "--election-timeout is 400ms"},
 		"an election timeout too long":       {func(c *Config) { c.ElectionTimeout = time.Minute }, "to 50s"},
 		"a restore that is no JSON":          {func(c *Config) { c.Restore = "{" }, "--restore: "},
-		"a restore of no one's backups":      {func(c *Config) { c.Restore = "{}" }, "--restore has no prefix"},
+		"a restore without a prefix":         {func(c *Config) { c.Restore = "{}" }, "--restore has no prefix"},
 		"a restore to two targets":           {func(c *Config) { c.Restore = `{"prefix":"a/b","revision":1,"name":"x"}` }, "more than one of revision, time and name"},
 		"a restore that it does not know":    {func(c *Config) { c.Restore = `{"prefix":"a/b","later":"x"}` }, `unknown field "later"`},
 		"a restore of a file of a cluster":   {func(c *Config) { c.Restore = `{"prefix":"a/b","file":"x"}` }, "--restore: a file cannot be combined"},
@@ -131,13 +131,13 @@ func TestJoinEndpoints(t *testing.T) {
 		want []string
 		err  string
 	}{
-		"none":            {"", nil, ""},
-		"two":             {JoinOf([]string{"http://a:2379", "http://[fd00::1]:2379"}), []string{"http://a:2379", "http://[fd00::1]:2379"}, ""},
-		"TLS":             {"https://a:2379", nil, "not a URL like http://host:2379"},
-		"without a port":  {"http://a", nil, "not a URL like http://host:2379"},
-		"an empty one":    {"http://a:2379,", nil, "not a URL like http://host:2379"},
-		"no URL":          {"a:2379", nil, "not a URL like http://host:2379"},
-		"a URL of no one": {"http://:2379", nil, "not a URL like http://host:2379"},
+		"none":                 {"", nil, ""},
+		"two":                  {JoinOf([]string{"http://a:2379", "http://[fd00::1]:2379"}), []string{"http://a:2379", "http://[fd00::1]:2379"}, ""},
+		"TLS":                  {"https://a:2379", nil, "not a URL like http://host:2379"},
+		"without a port":       {"http://a", nil, "not a URL like http://host:2379"},
+		"an empty one":         {"http://a:2379,", nil, "not a URL like http://host:2379"},
+		"no URL":               {"a:2379", nil, "not a URL like http://host:2379"},
+		"a URL without a host": {"http://:2379", nil, "not a URL like http://host:2379"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			c := valid()

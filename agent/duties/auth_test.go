@@ -70,7 +70,7 @@ func TestAuthenticationIsTurnedOnAndOff(t *testing.T) {
 	})
 }
 
-// What is equal is never written, whoever leads, and drift is corrected.
+// What is equal is never written, no matter which member leads, and drift is corrected.
 func TestAuthenticationConverges(t *testing.T) {
 	eachMinor(t, func(t *testing.T, c *authCluster) {
 		c.certify()

@@ -55,7 +55,7 @@ func TestASuccessorDefragmentsTheRest(t *testing.T) {
 	select {
 	case <-died:
 	case <-time.After(maxWait):
-		t.Fatalf("no one was defragmented: %+v", d.done())
+		t.Fatalf("no member was defragmented: %+v", d.done())
 	}
 	d.eventually("the first follower was defragmented all the same", func() error {
 		s, err := d.space(followers[0])

@@ -282,7 +282,7 @@ func TestAReplacementOfAnotherStandsInTheWay(t *testing.T) {
 		holder string
 		want   bool
 	}{
-		"no one's":                            {"", false},
+		"without one":                         {"", false},
 		"another's":                           {"demo-a", true},
 		"that of the one that goes":           {"demo-b", false},
 		"of one that is not desired any more": {"demo-x", false},

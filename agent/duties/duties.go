@@ -152,7 +152,7 @@ func newRound(d *Duties) *round {
 	return r
 }
 
-// notWritten forgets the version of the record after a write that failed: somebody else wrote, or it is unknown whether this agent
+// notWritten forgets the version of the record after a write that failed: another process wrote, or it is unknown whether this agent
 // did. The next look reads the record again. A conflict is no error.
 func (r *round) notWritten(err error) error {
 	r.version = ""

@@ -103,13 +103,13 @@ func TestSuccessorIsTheMostCaughtUpHealthyVoter(t *testing.T) {
 		voters []membership.Status
 		want   uint64
 	}{
-		"the longest log":                {[]membership.Status{voter(1, 99, well), voter(2, 5, well), voter(3, 7, well)}, 3},
-		"of equals the lowest ID":        {[]membership.Status{voter(3, 7, well), voter(2, 7, well)}, 2},
-		"not one that ails":              {[]membership.Status{voter(2, 5, well), voter(3, 7, func(s *membership.Status) { s.Errors = []string{"CORRUPT"} })}, 2},
-		"not one that knows no leader":   {[]membership.Status{voter(3, 7, func(s *membership.Status) { s.Leader = 0 })}, 0},
-		"not one that gave no answer":    {[]membership.Status{{}}, 0},
-		"not a learner":                  {[]membership.Status{voter(3, 7, func(s *membership.Status) { s.Role = membership.RoleLearner })}, 0},
-		"no one where there is only one": {[]membership.Status{voter(1, 99, well)}, 0},
+		"the longest log":              {[]membership.Status{voter(1, 99, well), voter(2, 5, well), voter(3, 7, well)}, 3},
+		"of equals the lowest ID":      {[]membership.Status{voter(3, 7, well), voter(2, 7, well)}, 2},
+		"not one that ails":            {[]membership.Status{voter(2, 5, well), voter(3, 7, func(s *membership.Status) { s.Errors = []string{"CORRUPT"} })}, 2},
+		"not one that knows no leader": {[]membership.Status{voter(3, 7, func(s *membership.Status) { s.Leader = 0 })}, 0},
+		"not one that gave no answer":  {[]membership.Status{{}}, 0},
+		"not a learner":                {[]membership.Status{voter(3, 7, func(s *membership.Status) { s.Role = membership.RoleLearner })}, 0},
+		"none in a cluster of one":     {[]membership.Status{voter(1, 99, well)}, 0},
 	} {
 		t.Run(name, func(t *testing.T) {
 			if got, ok := successor(1, test.voters); got != test.want || ok != (test.want != 0) {

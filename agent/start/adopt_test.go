@@ -59,7 +59,7 @@ func TestWhatSpeaksAgainstAClusterThatIsToBeJoined(t *testing.T) {
 		words  string
 	}{
 		"nothing":                            {func(*sourceSight) {}, SourceFit, ""},
-		"no one answers":                     {func(s *sourceSight) { s.listErr = errors.New("refused") }, SourceSilent, "refused"},
+		"no answer":                          {func(s *sourceSight) { s.listErr = errors.New("refused") }, SourceSilent, "refused"},
 		"another cluster answers":            {func(s *sourceSight) { s.listErr = fmt.Errorf("x: %w", membership.ErrOtherCluster) }, SourceOther, "another cluster"},
 		"one endpoint is of another cluster": {func(s *sourceSight) { s.foreign = []string{"http://b:2379"} }, SourceOther, "http://b:2379"},
 		"authentication is on":               {func(s *sourceSight) { s.readErr = rpctypes.ErrUserEmpty }, SourceUnfit, "authentication is enabled"},
@@ -206,7 +206,7 @@ func TestALearnerOfAnAgentThatDiedIsAddedAgain(t *testing.T) {
 	c := newCluster(t, "3.6.16", "c-a")
 	c.joining(running)
 	seed := c.members["c-a"]
-	seed.next(seed.boot()) // the learner is listed, and no one starts its etcd
+	seed.next(seed.boot()) // the learner is listed, and its etcd does not start
 	before, _ := c.record()
 	if before.Phase != leases.PhaseForming || before.ClusterID == 0 || len(before.Externals) != 1 {
 		t.Fatalf("the record says %+v", before)

@@ -198,12 +198,12 @@ func TestOnlyALineageOfThisVeryClusterForbidsItsBootstrap(t *testing.T) {
 		history            catalog.History
 		unordered, ordered bool // want an error without an order, and with one
 	}{
-		"ours, and saved":                  {catalog.History{Formation: ours, Fulls: full}, true, true},
-		"ours, and changes of it saved":    {catalog.History{Formation: ours, Deltas: deltas}, true, true},
-		"ours, and nothing saved":          {catalog.History{Formation: ours}, true, false},
-		"another's, and saved":             {catalog.History{Formation: others, Fulls: full}, false, false},
-		"no one's that we know, and saved": {catalog.History{Fulls: full}, true, false},
-		"no one's, and nothing saved":      {catalog.History{}, false, false},
+		"ours, and saved":                       {catalog.History{Formation: ours, Fulls: full}, true, true},
+		"ours, and changes of it saved":         {catalog.History{Formation: ours, Deltas: deltas}, true, true},
+		"ours, and nothing saved":               {catalog.History{Formation: ours}, true, false},
+		"another's, and saved":                  {catalog.History{Formation: others, Fulls: full}, false, false},
+		"an unknown history, and saved":         {catalog.History{Fulls: full}, true, false},
+		"an unknown history, and nothing saved": {catalog.History{}, false, false},
 	} {
 		c := catalog.Catalog{Histories: []catalog.History{{Formation: others}, tc.history}}
 		if err := formedBefore(c, "us", false); (err != nil) != tc.unordered {

@@ -98,7 +98,7 @@ func TestAClusterWithBackupsIsFormedOnlyWhereItNeverWas(t *testing.T) {
 		"nothing was saved":                       {func(*testing.T, history.Place) {}, "first-boot", "", 1},
 		"a cluster of that name was saved before": {func(t *testing.T, place history.Place) { place.Formation(t, "uid-old") }, "first-boot", "", 5},
 		"this cluster was saved before":           {func(t *testing.T, place history.Place) { place.Formation(t, "uid-c") }, "backup-present", string(oldLineage), 1},
-		"no one knows which cluster was saved": {func(t *testing.T, place history.Place) {
+		"it is unknown which cluster was saved": {func(t *testing.T, place history.Place) {
 			key := catalog.FullKey(place.Prefix, place.Lineage, 7, time.Now())
 			_, err := place.Store.Put(t.Context(), key, strings.NewReader("a full"), store.PutOptions{})
 			must(t, err)

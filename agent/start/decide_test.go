@@ -50,10 +50,10 @@ func broken(f Facts, d Decision) string {
 	case storeAnswer && f.Record&(Formed|FormedIncomplete) != 0:
 		return "a second bootstrap of a formed cluster"
 	case d.Mode == ModeRestore && (f.Order != OrderRestore || f.Backup != BackupPresent):
-		return "an order that no one gave"
+		return "an order that was not given"
 	case d.Mode == ModeRecover && (f.Order != OrderForm || f.Record != Recovering),
 		d.Mode == ModePrepare && (f.Order != OrderPrepare || f.Record != Recovering):
-		return "a recovery that no one ordered"
+		return "a recovery that was not ordered"
 	case d.Mode == ModePlace && (f.Order != OrderPlace || f.Record&(Formed|FormedIncomplete) == 0 || f.Lease&isOurs == 0):
 		return "uses data that the record does not name"
 	case (d.Mode == ModeRecover || d.Mode == ModePrepare && f.Restores == rules.No || d.Mode == ModePlace) && f.Listed != NoQuorum:

@@ -117,11 +117,11 @@ func TestTheDrainMarkOnOurLease(t *testing.T) {
 		mark leases.RemovalRequest
 		want Lease
 	}{
-		"no mark":                     {leases.RemovalRequest{}, Fresh},
-		"asked, may be taken back":    {leases.RemovalRequest{State: leases.RemovalRequested}, Leaving},
-		"the removal is claimed":      {leases.RemovalRequest{State: leases.RemovalBegun}, RemovalAcknowledged},
-		"removed":                     {leases.RemovalRequest{State: leases.RemovalDone}, RemovalAcknowledged},
-		"a mark that no one can read": {leases.RemovalRequest{State: leases.RemovalUnreadable}, RemovalAcknowledged},
+		"no mark":                  {leases.RemovalRequest{}, Fresh},
+		"asked, may be taken back": {leases.RemovalRequest{State: leases.RemovalRequested}, Leaving},
+		"the removal is claimed":   {leases.RemovalRequest{State: leases.RemovalBegun}, RemovalAcknowledged},
+		"removed":                  {leases.RemovalRequest{State: leases.RemovalDone}, RemovalAcknowledged},
+		"an unreadable mark":       {leases.RemovalRequest{State: leases.RemovalUnreadable}, RemovalAcknowledged},
 	} {
 		t.Run(name, func(t *testing.T) {
 			if got, _ := classifyLease(us, ownLease{member: leases.Member{PodUID: us.PodUID, Removal: tc.mark}}); got != tc.want {
@@ -139,11 +139,11 @@ func TestWhoseTurnItIs(t *testing.T) {
 		pendingRemoval *leases.PendingRemoval
 		want           Slot
 	}{
-		"no one's":                             {nil, nil, SlotFree},
-		"another replaces itself":              {replacing("c-b"), nil, SlotTaken},
-		"we do":                                {replacing("c-a"), nil, SlotOurs},
-		"one that is not desired any more did": {replacing("c-x"), nil, SlotFree},
-		"another leaves":                       {nil, pendingRemoval("c-b"), SlotLeaving},
+		"without one":                               {nil, nil, SlotFree},
+		"another replaces itself":                   {replacing("c-b"), nil, SlotTaken},
+		"we do":                                     {replacing("c-a"), nil, SlotOurs},
+		"one that is not desired any more did":      {replacing("c-x"), nil, SlotFree},
+		"another leaves":                            {nil, pendingRemoval("c-b"), SlotLeaving},
 		"we leave, and our Lease does not say so":   {nil, pendingRemoval("c-a"), SlotLeaving},
 		"one left that is not desired any more":     {nil, pendingRemoval("c-x"), SlotFree},
 		"our replacement was begun before":          {replacing("c-a"), pendingRemoval("c-b"), SlotOurs},

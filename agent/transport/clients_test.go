@@ -114,7 +114,7 @@ func TestAConnectionIsNotUsedAgain(t *testing.T) {
 	}
 }
 
-// Nothing else ends it: no one asks, and no certificate of the agent changes.
+// Nothing else ends it: there is no request, and no certificate of the agent changes.
 func TestAConnectionHasAnAge(t *testing.T) {
 	c, r, _ := lentFrom(t)
 	c.age = time.Second

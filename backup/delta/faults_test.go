@@ -86,7 +86,7 @@ func TestNothingIsLeftOutWhenPutsFail(t *testing.T) {
 				t.Errorf("%+v", last)
 			}
 			if !slices.ContainsFunc(r.all(), func(s Status) bool { return errors.Is(s.SaveError, errDown) }) {
-				t.Error("no one was reported that the store is down")
+				t.Error("the store is down, and that was not reported")
 			}
 			r.stop()
 			same(t, database(t, m, 2), joined(t, 2, objects(t, s)))
@@ -170,13 +170,13 @@ func TestATakenNameIsLeftAlone(t *testing.T) {
 			return nil
 		}
 		foreign = filepath.Join(path, filepath.FromSlash(key))
-		return errors.Join(os.MkdirAll(filepath.Dir(foreign), 0o700), os.WriteFile(foreign, []byte("somebody's"), 0o600))
+		return errors.Join(os.MkdirAll(filepath.Dir(foreign), 0o700), os.WriteFile(foreign, []byte("another's"), 0o600))
 	})
 	r := record(t, m, f, 2)
 	newTraffic(t, m).run(20)
 	r.flush()
 	r.stop()
-	if b, err := os.ReadFile(foreign); string(b) != "somebody's" || err != nil {
+	if b, err := os.ReadFile(foreign); string(b) != "another's" || err != nil {
 		t.Fatalf("what had the name is now %q, %v", b, err)
 	}
 	if err := os.Remove(foreign); err != nil {

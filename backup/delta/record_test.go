@@ -51,7 +51,7 @@ func TestTheCodecReadsWhatProtobufReads(t *testing.T) {
 			t.Fatal(err)
 		}
 		for _, e := range sent.Events {
-			e.PrevKv = nil // no one asked for it
+			e.PrevKv = nil // not requested
 		}
 		if !proto.Equal(sent, &got) {
 			t.Fatalf("read %v, want %v", &got, sent)

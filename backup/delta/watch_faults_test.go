@@ -24,7 +24,7 @@ func TestCompactionRacesTheWatch(t *testing.T) {
 			content := database(t, m, 2)
 			r := record(t, m, s, 2, func(c *Config) { c.MaxBytes = 5 << 10 })
 			r.flush()
-			for range 20 { // right behind the watch: no one notices
+			for range 20 { // right behind the watch, which does not notice
 				f.run(10)
 				more := database(t, m, content[len(content)-1].Revision+1)
 				content = append(content, more...)

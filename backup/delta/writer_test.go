@@ -194,7 +194,7 @@ func TestEveryFlippedBitIsFound(t *testing.T) {
 				t.Fatalf("bit %d of byte %d: %v", bit, i, err)
 			}
 			if len(got) > 0 && !cmp.Equal(all[:len(got)], got) {
-				t.Fatalf("bit %d of byte %d: records that no one wrote", bit, i)
+				t.Fatalf("bit %d of byte %d: records that were not written", bit, i)
 			}
 		}
 	}

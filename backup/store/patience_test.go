@@ -60,5 +60,5 @@ func TestWhatEndsOtherwiseIsNotCalledStalled(t *testing.T) {
 	if err := store.Because(ctx, failed); err.Error() != "refused" || ctx.Err() == nil {
 		t.Errorf("after it was left: %v, %v", err, ctx.Err())
 	}
-	store.Progressed(t.Context()) // no one wants to know
+	store.Progressed(t.Context()) // without a receiver
 }

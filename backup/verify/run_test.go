@@ -176,13 +176,13 @@ func TestWhatIsWrongWithBackupsIsFoundAndNamed(t *testing.T) {
 				}
 			}, verdict: Unknown, reason: "no checkpoint",
 		},
-		"a value that no one wrote": {
+		"a value that was not written": {
 			damage: func(t *testing.T, s store.Store) { lie(t, s, h.Deltas[1]) }, target: fromFirst, verdict: Broken, object: h.Deltas[1].Key, reason: "at revision 16",
 		},
-		"a value that no one wrote, at the end": {
+		"a value that was not written, at the end": {
 			damage: func(t *testing.T, s store.Store) { lie(t, s, h.Deltas[2]) }, target: fromFirst, verdict: Broken, object: h.Deltas[2].Key, reason: "at revision 21",
 		},
-		"a value that no one wrote, before any checkpoint": {
+		"a value that was not written, before any checkpoint": {
 			damage: func(t *testing.T, s store.Store) { lie(t, s, h.Deltas[0]) }, target: fromFirst, verdict: Broken, object: h.Fulls[0].Key, reason: h.Deltas[0].Key,
 		},
 		"a bit of the full": {

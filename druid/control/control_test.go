@@ -11,7 +11,7 @@ import (
 	"github.com/etcd-druid/druid/druid/control"
 )
 
-// A status that druid writes all the time wakes no one; what it works towards, and until when, does.
+// A status that druid writes all the time starts no pass. What it works towards, and until when, does.
 func TestWhatWakesDruid(t *testing.T) {
 	tests := map[string]struct {
 		change func(*v1alpha1.EtcdCluster)

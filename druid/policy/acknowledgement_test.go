@@ -72,7 +72,7 @@ func TestOnlyTheOneLeaderIsBelieved(t *testing.T) {
 			o.Record.ClusterID, o.Members[0].Reports.ClusterID, o.Members[1].Reports.ClusterID = 9, 9, 8
 		}), "by-the-leader", markDone},
 		"a leader whose Lease names no Pod":              {says("", leads(0), func(o *Observed) { o.Members[0].Reports.PodUID = "" }), "leader-not-certain", markRemoving},
-		"no one leads":                                   {says("pod-c-a"), "without-leader", markRemoving},
+		"no leader":                                      {says("pod-c-a"), "without-leader", markRemoving},
 		"an unlisted name does not lead":                 {says("pod-c-a", leads(0), leads(1), func(o *Observed) { o.Members[1].Listed = false }), "by-the-leader", markDone},
 		"all leave, and an external member leads":        {says("pod-c-c", leave), "by-itself", markDone},
 		"all leave, and the former leader acknowledged":  {says("pod-c-a", leave), "its-agent-again", markElsewhere},

@@ -117,7 +117,7 @@ func TestAgentUpdate(t *testing.T) {
 		"one after another there too": {
 			o: given(silent(0), silent(2)), want: []string{"ReplaceAgent agent-ill c-a"}, reason: v1alpha1.ReasonUpdatingAgents,
 		},
-		"no one goes while a volume grows, for then a Pod may": {
+		"no Pod is replaced while a volume grows, because that may replace one": {
 			o: given(func(o *Observed) { o.Members[2].Room = RoomGrows }), reason: v1alpha1.ReasonRollingUpdate,
 		},
 		"where none runs at all, at once": {
@@ -125,7 +125,7 @@ func TestAgentUpdate(t *testing.T) {
 			want:   []string{"ReplaceAgent agent-idle c-a", "ReplaceAgent agent-idle c-b", "ReplaceAgent agent-idle c-c"},
 			reason: v1alpha1.ReasonUpdatingAgents,
 		},
-		"no one goes next to a member that is down": {
+		"no Pod is replaced next to a member that is down": {
 			o: given(replaced(2, ArrivalOver), func(o *Observed) {
 				o.Members[2].EtcdReady, o.Members[2].Serving, o.Members[2].Stable, o.Members[2].Stuck = false, false, false, true
 			}),
@@ -160,7 +160,7 @@ func TestAgentUpdate(t *testing.T) {
 			}),
 			want: []string{"ReplaceAgent agent-ill c-b"}, reason: v1alpha1.ReasonUpgrading,
 		},
-		"no one goes while it is not known who leads": {
+		"no Pod is replaced while the leader is unknown": {
 			o: given(func(o *Observed) { o.Members[1].Reports.Role = leases.RoleMember }), reason: v1alpha1.ReasonUpdatingAgents,
 			words: "0 of 3 agents updated: it is not known which member leads",
 		},

@@ -86,7 +86,7 @@ func TestMessagesOfBackupReady(t *testing.T) {
 			Desired{Backup: true, WhenFailing: WhenFailingContinue}, unsaved, metav1.ConditionTrue, v1alpha1.ReasonIncrementalBackupFailed,
 			"access denied. Until a backup succeeds, druid removes no member. It replaces Pods and allows evictions, because spec.backup.whenFailing is Continue.", "IncrementalBackupFailed",
 		},
-		"fulls stop, and no one says why": {
+		"full backups stop without a reason": {
 			Desired{Backup: true}, func(o *Observed) { saved(o); o.Full.Liveness = leases.Stale }, metav1.ConditionTrue,
 			v1alpha1.ReasonFullBackupFailed, "the newest full backup is older than spec.backup.full allows. No agent reported an error", "FullBackupFailed",
 		},
@@ -198,7 +198,7 @@ func TestEachCauseOfAFailedBackupHasAdvice(t *testing.T) {
 	}
 }
 
-// never is a Lease that no one renewed yet.
+// never is a Lease that was not renewed yet.
 func never() Snapshot { return Snapshot{Lease: LeaseOurs, Liveness: leases.Never} }
 
 func TestEveryReasonOfABackupHasASentence(t *testing.T) {

@@ -16,7 +16,7 @@ func TestBackupReadyPromisesNothingThatIsNotKnown(t *testing.T) {
 		status, reason := d.Verdict.parts()
 		if f.paused == rules.Yes {
 			if status != metav1.ConditionUnknown || reason != v1alpha1.ReasonPaused {
-				return "speaks of backups although no one runs"
+				return "reports backups although no member runs"
 			}
 			return ""
 		}
@@ -30,9 +30,9 @@ func TestBackupReadyPromisesNothingThatIsNotKnown(t *testing.T) {
 		case status == metav1.ConditionTrue && (f.full|f.delta)&leases.Stale != 0:
 			return "calls a backup good that stopped"
 		case status == metav1.ConditionTrue && (f.full == leases.Never || !known):
-			return "calls a backup good of which no one reported"
+			return "calls a backup good that was not reported"
 		case reason == v1alpha1.ReasonIncrementalBackupSucceeded && f.delta == leases.Never:
-			return "calls changes saved that no one saved"
+			return "calls changes saved that were not saved"
 		case status == metav1.ConditionTrue && f.superseded == rules.Yes:
 			return "calls a backup good that a restore of the latest would not take"
 		case status == metav1.ConditionTrue && f.valid == rules.No:
@@ -84,13 +84,13 @@ func TestBackupSteps(t *testing.T) {
 		"one that fails allows no eviction":                   {on, []func(*Observed){unsaved}, []string{"ApplyBudget budget-raised  3"}},
 		"one that fails allows evictions if the spec says so": {goingOn, []func(*Observed){unsaved}, []string{}},
 		"one that is well again does":                         {on, []func(*Observed){saved, func(o *Observed) { o.BudgetMin = 3 }}, []string{"ApplyBudget budget-lowered  2"}},
-		"what is not known hinders no one": {on, []func(*Observed){saved, func(o *Observed) {
+		"what is not known blocks nothing": {on, []func(*Observed){saved, func(o *Observed) {
 			o.Full.Liveness, o.Delta.Liveness = leases.Unknown, leases.Unknown
 		}}, []string{}},
-		"a store that the Pods do not reach yet hinders no one: an eviction would repair it": {on, []func(*Observed){saved, func(o *Observed) {
+		"a store that the Pods do not reach yet blocks nothing: an eviction would repair it": {on, []func(*Observed){saved, func(o *Observed) {
 			o.Full.Liveness, o.Full.Reports, o.Unattached = leases.Never, leases.Backup{Error: "no credentials"}, []string{"c-a"}
 		}}, []string{}},
-		"one of a cluster that is not backed up any more hinders no one": {off, []func(*Observed){unsaved}, []string{
+		"one of a cluster that is not backed up any more blocks nothing": {off, []func(*Observed){unsaved}, []string{
 			"DeleteSnapshotLease backup-ended full-snapshot", "DeleteSnapshotLease backup-ended delta-snapshot",
 		}},
 	}
@@ -140,7 +140,7 @@ func TestClaimOfTheStoreIsForAllMembers(t *testing.T) {
 		"for one Pod, for one member":              {one, []func(*Observed){alone, of("ReadWriteOncePod")}, storeClaimGood},
 		"for one Pod, for three members":           {three, []func(*Observed){of("ReadWriteOncePod"), onNodes("n1", "n1", "n1")}, storeClaimNotShared},
 		"for one Pod, and more members are due":    {three, []func(*Observed){alone, of("ReadWriteOncePod")}, storeClaimNotShared},
-		"for no one to write":                      {one, []func(*Observed){alone, of("ReadOnlyMany")}, storeClaimNotShared},
+		"read-only":                                {one, []func(*Observed){alone, of("ReadOnlyMany")}, storeClaimNotShared},
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
@@ -206,9 +206,9 @@ func TestBackupVerifiedCallsNothingGoodThatWasNotVerified(t *testing.T) {
 				return "is for a reason by which an alert is raised, although the cluster is paused"
 			}
 		case status == metav1.ConditionTrue && (f.reported != VerificationVerified || f.present != rules.Yes):
-			return "calls backups good that no one proved"
+			return "calls backups good that were not verified"
 		case status == metav1.ConditionFalse && (f.reported != VerificationBroken || f.present != rules.Yes):
-			return "condemns backups that no one found broken"
+			return "calls backups broken that no verification found broken"
 		case (f.reported == VerificationVerified || f.reported == VerificationBroken) && f.present == rules.Yes && status == metav1.ConditionUnknown:
 			return "hides what was found"
 		case (status == metav1.ConditionUnknown) != (reason == v1alpha1.ReasonNotYetVerified):

@@ -96,7 +96,7 @@ var partConditions = []string{
 }
 
 // needYou are the reasons that only an edit or another action of yours ends, by condition. What another reason of these conditions
-// reports can end without you: a node returns, an agent retries, or somebody creates what is missing.
+// reports can end without you: a node returns, an agent retries, or a user creates what is missing.
 var needYou = map[string][]string{
 	v1alpha1.ConditionDegraded: {
 		v1alpha1.ReasonRecordUnreadable, v1alpha1.ReasonSnapshotUnusable, v1alpha1.ReasonRecoveryProposed, v1alpha1.ReasonRecoveryRefused,

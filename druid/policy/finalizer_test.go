@@ -22,12 +22,12 @@ func TestGuardsAreSafeForAllFacts(t *testing.T) {
 			return "a finalizer is taken that is there, is not wanted, or that Kubernetes refuses"
 		case guardDeletion == FinalizerRelease && f.held == rules.No:
 			return "what is not there is given back"
-		// No one joins without it.
+		// No member joins without it.
 		case f.joins == rules.Yes && !deleted && f.held == rules.No && in && guardDeletion != FinalizerHold:
 			return "members may join that nothing holds"
 		case f.joins == rules.Yes && !deleted && f.held == rules.No && f.joinedGroup == joinedGroupNeverFormed && guardDeletion != FinalizerHold:
 			return "the first one joins before the finalizer"
-		// No one's quorum is taken.
+		// No quorum is lost.
 		case f.joins == rules.Yes && in && f.going == rules.No && f.deletion&(deletionOrphan) == 0 && guardDeletion == FinalizerRelease:
 			return "voters that are listed are let go"
 		// Nothing is held permanently: of what is deleted it goes, or its members do.
@@ -36,12 +36,12 @@ func TestGuardsAreSafeForAllFacts(t *testing.T) {
 		case deleted && f.held == rules.Yes && f.going == rules.Yes && guardDeletion != FinalizerRelease:
 			return "a namespace that goes is held up"
 		case guardDeletion == FinalizerLeave && (f.deletion != deletionPlain || f.joins == rules.No || !in):
-			return "members leave whom no one sends, or whom no one would miss"
+			return "members leave that were not asked to, or that the group does not list"
 		case guardDeletion == FinalizerWait && f.deletion != deletionForeground:
 			return "Kubernetes deletes nothing that could be waited for"
 		// An ordinary deletion is not held up.
 		case !deleted && f.held == rules.Yes && f.joinedGroup == joinedGroupNone && guardDeletion != FinalizerRelease:
-			return "it is held although no one else is there"
+			return "it is held although no other member is there"
 		}
 		return ""
 	})
@@ -96,7 +96,7 @@ func TestMembersOfADeletedClusterLeaveThoseThatStay(t *testing.T) {
 			o:    parting(func(o *Observed) { o.Members[0].EtcdReady, o.Members[0].Serving = false, false }),
 			want: []string{"OpenSlot too-many c-a"}, words: "deleted: removing 3 members",
 		},
-		"a second one that is down holds no one up": {
+		"a second one that is down blocks nothing": {
 			o: parting(func(o *Observed) {
 				o.Members[0].EtcdReady, o.Members[0].Serving = false, false
 				o.Members[1].EtcdReady, o.Members[1].Serving = false, false
@@ -150,10 +150,10 @@ func TestMembersOfADeletedClusterLeaveThoseThatStay(t *testing.T) {
 			o:    whole(func(o *Observed) { o.RecordState, o.Record = RecordAbsent, leases.Record{} }),
 			want: []string{"CreateRecord record-lost "}, words: "deleted while the joined cluster has external members, and its members cannot leave",
 		},
-		"once no one else is there it is left to Kubernetes": {o: parting(sharing()), want: []string{}},
-		"left as orphans they stay":                          {change: func(d *Desired) { d.Orphans = true }, o: parting(), want: []string{}},
-		"nothing is done in a namespace that goes":           {change: func(d *Desired) { d.NamespaceGoes = true }, o: parting(), want: []string{}},
-		"without the finalizer it is any cluster":            {change: func(d *Desired) { d.Held = false }, o: parting(), want: []string{}},
+		"without other members it is left to Kubernetes": {o: parting(sharing()), want: []string{}},
+		"left as orphans they stay":                      {change: func(d *Desired) { d.Orphans = true }, o: parting(), want: []string{}},
+		"nothing is done in a namespace that goes":       {change: func(d *Desired) { d.NamespaceGoes = true }, o: parting(), want: []string{}},
+		"without the finalizer it is any cluster":        {change: func(d *Desired) { d.Held = false }, o: parting(), want: []string{}},
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
@@ -176,7 +176,7 @@ func TestMembersOfADeletedClusterLeaveThoseThatStay(t *testing.T) {
 	}
 }
 
-// The record of a cluster that lives orders no one out, anyone who wrote it: only a deletion that druid holds does.
+// The record of a cluster that lives removes no member, no matter what wrote it: only a deletion that druid holds does.
 func TestNoMemberLeavesAClusterThatIsNotDeleted(t *testing.T) {
 	d := deletedAlongsideOthers()
 	d.Deleted = false
@@ -192,19 +192,19 @@ func TestWhoElseIsThere(t *testing.T) {
 		o    Observed
 		want joinedGroup
 	}{
-		"nothing was made yet":                 {Desired{}, Observed{RecordState: RecordAbsent}, joinedGroupNeverFormed},
-		"the seed has not begun":               {Desired{}, Observed{RecordState: RecordForming}, joinedGroupNeverFormed},
-		"the seed has claimed to join":         {Desired{}, Observed{RecordState: RecordForming, Record: leases.Record{Executor: "pod"}}, joinedGroupBegun},
-		"a lost record of a cluster that was":  {wasFormed, Observed{RecordState: RecordAbsent}, joinedGroupUnknown},
-		"a rolled back record":                 {wasFormed, Observed{RecordState: RecordForming}, joinedGroupUnknown},
-		"a record that cannot be read":         {wasFormed, Observed{RecordState: RecordUnreadable}, joinedGroupUnknown},
-		"a record of someone else":             {wasFormed, Observed{RecordState: RecordForeign}, joinedGroupForeign},
-		"a record that was made again":         {wasFormed, whole(), joinedGroupUnknown},
-		"before the first list":                {wasFormed, whole(func(o *Observed) { o.Record.Externals = []string{"a1"} }), joinedGroupUnknown},
-		"others are listed":                    {wasFormed, whole(sharing("etcd-0")), joinedGroupThere},
-		"none is":                              {wasFormed, whole(sharing()), joinedGroupNone},
-		"all have left":                        {wasFormed, parting(left("c-a", "c-b", "c-c")), joinedGroupLeft},
-		"an empty record that no one has left": {wasFormed, whole(func(o *Observed) { o.Record.Members = nil }), joinedGroupUnknown},
+		"nothing was made yet":                {Desired{}, Observed{RecordState: RecordAbsent}, joinedGroupNeverFormed},
+		"the seed has not begun":              {Desired{}, Observed{RecordState: RecordForming}, joinedGroupNeverFormed},
+		"the seed has claimed to join":        {Desired{}, Observed{RecordState: RecordForming, Record: leases.Record{Executor: "pod"}}, joinedGroupBegun},
+		"a lost record of a cluster that was": {wasFormed, Observed{RecordState: RecordAbsent}, joinedGroupUnknown},
+		"a rolled back record":                {wasFormed, Observed{RecordState: RecordForming}, joinedGroupUnknown},
+		"a record that cannot be read":        {wasFormed, Observed{RecordState: RecordUnreadable}, joinedGroupUnknown},
+		"a record of someone else":            {wasFormed, Observed{RecordState: RecordForeign}, joinedGroupForeign},
+		"a record that was made again":        {wasFormed, whole(), joinedGroupUnknown},
+		"before the first list":               {wasFormed, whole(func(o *Observed) { o.Record.Externals = []string{"a1"} }), joinedGroupUnknown},
+		"others are listed":                   {wasFormed, whole(sharing("etcd-0")), joinedGroupThere},
+		"none is":                             {wasFormed, whole(sharing()), joinedGroupNone},
+		"all have left":                       {wasFormed, parting(left("c-a", "c-b", "c-c")), joinedGroupLeft},
+		"an empty record that no member left": {wasFormed, whole(func(o *Observed) { o.Record.Members = nil }), joinedGroupUnknown},
 	} {
 		t.Run(name, func(t *testing.T) {
 			if got := joinedGroupOf(test.o, evidenceOf(test.d, test.o)); got != test.want {

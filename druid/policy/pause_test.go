@@ -35,9 +35,9 @@ func TestPauseStopsOnlyWhatComesBackWhole(t *testing.T) {
 		case verdict == pauseRest && (f.pod != PodAbsent || f.names == lastMembersOther):
 			return "calls a cluster paused that runs, or of which too little is known"
 		case verdict == pauseRest && f.names == lastMembersNone && f.record != RecordAbsent:
-			return "rests although a record exists that lists no one"
+			return "pauses although the record lists no member"
 		case verdict == pauseDrain && f.lastMember != lastMemberReady:
-			return "takes clients away and no one saves"
+			return "cuts clients off without a backup"
 		}
 		return ""
 	})

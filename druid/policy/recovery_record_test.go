@@ -110,7 +110,7 @@ func TestOneMemberDoesNotMoveTheRecordOfAClusterThatServes(t *testing.T) {
 	}
 }
 
-// A record names a raft group that no one formed, while a quorum serves. druid takes it back. It takes back no raft group of a
+// A record names a raft group that was not formed, while a quorum serves. druid takes it back. It takes back no raft group of a
 // recovery, although the members that stopped for it still count as live, and none that a member reports.
 func TestARecordAheadOfAQuorumIsCorrected(t *testing.T) {
 	const highest = 1<<32 - 1

@@ -60,7 +60,7 @@ func healSteps(o Observed, listed []Member, leaving map[string]bool, add func(St
 		switch {
 		case !ok:
 		case step.Rule == ruleElsewhere:
-			// The node is lost, and the volume is not: the Pod is no one's any more, and the more of them move the better.
+			// The node is lost, and the volume is not: the Pod belongs to no node any more, and the more of them move the better.
 			leaving[m.Name] = true
 			add(step)
 		default:

@@ -42,7 +42,7 @@ func TestNothingIsDeletedBecauseANodeIsAway(t *testing.T) {
 		acts := v&(nodeMove|nodeAnnounce|nodeGiveUp) != 0
 		switch {
 		case acts && f.node&(NodeOutOfService|NodeGone) == 0:
-			return "deletes something although no one declared the node lost"
+			return "deletes something although the node was not declared lost"
 		case acts && f.volume == VolumeUnknown:
 			return "acts on what is not known"
 		case v&(nodeAnnounce|nodeGiveUp) != 0 && (f.volume != VolumeLocal || f.spare == rules.No || f.turn == rules.No):

@@ -407,7 +407,7 @@ func (x *rescue) plansAgain(t *testing.T, approved, why string) {
 	}
 }
 
-// The only Pod is evicted during the final backup. No Pod has the mark any more, so no one knows whether clients were served since.
+// The only Pod is evicted during the final backup. No Pod has the mark any more, so it is unknown whether clients were served since.
 func TestAnEvictionOfTheOnlyMemberSaysWhyItEndsTheApproval(t *testing.T) {
 	x := restored()
 	x.d.Replicas, x.o.Record.Members, x.o.Members = 1, x.o.Record.Members[:1], x.o.Members[:1]

@@ -136,7 +136,7 @@ func TestRollout(t *testing.T) {
 			o: edited(brought(0), brought(2)), want: []string{"LabelPod leaving c-b serving=false", "DeletePod outdated c-b"}, reason: v1alpha1.ReasonRollingUpdate,
 			words: "2 of 3 members updated: member c-b is being restarted",
 		},
-		"no one goes while it is not known who leads": {
+		"no Pod is replaced while the leader is unknown": {
 			o: edited(func(o *Observed) { o.Members[1].Reports.Role = leases.RoleMember }), want: []string{}, reason: v1alpha1.ReasonRollingUpdate,
 			words: "0 of 3 members updated: it is not known which member leads",
 		},
@@ -212,7 +212,7 @@ func TestRollout(t *testing.T) {
 			}),
 			want: []string{}, reason: v1alpha1.ReasonRollingUpdate,
 		},
-		"a voter that no one asked for goes before: with it two make no quorum": {
+		"an unknown voter goes first: with it two make no quorum": {
 			o: edited(func(o *Observed) {
 				list := leases.MemberList{}
 				for _, id := range []string{"1", "2", "3", "4"} {

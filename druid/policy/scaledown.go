@@ -45,7 +45,7 @@ const (
 	removalAllowed removalGate = 1 << iota // every other member is a ready voter, or the one that is to go does not vote
 	removalBlocked                         // one is known not to be
 	removalUnknown
-	removalNotNeeded     // no one is to go
+	removalNotNeeded     // no member is to go
 	removalBackupFailing // the slot is free, and the backup fails: nothing new begins
 )
 
@@ -185,7 +185,7 @@ func slotOf(r leases.Record) slot {
 		return slotTaken
 	case r.PendingRemoval != nil:
 		return slotLeft
-	case r.Replacing != nil && r.Lists(r.Replacing.Member): // that of a name that is gone binds no one
+	case r.Replacing != nil && r.Lists(r.Replacing.Member): // that of a name that is gone counts for nothing
 		return slotReplacing
 	default:
 		return slotFree

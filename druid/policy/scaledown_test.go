@@ -28,7 +28,7 @@ func TestRemovalRequestsAreSafeForAllFacts(t *testing.T) {
 		case order == drainAsk && (f.served == rules.Yes || f.slot != slotTaken):
 			return "asks for a removal while clients see it, or without the intent"
 		case order == drainStrike && (f.mark != markDone || f.slot != slotTaken || f.record != RecordFormed):
-			return "strikes a name that no one acknowledged to be out"
+			return "removes a name whose removal was not acknowledged"
 		case (order == drainNeverFormed || order == drainDrop) && (f.record != RecordForming || f.removalGate == removalNotNeeded):
 			return "drops a member of a raft group"
 		case order == drainDrop && f.mark != markNeverFormed:
@@ -56,7 +56,7 @@ func TestStraysAreSafeForAllFacts(t *testing.T) {
 		case v == strayUnmark && (f.stray == strayRemoving || f.record&(RecordForming|RecordFormed) == 0):
 			return "takes back what an agent claimed"
 		case v == strayTakeSlot && (f.stray != strayRemoving || f.slot != slotFree || f.record != RecordFormed):
-			return "takes a slot that is taken, or for no one"
+			return "takes a slot that is taken, or for no member"
 		}
 		return ""
 	})
@@ -67,7 +67,7 @@ func TestLeftoversAreSafeForAllFacts(t *testing.T) {
 		there := f.pod&(PodAbsent|PodForeign) == 0
 		switch object := d.Verdict; {
 		case object != nothing && f.removalAck&(removalAckNone|removalAckListed) != 0:
-			return "deletes what no one said farewell to, or what the leader lists"
+			return "deletes a member that did not acknowledge, or that the leader lists"
 		case there && object != nothing && object != DeletePod, !there && object == DeletePod:
 			return "takes something before the Pod, or a Pod that is not ours"
 		case object == DeleteClaim && (f.retain == rules.Yes || f.claim != ClaimPresent), object == RetainClaim && (f.retain == rules.No || f.claim != ClaimPresent):
@@ -141,7 +141,7 @@ func TestCandidateIsTheOneThatTheClusterLosesLeastBy(t *testing.T) {
 		})
 	}
 	if m, ok := removalCandidate(Desired{}, Observed{RecordState: RecordForming}); ok {
-		t.Errorf("of no one %s is to go", m.Name)
+		t.Errorf("of no members, %s is to go", m.Name)
 	}
 }
 
@@ -174,7 +174,7 @@ func TestMembersThatTheUserNamesLeaveFirst(t *testing.T) {
 	}
 }
 
-// The order does not override what the others need, and says when it names no one.
+// The order does not override what the others need, and says when it names no member.
 func TestTheOrderOfLeavingKeepsTheGuards(t *testing.T) {
 	tests := map[string]struct {
 		first  []string
@@ -259,7 +259,7 @@ func TestScaleDownSteps(t *testing.T) {
 		"it fails after it was begun":    {Desired{Replicas: 1, Backup: true}, all(unsaved, slot, hidden), []string{"RequestRemoval request c-c"}},
 		"another member is down":         {one, all(down(0), down(1)), nil},
 		"a member replaces itself":       {one, all(func(o *Observed) { o.Record.Replacing, o.BudgetMin = &leases.Replacing{Member: "c-a"}, 3 }), nil},
-		"a slot for replacing that no one holds": {one, all(func(o *Observed) { o.Record.Replacing = &leases.Replacing{Member: "c-x"} }), []string{
+		"a slot for replacing that no member holds": {one, all(func(o *Observed) { o.Record.Replacing = &leases.Replacing{Member: "c-x"} }), []string{
 			"UpdateRecord slot-left-behind c-x",
 		}},
 		"another member is not known":            {one, all(func(o *Observed) { o.Members[0].Liveness = leases.Unknown }), nil},

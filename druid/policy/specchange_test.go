@@ -28,7 +28,7 @@ func TestEditsAreAdoptedWhenNothingIsHalfDone(t *testing.T) {
 		case f.seen == SeenSame && verdict != specDecisionNothing:
 			return "writes what is written already"
 		case f.seen == SeenFirst && adopts && f.formationState != formationFormed && f.origin == rules.No:
-			return "forms a cluster of no one knows what"
+			return "forms a cluster from an unknown source"
 		case f.seen == SeenFirst && !adopts && (f.formationState == formationFormed || f.origin == rules.Yes):
 			return "works towards nothing"
 		case f.seen != SeenEdited:
@@ -192,7 +192,7 @@ func TestStepsAfterTheDeadline(t *testing.T) {
 		"no names are drawn":                  {late(5), whole(), []string{}, v1alpha1.ReasonDeadlineExceeded},
 		"no slot is taken":                    {late(1), whole(), []string{}, v1alpha1.ReasonDeadlineExceeded},
 		"a slot without a mark is given back": {late(1), whole(slot("")), []string{"FreeSlot reverted c-c"}, v1alpha1.ReasonDeadlineExceeded},
-		"a request that no one claimed is taken back": {late(1), whole(slot(leases.RemovalRequested)), []string{
+		"a request that was not claimed is taken back": {late(1), whole(slot(leases.RemovalRequested)), []string{
 			"WithdrawRemoval reverted-request c-c",
 		}, v1alpha1.ReasonDeadlineExceeded},
 		"a removal that was claimed goes on": {late(1), whole(slot(leases.RemovalBegun)), []string{}, v1alpha1.ReasonDeadlineExceeded},
@@ -237,7 +237,7 @@ func TestDeadlineOfABootstrapBeginsAgainForThoseWhoJoin(t *testing.T) {
 	if want := now.Add(time.Minute); s.ProgressDeadline == nil || !s.ProgressDeadline.Time.Equal(want) {
 		t.Errorf("deadline is %v, want %v", s.ProgressDeadline, want)
 	}
-	// From then on it is no one's but the user's.
+	// From then on it belongs to the user alone.
 	if again := Status(Evaluate(d, whole(joins)), s, nil, 1, metav1.NewTime(now.Add(time.Hour))); !again.ProgressDeadline.Equal(s.ProgressDeadline) {
 		t.Errorf("deadline is %v, was %v", again.ProgressDeadline, s.ProgressDeadline)
 	}

@@ -31,13 +31,13 @@ func TestRoleIsReportedOnlyWhileItIsKnown(t *testing.T) {
 		change []func(*Observed)
 		want   string
 	}{
-		"all renew":                                          {[]func(*Observed){leader}, "Leader Member Member"},
-		"the leader went silent":                             {[]func(*Observed){leader, silent(leases.Stale)}, " Member Member"},
-		"it went silent and another leads":                   {[]func(*Observed){leader, silent(leases.Stale), successor}, " Leader Member"},
-		"another leads before the old one's Lease is stale":  {[]func(*Observed){leader, successor}, " Leader Member"},
-		"druid just started":                                 {[]func(*Observed){silent(leases.Unknown)}, "Leader Member Member"},
-		"druid just started, and the leader changed before":  {[]func(*Observed){silent(leases.Unknown), successor}, " Leader Member"},
-		"the leader's Lease was deleted and no one wrote it": {[]func(*Observed){silent(leases.Never)}, " Member Member"},
+		"all renew":                                         {[]func(*Observed){leader}, "Leader Member Member"},
+		"the leader went silent":                            {[]func(*Observed){leader, silent(leases.Stale)}, " Member Member"},
+		"it went silent and another leads":                  {[]func(*Observed){leader, silent(leases.Stale), successor}, " Leader Member"},
+		"another leads before the old one's Lease is stale": {[]func(*Observed){leader, successor}, " Leader Member"},
+		"druid just started":                                {[]func(*Observed){silent(leases.Unknown)}, "Leader Member Member"},
+		"druid just started, and the leader changed before": {[]func(*Observed){silent(leases.Unknown), successor}, " Leader Member"},
+		"the leader's Lease was deleted and not written":    {[]func(*Observed){silent(leases.Never)}, " Member Member"},
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {

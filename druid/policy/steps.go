@@ -265,7 +265,7 @@ func recoveringSteps(e Evaluation) []Step {
 	return slices.Concat(stages[:]...)
 }
 
-// changeSteps bring Pods to what the spec asks for. No one asks a deleted EtcdCluster for anything.
+// changeSteps bring Pods to what the spec asks for. A deleted EtcdCluster asks for nothing.
 func changeSteps(e Evaluation, leaving map[string]bool, add func(Step)) {
 	if e.Deleted {
 		return

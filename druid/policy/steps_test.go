@@ -133,7 +133,7 @@ func TestSteps(t *testing.T) {
 				o.Members[1].Reports.Role, o.Members[1].Serving, o.Members[1].Voter = leases.RoleLearner, false, false
 			},
 		},
-		"two of three nodes not reachable: no one leaves the Service": {
+		"two of three nodes not reachable: no member leaves the Service": {
 			change: func(o *Observed) {
 				for i := range 2 {
 					o.Members[i].NodeLost, o.Members[i].Liveness = true, leases.Stale
@@ -165,7 +165,7 @@ func TestSteps(t *testing.T) {
 			change: func(o *Observed) { o.Members[0].PodUID = "other" },
 			want:   []string{"MarkLease pod-unmarked c-a"},
 		},
-		"all Leases deleted: they come back and no one loses a label": {
+		"all Leases deleted: they come back and no Pod loses a label": {
 			desired: Desired{ClusterID: 9},
 			change: func(o *Observed) {
 				o.LeaderLease = LeaseAbsent
@@ -276,7 +276,7 @@ func TestRecreatedRecord(t *testing.T) {
 			}},
 			want: leases.Record{ClusterID: 9, Phase: leases.PhaseFormed, Members: []string{"c-a"}},
 		},
-		"no one knows of a group: Formed all the same, so that no one forms one": {
+		"no raft group is known: Formed all the same, so that no member forms one": {
 			observed: Observed{RecordState: RecordAbsent, Members: []Member{{Name: "c-a", Claim: ClaimPresent}}},
 			want:     leases.Record{Phase: leases.PhaseFormed, Members: []string{"c-a"}},
 		},

@@ -52,7 +52,7 @@ func TestRecordIsFormedOnceAndNeverTakenBack(t *testing.T) {
 		case f.behind == rules.Yes && f.evidence == evidenceStatus && f.record&(RecordFormed|RecordRecovering) != 0 && order != orderRestore:
 			return "a record that was rolled back goes on naming the former raft group"
 		case order == orderGrow && f.names != namesFew:
-			return "names are drawn that no one asked for"
+			return "names are drawn that were not requested"
 		case f.record == RecordForming && f.evidence == evidenceStatus && order != orderRestore:
 			return "a formed cluster's record goes on saying Forming"
 		}
@@ -108,7 +108,7 @@ func TestOnlyALeaderThatServesIsInItsService(t *testing.T) {
 	checkTable(t, leaderRows, "leader-label", "Which Pod is in the Service of the leader: druid/policy.leaderRows", func(f leaderFacts, d rules.Decision[labelVerdict]) string {
 		switch v := d.Verdict; {
 		case v != labelClear && f.wanted == rules.No:
-			return "labels a Pod for a Service that no one requests"
+			return "labels a Pod for a Service that is not requested"
 		case v != labelClear && f.serves == rules.No:
 			return "sends clients to a Pod to which the client Service sends none"
 		case v == labelSet && f.leads != leadershipOwn, v == labelKeep && f.leads == leadershipOther:
@@ -165,7 +165,7 @@ func TestConditionsAreTotal(t *testing.T) {
 			case kind == v1alpha1.ConditionReady && status == metav1.ConditionTrue && f.resting == restingPaused:
 				return "calls a cluster ready that is paused"
 			case kind == v1alpha1.ConditionReady && reason == v1alpha1.ReasonQuorumLost && f.resting&(restingPaused|restingResumes) != 0:
-				return "says that a quorum was lost that no one asks for, or that comes"
+				return "says that a quorum was lost that is not requested, or that is forming"
 			case kind == v1alpha1.ConditionProgressing && (reason == v1alpha1.ReasonPaused) != (f.resting == restingPaused && f.record&(RecordForeign|RecordUnreadable) == 0 && f.progress != progressLeaving):
 				return "hides or invents a pause"
 			case kind == v1alpha1.ConditionProgressing && (reason == v1alpha1.ReasonLeavingJoinedCluster) != (f.progress == progressLeaving):

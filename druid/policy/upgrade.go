@@ -39,7 +39,7 @@ func (c course) String() string {
 // The states of the backup.
 const (
 	SaveUnasked SaveState = 1 << iota // the cluster is not backed up
-	SaveAbsent                        // no one asked for it yet
+	SaveAbsent                        // not requested yet
 	SaveComing                        // it is made, or verified
 	SaveDone
 	SaveFailed
@@ -50,7 +50,7 @@ func (s SaveState) String() string {
 }
 
 const (
-	checkNone   check = 1 << iota // no one was asked about these Pods
+	checkNone   check = 1 << iota // not asked about these Pods
 	checkAsked                    // it is not found out yet
 	checkAgree                    // they hold the same
 	checkDiffer                   // they do not

@@ -26,7 +26,7 @@ func upgradeSteps(e Evaluation, add func(Step)) {
 	switch u.step {
 	case upgradeSave:
 		if len(e.Unattached) > 0 {
-			return // no one could make it yet: see gateFor
+			return // it cannot be made yet: see gateFor
 		}
 		add(Step{Kind: CreateSnapshot, Rule: u.rule, Stage: StageMarks, Object: e.Save.Name})
 	case upgradeAsk:

@@ -41,7 +41,7 @@ func TestAPodComesAsTheVersionThatMayStart(t *testing.T) {
 		"one that never ran, before":          {up, []func(*Observed){never}, "3.6.16"},
 		"one that never ran, in its turn":     {up, []func(*Observed){never, ordered(up, agree, "")}, "3.7.3"},
 		"one that never ran, next to another": {Desired{Replicas: 3, Version: "3.6.16"}, []func(*Observed){never}, "3.6.16"},
-		"no one reported": {up, []func(*Observed){func(o *Observed) {
+		"no report": {up, []func(*Observed){func(o *Observed) {
 			for i := range o.Members {
 				o.Members[i].Reports.Version = ""
 			}

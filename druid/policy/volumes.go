@@ -17,7 +17,7 @@ type (
 
 // What a StorageClass says of larger volumes.
 const (
-	ExpansionUnknown Expansion = 1 << iota // no one looked: nothing is to grow
+	ExpansionUnknown Expansion = 1 << iota // not read: nothing is to grow
 	ExpansionAllowed
 	ExpansionRefused // it does not allow it, does not exist, or the claim names none
 )
@@ -28,7 +28,7 @@ func (e Expansion) String() string {
 
 // The rooms.
 const (
-	RoomUnknown Room = 1 << iota // no one looked, or the claim does not report
+	RoomUnknown Room = 1 << iota // not read, or the claim does not report
 	RoomEnough                   // the volume is as large as the spec asks for
 	RoomGrows                    // it is smaller, and grows
 	RoomMounts                   // it grows when it is mounted again, which takes another Pod

@@ -48,9 +48,9 @@ func TestAnEtcdSnapshotIsConcludedOnceForAllFacts(t *testing.T) {
 		case next == stepOrder && f.Slot == slotPausing:
 			return "creates Pods without a pause"
 		case next == stepOrder && (f.Slot != slotFree || f.Cluster != clusterThere || f.Backup != rules.Yes):
-			return "orders where no one is to obey, or over another's order"
+			return "orders without an agent to obey, or over another order"
 		case next == stepConclude && !(mine && answered):
-			return "reports an outcome that no one answered"
+			return "reports an outcome without an answer"
 		case next == stepFollow && (!mine || f.Answer != answerRunning || f.Phase != phasePending):
 			return "says that someone is at it"
 		case f.Phase != phaseFinal && mine && answered && next != stepConclude:
@@ -62,7 +62,7 @@ func TestAnEtcdSnapshotIsConcludedOnceForAllFacts(t *testing.T) {
 		case f.Phase == phasePending && f.Cluster == clusterGone && !ends:
 			return "waits for a cluster that does not come"
 		case f.Phase == phasePending && f.Cluster == clusterThere && f.Backup == rules.No && !ends:
-			return "waits for backups that no one asked for"
+			return "waits for backups that were not requested"
 		case f.Phase&(phasePending|phaseRunning) != 0 && able && f.Overdue == rules.No && f.Slot == slotFree && next != stepOrder:
 			return "does not order"
 		}
@@ -79,7 +79,7 @@ func TestADeletedEtcdSnapshotIsHeldForNoLongerThanItMust(t *testing.T) {
 		}, next)
 		switch {
 		case next == stepOrder && (f.Backup != deletionWanted || f.Cluster != rules.Yes || f.Slot != deletionSlotFree || f.Late == rules.Yes):
-			return "orders what no one wants, or where no one is to obey"
+			return "orders what is not requested, or without an agent to obey"
 		case next == stepOrder && f.Slot == deletionSlotPausing:
 			return "creates Pods without a pause"
 		case next == stepLetGo && f.Backup != deletionOfNothing:
@@ -87,7 +87,7 @@ func TestADeletedEtcdSnapshotIsHeldForNoLongerThanItMust(t *testing.T) {
 		case next == stepLetGo && ordered && open:
 			return "leaves an order to delete what is to stay"
 		case next == stepReleaseDeleted && (!ordered || f.Answer != answerSucceeded), next == stepReleaseRefused && (!ordered || f.Answer != answerFailed):
-			return "reports what no one answered"
+			return "reports what was not answered"
 		case next == stepReleaseLate && ordered:
 			return "leaves an order behind"
 		case next == stepReleaseCluster && f.Cluster == rules.Yes:

@@ -44,12 +44,12 @@ func TestMainReportsHowTheCommandEnded(t *testing.T) {
 		code int
 		logs string
 	}{
-		"success is exit code 0 and no log line":     {nil, 0, ""},
-		"an error is exit code 1 and one log line":   {errors.New("listen :8081: in use"), 1, "listen :8081: in use"},
-		"an error may have a code of its own":        {fmt.Errorf("plan: %w", WithCode(2, errors.New("a gap"))), 2, "plan: a gap"},
-		"an exit has a code and no log line":         {fmt.Errorf("status: %w", Exit(2)), 2, ""},
-		"a code of no error is success":              {WithCode(2, nil), 0, ""},
-		"a cancel that no one asked for is an error": {context.Canceled, 1, "context canceled"},
+		"success is exit code 0 and no log line":   {nil, 0, ""},
+		"an error is exit code 1 and one log line": {errors.New("listen :8081: in use"), 1, "listen :8081: in use"},
+		"an error may have a code of its own":      {fmt.Errorf("plan: %w", WithCode(2, errors.New("a gap"))), 2, "plan: a gap"},
+		"an exit has a code and no log line":       {fmt.Errorf("status: %w", Exit(2)), 2, ""},
+		"a code of no error is success":            {WithCode(2, nil), 0, ""},
+		"a cancel without a request is an error":   {context.Canceled, 1, "context canceled"},
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {

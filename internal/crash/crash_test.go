@@ -45,7 +45,7 @@ func TestAPointEndsTheProcessAtItsPassage(t *testing.T) {
 		"a point that is not passed":            {"before-promote", 2, 0},
 		"a passage that does not come":          {"after-add-learner:3", 2, 0},
 		"the third passage":                     {"after-add-learner:3", 3, ExitCode},
-		"a point that no one has":               {"before-lunch", 1, armingFailed},
+		"a point that does not exist":           {"before-lunch", 1, armingFailed},
 		"a call without a side":                 {"add-learner", 1, armingFailed},
 		"a point of another program":            {"before-create-pod", 1, armingFailed},
 		"a passage that is no number":           {"before-add-learner:x", 1, armingFailed},

@@ -37,7 +37,7 @@ func TestBackoff(t *testing.T) {
 func TestSignal(t *testing.T) {
 	t.Parallel()
 	var s loop.Signal
-	s.Send() // no one waits
+	s.Send() // nothing waits
 	first, second := s.Wait(), s.Wait()
 	select {
 	case <-first:

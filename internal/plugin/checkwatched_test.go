@@ -111,7 +111,7 @@ func TestWhatCannotBeReadIsNoFailure(t *testing.T) {
 	is(t, all.checkDeployment(t.Context()), checkFail, "no Deployment")
 }
 
-// Whoever awaits a snapshot reads it.
+// A process that waits for a snapshot reads it.
 func TestTheCheckKnowsWhatASnapshotNeeds(t *testing.T) {
 	s := newStage(t, env.APIServer(t))
 	group := v1alpha1.GroupVersion.Group

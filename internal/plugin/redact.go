@@ -115,7 +115,7 @@ func redactData(text string) string {
 // ownContainers are the containers that druid makes.
 var ownContainers = []string{"druid", "install", containerAgent, containerEtcd, "snapshot"}
 
-// keptOfOthers is what a report has of a container that somebody else put into a Pod.
+// keptOfOthers is what a report has of a container that another controller put into a Pod.
 var keptOfOthers = []string{"name", "image", "imagePullPolicy", "resources", "ports", "restartPolicy", "env"}
 
 // keptAnnotations are the prefixes of the annotations that a report has. Others can have anything, such as the object itself.

@@ -47,7 +47,7 @@ func TestNoStepIsAllowedThatEtcdCannotTake(t *testing.T) {
 			case step.Verdict != Refused && minors == 1 && from.Patch < map[int]int{5: 26, 6: 11}[from.Minor]:
 				t.Errorf("%s to %s is %s by %s: below the floor of the minor", from, to, step.Verdict, step.Rule)
 			case step.Verdict == Refused && JudgeRelease(from).Verdict != Refused && (minors == 1 || minors == -1):
-				t.Errorf("%s to %s is refused by %s, and no one who may run the one could leave it", from, to, step.Rule)
+				t.Errorf("%s to %s is refused by %s, and a cluster that may run the one could not leave it", from, to, step.Rule)
 			}
 		}
 	}

@@ -15,7 +15,7 @@ import (
 	"github.com/etcd-druid/druid/test/e2e/harness"
 )
 
-// bareName is no one's Lease, so that the agent in the bare Pod has nothing to do but to wait.
+// bareName is a Lease without a member, so that the agent in the bare Pod has nothing to do but to wait.
 const bareName = "bare"
 
 // barePod is the reference for what joins and for what leaves: a Pod and a claim like those of a member, whose etcd starts

@@ -12,7 +12,7 @@ import (
 const calm = 10 * time.Second
 
 // BenchmarkRollout shows what it takes to replace the Pods of three members one after another under a writer: for an edited
-// spec, and for the next minor of etcd. What of it no one could avoid is a Pod's end and a Pod's start, for each.
+// spec, and for the next minor of etcd. What of it cannot be avoided is a Pod's end and a Pod's start, for each.
 func BenchmarkRollout(b *testing.B) {
 	from, to := rig.EtcdVersion(b, "3.6"), rig.EtcdVersion(b, "3.7")
 	for b.Loop() {

@@ -13,7 +13,7 @@ import (
 // HealthInterval).
 const connectedFor = 5 * time.Second
 
-// BenchmarkScale shows what each change of scale takes under a writer, and what of that no one could avoid.
+// BenchmarkScale shows what each change of scale takes under a writer, and what of that cannot be avoided.
 func BenchmarkScale(b *testing.B) {
 	for b.Loop() {
 		c := rig.Apply(b, harness.Replicas(1))

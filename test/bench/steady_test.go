@@ -8,7 +8,7 @@ import (
 	"github.com/etcd-druid/druid/test/e2e/harness"
 )
 
-// BenchmarkSteady watches a cluster that no one touches: what it costs, per member, and what druid costs.
+// BenchmarkSteady watches a cluster without changes: what it costs, per member, and what druid costs.
 func BenchmarkSteady(b *testing.B) {
 	const span = 3 * time.Minute
 	c := rig.Apply(b)

@@ -47,7 +47,7 @@ var drains = map[string]scenario{
 	}, aftermath: (*cluster).handedBack},
 }
 
-// leaderAlone is the leader, after all agents were ended: no one does its work for it.
+// leaderAlone is the leader, after all agents were ended: no other agent does its work.
 func (c *cluster) leaderAlone() *pod {
 	c.t.Helper()
 	p := c.leader()
@@ -154,7 +154,7 @@ func (c *cluster) drained(*pod) {
 	c.pods[name].startAgent("")
 }
 
-// renew gives the member a volume and a Lease that no one had.
+// renew gives the member a volume and a Lease that are new.
 func (c *cluster) renew(name string) {
 	c.t.Helper()
 	p := c.pods[name]

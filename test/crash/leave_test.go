@@ -142,7 +142,7 @@ func TestMembersOfADeletedClusterLeaveTheGroup(t *testing.T) {
 	w.endAt(c, c.hosting[0].Endpoint)
 }
 
-// No one whose etcd is gone may keep the others from leaving: those that stay would be left with a quorum that is none.
+// A member whose etcd is gone must not keep the others from leaving: those that stay would be left with a quorum that is none.
 func TestMembersThatAreDownBlockNoRemoval(t *testing.T) {
 	c := joinsRunning(t, 3)
 	last := c.leader().name

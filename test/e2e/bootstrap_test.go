@@ -62,7 +62,7 @@ func TestClusterIsNeverFormedTwice(t *testing.T) {
 	})
 	w.Stop(t, c.Etcd(t))
 
-	t.Run("all Leases are deleted and come back, and no one is removed", func(t *testing.T) {
+	t.Run("all Leases are deleted and come back, and no member is removed", func(t *testing.T) {
 		err := c.Rig.Client.DeleteAllOf(t.Context(), &coordinationv1.Lease{}, client.InNamespace(c.Namespace))
 		if err != nil {
 			t.Fatal(err)
@@ -85,7 +85,7 @@ func TestLeasesEditedToNonsenseOrderNothing(t *testing.T) {
 
 	t.Run("a member Lease is nonsense until its agent renews it", func(t *testing.T) {
 		edit(t, c, view.Follower(), func(l *coordinationv1.Lease) {
-			nonsense := "no one knows"
+			nonsense := "not a record"
 			l.Spec.HolderIdentity = &nonsense
 		})
 		same(t, view, c.Agree(t, 3, healWithin))

@@ -32,7 +32,7 @@ func TestClusterIsDeletedWithoutDruidAndWithANodeOff(t *testing.T) {
 	down, away := view.Follower(), view.Leader()
 	node := c.MustPod(t, away).Spec.NodeName
 	rig.StopDruid(t)
-	c.Delete(t, &corev1.Pod{}, down) // no one makes it again
+	c.Delete(t, &corev1.Pod{}, down) // it is not created again
 	if err := rig.Lab.StopNode(t.Context(), node); err != nil {
 		t.Fatal(err)
 	}

@@ -53,7 +53,7 @@ func movesIn(t *testing.T, old *harness.Plain) {
 	harness.Eventually(t, time.Minute, "druid holds it no more", func(ctx context.Context) error { return finalizers(ctx, c, 0) })
 	lap(t, begun, "its StatefulSet is deleted", w)
 	if view.Leader() == "" {
-		t.Error("no one leads")
+		t.Error("there is no leader")
 	}
 	w.Stop(t, c.Etcd(t))
 }

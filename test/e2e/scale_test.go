@@ -84,7 +84,7 @@ func TestTwoNodesAreDrainedAtOnceWhileMembersJoin(t *testing.T) {
 	w.Stop(t, c.Etcd(t))
 }
 
-// drain empties a node of the cluster's members, and of no one else's, as a user does, and asks again while the budget
+// drain empties a node of the cluster's members, and of no others, as a user does, and asks again while the budget
 // refuses.
 func drain(ctx context.Context, cluster *v1alpha1.EtcdCluster, node string) error {
 	_, err := rig.Lab.Kubectl(ctx, "drain", node, "--delete-emptydir-data", "--force", "--timeout=10m",
@@ -119,6 +119,6 @@ func survived(t *testing.T, before, after harness.View) {
 		}
 	}
 	if want := min(len(before.Members), len(after.Members)); both < want {
-		harness.Unsafe(t, "%d members of %v are in %v too, want %d: a change of scale replaces no one", both, before, after, want)
+		harness.Unsafe(t, "%d members of %v are in %v too, want %d: a change of scale replaces no member", both, before, after, want)
 	}
 }

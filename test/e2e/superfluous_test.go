@@ -44,7 +44,7 @@ func TestUnexpectedMembersAreRemoved(t *testing.T) {
 		members := c.MemberNames(t)
 		holds := []*harness.Hold{c.HoldDown(t, members[0]), c.HoldDown(t, members[1])}
 		// One of four voters is up. A removal needs a quorum, so what is shown is that the grace period does not run
-		// while no one could see the member: right after the quorum is back the unknown member is still there.
+		// while the member could not be observed: right after the quorum is back the unknown member is still there.
 		harness.Consistently(t, grace+15*time.Second, "no linearizable answer", func(ctx context.Context) error {
 			ctx, cancel := context.WithTimeout(ctx, time.Second)
 			defer cancel()
@@ -83,7 +83,7 @@ func TestRemovalThatWouldCostTheQuorumDoesNotHappen(t *testing.T) {
 		t.Fatalf("freeze the agent of %s: %v", members[2], err)
 	}
 	var unknownMembers []string
-	for _, name := range []string{"stranger-a", "stranger-b"} {
+	for _, name := range []string{"other-a", "other-b"} {
 		c.RunUnknownMember(t, etcd, name)
 		unknownMembers = append(unknownMembers, name)
 	}

@@ -146,7 +146,7 @@ func start(tb testing.TB) (*envtest.Environment, error) {
 	return server, nil
 }
 
-// assignPorts gives the server ports that no one takes between now and the moment, seconds later, when it listens there:
+// assignPorts gives the server ports that nothing takes between now and the moment, seconds later, when it listens there:
 // left to itself it draws some that are free now. They are its own for as long as this process lives.
 func assignPorts(ctx context.Context, server *envtest.Environment) error {
 	var ports [3]string

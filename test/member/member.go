@@ -131,7 +131,7 @@ func begin(tb testing.TB, minor string, o Options) *Member {
 		"--name=" + o.Name, "--data-dir=" + m.Dir, "--listen-client-urls=" + m.Endpoint, "--advertise-client-urls=" + m.Endpoint,
 		"--listen-peer-urls=" + m.PeerURL, "--initial-advertise-peer-urls=" + m.PeerURL, "--initial-cluster=" + o.Cluster,
 		"--initial-cluster-token=" + o.Token, "--unsafe-no-fsync", "--log-level=warn",
-		// Alone, it has no one to wait for, and is its own leader at once.
+		// Alone, it waits for no member, and is its own leader at once.
 		"--heartbeat-interval=10", "--election-timeout=100",
 	}, o.Args...)
 	m.run(tb, Program(tb, "etcd", minor), args...)

@@ -196,7 +196,7 @@ func (w *world) agreed(p *proc) bool {
 	return true
 }
 
-// join starts etcd as a learner: it ends without a log when the list is not what it was given, or when no one answers.
+// join starts etcd as a learner: it ends without a log when the list is not what it was given, or when no member answers.
 func (w *world) join(i int) {
 	p := &w.procs[i]
 	s := &p.start

@@ -189,7 +189,7 @@ func (w *world) writeRecord(d *druid, step policy.Step) {
 }
 
 // forget begins a new life where nothing of the former one is left anywhere: every object was deleted by hand before the
-// status was written once. No one could report it from a first day, and there is no data that it could harm.
+// status was written once. An earlier status cannot have it, and there is no data that it could harm.
 func (w *world) forget(record leases.Record) {
 	if record.Phase != leases.PhaseForming || w.ghost.formed == 0 || w.statusID != 0 {
 		return

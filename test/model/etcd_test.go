@@ -70,7 +70,7 @@ func (w *world) leads(gi int) bool {
 	return w.healthy(gi, members) >= membership.Quorum(voters(members))
 }
 
-// elect lets proc i become leader if a quorum of its own configuration grants it: no one grants to a shorter log.
+// elect lets proc i become leader if a quorum of its own configuration grants it: no member grants to a shorter log.
 func (w *world) elect(i int) bool {
 	p := &w.procs[i]
 	if !p.run || p.cut {

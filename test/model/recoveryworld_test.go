@@ -151,7 +151,7 @@ func (w *lostWorld) quorum(g int) (up []int, ok bool) {
 	return up, len(up) >= membership.Quorum(len(w.groups[g].voters))
 }
 
-// commit acknowledges one write by a quorum, and by no one else.
+// commit acknowledges one write by a quorum, and by no other member.
 func (w *lostWorld) commit(g int) bool {
 	up, ok := w.quorum(g)
 	if !ok {

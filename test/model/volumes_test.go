@@ -12,7 +12,7 @@ func (w *world) idle(i int) *volume {
 			return nil
 		}
 	}
-	// No one changes files under an agent that is about to act on what it saw of them.
+	// Files do not change under an agent that is about to act on what it saw of them.
 	if s := p.start.step; !p.alive || s != readRecord {
 		return nil
 	}
@@ -43,7 +43,7 @@ func (w *world) copyVolume(i int) bool {
 	return true
 }
 
-// rollback sets a volume back to its copy. What its Lease cannot show, for it recorded nothing later yet, no one can know.
+// rollback sets a volume back to its copy. What its Lease cannot show, because it recorded nothing later yet, is not knowable.
 func (w *world) rollback(i int) bool {
 	v := w.idle(i)
 	if v == nil || v.copied == nil {

@@ -36,7 +36,7 @@ type world struct {
 // counters name things: no UID, nonce or raft ID is given twice.
 type counters struct{ version, uid, nonce, id int }
 
-// ghost is what no one in the world can see and the invariants need.
+// ghost is what no process in the world can see and the invariants need.
 type ghost struct {
 	// formed is the raft group, as index+1, whose bootstrap was recorded.
 	formed int

@@ -17,7 +17,7 @@ func TestMembersAreCountedByWhatTheirLeasesReport(t *testing.T) {
 		voters           int
 		leader, follower string
 	}{
-		"no one is in yet": {
+		"no member yet": {
 			members: members{"a": {}, "b": {}},
 		},
 		"a learner does not vote": {

@@ -123,7 +123,7 @@ func (t *tour) until(ctx context.Context, done func(members) bool, see func(memb
 	}
 }
 
-// await is a member of a role, as soon as there is one: while another takes the lead, no one has it for a moment.
+// await is a member of a role, as soon as there is one: while another takes the lead, no member has it for a moment.
 func (t *tour) await(ctx context.Context, who func(members) string) (string, error) {
 	name := ""
 	err := t.until(ctx, func(members) bool { return name != "" }, func(now members) { name = who(now) })

@@ -72,7 +72,7 @@ func testPush(t *testing.T, r release) {
 	expectAnotherSignatureStays(t, r, ref)
 }
 
-// expectRefusals checks that no one gets an image without all platforms, or another image by the same tag.
+// expectRefusals checks that an image without all platforms is refused, or another image by the same tag.
 func expectRefusals(t *testing.T, r release, to string) {
 	t.Helper()
 	if _, err := push(t.Context(), r.out, r.version, to, imagePlatforms); err == nil || !strings.Contains(err.Error(), "the image has no platform linux/") {

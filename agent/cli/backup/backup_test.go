@@ -150,8 +150,8 @@ func testBucket(t *testing.T, s store.Store, in func(string, ...string) []string
 		t.Setenv("AWS_SECRET_ACCESS_KEY", bucket.SecretKey)
 		contains(t, ok(t, "list", "--store", url, "--prefix", "moved/demo"), "16-21")
 	})
-	server.User(t, "stranger", "stranger-secret")
-	denied := credentials(t, "stranger", "stranger-secret")
+	server.User(t, "other", "other-secret")
+	denied := credentials(t, "other", "other-secret")
 	otherRegion := strings.Replace(url, bucket.Region, "eu-central-1", 1)
 	for name, test := range map[string]struct {
 		args []string
@@ -163,7 +163,7 @@ func testBucket(t *testing.T, s store.Store, in func(string, ...string) []string
 		"no credentials":       {[]string{"--store", url, "--credentials", t.TempDir()}, 1, []string{"accessKeyID", "mount the Secret with the credentials, or correct it"}},
 		"the wrong secret":     {[]string{"--store", url, "--credentials", credentials(t, bucket.AccessKey, "x")}, 1, []string{"the secret access key does not match"}},
 		"another region":       {[]string{"--store", otherRegion, "--credentials", admin}, 1, []string{"region", "cli"}},
-		"no one listens":       {[]string{"--store", "s3://cli?endpoint=ftp://host"}, 1, []string{"--store", "s3.endpoint", "https://host"}},
+		"the port is closed":   {[]string{"--store", "s3://cli?endpoint=ftp://host"}, 1, []string{"--store", "s3.endpoint", "https://host"}},
 		"nothing there":        {[]string{"--store", url, "--credentials", admin, "--prefix", "no/such"}, 2, []string{`below "no/such"`, "moved/demo", "--prefix"}},
 		"the store as a whole": {[]string{"--store", url, "--credentials", admin}, 2, []string{"moved/demo", "--prefix"}},
 	} {

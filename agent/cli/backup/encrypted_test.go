@@ -167,7 +167,7 @@ func onDisk(t *testing.T, path, keys string) {
 func testEncryptedCopy(t *testing.T, in func(string, []string, ...string) []string, with []string) {
 	url, _ := directory(t)
 	if _, code, failure := run(t, in("copy", with, "--to", url)...); code != 1 || !strings.Contains(failure, "--to-encryption-keys none") {
-		t.Errorf("a copy in plain that no one asked for: exit code %d, %q", code, failure)
+		t.Errorf("a plain copy without a request: exit code %d, %q", code, failure)
 	}
 	other := backups.Keys(t, "c")
 	contains(t, ok(t, in("copy", with, "--to", url, "--to-encryption-keys", other)...), "6 objects in")

@@ -78,7 +78,7 @@ func TestErrorsNameWhatFailedAndReportWhatToDo(t *testing.T) {
 	t.Parallel()
 	server := bucket.Start(t)
 	in := server.Make(t, "sentences", false)
-	server.User(t, "stranger", "stranger-secret")
+	server.User(t, "other", "other-secret")
 	gone := "http://" + machine.Address(t)
 	for name, c := range map[string]struct {
 		change func(t *testing.T, c *store.S3)
@@ -91,10 +91,10 @@ func TestErrorsNameWhatFailedAndReportWhatToDo(t *testing.T) {
 			store.ErrForbidden, store.CauseUnauthorized, []string{in, "does not know the access key"}},
 		"wrong secret": {func(t *testing.T, c *store.S3) { writeCredentials(t, c.CredentialsDir, bucket.AccessKey, "wrong") },
 			store.ErrForbidden, store.CauseUnauthorized, []string{in, "does not match the access key ID"}},
-		"no right": {func(t *testing.T, c *store.S3) { writeCredentials(t, c.CredentialsDir, "stranger", "stranger-secret") },
+		"no right": {func(t *testing.T, c *store.S3) { writeCredentials(t, c.CredentialsDir, "other", "other-secret") },
 			store.ErrForbidden, store.CauseUnauthorized, []string{in, "s3:PutObject|PutObject"}},
 		"wrong region":  {func(_ *testing.T, c *store.S3) { c.Region = "eu-nowhere-7" }, nil, "", []string{in, "another region", "s3.region"}},
-		"no one there":  {func(_ *testing.T, c *store.S3) { c.Endpoint = gone }, nil, store.CauseUnreachable, []string{in, gone, "refused"}},
+		"no server":     {func(_ *testing.T, c *store.S3) { c.Endpoint = gone }, nil, store.CauseUnreachable, []string{in, gone, "refused"}},
 		"no such host":  {func(_ *testing.T, c *store.S3) { c.Endpoint = "http://store.invalid" }, nil, store.CauseUnreachable, []string{in, "store.invalid", "no such host"}},
 		"no secret":     {func(t *testing.T, c *store.S3) { c.CredentialsDir = t.TempDir() }, nil, store.CauseUnauthorized, []string{in, "accessKeyID", "mount the Secret"}},
 		"empty secret":  {func(t *testing.T, c *store.S3) { writeCredentials(t, c.CredentialsDir, "a", "") }, nil, store.CauseUnauthorized, []string{in, "is empty", "correct it"}},

@@ -211,7 +211,7 @@ func TestAListingThatReportsThereIsMoreAndNotWhereIsAnError(t *testing.T) {
 				return
 			}
 			for i := bytes.Index(body, []byte(token)); i >= 0; i = bytes.Index(body, []byte(token)) {
-				body[i] = 'X' // which no one knows
+				body[i] = 'X' // an unknown byte
 			}
 		}
 	}

@@ -95,7 +95,7 @@ func TestAStreamFetchesSeveralPartsAtOnce(t *testing.T) {
 		case <-all:
 		case <-r.Context().Done():
 		case <-time.After(time.Minute):
-			t.Error("no one fetched the other parts for a minute")
+			t.Error("the other parts were not fetched for a minute")
 		}
 		forward.ServeHTTP(w, r)
 		mu.Lock()

@@ -14,7 +14,7 @@ import (
 )
 
 // resolvePending is how long nothing is measured after the first full was taken and proven: what that needed is given back by then.
-// Go looks for garbage every two minutes where no one makes any.
+// Go looks for garbage every two minutes where there is none.
 const resolvePending = 150 * time.Second
 
 // reading is what an agent used up to a moment.
@@ -24,7 +24,7 @@ type reading struct {
 	bucket, cluster map[string]int
 }
 
-// measureIdle watches the one agent of a cluster that is backed up and that no one writes to.
+// measureIdle watches the one agent of a cluster that is backed up and has no writes.
 func measureIdle(tb testing.TB, _ size) *line {
 	tb.Helper()
 	m := lonely(tb)

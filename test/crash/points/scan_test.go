@@ -15,7 +15,7 @@ type found struct {
 	program crash.Program
 	// sites by the name of their points.
 	sites map[string][]site
-	// wrong in words: calls without points, points without a call, calls of which no one said what they do.
+	// wrong in words: calls without points, points without a call, calls without a class.
 	wrong []string
 	// carried are the functions that were let off, with the changes in them.
 	carried map[string]bool

@@ -129,7 +129,7 @@ func (c *Cluster) viewOfLeases(ctx context.Context) (View, error) {
 		return View{}, err
 	}
 	if record.Phase != leases.PhaseFormed || record.Replacing != nil {
-		return View{}, differ("the record", fmt.Sprintf("%+v", record), "Formed, with no one replacing itself")
+		return View{}, differ("the record", fmt.Sprintf("%+v", record), "Formed, with no member that replaces itself")
 	}
 	view := View{ClusterID: leases.FormatID(record.ClusterID), Members: map[string]ViewedMember{}}
 	for _, name := range record.Members {

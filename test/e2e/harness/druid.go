@@ -152,7 +152,7 @@ func (r *Rig) druidHolder(ctx context.Context) (string, error) {
 		return "", err
 	}
 	if lease.Spec.HolderIdentity == nil || *lease.Spec.HolderIdentity == "" {
-		return "", errors.New("no one holds druid's Lease")
+		return "", errors.New("druid's Lease has no holder")
 	}
 	return *lease.Spec.HolderIdentity, nil
 }

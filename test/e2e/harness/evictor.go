@@ -30,7 +30,7 @@ const (
 
 // Evictor asks the eviction API again and again whether each member's Pod may be evicted, as drains of all nodes would, and holds
 // that it never may when the quorum cannot spare that member. It asks in dry run, which consults the PodDisruptionBudget and takes
-// no one away.
+// no Pod away.
 type Evictor struct {
 	cluster *Cluster
 	sampler *Sampler
@@ -138,7 +138,7 @@ func (e *Evictor) judge(tooMuch func(string) bool, members []string) {
 	}
 }
 
-// tryEvict asks for an eviction that takes no one away.
+// tryEvict asks for an eviction that removes no Pod.
 func (c *Cluster) tryEvict(ctx context.Context, pod *corev1.Pod) error {
 	return c.Rig.Client.SubResource("eviction").Create(ctx, pod, &policyv1.Eviction{
 		ObjectMeta:    metav1.ObjectMeta{Namespace: pod.Namespace, Name: pod.Name},

@@ -185,7 +185,7 @@ func (p *Plain) Etcd(t testing.TB) *clientv3.Client {
 	return p.pods.etcd(t, p.Service())
 }
 
-// AwaitAlone waits until its own members, and no one else, are the group, all of them vote, and one of them leads.
+// AwaitAlone waits until its own members, and no others, are the group, all of them vote, and one of them leads.
 func (p *Plain) AwaitAlone(t testing.TB) {
 	t.Helper()
 	etcd := p.pods.Etcd(t, p.names()...)

@@ -62,7 +62,7 @@ func (p *pulse) feel(s stall) {
 	p.felt = append(p.felt, s)
 }
 
-// stall is the longest wait since a time, for which no one asks with an earlier one any more.
+// stall is the longest wait since a time, which is not asked for with an earlier one any more.
 func (p *pulse) stall(since time.Time) (longest time.Duration) {
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -31,7 +31,7 @@ func (s *S3) process(t testing.TB) (pid int) {
 	return pid
 }
 
-// Freeze stops the server with all that it holds, as a store behind a dead load balancer: connections hang, and new ones find no one.
+// Freeze stops the server with all that it holds, as a store behind a dead load balancer: connections hang, and new ones get no answer.
 // It answers again after thaw, which may be called more than once.
 func (s *S3) Freeze(t testing.TB) (thaw func()) {
 	t.Helper()

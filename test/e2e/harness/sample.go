@@ -120,10 +120,10 @@ func (l look) stateSince(since time.Time) (well, known bool) {
 	return l.err == nil, true
 }
 
-// lateHandshake is in the error of gRPC when somebody accepted the connection and the TLS handshake ran out of time.
+// lateHandshake is in the error of gRPC when a server accepted the connection and the TLS handshake ran out of time.
 const lateHandshake = "authentication handshake failed: context deadline exceeded"
 
-// refused says whether no one listens where the member should be.
+// refused says whether nothing listens where the member should be.
 func (l look) refused() bool { return status.Code(l.err) == codes.Unavailable }
 
 // sameVoters says whether two lists have the same voters.

@@ -179,7 +179,7 @@ func (s *Sampler) newest() (newest look, ok bool) {
 	return s.last, s.last.members != nil
 }
 
-// indispensable are the voters that are well, while no more of them are than a quorum; and no one while one more is. Of a voter
+// indispensable are the voters that are well, while no more of them are than a quorum; and none while one more is. Of a voter
 // that gave no answer in time it is not known, and it counts as well: a busy machine lets a healthy member wait.
 func (s *Sampler) indispensable() map[string]bool {
 	s.mu.Lock()
@@ -254,7 +254,7 @@ func (s *Sampler) well(ctx context.Context, members []string, judged time.Time) 
 			return !sick
 		}
 		if !pause(ctx, samplePace) {
-			return true // no one asks any more
+			return true // not asked for any more
 		}
 	}
 	return false

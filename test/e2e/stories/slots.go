@@ -12,7 +12,7 @@ const Capacity = 12
 // weight is what a story takes of the capacity: no more than all.
 func weight(etcds int) int { return min(max(etcds, 1), Capacity) }
 
-// Slots lets stories in by their weight, the longest first. It lets no one in before all that were announced stand in the queue:
+// Slots lets stories in by their weight, the longest first. It lets none in before all that were announced stand in the queue:
 // which of them comes first is chance otherwise.
 type Slots struct {
 	mu        sync.Mutex
@@ -57,7 +57,7 @@ func (s *Slots) Enter(etcds int, long time.Duration) {
 // Leave gives back the slots of so many etcds.
 func (s *Slots) Leave(etcds int) { s.add(weight(etcds)) }
 
-// Rest gives back all slots but one until awake is called. That takes them again at once and waits for none: no one is stopped in
+// Rest gives back all slots but one until awake is called. That takes them again at once and waits for none: none is stopped in
 // the middle of a story, and those that come next wait until there is room again.
 func (s *Slots) Rest(etcds int) (awake func()) {
 	s.add(weight(etcds) - 1)

@@ -83,7 +83,7 @@ func parse(own, mountinfo io.Reader) ([]Hierarchy, error) {
 		}
 		m, ok := v1[names]
 		if !ok {
-			continue // known to the kernel, mounted nowhere: no one can use it
+			continue // known to the kernel, mounted nowhere: it cannot be used
 		}
 		hs = append(hs, Hierarchy{Controllers: names, Own: m.dir(path)})
 		for n := range strings.SplitSeq(names, ",") {

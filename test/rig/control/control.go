@@ -49,7 +49,7 @@ func Serve(ctx context.Context, socket string, verbs map[string]Handler) error {
 			if err != nil {
 				resp.Error = err.Error()
 			}
-			_ = json.NewEncoder(w).Encode(resp) // the client is gone: no one to report
+			_ = json.NewEncoder(w).Encode(resp) // the client is gone: nothing to report to
 		})
 	}
 	srv := &http.Server{Handler: mux, ReadHeaderTimeout: 5 * time.Second}

@@ -38,7 +38,7 @@ func TestOrdersAreTakenHoweverLongThePathOfTheSocketIs(t *testing.T) {
 			case <-poll:
 				continue
 			case <-late:
-				t.Fatalf("no one takes orders at a path of %d bytes: %v", len(socket), err)
+				t.Fatalf("nothing takes orders at a path of %d bytes: %v", len(socket), err)
 			}
 		}
 		cancel()

@@ -61,7 +61,7 @@ func Up(ctx context.Context, o Options) (*Lab, error) {
 	}
 	reaped, err := runs.Reap(ctx, cache)
 	if err != nil {
-		// It is in no one's way: every run has a name of its own, and Claim
+		// It blocks nothing: every run has a name of its own, and Claim
 		// clears ours.
 		o.Log("not all that dead runs left could be cleared away: %v", err)
 	}
