@@ -5,6 +5,7 @@ import (
 	"go/token"
 	"os"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -41,6 +42,30 @@ func TestIdentifiersHaveTheWordsOfTheGlossary(t *testing.T) {
 					}
 				}
 			})
+		}
+	}
+}
+
+// replacedInText are the words of the same page that no text of a Go file contains: no comment, and no string.
+var replacedInText = regexp.MustCompile(`(?i)\b(anew|births?|farewell|for ever|guests?|heralds?|mend(s|ed)?|no one('s)?|nobody|somebody|strangers?|told|victims?|whoever)\b`)
+
+func TestTextsHaveTheWordsOfTheGlossary(t *testing.T) {
+	for _, p := range list(t, "./...") {
+		for _, file := range slices.Concat(p.GoFiles, p.TestGoFiles, p.XTestGoFiles) {
+			if file == "conventions_words_test.go" {
+				continue // it lists them
+			}
+			path := filepath.Join(p.Dir, file)
+			raw, err := os.ReadFile(path)
+			if err != nil {
+				t.Fatal(err)
+			}
+			for i, line := range strings.Split(string(raw), "\n") {
+				word := replacedInText.FindString(line)
+				if word != "" && !strings.Contains(line, "http.NoBody") && !strings.Contains(line, "nobody:x:65534") { // the user of /etc/passwd
+					t.Errorf("%s:%d contains %q: use what docs/reference/replaced-words.md has instead", path, i+1, word)
+				}
+			}
 		}
 	}
 }

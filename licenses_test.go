@@ -80,7 +80,7 @@ func TestEveryLinkedModuleHasAnAllowedLicense(t *testing.T) {
 func TestALicenseThatAsksForMoreIsRefused(t *testing.T) {
 	for name, text := range map[string]string{
 		"GPL":                  "GNU GENERAL PUBLIC LICENSE\n Version 3, 29 June 2007",
-		"AGPL beside MIT":      "MIT License\nPermission is hereby granted, free of charge, to any person obtaining a copy of this software and associated documentation files\n\nGNU Affero General Public License",
+		"AGPL and MIT":         "MIT License\nPermission is hereby granted, free of charge, to any person obtaining a copy of this software and associated documentation files\n\nGNU Affero General Public License",
 		"MPL":                  "Mozilla Public License Version 2.0",
 		"nothing that we know": "All rights reserved.",
 	} {

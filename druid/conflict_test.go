@@ -88,7 +88,7 @@ func TestNonsenseInLeasesOrdersNothing(t *testing.T) {
 	if deletes := s.calls.matching("DELETE", ""); len(deletes) != 0 {
 		t.Errorf("druid deleted %v", deletes)
 	}
-	// The cure that the message names.
+	// The action that the message names.
 	s.deleteLease(leases.RecordName("demo"))
 	s.deleteLease(names[1])
 	s.members("demo", 3)

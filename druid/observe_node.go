@@ -222,7 +222,7 @@ const (
 func (r *Reconciler) observeRepairing(ctx context.Context, o *observation) error {
 	for i := range o.observed.Members {
 		m := &o.observed.Members[i]
-		if m.Lingers = r.patient(o, *m, "is no member", !m.Listed, lingerTimeout); !m.Listed {
+		if m.Lingers = r.lastsLonger(o, *m, "is no member", !m.Listed, lingerTimeout); !m.Listed {
 			continue
 		}
 		if err := r.observeSilent(ctx, o, m); err != nil {
@@ -231,7 +231,7 @@ func (r *Reconciler) observeRepairing(ctx context.Context, o *observation) error
 		m.Blocked = blocked(o.pods[m.Name])
 		r.observeStuck(o, m)
 		comes := m.Pod&(policy.PodLive|policy.PodTerminating) != 0 // also on a node that is away: it may be the one that joins
-		m.Lingers = r.patient(o, *m, "is not coming", !comes, lingerTimeout)
+		m.Lingers = r.lastsLonger(o, *m, "is not coming", !comes, lingerTimeout)
 		if err := r.observeNode(ctx, o, m); err != nil {
 			return err
 		}

@@ -19,7 +19,7 @@ import (
 	"github.com/etcd-druid/druid/manifests"
 )
 
-// Patience with what passes by itself in a healthy start: a Pod waits for its volume and its node, a member for its
+// Time for what ends by itself in a healthy start: a Pod waits for its volume and its node, a member for its
 // peers. Only what lasts is a problem for an operator.
 const (
 	schedulingTimeout = 10 * time.Second
@@ -189,9 +189,9 @@ func (r *Reconciler) startProblem(o *observation, m policy.Member) *policy.Probl
 	return &policy.Problem{Reason: v1alpha1.ReasonMemberCannotStart, Message: m.Reports.Reason}
 }
 
-// patient says whether what has held for longer than patience. What is looked at only now and then needs no end: a clock that a look
+// lastsLonger says whether what has held for longer than its time. What is observed only at intervals needs no end: a clock that a look
 // does not ask for is forgotten with that look.
-func (r *Reconciler) patient(o *observation, m policy.Member, what string, holds bool, maxWait time.Duration) bool {
+func (r *Reconciler) lastsLonger(o *observation, m policy.Member, what string, holds bool, maxWait time.Duration) bool {
 	lasts, left := r.memory.lasts(fact{o.cluster.UID, m.Name + " " + what}, holds, maxWait, r.now())
 	o.lookAgain(left)
 	return lasts

@@ -144,7 +144,7 @@ func TestPausedClusterWhoseClaimWasDeletedIsNeverFormedAgain(t *testing.T) {
 	s.claimGoes(lastMember)
 	words := s.condition("demo", v1alpha1.ConditionDegraded, metav1.ConditionTrue, v1alpha1.ReasonVolumeDeleted).Message
 	if !strings.Contains(words, lastMember) || !strings.Contains(words, "spec.bootstrap.restore") {
-		t.Errorf("message %q names neither the claim nor the cure", words)
+		t.Errorf("message %q names neither the claim nor the action", words)
 	}
 	s.eventually("rest", func() error { return s.rests() })
 	if err := s.gone(lastMember, &corev1.PersistentVolumeClaim{}); err != nil {

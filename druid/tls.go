@@ -56,7 +56,7 @@ func (o *observation) keepWhileUsed(kept *v1alpha1.TLSSpec) {
 	}
 }
 
-// uses says whether a member uses TLS, also beside plain text.
+// uses says whether a member uses TLS, also with plain text.
 func (o *observation) uses(p manifests.Plane) rules.Answer {
 	for _, pod := range o.runningPods() {
 		if manifests.PodTLS(pod, p) != v1alpha1.TLSStageOff {

@@ -172,7 +172,7 @@ func setTLS(c *config.Config, cluster *v1alpha1.EtcdCluster) {
 	}
 }
 
-// plaintext says whether a Pod that is created now uses plain text: beside TLS for clients, instead of it for peers.
+// plaintext says whether a Pod that is created now uses plain text: with TLS for clients, instead of it for peers.
 func (s tlsSource) plaintext() bool {
 	return s.stage == v1alpha1.TLSStageAdding || s.stage == v1alpha1.TLSStageBoth
 }

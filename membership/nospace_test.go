@@ -37,7 +37,7 @@ func brokenNospace(f NospaceFacts, d NospaceDecision) string {
 }
 
 func TestCuresAreSafeForAllFacts(t *testing.T) {
-	checkTable(t, nospaceRules, "cures", "A full database: membership.nospaceRules",
+	checkTable(t, nospaceRules, "full-database", "A full database: membership.nospaceRules",
 		"Asked by the leader's agent once a minute, and before membership.defrags. At most one thing is done each time.", brokenNospace)
 }
 

@@ -50,7 +50,7 @@ const (
 var savePace = pace{time.Second, 15 * time.Second}
 
 // Run streams the database of one member into the store, and reads the object back. It tries again while etcd is the
-// reason of a failure. A failure of the store is final: the store has a patience of its own.
+// reason of a failure. A failure of the store is final: the store has a limit of its own.
 func (s *Save) Run(ctx context.Context) (a Artifact, err error) {
 	if err := s.record(ctx); err != nil {
 		return Artifact{}, err

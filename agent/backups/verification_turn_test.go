@@ -95,7 +95,7 @@ func TestWhatWasNotFoundOutLeavesWhatIsKnown(t *testing.T) {
 	}{
 		"proven at last":                 {leases.Verification{}, good, true, nowVerified},
 		"verified again":                 {verifiedBefore, good, false, nowVerified},
-		"mended":                         {broken, good, false, change(nowVerified, knows("x"))},
+		"repaired":                       {broken, good, false, change(nowVerified, knows("x"))},
 		"repaired, and known since long": {change(broken, knows("w", "x")), good, false, change(nowVerified, knows("w", "x"))},
 		"proven after all":               {change(verifiedBefore, knows("new", "x")), good, false, change(nowVerified, knows("x"))},
 		"broken, and the proven stay":    {verifiedBefore, bad, false, nowBroken("old")},

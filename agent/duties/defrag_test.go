@@ -98,8 +98,8 @@ func TestNoMemberIsDefragmentedUnlessAllAreHealthy(t *testing.T) {
 	d.fragment()
 	well := func(*DefragPolicy) {}
 	off := func() { d.setPolicy(func(p *DefragPolicy) { p.Enabled = rules.No }) }
-	// A round that began before the policy changed still obeys the former one. It must not see that the obstacle is gone.
-	settled := func() {
+	// A round that began before the policy changed still follows the former one. It must not see that the obstacle is gone.
+	unblocked := func() {
 		before := d.decisionsOf("disabled")
 		off()
 		d.decidedDefrag("disabled", before)
@@ -117,15 +117,15 @@ func TestNoMemberIsDefragmentedUnlessAllAreHealthy(t *testing.T) {
 		{"no-one", func() { d.setPolicy(func(p *DefragPolicy) { p.Thresholds.FreeBytes = 1 << 40 }) }, func() {}},
 		{
 			"not-stable", func() { slot(&leases.PendingRemoval{Member: followers[0], Mark: "m"}); d.setPolicy(well) },
-			func() { settled(); slot(nil) },
+			func() { unblocked(); slot(nil) },
 		},
 		{
 			"sizes-unknown", func() { d.stop(followers[1]); d.setPolicy(well) },
-			func() { settled(); d.start(followers[1]) },
+			func() { unblocked(); d.start(followers[1]) },
 		},
 		{
 			"not-healthy", func() { d.alarm(followers[1]); d.setPolicy(well) },
-			func() { settled(); d.disarm() },
+			func() { unblocked(); d.disarm() },
 		},
 	} {
 		before := d.decisionsOf(state.rule)

@@ -40,7 +40,7 @@ type fullCluster struct {
 	reported   []membership.NospaceDecision
 }
 
-func cured(p *DefragPolicy) {
+func repairable(p *DefragPolicy) {
 	p.Nospace = NospacePolicy{Enabled: rules.Yes, Compact: rules.Yes, Window: 500 * time.Millisecond}
 }
 
@@ -53,7 +53,7 @@ func newFullCluster(t *testing.T, members ...string) *fullCluster {
 		defer d.reportedMu.Unlock()
 		d.reported = append(d.reported, decision)
 	}
-	d.setPolicy(cured)
+	d.setPolicy(repairable)
 	return d
 }
 
@@ -200,13 +200,13 @@ func TestAnAlarmStaysUntilItCanBeCured(t *testing.T) {
 	d := newFullCluster(t, "demo-a")
 	const lineage = "00000001-abc"
 	d.edit(func(r *leases.Record) { r.Lineage = lineage })
-	saved := func(p *DefragPolicy) { cured(p); p.Nospace.Saved = true }
-	d.setPolicy(func(p *DefragPolicy) { cured(p); p.Nospace.Enabled = rules.No })
+	saved := func(p *DefragPolicy) { repairable(p); p.Nospace.Saved = true }
+	d.setPolicy(func(p *DefragPolicy) { repairable(p); p.Nospace.Enabled = rules.No })
 	revision := d.fill(same)
 	var stop func()
 	d.waitsBy("manual-action", func() { stop = d.agentUntil("demo-a", podUID("demo-a")) })
-	d.waitsBy("history-kept", func() { d.setPolicy(func(p *DefragPolicy) { cured(p); p.Nospace.Compact = rules.No }) })
-	d.waitsBy("history-recent", func() { d.setPolicy(func(p *DefragPolicy) { cured(p); p.Nospace.Window = time.Hour }) })
+	d.waitsBy("history-kept", func() { d.setPolicy(func(p *DefragPolicy) { repairable(p); p.Nospace.Compact = rules.No }) })
+	d.waitsBy("history-recent", func() { d.setPolicy(func(p *DefragPolicy) { repairable(p); p.Nospace.Window = time.Hour }) })
 	d.waitsBy("corrupt", func() {
 		d.activate(etcdserverpb.AlarmType_CORRUPT, etcdserverpb.AlarmRequest_ACTIVATE)
 		d.setPolicy(saved)
@@ -229,7 +229,7 @@ func TestAnAlarmStaysUntilItCanBeCured(t *testing.T) {
 	stop()
 
 	// The data in use is not history: the database stays full until keys are deleted.
-	d.setPolicy(cured)
+	d.setPolicy(repairable)
 	d.fill(func(n int) string { return "large/" + strconv.Itoa(n) })
 	disarmed := d.nospaceRules("disarm")
 	d.waitsBy("full", func() { d.agentUntil("demo-a", podUID("demo-a")) })

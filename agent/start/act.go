@@ -114,8 +114,8 @@ func (b *Bootstrapper) resume(ctx context.Context, o *observation) (*launch.Orde
 	if o.Listed == NoQuorum && !loop.Sleep(ctx, b.stagger(o)) {
 		return nil, context.Cause(ctx)
 	}
-	identityFile, settled, err := b.settleScheme(ctx, o)
-	if err != nil || !settled {
+	identityFile, bound, err := b.bindScheme(ctx, o)
+	if err != nil || !bound {
 		return nil, err
 	}
 	if identityFile.Prepared > 0 {

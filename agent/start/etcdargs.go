@@ -62,7 +62,7 @@ func argv(cfg config.Config, peerURL string, clientHost string, s start) ([]stri
 	return append(args, ofMinor(minor, s.maxLearners)...), nil
 }
 
-// clientURLs returns the URLs of the client port: with plain text beside TLS, one for each. etcd serves both on one port. The first
+// clientURLs returns the URLs of the client port: with plain text with TLS, one for each. etcd serves both on one port. The first
 // one is plain text, because agents without certificates use the first one that a member advertises.
 func clientURLs(cfg config.Config, host string) string {
 	if cfg.ClientPlaintext {

@@ -98,9 +98,9 @@ func withScheme(cfg *config.Config, identityFile datadir.IdentityFile) datadir.I
 	return identityFile
 }
 
-// settleScheme decides how etcd listens to its peers. It returns the identity to start with, or ok false if it changed the member
+// bindScheme decides how etcd listens to its peers. It returns the identity to start with, or ok false if it changed the member
 // list and must observe again.
-func (b *Bootstrapper) settleScheme(ctx context.Context, o *observation) (identityFile datadir.IdentityFile, ok bool, err error) {
+func (b *Bootstrapper) bindScheme(ctx context.Context, o *observation) (identityFile datadir.IdentityFile, ok bool, err error) {
 	identityFile = withScheme(&b.cfg, o.volume.identityFile)
 	wanted, present := schemeOf(b.cfg.PeersSecure()), identityFile.PeerScheme
 	if listed := b.listedScheme(o.entry); o.Listed != NoQuorum && listed != "" {

@@ -182,7 +182,7 @@ func (t Transport) Server(handler http.Handler) *http.Server {
 	}
 }
 
-// maxConnections bounds what strangers can have open at the secure listener. An agent has a few callers at a time.
+// maxConnections bounds what unknown callers can have open at the secure listener. An agent has a few callers at a time.
 const maxConnections = 64
 
 // secureIdleTimeout bounds an idle connection there: requests are rare, and a new connection costs milliseconds.

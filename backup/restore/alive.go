@@ -50,7 +50,7 @@ func condense(ctx context.Context, c *Config, t snapshot.Trailer, path string, c
 		changed = checkQuota(c, inPlace.Size)
 	}
 	if errors.Is(changed, ErrQuota) || errors.Is(changed, ErrSpace) {
-		return Result{}, err // a larger volume cures it
+		return Result{}, err // a larger volume solves it
 	}
 	return inPlace, changed
 }

@@ -20,7 +20,7 @@ func TestRestartsCostNoQuorumAndRepairOnlyWhatTheyCan(t *testing.T) {
 		acts := v&(remove|mark) != 0
 		switch {
 		case acts && (f.stuck == rules.No || f.waits == rules.Yes || f.pod&(PodLive|PodUnstarted) == 0):
-			return "restarts what a restart does not cure"
+			return "restarts what a restart does not repair"
 		case acts && f.evidence == rules.Yes:
 			return "deletes data that can be the good copy"
 		case acts && f.spare == rules.No:

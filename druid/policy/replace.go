@@ -83,30 +83,30 @@ var replaceRows = rules.New(replaceWait, []rules.Row[replaceFacts, replaceVerdic
 		Why: "the deadline of the spec change would also end the replacement"},
 	{Name: "request-after-slot", When: replaceFacts{named: replaceNamedListed, record: RecordFormed, size: replaceSizeRight, time: replaceTimeFree, slot: anySlot &^ slotFree}, Verdict: replaceWait,
 		Why: "a member is being removed or replaces itself"},
-	{Name: "request-after-update", When: replaceFacts{named: replaceNamedListed, record: RecordFormed, size: replaceSizeRight, time: replaceTimeFree, slot: slotFree, settled: rules.No}, Verdict: replaceWait,
+	{Name: "request-after-update", When: replaceFacts{named: replaceNamedListed, record: RecordFormed, size: replaceSizeRight, time: replaceTimeFree, slot: slotFree, upToDate: rules.No}, Verdict: replaceWait,
 		Why: "Pods are being replaced, or the version of etcd changes"},
-	{Name: "request-others-unknown", When: replaceFacts{named: replaceNamedListed, record: RecordFormed, size: replaceSizeRight, time: replaceTimeFree, slot: slotFree, settled: rules.Yes, others: removalUnknown | removalNotNeeded}, Verdict: replaceWait,
+	{Name: "request-others-unknown", When: replaceFacts{named: replaceNamedListed, record: RecordFormed, size: replaceSizeRight, time: replaceTimeFree, slot: slotFree, upToDate: rules.Yes, others: removalUnknown | removalNotNeeded}, Verdict: replaceWait,
 		Why: "the state of another member is not known yet"},
-	{Name: "request-after-others", When: replaceFacts{named: replaceNamedListed, record: RecordFormed, size: replaceSizeRight, time: replaceTimeFree, slot: slotFree, settled: rules.Yes, others: removalBlocked}, Verdict: replaceHeld,
+	{Name: "request-after-others", When: replaceFacts{named: replaceNamedListed, record: RecordFormed, size: replaceSizeRight, time: replaceTimeFree, slot: slotFree, upToDate: rules.Yes, others: removalBlocked}, Verdict: replaceHeld,
 		Why: "another member is not a ready voter, so the named member could not leave"},
-	{Name: "request-after-backup", When: replaceFacts{named: replaceNamedListed, record: RecordFormed, size: replaceSizeRight, time: replaceTimeFree, slot: slotFree, settled: rules.Yes, others: removalBackupFailing}, Verdict: replaceHeld,
+	{Name: "request-after-backup", When: replaceFacts{named: replaceNamedListed, record: RecordFormed, size: replaceSizeRight, time: replaceTimeFree, slot: slotFree, upToDate: rules.Yes, others: removalBackupFailing}, Verdict: replaceHeld,
 		Why: "backups fail, so the named member could not leave"},
-	{Name: "request-without-quorum", When: replaceFacts{named: replaceNamedListed, record: RecordFormed, size: replaceSizeRight, time: replaceTimeFree, slot: slotFree, settled: rules.Yes, others: removalAllowed, admits: rules.No}, Verdict: replaceHeld,
+	{Name: "request-without-quorum", When: replaceFacts{named: replaceNamedListed, record: RecordFormed, size: replaceSizeRight, time: replaceTimeFree, slot: slotFree, upToDate: rules.Yes, others: removalAllowed, admits: rules.No}, Verdict: replaceHeld,
 		Why: "etcd adds a member only while the voters that serve are a quorum also with one voter more"},
-	{Name: "request-grows", When: replaceFacts{named: replaceNamedListed, record: RecordFormed, size: replaceSizeRight, time: replaceTimeFree, slot: slotFree, settled: rules.Yes, others: removalAllowed, admits: rules.Yes}, Verdict: replaceGrow,
+	{Name: "request-grows", When: replaceFacts{named: replaceNamedListed, record: RecordFormed, size: replaceSizeRight, time: replaceTimeFree, slot: slotFree, upToDate: rules.Yes, others: removalAllowed, admits: rules.Yes}, Verdict: replaceGrow,
 		Why: "a new member joins, and the named member leaves when the new one votes"},
 })
 
 // replaceFacts is the complete input of replaceRows.
 type replaceFacts struct {
-	named   replaceNamed `fact:"annotation names"`
-	record  RecordState
-	size    replaceSize `fact:"names against replicas"`
-	time    replaceTime `fact:"spec"`
-	slot    slot        `fact:"slots"`
-	settled rules.YesNo `fact:"Pods up to date"`
-	others  removalGate `fact:"the others"`
-	admits  rules.YesNo `fact:"etcd adds a member"`
+	named    replaceNamed `fact:"annotation names"`
+	record   RecordState
+	size     replaceSize `fact:"names against replicas"`
+	time     replaceTime `fact:"spec"`
+	slot     slot        `fact:"slots"`
+	upToDate rules.YesNo `fact:"Pods up to date"`
+	others   removalGate `fact:"the others"`
+	admits   rules.YesNo `fact:"etcd adds a member"`
 }
 
 // replace is the decision about the requested replacement.
@@ -120,7 +120,7 @@ type replace struct {
 func replaceOf(e Evaluation) replace {
 	f := replaceFacts{
 		named: replaceNamedNone, record: e.RecordState, size: e.replaceSize(), time: replaceTimeFree, slot: slotOf(e.Record),
-		settled: rules.YesNoOf(e.rollout.sum == rollingNone), others: removalNotNeeded,
+		upToDate: rules.YesNoOf(e.rollout.sum == rollingNone), others: removalNotNeeded,
 	}
 	switch {
 	case e.Deleted || e.Expired:

@@ -19,7 +19,7 @@ func TestRequestedReplacementsAreSafeForAllFacts(t *testing.T) {
 			return "acts for a member that the cluster does not have"
 		case v == replaceGrow && (f.record != RecordFormed || f.size != replaceSizeRight || f.time != replaceTimeFree):
 			return "adds a member to a cluster that does not have as many as requested"
-		case v == replaceGrow && (f.slot != slotFree || f.settled == rules.No):
+		case v == replaceGrow && (f.slot != slotFree || f.upToDate == rules.No):
 			return "begins while another change is in progress"
 		case v == replaceGrow && (f.others != removalAllowed || f.admits != rules.Yes):
 			return "adds a member although the named one could not leave"

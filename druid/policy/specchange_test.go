@@ -41,7 +41,7 @@ func TestEditsAreAdoptedWhenNothingIsHalfDone(t *testing.T) {
 		case !adopts && f.clock != ClockRuns && f.formationState != formationNeverFormed:
 			return "keeps an edit waiting after the deadline, or without one"
 		case !adopts && (f.effect != effectAnother || f.stalled == rules.Yes || f.requested == rules.Yes) && f.formationState != formationNeverFormed:
-			return "keeps out what begins nothing, or may be the cure"
+			return "keeps out what begins nothing, or may be the repair"
 		}
 		return ""
 	})

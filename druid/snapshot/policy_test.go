@@ -48,7 +48,7 @@ func TestAnEtcdSnapshotIsConcludedOnceForAllFacts(t *testing.T) {
 		case next == stepOrder && f.Slot == slotPausing:
 			return "creates Pods without a pause"
 		case next == stepOrder && (f.Slot != slotFree || f.Cluster != clusterThere || f.Backup != rules.Yes):
-			return "orders without an agent to obey, or over another order"
+			return "orders without an agent that executes it, or over another order"
 		case next == stepConclude && !(mine && answered):
 			return "reports an outcome without an answer"
 		case next == stepFollow && (!mine || f.Answer != answerRunning || f.Phase != phasePending):
@@ -79,7 +79,7 @@ func TestADeletedEtcdSnapshotIsHeldForNoLongerThanItMust(t *testing.T) {
 		}, next)
 		switch {
 		case next == stepOrder && (f.Backup != deletionWanted || f.Cluster != rules.Yes || f.Slot != deletionSlotFree || f.Late == rules.Yes):
-			return "orders what is not requested, or without an agent to obey"
+			return "orders what is not requested, or without an agent that executes it"
 		case next == stepOrder && f.Slot == deletionSlotPausing:
 			return "creates Pods without a pause"
 		case next == stepLetGo && f.Backup != deletionOfNothing:

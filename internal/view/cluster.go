@@ -141,7 +141,7 @@ func conditionsOf(c v1alpha1.EtcdCluster) (all []Condition) {
 		want := cmp.Or(wished[condition.Type], metav1.ConditionTrue)
 		ok := condition.Status == want || condition.Reason == v1alpha1.ReasonPaused
 		if condition.Type == v1alpha1.ConditionProgressing {
-			ok = ok && settled[condition.Reason]
+			ok = ok && withoutChange[condition.Reason]
 		}
 		all = append(all, Condition{
 			Type: condition.Type, Status: string(condition.Status), Reason: condition.Reason, Message: condition.Message,

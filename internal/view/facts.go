@@ -99,8 +99,8 @@ func answer(c v1alpha1.EtcdCluster, kind string) rules.Answer {
 	}
 }
 
-// settled are the reasons of Progressing=False with which no change waits.
-var settled = map[string]bool{v1alpha1.ReasonReconciled: true, v1alpha1.ReasonPaused: true, v1alpha1.ReasonExternalMembersPresent: true}
+// withoutChange are the reasons of Progressing=False with which no change waits.
+var withoutChange = map[string]bool{v1alpha1.ReasonReconciled: true, v1alpha1.ReasonPaused: true, v1alpha1.ReasonExternalMembersPresent: true}
 
 func changeOf(c v1alpha1.EtcdCluster) change {
 	progressing := conditionOf(c, v1alpha1.ConditionProgressing)
@@ -111,7 +111,7 @@ func changeOf(c v1alpha1.EtcdCluster) change {
 		return changeMoving
 	case progressing.Reason == v1alpha1.ReasonHandsOff:
 		return changeHandsOff
-	case !settled[progressing.Reason]:
+	case !withoutChange[progressing.Reason]:
 		return changeStopped
 	case c.Status.ObservedGeneration != c.Generation:
 		return changeMoving

@@ -24,7 +24,7 @@ var (
 )
 
 const (
-	// recoverWithin is the patience with a recovery, and with the backups of so much data.
+	// recoverWithin is the limit for a recovery, and with the backups of so much data.
 	recoverWithin = 10 * time.Minute
 	// recoverAfter is the shortest spec.recovery.afterSeconds.
 	recoverAfter = 30

@@ -59,5 +59,5 @@ func rolloutStep(b *testing.B, c *harness.Cluster, w *harness.Writer, before har
 	return after
 }
 
-// rolloutWithin is the patience with the replacement of all Pods.
+// rolloutWithin is the limit for the replacement of all Pods.
 const rolloutWithin = 3 * within

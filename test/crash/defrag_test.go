@@ -54,7 +54,7 @@ var defrags = map[string]scenario{
 		c.fill()
 		return p
 	}, aftermath: func(c *cluster, _ *pod) {
-		c.put("large", "") // which is refused until it is cured
+		c.put("large", "") // which is refused until the alarm is disarmed
 	}},
 }
 

@@ -205,7 +205,7 @@ type druid struct {
 	renewed  [maxMembers]int
 	checked  bool // the first step was planned once more from live reads
 	lease    int  // the version of its member's Lease in them
-	stuck    bool // the seed's patience is over
+	stuck    bool // the seed's time is over
 }
 
 func newWorld(replicas int) *world {

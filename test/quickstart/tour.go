@@ -178,7 +178,7 @@ func (t *tour) showMore() {
      go run ./test/rig kubectl -- logs %[3]s -c agent
      go run ./test/rig kubectl -- scale etcdcluster %[2]s --replicas=5
      go run ./test/rig stop-node n2      # pull its plug; start-node n2 plugs it in again
-     go run ./test/rig partition n1 n3   # cut two nodes from each other; heal mends it
+     go run ./test/rig partition n1 n3   # cut two nodes from each other; heal connects them again
      go run ./test/rig --help            # freeze, kill, stop the API server, …
 
    make quickstart-down ends it.

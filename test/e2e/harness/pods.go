@@ -79,7 +79,7 @@ func named(name string) func(corev1.Container) bool {
 	return func(c corev1.Container) bool { return c.Name == name }
 }
 
-// helperUser is the user of the Pods that the tests run beside a cluster.
+// helperUser is the user of the Pods that the tests run next to a cluster.
 const helperUser = int64(65532)
 
 // awaitContainer waits until the only container of a Pod is ready, and reads the Pod.

@@ -17,7 +17,7 @@ import (
 const (
 	// writePace leaves the machine's cores to the clusters; a gap is measured to within it.
 	writePace = 25 * time.Millisecond
-	// writeTimeout is shorter than the client's own patience, so that a write that hangs on a dead member is tried again.
+	// writeTimeout is shorter than the client's own limit, so that a write that hangs on a dead member is tried again.
 	writeTimeout = 2 * time.Second
 	writePrefix  = "/steady/"
 	// loadLanes write side by side, each once in loadPace: 240 writes per second, of which a busy machine loses half.
@@ -56,7 +56,7 @@ func Write(t testing.TB, etcd *clientv3.Client) *Writer {
 	return WriteAt(t, etcd, writePace, writeTimeout)
 }
 
-// WriteAt starts a steady writer with its own pause between writes and its own patience with each.
+// WriteAt starts a steady writer with its own pause between writes and its own limit for each.
 func WriteAt(t testing.TB, etcd *clientv3.Client, pace, timeout time.Duration) *Writer {
 	t.Helper()
 	return write(t, etcd, 1, pace, timeout)
@@ -137,7 +137,7 @@ func (w *Writer) Written() map[string]int64 {
 	return maps.Clone(w.acked)
 }
 
-// Failed is the number of writes that failed so far, each within the writer's patience.
+// Failed is the number of writes that failed so far, each within the writer's limit.
 func (w *Writer) Failed() int {
 	w.mu.Lock()
 	defer w.mu.Unlock()
