@@ -3,7 +3,6 @@ package membership
 import (
 	"cmp"
 	"fmt"
-	"log/slog"
 	"slices"
 
 	"github.com/etcd-druid/druid/internal/rules"
@@ -14,38 +13,6 @@ const (
 	AuthRoot  = "root"
 	AuthAgent = "druid-agent"
 )
-
-// Password of a user. It prints as (password), so that no log and no error contains it.
-type Password string
-
-const redacted = "(password)"
-
-// String returns no part of the password.
-func (Password) String() string { return redacted }
-
-// GoString returns no part of the password.
-func (Password) GoString() string { return redacted }
-
-// LogValue returns no part of the password.
-func (Password) LogValue() slog.Value { return slog.StringValue(redacted) }
-
-// MarshalJSON returns no part of the password.
-func (Password) MarshalJSON() ([]byte, error) { return []byte(`"` + redacted + `"`), nil }
-
-// maxPassword is the number of bytes from which bcrypt, with which etcd stores a password, accepts none.
-const maxPassword = 72
-
-// Problem says why etcd would not accept the password, or returns an empty string.
-func (p Password) Problem() string {
-	switch {
-	case p == "":
-		return "is missing in the Secret, or empty"
-	case len(p) > maxPassword:
-		return fmt.Sprintf("has %d bytes, and etcd accepts at most %d", len(p), maxPassword)
-	default:
-		return ""
-	}
-}
 
 // AuthAccess is what a permission permits.
 type AuthAccess uint8

@@ -5,6 +5,7 @@ import (
 	"crypto/rand"
 	"errors"
 	"fmt"
+	"log/slog"
 	"slices"
 	"strings"
 
@@ -218,4 +219,36 @@ func SwitchAuth(ctx context.Context, client *clientv3.Client, on bool) (err erro
 		return fmt.Errorf("auth disable: %w", denied(err))
 	}
 	return nil
+}
+
+// Password of a user. It prints as (password), so that no log and no error contains it.
+type Password string
+
+const redacted = "(password)"
+
+// String returns no part of the password.
+func (Password) String() string { return redacted }
+
+// GoString returns no part of the password.
+func (Password) GoString() string { return redacted }
+
+// LogValue returns no part of the password.
+func (Password) LogValue() slog.Value { return slog.StringValue(redacted) }
+
+// MarshalJSON returns no part of the password.
+func (Password) MarshalJSON() ([]byte, error) { return []byte(`"` + redacted + `"`), nil }
+
+// maxPassword is the number of bytes from which bcrypt, with which etcd stores a password, accepts none.
+const maxPassword = 72
+
+// Problem says why etcd would not accept the password, or returns an empty string.
+func (p Password) Problem() string {
+	switch {
+	case p == "":
+		return "is missing in the Secret, or empty"
+	case len(p) > maxPassword:
+		return fmt.Sprintf("has %d bytes, and etcd accepts at most %d", len(p), maxPassword)
+	default:
+		return ""
+	}
 }

@@ -7,7 +7,6 @@ import (
 	"log/slog"
 	"net"
 	"net/url"
-	"strings"
 	"sync"
 	"time"
 
@@ -301,26 +300,6 @@ func (b *Bootstrapper) step(ctx context.Context, report launch.Report) (*launch.
 	}
 	order, err := b.act(ctx, d, &o)
 	return order, "", err
-}
-
-// withoutCertificates reports that etcd cannot start before the certificates are good. Without them, the agent cannot
-// reach other members, so there is nothing to observe.
-func (b *Bootstrapper) withoutCertificates(ctx context.Context, problem error) string {
-	d := Decision{Mode: ModeWait, Rule: RuleCertificates, Reason: strings.ReplaceAll(problem.Error(), "\n", "; ")}
-	b.publish(ctx, d, &observation{Facts: Facts{Data: DataUnread}})
-	return d.Reason
-}
-
-// RuleCertificates is the rule in the member Lease while etcd waits for certificates. It is no row of the table: it comes
-// before every observation.
-const RuleCertificates = "certificates-not-usable"
-
-// fail logs the error of an act, once for each change.
-func (b *Bootstrapper) fail(ctx context.Context, err error) {
-	if err.Error() != b.failed {
-		b.failed = err.Error()
-		b.log.WarnContext(ctx, "start failed, retrying", "rule", b.last.Rule, "err", err)
-	}
 }
 
 // needsFreshLease reports whether the decision requires a Lease that was just read. Every decision that starts or

@@ -4,7 +4,6 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/runtime"
 )
 
 // EtcdCluster is an etcd cluster that druid runs. druid creates a Lease, a PersistentVolumeClaim and a Pod for each
@@ -303,194 +302,18 @@ type PersistentVolumeClaimRetentionPolicy struct {
 	WhenScaled PersistentVolumeClaimRetention `json:"whenScaled,omitempty"`
 }
 
-// AutoCompactionMode is etcd's --auto-compaction-mode.
-//
-// +kubebuilder:validation:Enum=Periodic;Revision
-type AutoCompactionMode string
+// LeaveFirstAnnotation on an EtcdCluster has names of members, separated by commas. They leave before all others, in this order,
+// when druid removes members. Names of other members have no effect.
+const LeaveFirstAnnotation = "etcd.druid.dev/leave-first"
 
-// The modes of etcd's automatic compaction.
-const (
-	AutoCompactionPeriodic AutoCompactionMode = "Periodic"
-	AutoCompactionRevision AutoCompactionMode = "Revision"
-)
+// ReplaceAnnotation on an EtcdCluster has the name of one member. A new member joins, and when it votes, druid removes the named one.
+// The name of anything else has no effect. No name is used twice, so the annotation can stay.
+const ReplaceAnnotation = "etcd.druid.dev/replace"
 
-// EtcdOptions are the options of etcd that you can set. druid sets all other flags.
-//
-// +kubebuilder:validation:XValidation:rule="duration(has(self.electionTimeout) ? self.electionTimeout : '1s').getMilliseconds() >= 5 * duration(has(self.heartbeatInterval) ? self.heartbeatInterval : '100ms').getMilliseconds()",message="electionTimeout (default 1s) must be at least 5 times heartbeatInterval (default 100ms): otherwise etcd does not start"
-// +kubebuilder:validation:XValidation:rule="!has(self.autoCompactionMode) || has(self.autoCompactionRetention)",message="autoCompactionMode needs autoCompactionRetention, which is a duration in mode Periodic and a number of revisions in mode Revision"
-// +kubebuilder:validation:XValidation:rule="!has(self.autoCompactionRetention) || (has(self.autoCompactionMode) && self.autoCompactionMode == 'Revision') || self.autoCompactionRetention.matches('^([0-9]+(h|m|s))+$')",message="autoCompactionRetention must be a duration like 1h30m in mode Periodic (the default)"
-// +kubebuilder:validation:XValidation:rule="!has(self.autoCompactionRetention) || !has(self.autoCompactionMode) || self.autoCompactionMode != 'Revision' || self.autoCompactionRetention.matches('^[1-9][0-9]{0,17}$')",message="autoCompactionRetention must be a number of revisions like 10000 in mode Revision"
-type EtcdOptions struct {
-	// quotaBackendBytes is the size of the database at which etcd refuses writes. If not set, it is half of
-	// storage.size, but at most 2Gi, which is etcd's own default.
-	// +kubebuilder:validation:XValidation:rule="quantity(string(self)).isGreaterThan(quantity('0'))",message="quotaBackendBytes must be greater than zero"
-	// +optional
-	QuotaBackendBytes *resource.Quantity `json:"quotaBackendBytes,omitempty"`
+// ApplyNowAnnotation on an EtcdCluster has the metadata.generation of a spec change. druid accepts that change at once, also while
+// another one is in progress. The generation of any other change has no effect.
+const ApplyNowAnnotation = "etcd.druid.dev/apply-now"
 
-	// autoCompactionMode is the unit of autoCompactionRetention: time (Periodic) or revisions (Revision). If not set,
-	// it is Periodic.
-	// +optional
-	AutoCompactionMode AutoCompactionMode `json:"autoCompactionMode,omitempty"`
-
-	// autoCompactionRetention is how much history etcd keeps: a duration like 1h in mode Periodic, or a number of
-	// revisions in mode Revision. If not set, it is 1h: each hour, etcd compacts what is older than an hour. A client that
-	// lost its connection, and a backup whose store does not answer, have that long to continue. kube-apiserver by
-	// itself compacts every five minutes what is older than that, and needs no other value. 0s turns automatic
-	// compaction off, which is the default of etcd itself: the database then grows until clients compact it. A Pod that
-	// an older druid created without this field does not compact. druid does not replace it for that reason.
-	// +kubebuilder:validation:MaxLength=20
-	// +optional
-	AutoCompactionRetention string `json:"autoCompactionRetention,omitempty"`
-
-	// snapshotCount is the number of raft entries after which etcd writes a raft snapshot.
-	// +kubebuilder:validation:Minimum=100
-	// +kubebuilder:validation:Maximum=100000000
-	// +optional
-	SnapshotCount *int64 `json:"snapshotCount,omitempty"`
-
-	// heartbeatInterval is the interval of raft heartbeats, as an integer number of milliseconds. If not set, etcd uses 100ms.
-	// +kubebuilder:validation:Type=string
-	// +kubebuilder:validation:MaxLength=20
-	// +kubebuilder:validation:XValidation:rule="self.matches('^([0-9]+([.][0-9]{1,3})?s|[0-9]+ms)$') && duration(self) >= duration('1ms')",message="heartbeatInterval must be an integer number of milliseconds greater than zero, like 100ms or 1.5s"
-	// +optional
-	HeartbeatInterval *metav1.Duration `json:"heartbeatInterval,omitempty"`
-
-	// electionTimeout is the election timeout of raft, as an integer number of milliseconds. It must be at least 5 times
-	// heartbeatInterval and at most 50s. If not set, etcd uses 1s.
-	// +kubebuilder:validation:Type=string
-	// +kubebuilder:validation:MaxLength=20
-	// +kubebuilder:validation:XValidation:rule="self.matches('^([0-9]+([.][0-9]{1,3})?s|[0-9]+ms)$') && duration(self) >= duration('1ms')",message="electionTimeout must be an integer number of milliseconds greater than zero, like 1s or 1500ms"
-	// +kubebuilder:validation:XValidation:rule="!self.matches('^([0-9]+([.][0-9]{1,3})?s|[0-9]+ms)$') || duration(self) <= duration('50s')",message="electionTimeout must be at most 50s: with more, etcd does not start"
-	// +optional
-	ElectionTimeout *metav1.Duration `json:"electionTimeout,omitempty"`
-}
-
-// EtcdClusterStatus is the state of the cluster that druid last observed. It does not change while the cluster is
-// stable: values that change by themselves, such as the revision, sizes and the raft index, are in the Leases.
-type EtcdClusterStatus struct {
-	// observedGeneration is the generation of the spec that druid accepted and that this status describes. While it
-	// differs from metadata.generation, a spec change is pending.
-	// +optional
-	ObservedGeneration int64 `json:"observedGeneration,omitempty"`
-
-	// observed is the spec that druid works towards, of generation observedGeneration. druid accepts all of a spec
-	// change together: at once if it can be combined with the change in progress, otherwise when that change is complete
-	// or its deadline has passed. If not set, druid accepts spec as it is.
-	// +kubebuilder:validation:Schemaless
-	// +kubebuilder:validation:Type=object
-	// +kubebuilder:pruning:PreserveUnknownFields
-	// +optional
-	Observed *runtime.RawExtension `json:"observed,omitempty"`
-
-	// restore is the backup that spec.bootstrap.restore.from.snapshotRef named when druid first accepted the spec:
-	// store, cluster, lineage and state. druid does not read the EtcdSnapshot or its EtcdCluster again.
-	// +kubebuilder:validation:Schemaless
-	// +kubebuilder:validation:Type=object
-	// +kubebuilder:pruning:PreserveUnknownFields
-	// +optional
-	Restore *runtime.RawExtension `json:"restore,omitempty"`
-
-	// progressDeadline is the time until which druid works on the change in progress, by druid's clock. It is absent
-	// if no change is in progress. A time in the past, including one that you set, ends the change: druid accepts the
-	// pending spec change, or stops until the next one. A later time, or none, lets druid continue.
-	// +optional
-	ProgressDeadline *metav1.Time `json:"progressDeadline,omitempty"`
-
-	// clusterID is etcd's cluster ID. druid sets it when the cluster has formed. Only a recovery from lost quorum changes it.
-	// +optional
-	ClusterID string `json:"clusterID,omitempty"`
-
-	// epoch counts the raft groups of the cluster, from 1. clusterID belongs to it.
-	// +optional
-	Epoch int64 `json:"epoch,omitempty"`
-
-	// recovery is the state of a recovery from a lost quorum, or of a restore in place. It is absent while no quorum is lost, no restore
-	// is requested, and none took place.
-	// +optional
-	Recovery *RecoveryStatus `json:"recovery,omitempty"`
-
-	// clusterSize is the number of members in the cluster record.
-	// +optional
-	ClusterSize int32 `json:"clusterSize"`
-
-	// readyReplicas is the number of ready members.
-	// +optional
-	ReadyReplicas int32 `json:"readyReplicas"`
-
-	// readyMembers is readyReplicas and the number of replicas in the accepted spec, such as 3/3.
-	// +optional
-	ReadyMembers string `json:"readyMembers,omitempty"`
-
-	// endpoints are the URLs at which clients in the Kubernetes cluster reach etcd.
-	// +listType=atomic
-	// +kubebuilder:validation:MaxItems=16
-	// +optional
-	Endpoints []string `json:"endpoints,omitempty"`
-
-	// tls is the state of TLS and of the certificates. It is absent while no member uses TLS or is to use it.
-	// +optional
-	TLS *TLSStatus `json:"tls,omitempty"`
-
-	// auth is the state of authentication in etcd. It is absent while authentication is off and spec.auth is not set.
-	// +optional
-	Auth *AuthStatus `json:"auth,omitempty"`
-
-	// formerTLS has what you removed from spec.tls, until no member uses it any more.
-	// +kubebuilder:validation:Schemaless
-	// +kubebuilder:validation:Type=object
-	// +kubebuilder:pruning:PreserveUnknownFields
-	// +optional
-	FormerTLS *runtime.RawExtension `json:"formerTLS,omitempty"`
-
-	// selector selects the Pods of the cluster. The scale subresource shows it.
-	// +optional
-	Selector string `json:"selector,omitempty"`
-
-	// conditions are Ready, AllMembersReady, Progressing, Degraded and Spread. If spec.backup is set, BackupReady and
-	// BackupVerified are added, and if spec.tls is set, CertificatesReady. AuthReady is added if spec.auth is set or
-	// authentication is on. Reconciling or Stalled is added while the cluster does not match its spec.
-	// +listType=map
-	// +listMapKey=type
-	// +optional
-	Conditions []metav1.Condition `json:"conditions,omitempty"`
-
-	// members lists the members in the order of their names.
-	// +listType=map
-	// +listMapKey=name
-	// +kubebuilder:validation:MaxItems=1000
-	// +optional
-	Members []MemberStatus `json:"members,omitempty"`
-}
-
-// MemberStatus is the state of one member that druid last observed.
-type MemberStatus struct {
-	// name of the member's Lease, PersistentVolumeClaim and Pod.
-	// +required
-	Name string `json:"name"`
-	// id is etcd's member ID. It is empty for a member that never was in the cluster.
-	// +optional
-	ID string `json:"id,omitempty"`
-	// role in the raft group: Leader, Member or Learner.
-	// +optional
-	Role string `json:"role,omitempty"`
-	// status is Ready, NotReady, Unknown or Paused. A paused member has no Pod, and the PersistentVolumeClaim of this
-	// name holds its data.
-	// +required
-	Status MemberState `json:"status"`
-	// reason of the status.
-	// +optional
-	Reason string `json:"reason,omitempty"`
-	// message says what the member waits for, if it waits.
-	// +optional
-	Message string `json:"message,omitempty"`
-	// leaving is how far the removal of the member has progressed. It is empty for a member that stays.
-	// +optional
-	Leaving MemberLeaving `json:"leaving,omitempty"`
-	// version of etcd that the member runs.
-	// +kubebuilder:validation:MaxLength=256
-	// +optional
-	Version string `json:"version,omitempty"`
-	// lastTransitionTime is when the status last changed.
-	// +optional
-	LastTransitionTime metav1.Time `json:"lastTransitionTime,omitempty,omitzero"`
-}
+// HandsOffAnnotation on an EtcdCluster has the reason, in your words, why druid must not act for this cluster. While it is there and
+// not empty, druid observes the cluster, and creates, changes and deletes nothing of it. The agents continue.
+const HandsOffAnnotation = "etcd.druid.dev/hands-off"

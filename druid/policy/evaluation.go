@@ -51,3 +51,6 @@ func Evaluate(d Desired, o Observed) Evaluation {
 	e.problems = problemsOf(e)
 	return e
 }
+
+// handsOff says that druid must not act for the cluster. A deletion continues, because Kubernetes deletes the objects in any case.
+func (e Evaluation) handsOff() bool { return e.HandsOff != "" && !e.Deleted }

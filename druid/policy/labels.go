@@ -137,3 +137,47 @@ func obscure(listed []Member) int {
 func (o Observed) undecided() bool {
 	return o.RecordState == RecordFormed && o.Record.Undecided != (leases.Undecided{})
 }
+
+func labelStep(m Member, f labelFacts, e Evaluation, add func(Step)) {
+	if m.Pod&(PodAbsent|PodForeign|PodEnded) != 0 {
+		return
+	}
+	serving, voter := servingRows.Decide(f), voterRows.Decide(f)
+	leader := leaderRows.Decide(leaderFactsOf(m, serving.Verdict, e))
+	step := Step{Kind: LabelPod, Stage: StageLabels, Member: m.Name, PodUID: m.PodUID}
+	if step.Leader = labelChange(m.Leader, leader.Verdict); step.Leader != nil {
+		step.Rule = leader.Rule
+	}
+	if step.Voter = labelChange(m.Voter, voter.Verdict); step.Voter != nil {
+		step.Rule = voter.Rule
+	}
+	if step.Serving = labelChange(m.Serving, serving.Verdict); step.Serving != nil {
+		step.Rule = serving.Rule
+	}
+	markStep(&step, m, e)
+	if step.Rule != "" {
+		add(step)
+	}
+}
+
+// markStep marks a Pod from which clients are cut off for a restore in place, and removes the mark when the Pod serves them again. Both
+// are confirmed by live reads, because a later restore relies on that mark.
+func markStep(step *Step, m Member, e Evaluation) {
+	mark := e.CutFor()
+	switch serves := step.Serving != nil && *step.Serving; {
+	case mark != "" && m.CutFor != mark:
+		step.Rule, step.Object = e.restore.rule, mark
+	case mark == "" && serves && m.CutFor != "":
+	default:
+		return
+	}
+	step.Mark, step.Irreversible = &mark, true
+}
+
+// labelChange returns the value to write, or nil if the label is right.
+func labelChange(has bool, verdict labelVerdict) *bool {
+	if want := verdict == labelSet; verdict != labelKeep && want != has {
+		return &want
+	}
+	return nil
+}

@@ -221,40 +221,6 @@ func markOf(m Member, o Observed) marked {
 	}
 }
 
-// markAcknowledged is the meaning of an acknowledgement under the slot of the record.
-func (m Member) markAcknowledged(o Observed) marked {
-	if !m.acknowledged(o) {
-		return markNone
-	}
-	return map[ackVerdict]marked{ackBelieve: markDone, ackWait: markRemoving, ackRepeat: markElsewhere}[acknowledgements.Decide(ackFactsOf(m, o)).Verdict]
-}
-
-// isOut says whether druid believes that the raft group removed the member. It struck the name from the record because it
-// believed that, so the name of a leftover needs no second decision: the leader can be another one by then. A user can have removed
-// the name too, so the list that the leader's agent publishes must not have the member.
-func (m Member) isOut(o Observed) bool {
-	if m.Listed {
-		return m.acknowledged(o) && markOf(m, o) == markDone
-	}
-	return removalAckOf(m, o) == removalAckDone
-}
-
-// acknowledged says whether the raft group in the record has reported that the member was removed.
-func (m Member) acknowledged(o Observed) bool {
-	return m.Lease == LeaseOurs && m.Readable && m.Reports.Removal.State == leases.RemovalDone &&
-		o.RecordState == RecordFormed && o.Record.ClusterID != 0 &&
-		m.Reports.Removal.ClusterID == leases.FormatID(o.Record.ClusterID)
-}
-
-func (o Observed) member(name string) (Member, bool) {
-	for _, m := range o.Members {
-		if m.Name == name {
-			return m, true
-		}
-	}
-	return Member{}, false
-}
-
 // leaving says whether druid removes m from the client endpoints.
 func (r scaleDown) leaving(m Member) bool {
 	return r.facts.slot == slotTaken && r.member.Name == m.Name && r.facts.record == RecordFormed
