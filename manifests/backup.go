@@ -11,7 +11,6 @@ import (
 
 	"github.com/etcd-druid/druid/agent/config"
 	"github.com/etcd-druid/druid/api/v1alpha1"
-	"github.com/etcd-druid/druid/backup/store"
 )
 
 // Backup returns the configuration of the agents for backups, or nil for a cluster without backups. It replaces a schedule
@@ -110,53 +109,6 @@ func retention(r v1alpha1.BackupRetention) config.Retention {
 	return kept
 }
 
-// storeConfig returns the configuration of a store for the agent, whose volumes are mounted below dir.
-func storeConfig(spec *v1alpha1.BackupStore, encryption *v1alpha1.BackupEncryption, dir string) store.Config {
-	var c store.Config
-	if spec.Directory != nil {
-		c.Directory = &store.Directory{Path: dir + "/" + config.StoreSubdir}
-	} else if spec.S3 != nil {
-		c.S3 = bucketConfig(spec.S3, dir)
-	}
-	if encryption != nil {
-		c.ClientEncryption = &store.ClientEncryption{KeysDir: dir + "/" + config.KeysSubdir}
-	}
-	return c
-}
-
-func bucketConfig(spec *v1alpha1.S3Store, dir string) *store.S3 {
-	s := &store.S3{
-		Bucket: spec.Bucket, Prefix: spec.Prefix, Region: spec.Region, Endpoint: spec.Endpoint,
-		PathStyle: spec.ForcePathStyle, Checksum: store.Checksum(spec.Checksum),
-	}
-	if spec.CredentialsSecretRef != nil {
-		s.CredentialsDir = dir + "/" + config.CredentialsSubdir
-	}
-	if spec.CASecretRef != nil {
-		s.CABundle = dir + "/" + config.CASubdir + "/" + config.CAFile
-	}
-	if sse := spec.SSE; sse != nil {
-		s.Encryption = &store.Encryption{Mode: store.EncryptionMode(sse.Mode), KMSKeyID: sse.KMSKeyID}
-		if sse.KeySecretRef != nil {
-			s.Encryption.KeyFile = dir + "/" + config.KeySubdir + "/" + config.KeyFile
-		}
-	}
-	if lock := spec.ObjectLock; lock != nil {
-		s.ObjectLock = &store.ObjectLock{Mode: store.LockMode(lock.Mode), Days: int(lock.Days)}
-	}
-	return s
-}
-
-// attached is a volume with its mount in the agent's container. The container of etcd has none of them, because it
-// needs no credentials of a store.
-type attached struct {
-	volume corev1.Volume
-	mount  corev1.VolumeMount
-}
-
-// secretMode lets the group of the Pod read files that the kubelet writes as root.
-const secretMode = int32(0o440)
-
 // storeVolumes returns the volumes that the agent needs for the stores of the cluster and for verifications.
 func storeVolumes(cluster *v1alpha1.EtcdCluster) []attached {
 	all := []attached{scratch()}
@@ -183,57 +135,6 @@ func scratch() attached {
 		volume: corev1.Volume{Name: volumeScratch, VolumeSource: corev1.VolumeSource{EmptyDir: &corev1.EmptyDirVolumeSource{}}},
 		mount:  corev1.VolumeMount{Name: volumeScratch, MountPath: config.ScratchDir},
 	}
-}
-
-// storeAttached returns the volumes for a store. A Secret that does not exist does not block the start of a member.
-// The kubelet adds it to the running Pod when it is created.
-func storeAttached(store *v1alpha1.BackupStore, encryption *v1alpha1.BackupEncryption, use, dir string, readOnly bool) []attached {
-	var all []attached
-	attach := func(subdir string, source corev1.VolumeSource, readOnly bool) {
-		name := use + "-" + subdir
-		all = append(all, attached{
-			volume: corev1.Volume{Name: name, VolumeSource: source},
-			mount:  corev1.VolumeMount{Name: name, MountPath: dir + "/" + subdir, ReadOnly: readOnly},
-		})
-	}
-	if d := store.Directory; d != nil {
-		attach(config.StoreSubdir, directoryVolume(d, readOnly), readOnly)
-	}
-	if encryption != nil {
-		attach(config.KeysSubdir, secretVolume(encryption.KeySecretRef.Name), true)
-	}
-	if store.S3 == nil {
-		return all
-	}
-	if ref := store.S3.CredentialsSecretRef; ref != nil {
-		attach(config.CredentialsSubdir, secretVolume(ref.Name), true)
-	}
-	if ref := store.S3.CASecretRef; ref != nil {
-		attach(config.CASubdir, secretVolume(ref.Name, corev1.KeyToPath{Key: ref.Key, Path: config.CAFile}), true)
-	}
-	if sse := store.S3.SSE; sse != nil && sse.KeySecretRef != nil {
-		key := corev1.KeyToPath{Key: sse.KeySecretRef.Key, Path: config.KeyFile}
-		attach(config.KeySubdir, secretVolume(sse.KeySecretRef.Name, key), true)
-	}
-	return all
-}
-
-func secretVolume(name string, items ...corev1.KeyToPath) corev1.VolumeSource {
-	return corev1.VolumeSource{Secret: &corev1.SecretVolumeSource{
-		SecretName: name, Items: items, DefaultMode: new(secretMode), Optional: new(true),
-	}}
-}
-
-// directoryVolume returns the volume of a directory. Kubernetes does not create a missing directory of the host,
-// because root would own it.
-func directoryVolume(d *v1alpha1.DirectoryStore, readOnly bool) corev1.VolumeSource {
-	if d.HostPath != "" {
-		exists := corev1.HostPathDirectory
-		return corev1.VolumeSource{HostPath: &corev1.HostPathVolumeSource{Path: d.HostPath, Type: &exists}}
-	}
-	return corev1.VolumeSource{PersistentVolumeClaim: &corev1.PersistentVolumeClaimVolumeSource{
-		ClaimName: d.ClaimName, ReadOnly: readOnly,
-	}}
 }
 
 // ReachesStore reports whether the Pod has the volumes that its agent needs for the backup store. A Pod that is older
@@ -307,9 +208,4 @@ func restoreSpec(cluster *v1alpha1.EtcdCluster) (spec *v1alpha1.RestoreSpec, lin
 		return spec, "", err
 	}
 	return &resolved.RestoreSpec, resolved.Lineage, nil
-}
-
-// StoreURI returns the URI of a key in a backup store. status.artifact of an EtcdSnapshot has it.
-func StoreURI(spec *v1alpha1.BackupStore, key string) string {
-	return storeConfig(spec, nil, config.BackupDir).URI(key)
 }

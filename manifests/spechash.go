@@ -60,15 +60,6 @@ type etcdInputs struct {
 	ElectionTimeout         time.Duration `json:"electionTimeout,omitempty"`
 }
 
-// storeInputs are the settings of backups that become volumes. The agents reload all others while they run.
-type storeInputs struct {
-	Directory   *v1alpha1.DirectoryStore `json:"directory,omitempty"`
-	Credentials *v1alpha1.SecretRef      `json:"credentials,omitempty"`
-	CA          *v1alpha1.SecretKeyRef   `json:"ca,omitempty"`
-	Key         *v1alpha1.SecretKeyRef   `json:"key,omitempty"`
-	Encryption  *v1alpha1.SecretRef      `json:"encryption,omitempty"`
-}
-
 // SpecHash returns the hash of what the spec requests of each Pod of the cluster. A Pod has it as AnnotationSpecHash.
 // A Pod with another hash is outdated. Additions of others, such as webhooks, and the image of the agent do not
 // matter.
@@ -122,26 +113,6 @@ func sizeOn(medium v1alpha1.StorageMedium, cluster *v1alpha1.EtcdCluster) string
 		return ""
 	}
 	return cluster.Spec.Storage.Size.String()
-}
-
-func backupInputs(spec *v1alpha1.BackupSpec) *storeInputs {
-	if spec == nil {
-		return nil
-	}
-	in := storeInputs{Directory: spec.Store.Directory}
-	if s3 := spec.Store.S3; s3 != nil {
-		in.Credentials, in.CA = s3.CredentialsSecretRef, s3.CASecretRef
-		if s3.SSE != nil {
-			in.Key = s3.SSE.KeySecretRef
-		}
-	}
-	if spec.Encryption != nil {
-		in.Encryption = &spec.Encryption.KeySecretRef
-	}
-	if in == (storeInputs{}) {
-		return nil // as for a cluster without backups: no Pod needs anything for such a store
-	}
-	return &in
 }
 
 // hash returns the first half of the SHA-256 of content as JSON. JSON sorts the keys of a map and keeps the fields of

@@ -6,10 +6,38 @@ import (
 	"errors"
 	"fmt"
 	"net/url"
-	"path"
 	"path/filepath"
+	"slices"
 	"strings"
 )
+
+// kind is the configuration of one kind of store.
+type kind interface {
+	// problems returns what is wrong, as sentences.
+	problems() []string
+	uri(key string) string
+	// secrets returns the paths of mounted Secrets. An empty path is a Secret that is not configured.
+	secrets() []string
+	// useCredentials returns an error if the kind has no credentials.
+	useCredentials(path string, isDir bool) error
+}
+
+// kindRow is what package store knows of one kind of store.
+type kindRow struct {
+	// name of its field in the configuration.
+	name string
+	// in returns its part of the configuration, or nil.
+	in func(Config) kind
+	// scheme of its URL, and form of the URL, for errors.
+	scheme, form string
+	// example of its URL, what the URL can have in addition, and where credentials come from, for the help of a command.
+	example, more, credentials string
+	// parse reads its URL. env returns a variable of the environment.
+	parse func(u *url.URL, env func(string) string) (Config, error)
+}
+
+// kindRows are all kinds of stores, in the order of their fields.
+var kindRows = []kindRow{s3Row, directoryRow}
 
 // Config describes where backups are and whether they are encrypted. Exactly one kind is set. It has no secrets:
 // credentials and keys are in files, which are read each time they are used.
@@ -28,93 +56,20 @@ type ClientEncryption struct {
 	KeysDir string `json:"keysDir"`
 }
 
-// Directory is a store in a file system that all agents of the cluster mount.
-type Directory struct {
-	// Path is absolute and must exist. It is never created, because the volume may just not be mounted.
-	Path string `json:"path"`
+// kinds returns the kinds that are set, with their names. Without any, names has all kinds.
+func (c Config) kinds() (names []string, set []kind) {
+	var all []string
+	for _, row := range kindRows {
+		all = append(all, row.name)
+		if k := row.in(c); k != nil {
+			names, set = append(names, row.name), append(set, k)
+		}
+	}
+	if len(set) == 0 {
+		return all, nil
+	}
+	return names, set
 }
-
-// DefaultRegion is the region of a bucket without a configured region, and the default of the API. Most stores without
-// regions accept it.
-const DefaultRegion = "us-east-1"
-
-// S3 is a store in a bucket.
-type S3 struct {
-	Bucket string `json:"bucket"`
-	// Prefix precedes each key in the bucket, without slashes at its ends. Keys do not include it.
-	Prefix string `json:"prefix,omitempty"`
-	// Region of the bucket. For stores without regions, use the value from their documentation, usually DefaultRegion.
-	Region string `json:"region"`
-	// Endpoint is the URL of a store that is not AWS, or of a private endpoint of AWS.
-	Endpoint string `json:"endpoint,omitempty"`
-	// PathStyle puts the bucket into the path of the URL and not into the host name.
-	PathStyle bool `json:"pathStyle,omitempty"`
-	// CredentialsDir is a mounted Secret with accessKeyID, secretAccessKey and optionally sessionToken, or the same
-	// under their environment names (AWS_ACCESS_KEY_ID, …). CredentialsFile is a file in the format of
-	// ~/.aws/credentials. Both are read for each request. Without either, the identity comes from the environment, web
-	// identity, Pod identity or node.
-	CredentialsDir  string `json:"credentialsDir,omitempty"`
-	CredentialsFile string `json:"credentialsFile,omitempty"`
-	// CABundle is a file of PEM certificates to trust instead of those of the system. It is read for each connection.
-	CABundle   string      `json:"caBundle,omitempty"`
-	Checksum   Checksum    `json:"checksum,omitempty"`
-	Encryption *Encryption `json:"encryption,omitempty"`
-	ObjectLock *ObjectLock `json:"objectLock,omitempty"`
-}
-
-// Checksum selects when the checksums of S3 are sent and verified.
-type Checksum string
-
-// Names as in AWS' own configuration (request_checksum_calculation).
-const (
-	// ChecksumWhenSupported sends and verifies CRC32C. It is the meaning of an empty value.
-	ChecksumWhenSupported Checksum = "WhenSupported"
-	// ChecksumWhenRequired is for stores that reject unknown checksums. It sends only the MD5 of each part, which all
-	// stores support.
-	ChecksumWhenRequired Checksum = "WhenRequired"
-)
-
-// Encryption by the store. A Put fails with ErrUnconfirmed unless the store confirms the encryption before the first
-// byte of the object is sent.
-type Encryption struct {
-	Mode EncryptionMode `json:"mode"`
-	// KMSKeyID is an ID, ARN or alias. Empty means the default key of the store. Only for mode KMS.
-	KMSKeyID string `json:"kmsKeyID,omitempty"`
-	// KeyFile holds 32 bytes, raw or in base64. Only for mode CustomerKey. Objects that were put with another key
-	// cannot be read.
-	KeyFile string `json:"keyFile,omitempty"`
-}
-
-// EncryptionMode selects whose keys are used.
-type EncryptionMode string
-
-// The modes of S3's server-side encryption.
-const (
-	EncryptionAES256      EncryptionMode = "AES256"
-	EncryptionKMS         EncryptionMode = "KMS"
-	EncryptionCustomerKey EncryptionMode = "CustomerKey"
-)
-
-// ObjectLock prevents the deletion of each object for a number of days after its Put. A Put fails with ErrUnconfirmed
-// if the bucket does not have object lock enabled.
-type ObjectLock struct {
-	Mode LockMode `json:"mode"`
-	Days int      `json:"days"`
-}
-
-// LockMode selects who can remove a lock.
-type LockMode string
-
-// The modes of S3's object lock.
-const (
-	// LockGovernance can be removed with a special permission.
-	LockGovernance LockMode = "Governance"
-	// LockCompliance cannot be removed.
-	LockCompliance LockMode = "Compliance"
-)
-
-// maxLockDays is the limit of S3: 100 years.
-const maxLockDays = 36_500
 
 // ParseConfig parses a Config from JSON and validates it. An unknown field is an error, because ignoring one could
 // store data unencrypted that should be encrypted.
@@ -134,15 +89,14 @@ func ParseConfig(b []byte) (Config, error) {
 // Validate returns all that is wrong with c as joined sentences, or nil. It sends no request and reads no file.
 func (c Config) Validate() error {
 	var problems []string
-	switch {
-	case c.S3 != nil && c.Directory != nil:
-		problems = append(problems, "s3 and directory are both set: set only one")
-	case c.S3 != nil:
-		problems = c.S3.problems()
-	case c.Directory != nil:
-		problems = absolute(nil, "directory.path", c.Directory.Path, true)
+	names, found := c.kinds()
+	switch len(found) {
+	case 0:
+		problems = append(problems, "neither "+strings.Join(names, " nor ")+" is set: set one")
+	case 1:
+		problems = found[0].problems()
 	default:
-		problems = append(problems, "neither s3 nor directory is set: set one")
+		problems = append(problems, strings.Join(names, " and ")+" are both set: set only one")
 	}
 	if c.ClientEncryption != nil {
 		problems = absolute(problems, "clientEncryption.keysDir", c.ClientEncryption.KeysDir, true)
@@ -152,88 +106,6 @@ func (c Config) Validate() error {
 		errs = append(errs, fmt.Errorf("%w: %s", ErrInvalid, p))
 	}
 	return errors.Join(errs...)
-}
-
-func (s S3) problems() []string {
-	var problems []string
-	if s.Bucket == "" {
-		problems = append(problems, "s3.bucket is empty: set the name of the bucket")
-	} else if strings.ContainsAny(s.Bucket, "/: ") {
-		problems = append(problems, fmt.Sprintf("s3.bucket %q is not the name of a bucket: set a path in s3.prefix, a host in s3.endpoint", s.Bucket))
-	}
-	if s.Region == "" {
-		problems = append(problems, "s3.region is empty: set the region of the bucket; most stores without regions accept "+DefaultRegion)
-	}
-	if s.Prefix != "" {
-		if err := CheckKey(s.Prefix); err != nil {
-			problems = append(problems, fmt.Sprintf("s3.prefix: %v", err))
-		} else if len(s.Prefix) > maxPrefix {
-			problems = append(problems, fmt.Sprintf("s3.prefix has %d bytes, want at most %d", len(s.Prefix), maxPrefix))
-		}
-	}
-	if s.CredentialsDir != "" && s.CredentialsFile != "" {
-		problems = append(problems, "s3.credentialsDir and s3.credentialsFile are both set: set only one")
-	}
-	problems = absolute(problems, "s3.credentialsDir", s.CredentialsDir, false)
-	problems = absolute(problems, "s3.credentialsFile", s.CredentialsFile, false)
-	problems = absolute(problems, "s3.caBundle", s.CABundle, false)
-	problems = append(problems, s.endpointProblems()...)
-	return append(problems, s.optionProblems()...)
-}
-
-func (s S3) endpointProblems() []string {
-	if s.Endpoint == "" {
-		return nil
-	}
-	u, err := url.Parse(s.Endpoint)
-	switch {
-	case err != nil || u.Host == "" || u.Scheme != "https" && u.Scheme != "http":
-		return []string{fmt.Sprintf("s3.endpoint %q is not a URL: want https://host or https://host:port", s.Endpoint)}
-	case u.User != nil || u.RawQuery != "" || u.Fragment != "":
-		return []string{"s3.endpoint has more than scheme, host, port and path: remove the rest"}
-	case u.Scheme == "http" && s.Encryption != nil && s.Encryption.Mode == EncryptionCustomerKey:
-		return []string{"s3.encryption.mode CustomerKey would send the key unencrypted: use an https endpoint"}
-	}
-	return nil
-}
-
-func (s S3) optionProblems() []string {
-	var problems []string
-	switch s.Checksum {
-	case "", ChecksumWhenSupported, ChecksumWhenRequired:
-	default:
-		problems = append(problems, fmt.Sprintf("s3.checksum %q: want WhenSupported or WhenRequired", s.Checksum))
-	}
-	if s.Encryption != nil {
-		problems = append(problems, s.Encryption.problems()...)
-	}
-	if l := s.ObjectLock; l != nil {
-		if l.Mode != LockGovernance && l.Mode != LockCompliance {
-			problems = append(problems, fmt.Sprintf("s3.objectLock.mode %q: want Governance or Compliance", l.Mode))
-		}
-		if l.Days < 1 || l.Days > maxLockDays {
-			problems = append(problems, fmt.Sprintf("s3.objectLock.days is %d: want 1 to %d", l.Days, maxLockDays))
-		}
-	}
-	return problems
-}
-
-func (e Encryption) problems() []string {
-	var problems []string
-	switch e.Mode {
-	case EncryptionAES256, EncryptionKMS:
-	case EncryptionCustomerKey:
-		problems = absolute(problems, "s3.encryption.keyFile", e.KeyFile, true)
-	default:
-		problems = append(problems, fmt.Sprintf("s3.encryption.mode %q: want AES256, KMS or CustomerKey", e.Mode))
-	}
-	if e.KMSKeyID != "" && e.Mode != EncryptionKMS {
-		problems = append(problems, "s3.encryption.kmsKeyID is only for mode KMS: remove it")
-	}
-	if e.KeyFile != "" && e.Mode != EncryptionCustomerKey {
-		problems = append(problems, "s3.encryption.keyFile is only for mode CustomerKey: remove it")
-	}
-	return problems
 }
 
 func absolute(problems []string, field, path string, required bool) []string {
@@ -249,11 +121,62 @@ func absolute(problems []string, field, path string, required bool) []string {
 // URI returns the URI of a key in the store, for users and their tools. It does not include the endpoint, which is
 // part of the configuration.
 func (c Config) URI(key string) string {
-	switch {
-	case c.S3 != nil:
-		return "s3://" + path.Join(c.S3.Bucket, c.S3.Prefix, key)
-	case c.Directory != nil:
-		return "dir://" + path.Join(c.Directory.Path, key)
+	if _, found := c.kinds(); len(found) > 0 {
+		return found[0].uri(key)
 	}
 	return ""
+}
+
+// Secrets returns the files and directories of mounted Secrets without which the store cannot be used.
+func (c Config) Secrets() (paths []string) {
+	if _, found := c.kinds(); len(found) > 0 {
+		paths = found[0].secrets()
+	}
+	if c.ClientEncryption != nil {
+		paths = append(paths, c.ClientEncryption.KeysDir)
+	}
+	return slices.DeleteFunc(paths, func(path string) bool { return path == "" })
+}
+
+// UseCredentials replaces the credentials in c by those at path, which is a directory like a mounted Secret, or a file.
+func (c Config) UseCredentials(path string, isDir bool) error {
+	if _, found := c.kinds(); len(found) > 0 {
+		return found[0].useCredentials(path, isDir)
+	}
+	return nil
+}
+
+// ParseURL reads the URL of a store. env returns a variable of the environment. The result is not validated.
+func ParseURL(raw string, env func(string) string) (Config, error) {
+	u, err := url.Parse(raw)
+	if err != nil {
+		return Config{}, fmt.Errorf("%w: %w; want %s", ErrInvalid, err, URLForms())
+	}
+	for _, row := range kindRows {
+		if row.scheme == u.Scheme {
+			return row.parse(u, env)
+		}
+	}
+	return Config{}, fmt.Errorf("%w: %q is not a kind of store; want %s", ErrInvalid, u.Scheme, URLForms())
+}
+
+// URLForms returns the form of the URL of each kind of store, separated by commas.
+func URLForms() string {
+	forms := make([]string, 0, len(kindRows))
+	for _, row := range kindRows {
+		forms = append(forms, row.form)
+	}
+	return strings.Join(forms, ", ")
+}
+
+// exampleWidth is the width of the column of examples in URLHelp.
+const exampleWidth = 42
+
+// URLHelp returns one line about the URL of each kind of store, and what to know about their credentials.
+func URLHelp() (urls, credentials string) {
+	for _, row := range kindRows {
+		urls += fmt.Sprintf("  %-*s %s\n", exampleWidth, row.example, row.more)
+		credentials += row.credentials
+	}
+	return urls, credentials
 }

@@ -174,23 +174,12 @@ func placeProblem(cluster *v1alpha1.EtcdCluster, snapshot *v1alpha1.EtcdSnapshot
 		backups = append(backups, adopted.Backup)
 	}
 	for _, backup := range backups {
-		if backup != nil && samePlace(&backup.Store, snapshot.Spec.Store) {
+		if backup != nil && manifests.SamePlace(&backup.Store, snapshot.Spec.Store) {
 			return fmt.Sprintf("spec.store is where EtcdCluster %s is backed up. Create another EtcdSnapshot without spec.store, "+
 				"or with another bucket, prefix or PersistentVolumeClaim", cluster.Name)
 		}
 	}
 	return ""
-}
-
-// samePlace compares the buckets by name. Two endpoints can lead to one bucket.
-func samePlace(a, b *v1alpha1.BackupStore) bool {
-	switch {
-	case a.S3 != nil && b.S3 != nil:
-		return a.S3.Bucket == b.S3.Bucket && strings.Trim(a.S3.Prefix, "/") == strings.Trim(b.S3.Prefix, "/")
-	case a.Directory != nil && b.Directory != nil:
-		return a.Directory.ClaimName != "" && a.Directory.ClaimName == b.Directory.ClaimName
-	}
-	return false
 }
 
 // drops says whether the Pod deletes a backup.

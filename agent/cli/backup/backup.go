@@ -32,20 +32,20 @@ type session struct {
 	out    io.Writer
 }
 
-const long = `Save, list, check, verify, restore, copy and delete the backups in a store. Only save needs a cluster.
+// long is the help of `agent backup`.
+func long() string {
+	urls, credentials := store.URLHelp()
+	return `Save, list, check, verify, restore, copy and delete the backups in a store. Only save needs a cluster.
 
 --store is a URL or a file:
-  s3://bucket/prefix?region=eu-central-1     more parameters: endpoint, pathStyle=true, checksum=WhenRequired, caBundle
-  dir:///mnt/backups                         an existing directory
-  store.json                                 the configuration of the agents, or that configuration itself
-Credentials of S3 are those of AWS (environment, ~/.aws, the identity of a Pod or a node), or --credentials: a file like
-~/.aws/credentials, or a directory like a mounted Secret.
-You can list and plan encrypted backups without their keys. To read them, set --encryption-keys to a directory with a file
+` + urls + `  store.json                                 the configuration of the agents, or that configuration itself
+` + credentials + `You can list and plan encrypted backups without their keys. To read them, set --encryption-keys to a directory with a file
 for each age identity, like the mounted Secret of spec.backup.encryption.
 --prefix is <namespace>/<cluster>, relative to --store.
 
 Exit codes: 0 success; 1 unknown or not done; 2 the answer is no: nothing leads to the target, an object is broken, a copy
 differs, or there are no backups.`
+}
 
 // Command is `agent backup`.
 func Command() *cobra.Command {
@@ -53,7 +53,7 @@ func Command() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "backup",
 		Short: "Save, list, plan, check, verify, restore, copy and delete the backups in a store",
-		Long:  long,
+		Long:  long(),
 		PersistentPreRunE: func(cmd *cobra.Command, _ []string) (err error) {
 			s.out = cmd.OutOrStdout()
 			if s.output != "table" && s.output != "json" {
@@ -69,7 +69,7 @@ func Command() *cobra.Command {
 		},
 	}
 	flags := cmd.PersistentFlags()
-	flags.StringVar(&s.location.store, "store", "", "location of the backups: s3://bucket/prefix?region=…, dir:///path, or a JSON file")
+	flags.StringVar(&s.location.store, "store", "", "location of the backups: "+store.URLForms()+", or a JSON file")
 	flags.StringVar(&s.credentials, "credentials", "", "file or directory with the credentials of the store")
 	flags.StringVar(&s.location.keys, "encryption-keys", "", "directory with the age identities of encrypted backups, like the mounted Secret")
 	flags.StringVar(&s.prefix, "prefix", "", "<namespace>/<cluster>, if the store holds the backups of several clusters")

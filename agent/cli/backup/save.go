@@ -222,23 +222,11 @@ func (f *saving) awaitSecrets(ctx context.Context, c store.Config) error {
 
 // missing returns an error for the first mounted Secret without files, or nil.
 func (f *saving) missing(c store.Config) error {
-	var needed []string
-	if c.S3 != nil {
-		needed = append(needed, c.S3.CredentialsDir, c.S3.CABundle)
-		if c.S3.Encryption != nil {
-			needed = append(needed, c.S3.Encryption.KeyFile)
-		}
-	}
-	if c.ClientEncryption != nil {
-		needed = append(needed, c.ClientEncryption.KeysDir)
-	}
+	needed := c.Secrets()
 	if f.member.tlsDir != "" {
 		needed = append(needed, filepath.Join(f.member.tlsDir, "ca.crt"))
 	}
 	for _, path := range needed {
-		if path == "" {
-			continue
-		}
 		switch there, err := exists(path); {
 		case err != nil:
 			return fmt.Errorf("look for a mounted Secret: %w", err)

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
-	"net/url"
 	"os"
 	"path/filepath"
 	"strings"
@@ -18,7 +17,7 @@ import (
 )
 
 // forms lists the forms of --store for errors.
-const forms = "want s3://bucket/prefix?region=…, dir:///path, or the path of a JSON file with the store's configuration"
+var forms = "want " + store.URLForms() + ", or the path of a JSON file with the store's configuration"
 
 // location is where a store is, as passed on the command line.
 type location struct {
@@ -114,7 +113,7 @@ func parseStore(raw, credentials string) (store.Config, error) {
 		return store.Config{}, err
 	}
 	if credentials != "" {
-		if err := addCredentials(&c, credentials); err != nil {
+		if err := addCredentials(c, credentials); err != nil {
 			return store.Config{}, err
 		}
 	}
@@ -122,27 +121,16 @@ func parseStore(raw, credentials string) (store.Config, error) {
 }
 
 func parseForm(raw string) (store.Config, error) {
-	scheme, _, isURL := strings.Cut(raw, "://")
 	switch {
 	case raw == "":
 		return store.Config{}, fmt.Errorf("%w: empty; %s", store.ErrInvalid, forms)
 	case strings.HasPrefix(raw, "{"):
 		return store.ParseConfig([]byte(raw))
-	case !isURL:
+	case !strings.Contains(raw, "://"):
 		return readConfig(raw)
+	default:
+		return store.ParseURL(raw, os.Getenv)
 	}
-	u, err := url.Parse(raw)
-	switch {
-	case err != nil:
-		return store.Config{}, fmt.Errorf("%w: %w; %s", store.ErrInvalid, err, forms)
-	case scheme == "s3":
-		return parseS3(u)
-	case scheme == "dir" && u.Host == "" && u.RawQuery == "":
-		return store.Config{Directory: &store.Directory{Path: u.Path}}, nil
-	case scheme == "dir":
-		return store.Config{}, fmt.Errorf("%w: %q is not a directory; write an absolute path with three slashes, dir:///path, and without parameters", store.ErrInvalid, raw)
-	}
-	return store.Config{}, fmt.Errorf("%w: %q is not a kind of store; %s", store.ErrInvalid, scheme, forms)
 }
 
 // readConfig reads a file in the format that druid writes for agents.
@@ -157,49 +145,8 @@ func readConfig(path string) (store.Config, error) {
 	return store.ParseConfig(content)
 }
 
-func parseS3(u *url.URL) (store.Config, error) {
-	c := store.S3{Bucket: u.Host, Prefix: strings.Trim(u.Path, "/"), Region: os.Getenv("AWS_REGION")}
-	if c.Region == "" {
-		c.Region = os.Getenv("AWS_DEFAULT_REGION")
-	}
-	parameters, err := url.ParseQuery(u.RawQuery)
-	if err != nil {
-		return store.Config{}, fmt.Errorf("%w: parameters of %s: %w", store.ErrInvalid, u.Redacted(), err)
-	}
-	for name, values := range parameters {
-		value := values[len(values)-1]
-		switch name {
-		case "region":
-			c.Region = value
-		case "endpoint":
-			c.Endpoint = value
-		case "caBundle":
-			c.CABundle = value
-		case "checksum":
-			c.Checksum = store.Checksum(value)
-		case "pathStyle":
-			if value != "true" && value != "false" {
-				return store.Config{}, fmt.Errorf("%w: pathStyle=%s: want true or false", store.ErrInvalid, value)
-			}
-			c.PathStyle = value == "true"
-		default:
-			return store.Config{}, fmt.Errorf("%w: parameter %q is unknown: want region, endpoint, pathStyle, checksum or caBundle; for other settings, use a JSON file", store.ErrInvalid, name)
-		}
-	}
-	switch {
-	case c.Region == "" && c.Endpoint != "":
-		c.Region = store.DefaultRegion
-	case c.Region == "":
-		return store.Config{}, fmt.Errorf("%w: no region: add ?region=… to the URL, or set AWS_REGION", store.ErrInvalid)
-	}
-	return store.Config{S3: &c}, nil
-}
-
 // addCredentials replaces the credentials that a file might have set.
-func addCredentials(c *store.Config, path string) error {
-	if c.S3 == nil {
-		return fmt.Errorf("%w: a directory needs no credentials; remove --credentials", store.ErrInvalid)
-	}
+func addCredentials(c store.Config, path string) error {
 	path, err := filepath.Abs(path)
 	if err != nil {
 		return fmt.Errorf("credentials: %w", err)
@@ -208,9 +155,8 @@ func addCredentials(c *store.Config, path string) error {
 	if err != nil {
 		return fmt.Errorf("credentials: %w", err)
 	}
-	c.S3.CredentialsDir, c.S3.CredentialsFile = "", path
-	if info.IsDir() {
-		c.S3.CredentialsDir, c.S3.CredentialsFile = path, ""
+	if err := c.UseCredentials(path, info.IsDir()); err != nil {
+		return fmt.Errorf("%w; remove --credentials", err)
 	}
 	return nil
 }
