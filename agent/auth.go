@@ -60,7 +60,7 @@ func (p *passwords) in(dir string) (content map[string]membership.Password, vers
 func (a *Agent) authPolicy() duties.AuthPolicy {
 	live := a.live.Current()
 	p := duties.AuthPolicy{
-		Mode: membership.AuthUnmanaged, Config: live.Auth.Hash(), Generation: live.Generation,
+		Mode: duties.AuthUnmanaged, Config: live.Auth.Hash(), Generation: live.Generation,
 		Certificates: a.options.Config.ClientTLS == config.TLSMutual,
 	}
 	auth := live.Auth
@@ -68,9 +68,9 @@ func (a *Agent) authPolicy() duties.AuthPolicy {
 		p.Want = wantedAuth(&config.Auth{}, nil)
 		return p
 	}
-	p.Mode = membership.AuthOff
+	p.Mode = duties.AuthOff
 	if auth.Enabled {
-		p.Mode = membership.AuthOn
+		p.Mode = duties.AuthOn
 	}
 	content, version := a.passwords.in(auth.Passwords)
 	p.Want, p.Passwords = wantedAuth(auth, content), version

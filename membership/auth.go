@@ -4,8 +4,6 @@ import (
 	"cmp"
 	"fmt"
 	"slices"
-
-	"github.com/etcd-druid/druid/internal/rules"
 )
 
 // The users and the role that every cluster with authentication has. etcd requires that the user root has the role root.
@@ -229,90 +227,3 @@ func sortedRanges(all AuthPermissions) []AuthRange {
 	slices.SortFunc(ranges, func(a, b AuthRange) int { return cmp.Or(cmp.Compare(a.Key, b.Key), cmp.Compare(a.End, b.End)) })
 	return ranges
 }
-
-// AuthMode is what the configuration requires.
-type AuthMode uint8
-
-// The modes.
-const (
-	// AuthUnmanaged: users and roles are not those of the configuration.
-	AuthUnmanaged AuthMode = 1 << iota
-	AuthOn
-	AuthOff
-)
-
-func (m AuthMode) String() string { return rules.Word(m, "not managed", "on", "off") }
-
-// AuthFacts is the complete input of DecideAuth.
-type AuthFacts struct {
-	// Mode that the configuration requires.
-	Mode AuthMode `fact:"required"`
-	// Current: the configuration is not older than the one that a leader's agent applied before.
-	Current rules.Answer `fact:"configuration current"`
-	// Authoritative is as in DefragFacts.
-	Authoritative rules.Answer `fact:"firm record"`
-	// Enabled: authentication is on. Admitted: etcd lets the agent manage users.
-	Enabled  rules.Answer `fact:"on"`
-	Admitted rules.Answer `fact:"agent admitted"`
-	// Equal: no user and no role must be changed. Complete: nothing is missing for a user, such as its password.
-	Equal    rules.Answer
-	Complete rules.Answer
-	// Certified: the Lease of every member shows that its agent has a client certificate.
-	Certified rules.Answer `fact:"all agents have certificates"`
-}
-
-// AuthVerdict is the next step of the leader's agent.
-type AuthVerdict string
-
-// The verdicts.
-const (
-	AuthKeep      AuthVerdict = "Keep"
-	AuthWait      AuthVerdict = "Wait"
-	AuthProvision AuthVerdict = "Provision" // change users and roles
-	AuthEnable    AuthVerdict = "Enable"
-	AuthDisable   AuthVerdict = "Disable"
-)
-
-// AuthDecision includes the name of the rule.
-type AuthDecision = rules.Decision[AuthVerdict]
-
-// authRules is the complete policy on authentication. The first match wins. The default is to wait. The progress is read from
-// etcd, so that the next leader's agent can continue.
-var authRules = rules.New(AuthWait, []rules.Row[AuthFacts, AuthVerdict]{
-	{Name: "auth-unknown", When: AuthFacts{Enabled: rules.Unknown}, Verdict: AuthWait,
-		Why: "etcd did not answer whether authentication is on"},
-	{Name: "auth-outdated", When: AuthFacts{Current: notYes}, Verdict: AuthWait,
-		Why: "the agent has an older configuration than the one that was applied; the kubelet updates it within about a minute"},
-	{Name: "auth-denied", When: AuthFacts{Enabled: rules.Yes, Admitted: rules.No}, Verdict: AuthWait,
-		Why: "authentication is on, and etcd does not admit the agents; give the user druid-agent the role root: etcdctl user add druid-agent --no-user-password; " +
-			"etcdctl user grant-role druid-agent root"},
-	{Name: "auth-unread", When: AuthFacts{Admitted: notYes}, Verdict: AuthWait,
-		Why: "the users and roles could not be read"},
-	{Name: "auth-unmanaged", When: AuthFacts{Mode: AuthUnmanaged, Enabled: rules.Yes}, Verdict: AuthKeep,
-		Why: "authentication was turned on by hand; set spec.auth to let druid manage users and roles"},
-	{Name: "auth-not-wanted", When: AuthFacts{Mode: AuthUnmanaged}, Verdict: AuthKeep,
-		Why: "authentication is off, and is not configured"},
-	{Name: "auth-record", When: AuthFacts{Authoritative: notYes}, Verdict: AuthWait,
-		Why: "the members are certain only with a cluster record that was read just now, has the phase Formed and lists the deciding member"},
-	{Name: "auth-disable", When: AuthFacts{Mode: AuthOff, Enabled: rules.Yes}, Verdict: AuthDisable,
-		Why: "the configuration turns authentication off"},
-	{Name: "auth-off", When: AuthFacts{Mode: AuthOff}, Verdict: AuthKeep,
-		Why: "authentication is off"},
-	{Name: "auth-provision", When: AuthFacts{Equal: rules.No}, Verdict: AuthProvision,
-		Why: "a user or a role differs from the configuration"},
-	{Name: "auth-compare", When: AuthFacts{Equal: rules.Unknown}, Verdict: AuthWait,
-		Why: "the users and roles could not be compared"},
-	{Name: "auth-incomplete", When: AuthFacts{Enabled: rules.No, Complete: notYes}, Verdict: AuthWait,
-		Why: "a user cannot be created yet, and without it its clients would lose access", Detail: "missing"},
-	{Name: "auth-certificates", When: AuthFacts{Enabled: rules.No, Certified: notYes}, Verdict: AuthWait,
-		Why: "the Lease of a member does not show a client certificate, and its agent would lose access", Detail: "member"},
-	{Name: "auth-enable", When: AuthFacts{Enabled: rules.No}, Verdict: AuthEnable,
-		Why: "users and roles are complete, and the agents have their certificates"},
-	{Name: "auth-missing", When: AuthFacts{Complete: notYes}, Verdict: AuthKeep,
-		Why: "a user is not as configured", Detail: "missing"},
-	{Name: "auth-ready", Verdict: AuthKeep,
-		Why: "authentication is on, and users and roles are as configured"},
-})
-
-// DecideAuth returns a decision for every combination of facts.
-func DecideAuth(f AuthFacts) AuthDecision { return authRules.Decide(f) }

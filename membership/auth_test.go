@@ -10,33 +10,7 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
-
-	"github.com/etcd-druid/druid/internal/rules"
 )
-
-func TestAuthenticationIsSwitchedSafelyForAllFacts(t *testing.T) {
-	checkTable(t, authRules, "auth", "Authentication in etcd: membership.authRules",
-		"Asked by the leader's agent when the configuration changed, and each 30 s.", func(f AuthFacts, d AuthDecision) string {
-			acts := d.Verdict == AuthProvision || d.Verdict == AuthEnable || d.Verdict == AuthDisable
-			switch {
-			case acts && (f.Authoritative != rules.Yes || f.Admitted != rules.Yes || f.Current != rules.Yes):
-				return "acts on a record, on an answer or on a configuration that is not certain"
-			case acts && f.Mode == AuthUnmanaged:
-				return "changes what is not configured"
-			case d.Verdict == AuthEnable && (f.Mode != AuthOn || f.Certified != rules.Yes):
-				return "locks an agent out"
-			case d.Verdict == AuthEnable && (f.Equal != rules.Yes || f.Complete != rules.Yes):
-				return "locks a client out whose user does not exist yet"
-			case d.Verdict == AuthEnable && f.Enabled != rules.No, d.Verdict == AuthDisable && f.Enabled != rules.Yes:
-				return "switches what is so, or is unknown"
-			case d.Verdict == AuthDisable && f.Mode != AuthOff:
-				return "turns authentication off although it is wanted"
-			case d.Verdict == AuthProvision && f.Equal != rules.No:
-				return "writes what is equal"
-			}
-			return ""
-		})
-}
 
 // perms reads permissions like "r /a", "w /a /b" and "rw /a".
 func perms(words ...string) AuthPermissions {

@@ -17,7 +17,7 @@ import (
 
 const (
 	// authTable is the name of the decisions about authentication in the metric of all decisions.
-	authTable = "membership.authRules"
+	authTable = "agent/duties.authRules"
 	// authInterval is the pause between two looks at etcd's revision of users and roles while nothing is to be done. Each look
 	// is an entry of the raft log.
 	authInterval = 30 * time.Second
@@ -32,7 +32,7 @@ const (
 
 // AuthPolicy is the configuration in force for authentication in etcd.
 type AuthPolicy struct {
-	Mode membership.AuthMode
+	Mode AuthMode
 	// Config identifies the users and roles. Generation is that of the spec that they come from.
 	Config     string
 	Generation int64
@@ -71,7 +71,7 @@ func (r *authentication) Run(ctx context.Context, self Cluster, _ membership.Vie
 		return false, nil
 	}
 	policy := r.Auth()
-	if policy.Mode == membership.AuthUnmanaged && !policy.Certificates && !r.record.Auth.Enabled {
+	if policy.Mode == AuthUnmanaged && !policy.Certificates && !r.record.Auth.Enabled {
 		return false, nil // an agent without a certificate learns of authentication because it is refused
 	}
 	if !r.opened {
@@ -106,120 +106,22 @@ func (r *authentication) converge(ctx context.Context, self Cluster, policy Auth
 	}
 	o := &authObservation{policy: policy, enabled: now.Enabled}
 	r.observe(ctx, client, self, now, o)
-	d := membership.DecideAuth(o.facts)
+	d := authRules.Decide(o.facts)
 	r.noteAuth(ctx, d, o)
 	acted, err := r.act(ctx, client, d, o)
 	if err != nil || acted {
 		r.matches = false
 		return err == nil, err
 	}
-	r.matches = d.Verdict == membership.AuthKeep && !r.held && len(o.missing) == 0 && o.facts.Admitted == rules.Yes
+	r.matches = d.Verdict == authKeep && !r.held && len(o.missing) == 0 && o.facts.Admitted == rules.Yes
 	r.last, r.revision = policy, now.Revision
 	return false, errors.Join(o.err, r.report(ctx, d, o))
 }
 
-// authObservation is one look.
-type authObservation struct {
-	policy  AuthPolicy
-	enabled bool
-	facts   membership.AuthFacts
-	have    membership.AuthState
-	steps   []membership.AuthStep
-	// missing is what a user lacks. member is the one whose Lease shows no certificate.
-	missing []string
-	member  string
-	// err is what could not be read.
-	err error
-}
-
-// observe reads what the decision needs. What cannot be read is unknown.
-func (r *authentication) observe(ctx context.Context, client *clientv3.Client, self Cluster, now membership.AuthSwitch, o *authObservation) {
-	o.facts = membership.AuthFacts{
-		Mode: o.policy.Mode, Enabled: rules.AnswerOf(now.Enabled), Admitted: rules.Unknown, Equal: rules.Unknown,
-		Complete: rules.Unknown, Certified: rules.Unknown, Authoritative: r.authoritative(self),
-		Current: rules.AnswerOf(o.policy.Generation >= r.record.Auth.Generation),
-	}
-	if now.Denied {
-		o.facts.Admitted = rules.No
-		return
-	}
-	o.have, o.err = membership.ReadAuth(ctx, client, o.policy.Want, now)
-	switch {
-	case errors.Is(o.err, membership.ErrDenied):
-		o.facts.Admitted, o.err = rules.No, nil
-		return
-	case o.err != nil:
-		return
-	}
-	o.facts.Admitted = rules.Yes
-	if o.policy.Mode != membership.AuthOn || o.facts.Current != rules.Yes {
-		return
-	}
-	if now.Enabled {
-		if o.err = r.compare(ctx, client, o); o.err != nil {
-			return
-		}
-	}
-	o.steps, o.missing = membership.PlanAuth(o.policy.Want, o.have)
-	o.facts.Equal, o.facts.Complete = rules.AnswerOf(len(o.steps) == 0), rules.AnswerOf(len(o.missing) == 0)
-	if !now.Enabled && len(o.steps) == 0 {
-		o.facts.Certified, o.member = r.certified(ctx)
-	}
-}
-
-// compare fills in how the passwords compare. It compares each once for a revision, and again when the wanted one changed.
-func (r *authentication) compare(ctx context.Context, client *clientv3.Client, o *authObservation) error {
-	if r.revision != o.have.Revision || !samePolicy(o.policy, r.last) || r.compared == nil {
-		r.compared = map[string]membership.PasswordState{}
-	}
-	r.revision, r.last = o.have.Revision, o.policy
-	r.held = false
-	hold := o.policy.Passwords == r.first && time.Since(r.began) < r.authHold
-	for name, want := range o.policy.Want.Users {
-		user, exists := o.have.Users[name]
-		if !exists || want.Login == membership.LoginAny || want.Login == membership.LoginPassword && want.Password.Problem() != "" {
-			continue
-		}
-		state, known := r.compared[name]
-		if !known {
-			var err error
-			if state, err = membership.ComparePassword(ctx, client, name, want); err != nil {
-				return err
-			}
-			r.compared[name] = state
-		}
-		user.Password = state
-		if hold && want.Login == membership.LoginPassword && state == membership.PasswordDiffers {
-			user.Password = membership.PasswordUnknown
-			r.held = true
-		}
-		o.have.Users[name] = user
-	}
-	return nil
-}
-
-// certified says whether the Lease of every member shows that its agent has a certificate. It returns the name of one that does
-// not.
-func (r *authentication) certified(ctx context.Context) (all rules.Answer, member string) {
-	if others, listed := r.record.Others(); r.record.Adopted() && (!listed || len(others) > 0) {
-		return rules.Unknown, "of the joined cluster" // it admits no agent then
-	}
-	for _, name := range r.record.Members {
-		lease, err := r.Store.Member(ctx, name)
-		switch {
-		case err != nil:
-			return rules.Unknown, name
-		case lease.TLS.Client.Issuer == "":
-			return rules.No, name
-		}
-	}
-	return rules.AnswerOf(len(r.record.Members) > 0), ""
-}
-
 // act carries out the decision.
-func (r *authentication) act(ctx context.Context, client *clientv3.Client, d membership.AuthDecision, o *authObservation) (acted bool, err error) {
+func (r *authentication) act(ctx context.Context, client *clientv3.Client, d authDecision, o *authObservation) (acted bool, err error) {
 	switch d.Verdict {
-	case membership.AuthProvision:
+	case authProvision:
 		for _, step := range o.steps {
 			crash.Before("change-auth")
 			err := membership.ApplyAuth(ctx, client, step)
@@ -230,8 +132,8 @@ func (r *authentication) act(ctx context.Context, client *clientv3.Client, d mem
 			r.Log.InfoContext(ctx, "users and roles changed", "step", step.String(), "rule", d.Rule)
 		}
 		return true, nil
-	case membership.AuthEnable, membership.AuthDisable:
-		on := d.Verdict == membership.AuthEnable
+	case authEnable, authDisable:
+		on := d.Verdict == authEnable
 		crash.Before("switch-auth")
 		err := membership.SwitchAuth(ctx, client, on)
 		crash.After("switch-auth")
@@ -240,13 +142,13 @@ func (r *authentication) act(ctx context.Context, client *clientv3.Client, d mem
 		}
 		r.Log.WarnContext(ctx, "authentication switched", "enabled", on, "rule", d.Rule)
 		return true, nil
-	case membership.AuthKeep, membership.AuthWait:
+	case authKeep, authWait:
 	}
 	return false, nil
 }
 
 // noteAuth counts and logs a decision once per change.
-func (r *authentication) noteAuth(ctx context.Context, d membership.AuthDecision, o *authObservation) {
+func (r *authentication) noteAuth(ctx context.Context, d authDecision, o *authObservation) {
 	if r.rule == d.Rule {
 		return
 	}
@@ -258,7 +160,7 @@ func (r *authentication) noteAuth(ctx context.Context, d membership.AuthDecision
 }
 
 // message completes the reason of a decision.
-func (o *authObservation) message(d membership.AuthDecision) string {
+func (o *authObservation) message(d authDecision) string {
 	switch d.Detail {
 	case "missing":
 		return d.Why + ": " + strings.Join(o.missing, "; ")
@@ -270,7 +172,7 @@ func (o *authObservation) message(d membership.AuthDecision) string {
 }
 
 // report writes the state to the record, where druid reads it, if it differs from what the record has.
-func (r *authentication) report(ctx context.Context, d membership.AuthDecision, o *authObservation) error {
+func (r *authentication) report(ctx context.Context, d authDecision, o *authObservation) error {
 	if d.Rule == "auth-outdated" {
 		return nil // the report of a newer configuration stands
 	}
@@ -298,7 +200,7 @@ var authStates = map[string]leases.AuthState{
 	"auth-missing": leases.AuthIncomplete, "auth-incomplete": leases.AuthIncomplete,
 }
 
-func (r *authentication) reportOf(d membership.AuthDecision, o *authObservation) leases.AuthReport {
+func (r *authentication) reportOf(d authDecision, o *authObservation) leases.AuthReport {
 	if d.Rule == "auth-not-wanted" {
 		return leases.AuthReport{}
 	}

@@ -77,7 +77,7 @@ func newAuthCluster(t *testing.T, minor string) *authCluster {
 	config := env.APIServer(t)
 	c.admin, c.namespace = kubernetes.NewForConfigOrDie(config), env.Namespace(t, config)
 	c.createLeases()
-	c.policy = AuthPolicy{Mode: membership.AuthUnmanaged, Certificates: true}
+	c.policy = AuthPolicy{Mode: AuthUnmanaged, Certificates: true}
 	c.policy.Want = wanted()
 	return c
 }

@@ -29,7 +29,7 @@ func eachMinor(t *testing.T, test func(*testing.T, *authCluster)) {
 // appAndCert requires a user with a password and one with a certificate.
 func appAndCert(password membership.Password) func(*AuthPolicy) {
 	return func(p *AuthPolicy) {
-		p.Mode, p.Want, p.Passwords = membership.AuthOn, wanted(), string("version of "+password[:1])
+		p.Mode, p.Want, p.Passwords = AuthOn, wanted(), string("version of "+password[:1])
 		p.Want.Users["app"] = membership.WantedUser{Login: membership.LoginPassword, Password: password, Roles: []string{"app"}}
 		p.Want.Users["cert"] = membership.WantedUser{Login: membership.LoginCertificate, Roles: []string{"app"}}
 		p.Want.Roles["app"] = membership.AuthPermissions{{Key: "/app/", End: "/app0"}: membership.AuthReads | membership.AuthWrites}
@@ -60,7 +60,7 @@ func TestAuthenticationIsTurnedOnAndOff(t *testing.T) {
 		if _, err := c.as("outsider", "app", "wrong"); !errors.Is(err, rpctypes.ErrAuthFailed) {
 			t.Errorf("a wrong password: %v", err)
 		}
-		c.require(func(p *AuthPolicy) { p.Mode = membership.AuthOff })
+		c.require(func(p *AuthPolicy) { p.Mode = AuthOff })
 		c.reports(leases.AuthDone, false, "")
 		c.may("anyone", c.mustBe("outsider", "", ""))
 		stop()
@@ -188,7 +188,7 @@ func TestAnOlderConfigurationIsNotApplied(t *testing.T) {
 	stop()
 	report, before := c.report(), c.status().Revision
 	c.mu.Lock()
-	older.Mode = membership.AuthOff
+	older.Mode = AuthOff
 	c.policy = older
 	c.mu.Unlock()
 	stop = c.lead(0)

@@ -115,7 +115,7 @@ func New(o Options) *Duties {
 }
 
 // Duty is one kind of work of the leader's agent. It keeps what it remembers for one leadership. Its facts, its act and its
-// reports are in its own file; its decision table is in package membership.
+// reports are in its own file, and so is the decision table of a new duty. Tables that other packages use are in package membership.
 type Duty interface {
 	// Run decides and takes at most one step. again means that the next step can follow immediately.
 	Run(ctx context.Context, self Cluster, view membership.View) (again bool, err error)
