@@ -27,7 +27,7 @@ import (
 )
 
 // secured is an agent with the certificates of a cluster whose authority is ca.
-func secured(t *testing.T, ca pki.Pair, mode config.TLSMode) *Agent {
+func secured(t testing.TB, ca pki.Pair, mode config.TLSMode) *Agent {
 	t.Helper()
 	c := config.Default()
 	c.Namespace, c.Cluster, c.Member, c.ClientService, c.ClientTLS = "ns", "demo", "demo-aaaaa", "demo-client", mode
@@ -103,7 +103,7 @@ func (a *Agent) serves(t *testing.T, handler http.Handler) (port int) {
 	return listener.Addr().(*net.TCPAddr).Port
 }
 
-func newCA(t *testing.T, name string) pki.Pair {
+func newCA(t testing.TB, name string) pki.Pair {
 	t.Helper()
 	ca, err := pki.NewAuthority(name, time.Now(), time.Hour)
 	if err != nil {
