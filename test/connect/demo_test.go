@@ -42,6 +42,8 @@ type demo struct {
 	data map[string][]byte
 	// server is the certificate of the members.
 	server *x509.Certificate
+	// authority issued all certificates.
+	authority pki.Pair
 }
 
 // serve issues the certificates that druid would issue, and starts an etcd that requires them. extra are more names of it.
@@ -82,6 +84,7 @@ func serve(t *testing.T, extra ...string) demo {
 	if d.server, err = pki.Leaf(server); err != nil {
 		t.Fatal(err)
 	}
+	d.authority = root
 	d.data = manifests.ConnectionData(d.cluster, client, root.Certificate)
 	pair, err := tls.X509KeyPair(client.Certificate, client.Key)
 	if err != nil {
