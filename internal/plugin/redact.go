@@ -35,6 +35,9 @@ var (
 		{regexp.MustCompile(`(?i)\b(bearer|basic)\s+[A-Za-z0-9._~+/=-]{6,}`), "$1 " + removed},
 		{regexp.MustCompile(`://[^\s"<>]+@`), "://" + removed + "@"},
 	}
+	// secretLine is a line with a Secret that a program printed, and secretData its content.
+	secretLine = regexp.MustCompile(`(?im)^.*\bkind\\*["']?\s*[:=]\s*\\*["']?Secret\b.*$`)
+	secretData = regexp.MustCompile(`(?i)(\b(?:data|stringData)\\*["']?\s*[:=]\s*)(?:map\[[^\]]*(?:\]|$)|\{[^{}]*(?:\}|$))`)
 	// opaque could be any key, if it has letters of both cases and digits. Names, paths and hashes in hexadecimal have not. The name of a
 	// backup has two letters in upper case, T and Z.
 	opaque = regexp.MustCompile(`[A-Za-z0-9+/_=-]{32,}`)
@@ -50,6 +53,7 @@ func secretKey(name string) bool { return secretWord.MatchString(name) && !refer
 
 // redactText removes what is secret from a text, such as a log.
 func redactText(text string) string {
+	text = secretLine.ReplaceAllStringFunc(text, func(line string) string { return secretData.ReplaceAllString(line, "${1}{}") })
 	for _, k := range known {
 		text = k.form.ReplaceAllString(text, k.by)
 	}
@@ -164,6 +168,10 @@ func redactString(text string) string {
 
 func redactMap(fields map[string]any) map[string]any {
 	name, _ := fields["name"].(string)
+	if fields["kind"] == "Secret" {
+		delete(fields, "data")
+		delete(fields, "stringData")
+	}
 	for key, value := range fields {
 		switch v := value.(type) {
 		case map[string]any:

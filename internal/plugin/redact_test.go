@@ -29,7 +29,11 @@ func TestSecretsAreRemovedFromTexts(t *testing.T) {
 		`{"tokens":[ "hunter2" ]}`:                                                `{"tokens":["[removed]"]}`,
 		`dial https://kim:p@ss@minio:9000 failed`:                                 `dial https://[removed]@minio:9000 failed`,
 		`dial "https://kim:p'ss@minio" failed`:                                    `dial "https://[removed]@minio" failed`,
+		`{"kind":"Secret","data":{"app":"aHVudGVyMg=="},"type":"Opaque"}`:         `{"kind":"Secret","data":{},"type":"Opaque"}`,
+		`{"msg":"got {\"kind\":\"Secret\",\"stringData\":{\"app\":\"hunter2"}`:    `{"msg":"got {\"kind\":\"Secret\",\"stringData\":{}`,
+		`kind: Secret data: map[app:aHVudGVyMg==] type: Opaque`:                   `kind: Secret data: {} type: Opaque`,
 		// What a reader needs stays.
+		`{"kind":"ConfigMap","data":{"app":"1"},"to":"Secret demo"}`:                   `{"kind":"ConfigMap","data":{"app":"1"},"to":"Secret demo"}`,
 		`secretName=demo-tls tokenFile=/var/run/token`:                                 `secretName=demo-tls tokenFile=/var/run/token`,
 		`image ghcr.io/etcd-druid/druid@sha256:` + strings.Repeat("0a", 32):            `image ghcr.io/etcd-druid/druid@sha256:` + strings.Repeat("0a", 32),
 		`Secret demo-connection does not exist`:                                        `Secret demo-connection does not exist`,
@@ -46,6 +50,7 @@ func TestSecretsAreRemovedFromObjects(t *testing.T) {
 	for text, want := range map[string]string{
 		`{"annotations":{"kubectl.kubernetes.io/last-applied-configuration":"x","etcd.druid.dev/hands-off":"ask Kim"}}`:  `{"annotations":{"etcd.druid.dev/hands-off":"ask Kim","kubectl.kubernetes.io/last-applied-configuration":"[removed]"}}`,
 		`{"env":[{"name":"A","value":"x"},{"name":"B","valueFrom":{"secretKeyRef":{"name":"s","key":"k"}}}]}`:            `{"env":[{"name":"A","value":"[removed]"},{"name":"B","valueFrom":{"secretKeyRef":{"key":"k","name":"s"}}}]}`,
+		`{"kind":"Secret","data":{"a":"x"},"stringData":{"a":"x"},"type":"Opaque"}`:                                      `{"kind":"Secret","type":"Opaque"}`,
 		`{"args":["--password","x","--api-token=x","--level","info"]}`:                                                   `{"args":["--password","[removed]","--api-token=[removed]","--level","info"]}`,
 		`{"containers":[{"name":"proxy","image":"i","command":["sh","-c","run -px"]}]}`:                                  `{"containers":[{"command":"[removed]","image":"i","name":"proxy"}]}`,
 		`{"data":{"config.yaml":"store:\n  s3:\n    secretAccessKey: x\n    region: eu\n"}}`:                             `{"data":{"config.yaml":"store:\n  s3:\n    region: eu\n    secretAccessKey: '[removed]'\n"}}`,
