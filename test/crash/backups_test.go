@@ -47,6 +47,13 @@ func (p *pod) backUp(path string) {
 }
 
 func (p *pod) configureBackups() {
+	content, err := p.withBackups().YAML()
+	p.c.must(err)
+	p.c.must(os.WriteFile(p.config.ConfigPath, content, 0o600))
+}
+
+// withBackups is a configuration of the agent that backs up into its directory.
+func (p *pod) withBackups() config.Reloadable {
 	raw, err := json.Marshal(store.Config{Directory: &store.Directory{Path: p.backups}})
 	p.c.must(err)
 	r := quick()
@@ -54,9 +61,7 @@ func (p *pod) configureBackups() {
 		Store: raw, Prefix: backupPrefix, Full: config.Full{Schedule: "0 0 1 1 *", MaxAge: config.Duration(time.Minute)},
 		Delta: config.Delta{Period: config.Duration(time.Second), MaxBytes: 1 << 20}, Retention: config.Retention{Count: 1},
 	}
-	content, err := r.YAML()
-	p.c.must(err)
-	p.c.must(os.WriteFile(p.config.ConfigPath, content, 0o600))
+	return r
 }
 
 // A full that is asked for in its own Pod is the leader's to take. The agents of the other members name it.
@@ -93,7 +98,11 @@ func TestABackupOnDemandIsTakenByTheLeadersAgent(t *testing.T) {
 }
 
 func demand(client *http.Client, of *pod, kind string) (code int, body []byte, err error) {
-	url := transport.URL(false, of.c.addresses[of.name], of.config.AgentPort) + "/v1/snapshots"
+	port := of.config.AgentPort
+	if of.c.tls != nil {
+		port = of.config.APIPort // with TLS, this port alone takes requests that act
+	}
+	url := transport.URL(of.c.tls != nil, of.c.addresses[of.name], port) + "/v1/snapshots"
 	request, err := http.NewRequestWithContext(of.c.t.Context(), http.MethodPost, url, strings.NewReader(`{"type":"`+kind+`"}`))
 	of.c.must(err)
 	request.Header.Set("Authorization", "Bearer "+env.Token(of.c.t, of.c.rest, of.c.namespace, "caller",
