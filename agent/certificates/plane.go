@@ -171,6 +171,9 @@ func (p *plane) accept(c content, server, client pki.Checked, now time.Time) err
 			return fmt.Errorf("%s certificate: %w (issuer %s)", pair.name, errOtherAuthority, pair.checked.Root.Subject)
 		}
 	}
+	if err := p.acceptNames(client.Certificate, trust != nil); err != nil {
+		return fmt.Errorf("client certificate: %w", err)
+	}
 	return nil
 }
 
@@ -208,7 +211,7 @@ func (p *plane) begin() error {
 	if err := os.Rename(next, filepath.Join(p.dir, fileTrust)); err != nil {
 		return fmt.Errorf("stage the authorities: %w", err)
 	}
-	return nil
+	return p.markNamed()
 }
 
 // ready returns why etcd cannot start, or nil. The caller holds no lock.

@@ -55,6 +55,7 @@ func (b *Bootstrapper) order(identityFile datadir.IdentityFile, s start) (*launc
 	if err := b.certs.Begin(); err != nil {
 		return nil, err
 	}
+	s.skipPeerNames = b.certs.SkipPeerNames()
 	args, err := argv(b.cfg, b.urlOf(identityFile.PeerScheme), b.host(b.cfg.Member), s)
 	if err != nil {
 		return nil, err

@@ -57,6 +57,8 @@ type cluster struct {
 	members map[string]*member
 	// secure has the certificates of a cluster with TLS, nil for one without.
 	secure *secured
+	// named: the members connect to each other by name, and a name server of the test resolves the names.
+	named bool
 }
 
 // member is one Pod: a volume, a Bootstrapper, and a replacement for launch that runs what it is ordered to run.
@@ -179,7 +181,7 @@ func (m *member) boot() *Bootstrapper {
 		Config: m.cfg, Store: m.c.store, Transport: dial, Clients: transport.NewClients(dial), Certificates: certs, Log: slog.New(slog.NewTextHandler(m, nil)),
 		Registerer: prometheus.NewRegistry(), OpenStore: m.openStore,
 		Host: func(name string) string {
-			if other, known := m.c.members[name]; known {
+			if other, known := m.c.members[name]; known && !m.c.named {
 				return other.cfg.ListenHost
 			}
 			return PeerHost(m.cfg, name) // of an external member: no address
@@ -200,6 +202,9 @@ func (m *member) boot() *Bootstrapper {
 	}
 	// On loopback all members share all addresses. This is the one of the Pod.
 	b.addresses = func() ([]net.Addr, error) { return []net.Addr{&net.IPNet{IP: net.ParseIP(m.cfg.ListenHost)}}, nil }
+	if m.c.named {
+		return b
+	}
 	b.lookup = func(_ context.Context, host string) ([]string, error) {
 		if net.ParseIP(host) != nil {
 			return []string{host}, nil

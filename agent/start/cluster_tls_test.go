@@ -31,6 +31,8 @@ import (
 type secured struct {
 	authorities map[string]pki.Pair
 	dial        transport.Transport
+	// onePair: those who connect show the certificate of the members, as with a secretRef without clientName.
+	onePair bool
 }
 
 // withTLS makes every member of the cluster, also those that are added later, use TLS.
@@ -108,11 +110,18 @@ func (m *member) secure() (*certificates.Certificates, transport.Transport) {
 func (m *member) mount() {
 	m.c.t.Helper()
 	for plane, authority := range m.c.secure.authorities {
-		server := m.c.issue(authority, pki.Request{
+		request := pki.Request{
 			CommonName: "etcd", Server: true, Client: true, Lifetime: time.Hour,
 			DNSNames: []string{"*.c-peer." + m.c.ns + ".svc", "c-client." + m.c.ns + ".svc"}, IPs: []net.IP{net.ParseIP(m.cfg.ListenHost)},
-		})
+		}
+		if m.c.named && plane == certificates.PlanePeer {
+			request.IPs = nil
+		}
+		server := m.c.issue(authority, request)
 		client := m.c.issue(authority, pki.Request{CommonName: "druid-agent", Client: true, Lifetime: time.Hour})
+		if m.c.secure.onePair {
+			client = pki.Pair{}
+		}
 		dir := filepath.Join(m.cfg.TLSSource, plane)
 		if err := os.MkdirAll(dir, 0o700); err != nil {
 			m.c.t.Fatal(err)

@@ -25,6 +25,8 @@ type start struct {
 	// cluster is --initial-cluster, token is --initial-cluster-token. etcd ignores both if there is a log.
 	cluster, token string
 	maxLearners    int
+	// skipPeerNames: etcd does not compare the names in the certificate of a peer with the address of the peer.
+	skipPeerNames bool
 }
 
 // argv returns the command line of etcd. It sets every flag that can differ from the default of etcd, so that a start
@@ -59,6 +61,9 @@ func argv(cfg config.Config, peerURL string, clientHost string, s start) ([]stri
 	}
 	args = append(args, certificates.Args(cfg)...)
 	args = append(args, options(cfg)...)
+	if s.skipPeerNames {
+		args = append(args, skipPeerNames(minor))
+	}
 	return append(args, ofMinor(minor, s.maxLearners)...), nil
 }
 
@@ -109,6 +114,14 @@ func ofMinor(minor, maxLearners int) []string {
 		"--max-learners=" + strconv.Itoa(maxLearners),
 		"--log-format=json",
 	}
+}
+
+// skipPeerNames returns the flag with which etcd does not compare the names in the certificate of a peer with its address.
+func skipPeerNames(minor int) string {
+	if minor <= 5 {
+		return "--experimental-peer-skip-client-san-verification=true"
+	}
+	return "--peer-skip-client-san-verification=true"
 }
 
 // minorOf returns the minor of an etcd version 3.minor.patch.

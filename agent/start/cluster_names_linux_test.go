@@ -1,0 +1,212 @@
+package start
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"testing"
+
+	"golang.org/x/net/dns/dnsmessage"
+	"golang.org/x/sys/unix"
+
+	"github.com/etcd-druid/druid/test/machine"
+)
+
+// ownNames is set in the process of a test that has a name server of its own.
+const ownNames = "DRUID_TEST_OWN_NAMES"
+
+// nameServer answers as the DNS of a Kubernetes cluster without reverse lookup: it knows the members and their headless Service, and
+// no name of any address.
+type nameServer struct {
+	mu       sync.Mutex
+	clusters []*cluster
+	// reverse counts the questions for the name of an address.
+	reverse atomic.Int64
+}
+
+// withNames repeats the test in a process with its own name server, and returns false in the process that did so. etcd and the agents
+// take the address of that server from /etc/resolv.conf, which only a mount namespace can replace for one test.
+func withNames(t *testing.T) (inside bool) {
+	t.Helper()
+	if os.Getenv(ownNames) != "" {
+		return true
+	}
+	if os.Geteuid() != 0 {
+		t.Skip("only root may replace /etc/resolv.conf for one process, and listen on port 53")
+	}
+	t.Parallel()
+	program, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	inner := exec.CommandContext(t.Context(), program, "-test.v", "-test.run=^"+t.Name()+"$")
+	inner.Env = append(os.Environ(), ownNames+"=1")
+	inner.SysProcAttr = &syscall.SysProcAttr{Cloneflags: unix.CLONE_NEWNS, Pdeathsig: syscall.SIGKILL}
+	output, err := inner.CombinedOutput()
+	if errors.Is(err, unix.EPERM) {
+		t.Skip("this machine allows no mount namespace")
+	}
+	if t.Logf("%s", output); err != nil {
+		t.Fatal(err)
+	}
+	return false
+}
+
+// named is newCluster whose members connect to each other by their names.
+func (s *nameServer) named(t *testing.T, version string, names ...string) *cluster {
+	t.Helper()
+	c := newCluster(t, version, names...)
+	c.named = true
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.clusters = append(s.clusters, c)
+	return c
+}
+
+// serveNames answers questions until the test ends.
+func serveNames(t *testing.T) *nameServer {
+	t.Helper()
+	s := &nameServer{}
+	address := machine.Network(t) + "53"
+	var listen net.ListenConfig
+	conn, err := listen.ListenPacket(t.Context(), "udp", net.JoinHostPort(address, "53"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	served := make(chan struct{})
+	go func() {
+		defer close(served)
+		buffer := make([]byte, 1500)
+		for {
+			n, from, err := conn.ReadFrom(buffer)
+			if err != nil {
+				return
+			}
+			if answer, err := s.answer(buffer[:n]); err == nil {
+				_, _ = conn.WriteTo(answer, from) // the one who asks asks again
+			}
+		}
+	}()
+	t.Cleanup(func() { _ = conn.Close(); <-served })
+	file := filepath.Join(t.TempDir(), "resolv.conf")
+	if err := os.WriteFile(file, []byte("nameserver "+address+"\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	err = unix.Mount("", "/", "", unix.MS_REC|unix.MS_PRIVATE, "")
+	if err == nil {
+		err = unix.Mount(file, "/etc/resolv.conf", "", unix.MS_BIND, "")
+	}
+	if err != nil {
+		t.Fatalf("replace /etc/resolv.conf: %v", err)
+	}
+	t.Cleanup(func() { _ = unix.Unmount("/etc/resolv.conf", unix.MNT_DETACH) })
+	return s
+}
+
+func (s *nameServer) answer(raw []byte) ([]byte, error) {
+	var question dnsmessage.Message
+	if err := question.Unpack(raw); err != nil || len(question.Questions) != 1 {
+		return nil, errors.Join(err, errors.New("want one question"))
+	}
+	q := question.Questions[0]
+	answer := dnsmessage.Message{
+		Header:    dnsmessage.Header{ID: question.ID, Response: true, Authoritative: true, RecursionDesired: question.RecursionDesired},
+		Questions: question.Questions,
+	}
+	addresses := s.of(strings.TrimSuffix(q.Name.String(), "."))
+	if q.Type == dnsmessage.TypePTR {
+		s.reverse.Add(1)
+	}
+	if len(addresses) == 0 {
+		answer.RCode = dnsmessage.RCodeNameError
+	}
+	if q.Type == dnsmessage.TypeA {
+		for _, address := range addresses {
+			answer.Answers = append(answer.Answers, dnsmessage.Resource{
+				Header: dnsmessage.ResourceHeader{Name: q.Name, Class: dnsmessage.ClassINET, TTL: 1},
+				Body:   &dnsmessage.AResource{A: [4]byte(net.ParseIP(address).To4())},
+			})
+		}
+	}
+	return answer.Pack()
+}
+
+func (s *nameServer) members() (all []*member) {
+	for _, c := range s.clusters {
+		all = slices.AppendSeq(all, maps.Values(c.members))
+	}
+	return all
+}
+
+// of returns the addresses of a member, or of all for the name of their Service.
+func (s *nameServer) of(name string) (addresses []string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, m := range s.members() {
+		if host := PeerHost(m.cfg, m.name); name == host || host == m.name+"."+name {
+			addresses = append(addresses, m.cfg.ListenHost)
+		}
+	}
+	return addresses
+}
+
+// Members whose addresses have no names form a cluster with TLS of peers, and one that lost its disk joins it again. etcd compares the
+// names in a certificate with the names of the address that it comes from, and there are none.
+func TestMembersFormAndHealWithoutReverseLookup(t *testing.T) {
+	if !withNames(t) {
+		return
+	}
+	server := serveNames(t)
+	for _, version := range []string{"3.5.35", "3.6.16", "3.7.3"} {
+		for name, onePair := range map[string]bool{"peers have a certificate without names": false, "peers show the certificate of the members": true} {
+			t.Run(version+": "+name, func(t *testing.T) {
+				t.Parallel()
+				c := server.named(t, version, "c-a", "c-b", "c-c")
+				c.withTLS()
+				c.secure.onePair = onePair
+				for _, m := range c.members {
+					m.start()
+				}
+				before := c.voters("c-a", "c-b", "c-c")
+				c.put("c-a", "color", "blue")
+				lost := c.members["c-b"]
+				lost.halt()
+				lost.wipe()
+				lost.start()
+				c.eventually("it votes under a new ID", func() error {
+					view, err := c.view("c-a")
+					if m, ok := view.Find("c-b", ""); !ok || m.ID == before["c-b"] || m.Learner || !m.Started() {
+						return fmt.Errorf("c-a sees %+v, err %w", view.Members, err)
+					}
+					return nil
+				})
+				if c.voters("c-a", "c-b", "c-c"); c.get("c-b", "color") != "blue" {
+					t.Error("the key is lost")
+				}
+				for _, m := range c.members {
+					if _, err := net.DefaultResolver.LookupAddr(context.WithoutCancel(t.Context()), m.cfg.ListenHost); err == nil {
+						t.Errorf("the address of %s has a name", m.name)
+					}
+				}
+				if server.reverse.Load() == 0 {
+					t.Error("the name server was asked nothing")
+				}
+				view, err := c.view("c-a")
+				if err != nil || !strings.Contains(view.Members[0].PeerURLs[0], ".c-peer.") {
+					t.Errorf("the members are not listed by name: %+v, %v", view.Members, err)
+				}
+				c.outsidersStayOut()
+			})
+		}
+	}
+}
