@@ -106,18 +106,23 @@ func (m *member) secure() (*certificates.Certificates, transport.Transport) {
 	return certs, transport.Transport{Client: certs.Client(), Peer: certs.Peer(), Plaintext: m.cfg.ClientPlaintext, Identity: certs.Identity}
 }
 
+// request is for the certificate of the member on a plane. Its names are those that druid requests.
+func (m *member) request(plane string) pki.Request {
+	r := pki.Request{
+		CommonName: "etcd", Server: true, Client: true, Lifetime: time.Hour,
+		DNSNames: []string{"*.c-peer." + m.c.ns + ".svc", "c-client." + m.c.ns + ".svc"}, IPs: []net.IP{net.ParseIP(m.cfg.ListenHost)},
+	}
+	if m.c.named && plane == certificates.PlanePeer {
+		r.IPs = nil
+	}
+	return r
+}
+
 // mount writes new certificates to where the Secrets of the Pod are mounted.
 func (m *member) mount() {
 	m.c.t.Helper()
 	for plane, authority := range m.c.secure.authorities {
-		request := pki.Request{
-			CommonName: "etcd", Server: true, Client: true, Lifetime: time.Hour,
-			DNSNames: []string{"*.c-peer." + m.c.ns + ".svc", "c-client." + m.c.ns + ".svc"}, IPs: []net.IP{net.ParseIP(m.cfg.ListenHost)},
-		}
-		if m.c.named && plane == certificates.PlanePeer {
-			request.IPs = nil
-		}
-		server := m.c.issue(authority, request)
+		server := m.c.issue(authority, m.request(plane))
 		client := m.c.issue(authority, pki.Request{CommonName: "druid-agent", Client: true, Lifetime: time.Hour})
 		if m.c.secure.onePair {
 			client = pki.Pair{}

@@ -97,6 +97,9 @@ func Check(pair Pair, authorities []*x509.Certificate, needs Needs, now time.Tim
 	if missing := missingUsages(leaf, needs); missing != "" {
 		return Checked{}, fmt.Errorf("%w: %s", ErrUsage, missing)
 	}
+	if err := issuersAllow(pair, leaf, authorities, needs, now); err != nil {
+		return Checked{}, err
+	}
 	for _, name := range needs.Names {
 		if leaf.VerifyHostname(name) != nil {
 			return Checked{}, fmt.Errorf("%w: %s", ErrName, name)
@@ -121,7 +124,7 @@ func chainOf(pair Pair, leaf *x509.Certificate, authorities []*x509.Certificate,
 		Roots: Pool(authorities), Intermediates: Pool(presented[1:]), CurrentTime: now, KeyUsages: []x509.ExtKeyUsage{x509.ExtKeyUsageAny},
 	})
 	if err != nil {
-		return Checked{}, fmt.Errorf("%w (issuer %s)", ErrIssuer, leaf.Issuer)
+		return Checked{}, fmt.Errorf("%w (issuer %s)", issuerProblem(leaf, slices.Concat(presented[1:], authorities), now), leaf.Issuer)
 	}
 	best := Checked{Certificate: leaf}
 	for _, chain := range chains {
