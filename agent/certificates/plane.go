@@ -204,6 +204,10 @@ func (p *plane) begin() error {
 	if err != nil {
 		return fmt.Errorf("read the staged authorities: %w", err)
 	}
+	// First: with the authorities and without the mark, a later process of the agent would refuse a certificate with names.
+	if err := p.markNamed(); err != nil {
+		return err
+	}
 	next := filepath.Join(p.dir, fileTrust+".next")
 	if err := os.WriteFile(next, raw, 0o600); err != nil {
 		return fmt.Errorf("stage the authorities: %w", err)
@@ -211,7 +215,7 @@ func (p *plane) begin() error {
 	if err := os.Rename(next, filepath.Join(p.dir, fileTrust)); err != nil {
 		return fmt.Errorf("stage the authorities: %w", err)
 	}
-	return p.markNamed()
+	return nil
 }
 
 // ready returns why etcd cannot start, or nil. The caller holds no lock.

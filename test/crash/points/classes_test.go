@@ -142,6 +142,7 @@ var carried = map[string]string{
 	"agent/certificates.replaceLink":           "as place",
 	"agent/certificates.deleteOthers":          "as place",
 	"(*agent/certificates.plane).begin":        "as place",
+	"(*agent/certificates.plane).markNamed":    "as place",
 	"agent/datadir.WriteIdentityFile":          "its callers have the points",
 	"agent/datadir.WriteBuilt":                 "its callers have the points",
 	"agent/datadir.describe":                   "its caller has the points",
