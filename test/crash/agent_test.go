@@ -30,6 +30,8 @@ type scenario struct {
 	disturb func(p *pod)
 	// leads says that the agent passes its point only while its member leads.
 	leads bool
+	// between happens after that agent has ended, and before it is started again; it may be nil.
+	between func(c *cluster, p *pod)
 	// aftermath follows once the agent runs again; it may be nil.
 	aftermath func(c *cluster, p *pod)
 }
@@ -224,6 +226,9 @@ func (c *cluster) survives(s scenario, point string) {
 			c.lead(p)
 		}
 	})
+	if s.between != nil {
+		s.between(c, p)
+	}
 	p.startAgent("")
 	if s.aftermath != nil {
 		s.aftermath(c, p)

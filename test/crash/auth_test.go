@@ -4,16 +4,19 @@ import (
 	"context"
 	"crypto/tls"
 	"crypto/x509"
+	"errors"
 	"fmt"
 	"net"
 	"os"
 	"path/filepath"
 	"time"
 
+	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	clientv3 "go.etcd.io/etcd/client/v3"
 
 	"github.com/etcd-druid/druid/agent/config"
 	"github.com/etcd-druid/druid/internal/pki"
+	"github.com/etcd-druid/druid/leases"
 )
 
 // Users and roles are created, and authentication is turned on at last: each point has a cluster of its own.
@@ -43,6 +46,44 @@ var auths = map[string]scenario{
 			})
 		})
 	}},
+	// The leader's agent ends while it provisions three members. Meanwhile a user edits the password, and then all agents run.
+	"users and roles, and a password that is edited": {members: 3, newborn: true, leads: true, eve: func(c *cluster) *pod {
+		c.secureAll(config.TLSMutual)
+		c.form()
+		p := c.leaderAlone()
+		c.configureAuth("first", 2)
+		return p
+	}, between: func(c *cluster, _ *pod) {
+		c.configureAuth("second", 2)
+	}, aftermath: func(c *cluster, _ *pod) {
+		c.startOtherAgents()
+		c.reports(leases.AuthDone, true, "")
+		// A new leader's agent leaves a password alone for two minutes: the kubelet of its node can be late (agent/duties, authHold).
+		c.logsIn("app", "second")
+		c.must(c.etcd(c.names[0], func(ctx context.Context, client *clientv3.Client) error {
+			if _, err := client.Authenticate(ctx, "app", "first"); !errors.Is(err, rpctypes.ErrAuthFailed) {
+				return fmt.Errorf("the former password: %v", err)
+			}
+			user, err := client.UserGet(ctx, "app")
+			if err == nil && (len(user.Roles) != 1 || user.Roles[0] != "app") {
+				err = fmt.Errorf("the user has the roles %v", user.Roles)
+			}
+			return err
+		}))
+	}},
+}
+
+// configureAuth writes a configuration with a user and a role for all agents, and the password of the user.
+func (c *cluster) configureAuth(password string, generation int64) {
+	c.t.Helper()
+	auth := c.appOnly(filepath.Join(filepath.Dir(c.pods[c.names[0]].config.VolumePath), "passwords"), password)
+	for _, p := range c.pods {
+		r := quick()
+		r.Generation, r.Auth = generation, auth
+		content, err := r.YAML()
+		c.must(err)
+		c.must(os.WriteFile(p.config.ConfigPath, content, 0o600))
+	}
 }
 
 // secure gives the member TLS of clients, before its first start.

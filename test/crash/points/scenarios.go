@@ -53,9 +53,10 @@ var scenarios = map[crash.Program]map[string][]string{
 		"a full database":                   {"compact-history", "note-defragmentation", "disarm-no-space"},
 		"a fragmented leader":               {"move-leader"},
 		"users and roles":                   {"change-auth", "change-auth:5", "switch-auth", "report-auth"},
-		"a downgrade":                       {"announce-downgrade", "answer-upgrade"},
-		"a downgrade taken back":            {"cancel-downgrade"},
-		"peers that turn TLS on or off":     {"update-peer-url", "identity-file-scheme", "order-start"},
+		"users and roles, and a password that is edited": {"change-auth:5", "switch-auth", "report-auth"},
+		"a downgrade":                   {"announce-downgrade", "answer-upgrade"},
+		"a downgrade taken back":        {"cancel-downgrade"},
+		"peers that turn TLS on or off": {"update-peer-url", "identity-file-scheme", "order-start"},
 	},
 	crash.Druid: {
 		"creation": {
