@@ -12,6 +12,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"maps"
 	"math/big"
 	"net"
 	"os"
@@ -31,13 +32,8 @@ type files map[string][]byte
 
 // with returns the files with others in their place. A nil content removes a file.
 func (f files) with(changed files) files {
-	all := files{}
-	for name, content := range f {
-		all[name] = content
-	}
-	for name, content := range changed {
-		all[name] = content
-	}
+	all := maps.Clone(f)
+	maps.Copy(all, changed)
 	return all
 }
 

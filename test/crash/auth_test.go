@@ -57,12 +57,12 @@ var auths = map[string]scenario{
 		c.configureAuth("second", 2)
 	}, aftermath: func(c *cluster, _ *pod) {
 		c.startOtherAgents()
-		c.reports(leases.AuthDone, true, "")
+		c.reports(leases.AuthDone, "")
 		// A new leader's agent leaves a password alone for two minutes: the kubelet of its node can be late (agent/duties, authHold).
 		c.logsIn("app", "second")
 		c.must(c.etcd(c.names[0], func(ctx context.Context, client *clientv3.Client) error {
 			if _, err := client.Authenticate(ctx, "app", "first"); !errors.Is(err, rpctypes.ErrAuthFailed) {
-				return fmt.Errorf("the former password: %v", err)
+				return fmt.Errorf("the former password: %w", err)
 			}
 			user, err := client.UserGet(ctx, "app")
 			if err == nil && (len(user.Roles) != 1 || user.Roles[0] != "app") {
