@@ -13,16 +13,22 @@ import (
 const connectPage = "https://github.com/etcd-druid/druid/blob/main/docs/how-to/secure/connect-clients.md"
 
 func (o *options) connectCommand() *cobra.Command {
-	output, dir := formatTable, ""
+	output, dir, forward, port := formatTable, "", false, clientPort
 	command := o.forCluster(&cobra.Command{
 		Use:   "connect CLUSTER",
 		Short: "Show how a client connects to an EtcdCluster",
 		Long: "Show the endpoints of an EtcdCluster, the Secret with the certificates, and commands that connect from your computer.\n" +
 			"With --write, write ca.crt, tls.crt and tls.key of that Secret into a directory, and " + envFile + " with the variables of etcdctl.\n" +
-			"Only you may read these files. No other file is overwritten. Without --write, the command reads no Secret.",
-		Example: "  kubectl druid connect demo\n  kubectl druid connect demo --output json\n  kubectl druid connect demo --write certificates",
+			"Only you may read these files. No other file is overwritten.\n" +
+			"With --forward, connections to a port of this computer go to a member that is ready, until you interrupt the command. If the member fails, they go to another one.\n" +
+			"The command then prints the variables of etcdctl. Without --write, it removes the certificates at its end. You need create of pods/portforward.\n" +
+			"Without --write and --forward, the command reads no Secret.",
+		Example: "  kubectl druid connect demo\n  kubectl druid connect demo --output json\n  kubectl druid connect demo --write certificates\n  kubectl druid connect demo --forward",
 	}, func(cmd *cobra.Command, k *kube, args []string) error {
 		if err := checkFormat(output, dataFormats...); err != nil {
+			return err
+		}
+		if err := checkForward(cmd, forward, port); err != nil {
 			return err
 		}
 		cluster, err := k.cluster(cmd.Context(), args[0])
@@ -33,6 +39,12 @@ func (o *options) connectCommand() *cobra.Command {
 			return fmt.Errorf("EtcdCluster %s/%s has no endpoints yet. See what it waits for: %s", cluster.Namespace, cluster.Name, k.invoke(cluster, "status"))
 		}
 		d := k.connectionData(cluster)
+		if forward {
+			if err := o.forward(cmd, k, d, forwarding{port, dir, output}); err != nil {
+				return fmt.Errorf("connect to EtcdCluster %s/%s: %w", cluster.Namespace, cluster.Name, err)
+			}
+			return nil
+		}
 		if dir != "" {
 			if d.Written, err = k.writeConnection(cmd.Context(), d, dir); err != nil {
 				return fmt.Errorf("connect to EtcdCluster %s/%s: %w", cluster.Namespace, cluster.Name, err)
@@ -41,6 +53,8 @@ func (o *options) connectCommand() *cobra.Command {
 		return o.printAs(cmd, k, output, d, func(p *page) { p.connection(d) })
 	})
 	command.Flags().StringVar(&dir, "write", "", "`directory` to write the certificates and the variables of etcdctl into")
+	command.Flags().BoolVar(&forward, "forward", false, "pass connections to a port of this computer to a member, until the command is interrupted")
+	command.Flags().IntVar(&port, portFlag, port, "`port` of "+loopback+" for --forward; 0 takes a free one")
 	bindOutput(command, &output, dataFormats...)
 	return command
 }
@@ -50,12 +64,12 @@ func (s selection) connectionData(c v1alpha1.EtcdCluster) connectionData {
 	d := connectionData{
 		Namespace: c.Namespace, Cluster: c.Name, Endpoints: c.Status.Endpoints, Auth: c.Spec.Auth != nil, TLS: usesTLS(c), Docs: connectPage,
 	}
-	scheme, flags := "http", ""
+	flags := ""
 	if d.TLS {
-		scheme, flags = "https", " --cacert=ca.crt --cert=tls.crt --key=tls.key"
+		flags = " --cacert=ca.crt --cert=tls.crt --key=tls.key"
 		d.addSecrets(c)
 	}
-	d.endpoint = fmt.Sprintf("%s://localhost:%d", scheme, clientPort)
+	d.endpoint = d.local(clientPort)
 	if d.Secret != "" {
 		read := s.command(fmt.Sprintf(`kubectl -n %s get secret %s -o jsonpath="{.data.${key//./\\.}}" | base64 -d > "$key"`, c.Namespace, d.Secret))
 		d.Commands = []string{"umask 077", "for key in " + strings.Join(certificateKeys, " ") + "; do\n  " + read + "\ndone"}
@@ -64,6 +78,15 @@ func (s selection) connectionData(c v1alpha1.EtcdCluster) connectionData {
 		s.command(fmt.Sprintf("kubectl -n %s port-forward service/%s-client %d &", c.Namespace, c.Name, clientPort)),
 		"etcdctl --endpoints="+d.endpoint+flags+" endpoint status -w table")
 	return d
+}
+
+// local is the URL of a port of this computer. The certificates of druid and of cert-manager cover localhost.
+func (d connectionData) local(port int) string {
+	scheme := "http"
+	if d.TLS {
+		scheme = "https"
+	}
+	return fmt.Sprintf("%s://localhost:%d", scheme, port)
 }
 
 // addSecrets adds the Secrets that druid makes for clients.
@@ -79,6 +102,25 @@ func (d *connectionData) addSecrets(c v1alpha1.EtcdCluster) {
 
 // connection prints how to connect.
 func (p *page) connection(d connectionData) {
+	p.serving(d)
+	p.line()
+	for _, command := range d.Commands {
+		p.line(cell{text: command})
+	}
+	p.line()
+	if len(d.Written) > 0 {
+		p.line(cell{text: "Written, for a shell in which that port-forward runs:"})
+		for _, path := range d.Written {
+			p.line(cell{text: "  " + path})
+		}
+		p.line(cell{text: "  . " + quoted(d.Written[len(d.Written)-1])})
+		p.line()
+	}
+	p.line(cell{text: d.Docs})
+}
+
+// serving prints what members serve, and which Secrets a client needs.
+func (p *page) serving(d connectionData) {
 	p.field("Endpoints", cell{text: strings.Join(d.Endpoints, ", ")})
 	if d.Auth {
 		p.field("Users", cell{text: "spec.auth is set: a client needs a user with a role"})
@@ -96,18 +138,4 @@ func (p *page) connection(d connectionData) {
 	for _, client := range d.Clients {
 		p.field("", cell{text: client.Secret + " for client " + client.CommonName})
 	}
-	p.line()
-	for _, command := range d.Commands {
-		p.line(cell{text: command})
-	}
-	p.line()
-	if len(d.Written) > 0 {
-		p.line(cell{text: "Written, for a shell in which that port-forward runs:"})
-		for _, path := range d.Written {
-			p.line(cell{text: "  " + path})
-		}
-		p.line(cell{text: "  . " + quoted(d.Written[len(d.Written)-1])})
-		p.line()
-	}
-	p.line(cell{text: d.Docs})
 }

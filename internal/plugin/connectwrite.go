@@ -87,18 +87,28 @@ func (k *kube) connectionFiles(ctx context.Context, d connectionData, dir string
 			files = append(files, writtenFile{key, secret.Data[key]})
 		}
 	}
-	return append(files, writtenFile{envFile, []byte(etcdctlVariables(d, dir))}), nil
+	return append(files, writtenFile{envFile, []byte(strings.Join(d.exports(dir), "\n") + "\n")}), nil
 }
 
-// etcdctlVariables are lines for a shell that set the variables of etcdctl. The endpoint is that of the port-forward.
-func etcdctlVariables(d connectionData, dir string) string {
-	var b strings.Builder
-	set := func(name, value string) { b.WriteString("export " + name + "=" + quoted(value) + "\n") }
-	set("ETCDCTL_ENDPOINTS", d.endpoint)
-	if d.TLS {
-		set("ETCDCTL_CACERT", filepath.Join(dir, "ca.crt"))
-		set("ETCDCTL_CERT", filepath.Join(dir, "tls.crt"))
-		set("ETCDCTL_KEY", filepath.Join(dir, "tls.key"))
+// etcdctlVariable is an environment variable.
+type etcdctlVariable struct{ name, value string }
+
+// variables are those of etcdctl. The endpoint is that of the port-forward. Certificates that a user issued have no variables.
+func (d connectionData) variables(dir string) []etcdctlVariable {
+	all := []etcdctlVariable{{"ETCDCTL_ENDPOINTS", d.endpoint}}
+	if d.TLS && d.Secret != "" {
+		for i, name := range []string{"ETCDCTL_CACERT", "ETCDCTL_CERT", "ETCDCTL_KEY"} {
+			all = append(all, etcdctlVariable{name, filepath.Join(dir, certificateKeys[i])})
+		}
 	}
-	return b.String()
+	return all
+}
+
+// exports are the lines for a shell that set the variables of etcdctl.
+func (d connectionData) exports(dir string) []string {
+	var lines []string
+	for _, v := range d.variables(dir) {
+		lines = append(lines, "export "+v.name+"="+quoted(v.value))
+	}
+	return lines
 }

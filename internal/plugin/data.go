@@ -86,9 +86,20 @@ type connectionData struct {
 	Commands []string `json:"commands"`
 	// Written are the files that --write wrote.
 	Written []string `json:"written,omitempty"`
-	Docs    string   `json:"docs"`
+	// Forward is what --forward does. It is empty without that flag.
+	Forward *forwardData `json:"forward,omitempty"`
+	Docs    string       `json:"docs"`
 	// endpoint is that of the port-forward.
 	endpoint string
+}
+
+// forwardData is where clients of this computer connect while connect runs.
+type forwardData struct {
+	Endpoint string `json:"endpoint"`
+	// Member is the first one that connections go to.
+	Member string `json:"member"`
+	// Variables are the environment variables of etcdctl.
+	Variables map[string]string `json:"variables"`
 }
 
 // clientSecret is a Secret with the certificate of one client.

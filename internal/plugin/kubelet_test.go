@@ -38,12 +38,15 @@ type node struct {
 	code  int
 	// program answers commands in the containers of agents. Without it, each command prints OK.
 	program func(command []string, stdout, stderr io.Writer) int
+	// ports are the addresses to which the port of etcd of a Pod leads. forwards are the connections to Pods.
+	ports    map[string]string
+	forwards map[string]httpstream.Connection
 }
 
 // newNode creates a node whose kubelet it is.
 func newNode(s *stage) (*node, string) {
 	s.Helper()
-	n := &node{T: s.T, logs: map[string]string{}}
+	n := &node{T: s.T, logs: map[string]string{}, ports: map[string]string{}, forwards: map[string]httpstream.Connection{}}
 	server := httptest.NewTLSServer(n)
 	s.Cleanup(server.Close)
 	host, text, err := net.SplitHostPort(server.Listener.Addr().String())
@@ -77,6 +80,8 @@ func (n *node) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		_, _ = io.WriteString(w, text)
 	case "exec":
 		n.exec(w, r)
+	case "portForward":
+		n.portForward(w, r)
 	default:
 		http.NotFound(w, r)
 	}
