@@ -67,14 +67,23 @@ func TestKustomizeAndTheChartRenderTheSame(t *testing.T) {
 	readKustomizations(t)
 	cases := map[string]struct{ lines, values string }{
 		"monitoring": {
-			"resources: [%s/install, %s/monitoring]",
+			"resources: [%s/install]\ncomponents: [%s/monitoring]",
 			"monitoring: {podMonitors: {create: true}, prometheusRule: {create: true}, dashboard: {create: true}}",
 		},
-		"network policy": {"resources: [%s/install, %s/network-policy]", "networkPolicy: {create: true}"},
+		"network policy": {"resources: [%s/install]\ncomponents: [%s/network-policy]", "networkPolicy: {create: true}"},
 		"namespaces": {
 			"resources: [%s/install]\ncomponents: [%s/namespaced]\n" +
 				"configMapGenerator: [{name: druid-namespaces, namespace: druid-system, literals: ['namespaces=team-a,team-b']}]",
 			"watchNamespaces: [team-a, team-b]",
+		},
+		"all components": {
+			"resources: [%s/install]\ncomponents: [%s/monitoring, %s/namespaced, %s/network-policy]\n" +
+				"configMapGenerator: [{name: druid-namespaces, namespace: druid-system, literals: ['namespaces=team-a,team-b']}]\n" +
+				// Prometheus finds the Pods of members in all namespaces, and the chart limits it as it limits druid.
+				"patches: [{target: {kind: PodMonitor, name: etcd-members}, " +
+				`patch: '[{"op": "replace", "path": "/spec/namespaceSelector", "value": {"matchNames": ["team-a", "team-b"]}}]'}]`,
+			"watchNamespaces: [team-a, team-b]\nnetworkPolicy: {create: true}\n" +
+				"monitoring: {podMonitors: {create: true}, prometheusRule: {create: true}, dashboard: {create: true}}",
 		},
 	}
 	rendered := map[string]objects{}
