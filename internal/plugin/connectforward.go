@@ -58,11 +58,16 @@ func (o *options) forward(cmd *cobra.Command, k *kube, d connectionData, flags f
 	for _, v := range d.variables(dir) {
 		d.Forward.Variables[v.name] = v.value
 	}
-	d.Commands = append(d.exports(dir), "etcdctl endpoint status -w table")
+	d.Commands = d.forwardCommands(dir)
 	if err := o.printAs(cmd, k, flags.output, d, func(p *page) { p.forwarding(d) }); err != nil {
 		return err
 	}
 	return f.serve(ctx, listener)
+}
+
+// forwardCommands are what another shell runs.
+func (d connectionData) forwardCommands(dir string) []string {
+	return append(d.exports(dir), "etcdctl endpoint status -w table")
 }
 
 // forwardFiles writes the certificates into the directory of --write. Without one, it writes them into a directory that remove deletes.

@@ -13,6 +13,7 @@ import (
 	"sync"
 	"time"
 
+	"golang.org/x/sync/errgroup"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/client-go/tools/portforward"
 	"k8s.io/client-go/transport/spdy"
@@ -21,6 +22,10 @@ import (
 	"github.com/etcd-druid/druid/api/v1alpha1"
 	"github.com/etcd-druid/druid/internal/view"
 )
+
+// streamWait is how long the node may take to take a connection. It answers within milliseconds, and a connection that was lost without
+// a sign never does.
+const streamWait = 5 * time.Second
 
 // forwarder passes the connections of a local port to the port for clients of a member that is ready. It asks the API server for one
 // connection to the member, which carries all others. When that connection ends, the next client gets another member.
@@ -41,6 +46,8 @@ type forwarder struct {
 type forwardedMember struct {
 	name    string
 	streams httpstream.Connection
+	// failed says that the connection is of no use any more. It need not be closed yet: it waits for streams that get no answer.
+	failed bool
 }
 
 // serve passes connections until the context ends.
@@ -72,7 +79,7 @@ func (f *forwarder) pass(ctx context.Context, client net.Conn, id int) {
 	defer func() { _ = client.Close() }()
 	to, err := f.member(ctx)
 	if err == nil {
-		if err = to.pass(client, id); err != nil {
+		if err = to.pass(ctx, client, id); err != nil {
 			f.fails(to)
 			err = fmt.Errorf("pass a connection to member %s: %w", to.name, err)
 		}
@@ -91,7 +98,7 @@ func (f *forwarder) note(format string, args ...any) {
 func (f *forwarder) fails(to *forwardedMember) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	f.failed = to.name
+	f.failed, to.failed = to.name, true
 	_ = to.streams.Close() // it is of no use any more
 }
 
@@ -108,7 +115,7 @@ func (f *forwarder) close() {
 func (f *forwarder) member(ctx context.Context) (*forwardedMember, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	if f.to != nil && !closed(f.to.streams) {
+	if f.to != nil && !f.to.failed && !closed(f.to.streams) {
 		return f.to, nil
 	}
 	objects, err := f.kube.objects(ctx, f.cluster)
@@ -125,7 +132,7 @@ func (f *forwarder) member(ctx context.Context) (*forwardedMember, error) {
 		if f.to != nil && f.to.name != name {
 			f.note("Connections go to member %s now.", name)
 		}
-		f.to = &forwardedMember{name, streams}
+		f.to = &forwardedMember{name: name, streams: streams}
 		return f.to, nil
 	}
 	if problem != nil {
@@ -165,30 +172,17 @@ func closed(streams httpstream.Connection) bool {
 	}
 }
 
-// dial asks the API server for a connection to a member. It returns when the context ends, although the dialer knows no context.
+// dial asks the API server for a connection to a member. The dialer knows no context: what it opens too late is closed.
 func (f *forwarder) dial(ctx context.Context, member string) (httpstream.Connection, error) {
 	dialer, err := f.dialer(member)
 	if err != nil {
 		return nil, err
 	}
-	type result struct {
-		streams httpstream.Connection
-		err     error
+	streams, _, err := dialer.Dial(portforward.PortForwardProtocolV1Name)
+	if err == nil && ctx.Err() != nil {
+		return nil, errors.Join(ctx.Err(), streams.Close())
 	}
-	dialed := make(chan result, 1)
-	go func() {
-		streams, _, err := dialer.Dial(portforward.PortForwardProtocolV1Name)
-		if err == nil && ctx.Err() != nil {
-			_ = streams.Close() // it came too late
-		}
-		dialed <- result{streams, err}
-	}()
-	select {
-	case <-ctx.Done():
-		return nil, ctx.Err()
-	case r := <-dialed:
-		return r.streams, r.err
-	}
+	return streams, err
 }
 
 // dialer is that of kubectl: WebSockets, and SPDY where they are not understood.
@@ -209,36 +203,64 @@ func (f *forwarder) dialer(member string) (httpstream.Dialer, error) {
 }
 
 // pass copies what the client and the member send, on two streams: one for the data, and one on which the node says what is wrong.
-func (m *forwardedMember) pass(client net.Conn, id int) error {
+func (m *forwardedMember) pass(ctx context.Context, client net.Conn, id int) error {
 	headers := http.Header{}
 	headers.Set(corev1.PortHeader, strconv.Itoa(clientPort))
 	headers.Set(corev1.PortForwardRequestIDHeader, strconv.Itoa(id))
 	headers.Set(corev1.StreamType, corev1.StreamTypeError)
-	problem, err := m.streams.CreateStream(headers)
+	problem, err := m.open(ctx, headers)
 	if err != nil {
 		return err
 	}
 	defer m.streams.RemoveStreams(problem)
 	_ = problem.Close() // only the node writes on it
 	headers.Set(corev1.StreamType, corev1.StreamTypeData)
-	data, err := m.streams.CreateStream(headers)
+	data, err := m.open(ctx, headers)
 	if err != nil {
 		return err
 	}
 	defer m.streams.RemoveStreams(data)
-	said := make(chan string, 1)
-	go func() {
-		text, _ := io.ReadAll(problem) // it ends with the connection
-		said <- string(text)
-	}()
-	go func() {
+	var said []byte
+	var copies errgroup.Group
+	copies.Go(func() (err error) {
+		said, err = io.ReadAll(problem) // until the node closes it, or the connection ends
+		return err
+	})
+	copies.Go(func() error {
 		_, _ = io.Copy(data, client) // the client ended, or the member did
-		_ = data.Close()
-	}()
+		return data.Close()
+	})
 	_, _ = io.Copy(client, data)
+	_ = client.Close()
 	_ = data.Reset() // what was not sent would hold up the other stream
-	if text := <-said; text != "" {
-		return errors.New(text)
+	_ = copies.Wait()
+	if len(said) > 0 {
+		return errors.New(string(said))
 	}
 	return nil
+}
+
+// open opens a stream. It returns when the connection ends, which the connection itself does not notice.
+func (m *forwardedMember) open(ctx context.Context, headers http.Header) (httpstream.Stream, error) {
+	ctx, cancel := context.WithTimeoutCause(ctx, streamWait, fmt.Errorf("the node did not answer within %s", streamWait))
+	defer cancel()
+	type result struct {
+		stream httpstream.Stream
+		err    error
+	}
+	opened := make(chan result, 1)
+	var opening errgroup.Group // ends by the time limit of the connection, 30 s
+	opening.Go(func() error {
+		stream, err := m.streams.CreateStream(headers)
+		opened <- result{stream, err}
+		return err
+	})
+	select {
+	case r := <-opened:
+		return r.stream, r.err
+	case <-m.streams.CloseChan():
+		return nil, errors.New("the connection to its node ended")
+	case <-ctx.Done():
+		return nil, context.Cause(ctx)
+	}
 }

@@ -288,14 +288,21 @@ func TestConnectAndVersion(t *testing.T) {
 		p.connection(p.connectionData(situation(t, name).Cluster))
 		golden.File(t, "testdata/connect/"+name+".txt", out.String())
 	}
+	var out strings.Builder
+	p := newPage(&out, situations.Now)
+	d := p.connectionData(situation(t, "tls").Cluster)
+	d.Forward = &forwardData{Endpoint: d.endpoint, Member: "demo-bqdq7"}
+	d.Commands = d.forwardCommands("/tmp/kubectl-druid-2409191707")
+	p.forwarding(d)
+	golden.File(t, "testdata/connect/forward.txt", out.String())
 	s := newStage(t, env.APIServer(t))
 	s.put(situation(t, "serving"))
-	out, _, code := s.run("connect", "demo")
-	if contains(t, out, "http://demo-client.default.svc:2379"); code != 0 {
+	printed, _, code := s.run("connect", "demo")
+	if contains(t, printed, "http://demo-client.default.svc:2379"); code != 0 {
 		t.Errorf("exit code %d", code)
 	}
-	out, _, code = s.run("version")
-	if contains(t, out, "Plugin", "serves etcd.druid.dev/v1alpha1"); code != 0 {
+	printed, _, code = s.run("version")
+	if contains(t, printed, "Plugin", "serves etcd.druid.dev/v1alpha1"); code != 0 {
 		t.Errorf("exit code %d", code)
 	}
 }

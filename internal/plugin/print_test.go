@@ -89,6 +89,7 @@ var shown = map[string]string{
 	"backups":                         "how-to/back-up/find-a-state.md",
 	"restore/serving":                 "how-to/back-up/find-a-state.md",
 	"connect/tls":                     "how-to/secure/connect-clients.md",
+	"connect/forward":                 "how-to/secure/connect-clients.md",
 }
 
 func TestThePageShowsWhatIsPrinted(t *testing.T) {
