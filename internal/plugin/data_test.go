@@ -28,6 +28,28 @@ func TestPagesAsData(t *testing.T) {
 	}
 }
 
+// Programs read what status and why print about a cluster in each of these states, and what get prints about all of them.
+func TestEachStateAsData(t *testing.T) {
+	printed := map[string]any{}
+	var all []view.Cluster
+	for _, name := range []string{"serving", "member-down", "quorum-lost", "backups-failing", "paused"} {
+		o := situation(t, name)
+		c := view.Of(o, situations.Now)
+		printed["status/"+name], printed["why/"+name] = c, explanationOf(c)
+		o.Cluster.Namespace = name
+		all = append(all, view.Of(o, situations.Now))
+	}
+	view.Sort(all)
+	printed["get"] = all
+	for name, data := range printed {
+		var out bytes.Buffer
+		if err := printData(&out, data, formatJSON); err != nil {
+			t.Fatal(err)
+		}
+		golden.File(t, "testdata/json/"+name+".json", out.String())
+	}
+}
+
 func TestPagesPrintData(t *testing.T) {
 	s := newStage(t, env.APIServer(t))
 	s.put(situation(t, "serving"))
