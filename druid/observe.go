@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"strings"
 	"sync"
 	"time"
 
@@ -193,7 +192,8 @@ func desiredOf(cluster *v1alpha1.EtcdCluster) (policy.Desired, error) {
 		CutOff:         !cluster.ServesClients(),
 		EvictsSingle:   cluster.EvictsSingleMember(),
 		LeaderWanted:   cluster.LeaderWanted(),
-		LeaveFirst:     leaveFirst(cluster),
+		LeaveFirst:     v1alpha1.MemberNames(cluster.Annotations[v1alpha1.LeaveFirstAnnotation]),
+		KeepVolumes:    v1alpha1.MemberNames(cluster.Annotations[v1alpha1.KeepVolumeAnnotation]),
 		HandsOff:       handsOff(cluster),
 		Replace:        cluster.Annotations[v1alpha1.ReplaceAnnotation],
 		Recovery:       recoveryWishOf(cluster),
@@ -225,16 +225,6 @@ func whenFailing(backup *v1alpha1.BackupSpec) policy.WhenFailing {
 		return policy.WhenFailingContinue
 	}
 	return policy.WhenFailingBlock
-}
-
-// leaveFirst reads the annotation that orders which members leave first.
-func leaveFirst(cluster *v1alpha1.EtcdCluster) (names []string) {
-	for name := range strings.SplitSeq(cluster.Annotations[v1alpha1.LeaveFirstAnnotation], ",") {
-		if name = strings.TrimSpace(name); name != "" {
-			names = append(names, name)
-		}
-	}
-	return names
 }
 
 func (o *observation) observeRecord() {

@@ -1,6 +1,8 @@
 package v1alpha1
 
 import (
+	"strings"
+
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -310,6 +312,11 @@ const LeaveFirstAnnotation = "etcd.druid.dev/leave-first"
 // The name of anything else has no effect. No name is used twice, so the annotation can stay.
 const ReplaceAnnotation = "etcd.druid.dev/replace"
 
+// KeepVolumeAnnotation on an EtcdCluster has names of members, separated by commas. When one of them is removed, druid keeps its
+// PersistentVolumeClaim without an owner, whatever spec.storage.persistentVolumeClaimRetentionPolicy.whenScaled says. Names of other
+// members have no effect. No name is used twice, so the annotation can stay.
+const KeepVolumeAnnotation = "etcd.druid.dev/keep-volume"
+
 // ApplyNowAnnotation on an EtcdCluster has the metadata.generation of a spec change. druid accepts that change at once, also while
 // another one is in progress. The generation of any other change has no effect.
 const ApplyNowAnnotation = "etcd.druid.dev/apply-now"
@@ -317,3 +324,13 @@ const ApplyNowAnnotation = "etcd.druid.dev/apply-now"
 // HandsOffAnnotation on an EtcdCluster has the reason, in your words, why druid must not act for this cluster. While it is there and
 // not empty, druid observes the cluster, and creates, changes and deletes nothing of it. The agents continue.
 const HandsOffAnnotation = "etcd.druid.dev/hands-off"
+
+// MemberNames are the names in an annotation that has names of members, separated by commas.
+func MemberNames(value string) (names []string) {
+	for name := range strings.SplitSeq(value, ",") {
+		if name = strings.TrimSpace(name); name != "" {
+			names = append(names, name)
+		}
+	}
+	return names
+}

@@ -56,6 +56,8 @@ type Desired struct {
 	Ran map[string]string
 	// RetainClaims says that the claim of a removed member stays.
 	RetainClaims bool
+	// KeepVolumes are the names of the members whose claim stays after their removal, whatever RetainClaims says.
+	KeepVolumes []string
 	// ClaimsGo says that the claims are deleted with the EtcdCluster.
 	ClaimsGo bool
 	// RemoveOthers says that the user allows the removal of the external members of a joined raft group.

@@ -301,7 +301,8 @@ func removalAckOf(m Member, o Observed) removalAck {
 
 // leftoverStep is the next step that deletes an object of a removed member.
 func leftoverStep(m Member, d Desired, o Observed) (Step, bool) {
-	decision := leftoverRows.Decide(leftoverFacts{removalAckOf(m, o), m.Pod, m.Claim, rules.YesNoOf(d.RetainClaims)})
+	retain := rules.YesNoOf(d.RetainClaims || slices.Contains(d.KeepVolumes, m.Name))
+	decision := leftoverRows.Decide(leftoverFacts{removalAckOf(m, o), m.Pod, m.Claim, retain})
 	step := Step{Kind: decision.Verdict, Rule: decision.Rule, Stage: StageDelete, Member: m.Name, PodUID: m.PodUID, ClaimUID: m.ClaimUID}
 	return step, step.Kind != nothing
 }

@@ -322,6 +322,12 @@ func TestScaleDownSteps(t *testing.T) {
 		"or stays": {Desired{Replicas: 2, RetainClaims: true}, all(gone, marked(leases.RemovalDone, "m"), func(o *Observed) {
 			o.Members[2].Pod, o.Members[2].Voter, o.BudgetMin = PodAbsent, false, 2
 		}), []string{"RetainClaim removed-claim-retained c-c"}},
+		"or stays because the user names its member": {Desired{Replicas: 2, KeepVolumes: []string{"c-a", "c-c"}}, all(gone, marked(leases.RemovalDone, "m"), func(o *Observed) {
+			o.Members[2].Pod, o.Members[2].Voter, o.BudgetMin = PodAbsent, false, 2
+		}), []string{"RetainClaim removed-claim-retained c-c"}},
+		"another name keeps it not": {Desired{Replicas: 2, KeepVolumes: []string{"c-a"}}, all(gone, marked(leases.RemovalDone, "m"), func(o *Observed) {
+			o.Members[2].Pod, o.Members[2].Voter, o.BudgetMin = PodAbsent, false, 2
+		}), []string{"DeleteClaim removed-claim c-c"}},
 		"and last the Lease": {Desired{Replicas: 2}, all(gone, marked(leases.RemovalDone, "m"), func(o *Observed) {
 			o.Members[2].Pod, o.Members[2].Voter, o.Members[2].Claim, o.BudgetMin = PodAbsent, false, ClaimAbsent, 2
 		}), []string{"DeleteLease removed-lease c-c"}},

@@ -43,7 +43,7 @@ func newCommand(now func() time.Time) *cobra.Command {
 	}
 	o.bind(root.PersistentFlags())
 	root.AddCommand(o.getCommand(), o.statusCommand(), o.whyCommand(), o.recoverCommand(), o.pauseCommand(), o.resumeCommand(), o.snapshotCommand(),
-		o.replaceCommand(), o.moveLeaderCommand(), o.leaveFirstCommand(), o.handsOffCommand(), o.backupsCommand(), o.restoreCommand(), o.upgradeCommand(), o.etcdctlCommand(), o.connectCommand(), o.logsCommand(), o.reportCommand(), o.checkCommand(), o.uiCommand(), o.versionCommand())
+		o.replaceCommand(), o.keptVolumesCommand(), o.moveLeaderCommand(), o.leaveFirstCommand(), o.handsOffCommand(), o.backupsCommand(), o.restoreCommand(), o.upgradeCommand(), o.etcdctlCommand(), o.connectCommand(), o.logsCommand(), o.reportCommand(), o.checkCommand(), o.uiCommand(), o.versionCommand())
 	for _, command := range root.Commands() {
 		command.RunE = interrupted(command.RunE)
 	}

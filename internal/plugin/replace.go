@@ -18,14 +18,15 @@ const (
 )
 
 func (o *options) replaceCommand() *cobra.Command {
-	var cancel bool
+	var cancel, keep bool
 	command := o.forCluster(&cobra.Command{
 		Use:   "replace CLUSTER MEMBER",
 		Short: "Request a new member in the place of a named one, or withdraw that request",
 		Long: "Request a new member in the place of a named one: set the annotation " + v1alpha1.ReplaceAnnotation + ". The new member joins first.\n" +
 			"When it votes, druid removes the named member and deletes its PersistentVolumeClaim, if any. The command refuses a name that is no member of the EtcdCluster.\n" +
-			"With --cancel, remove the annotation. The name of the member is optional then.",
-		Example: "  kubectl druid replace demo demo-bqdq7\n  kubectl druid replace demo --cancel",
+			"With --keep-volume, add the member to the annotation " + v1alpha1.KeepVolumeAnnotation + " too. druid then keeps its PersistentVolumeClaim, so that you can inspect the data.\n" +
+			"With --cancel, remove the annotation " + v1alpha1.ReplaceAnnotation + ". The name of the member is optional then.",
+		Example: "  kubectl druid replace demo demo-bqdq7\n  kubectl druid replace demo demo-bqdq7 --keep-volume\n  kubectl druid replace demo --cancel",
 		Args: func(_ *cobra.Command, args []string) error {
 			if len(args) == 2 || cancel && len(args) == 1 {
 				return nil
@@ -40,24 +41,37 @@ func (o *options) replaceCommand() *cobra.Command {
 		if cancel {
 			return o.cancelReplace(cmd, k, cluster, args[1:])
 		}
-		return o.replace(cmd, k, cluster, args[1])
+		return o.replace(cmd, k, cluster, args[1], keep)
 	})
 	command.ValidArgsFunction = o.completeMembers
 	command.Flags().BoolVar(&cancel, "cancel", false, "withdraw the request")
+	command.Flags().BoolVar(&keep, "keep-volume", false, "keep the PersistentVolumeClaim of the member, so that you can inspect its data")
+	command.MarkFlagsMutuallyExclusive("cancel", "keep-volume")
 	return command
 }
 
-// replace requests that a member is replaced.
-func (o *options) replace(cmd *cobra.Command, k *kube, c v1alpha1.EtcdCluster, member string) error {
-	if err := k.replaceable(c, member); err != nil {
+// replace requests that a member is replaced, and with keep that its volume stays.
+func (o *options) replace(cmd *cobra.Command, k *kube, c v1alpha1.EtcdCluster, member string, keep bool) error {
+	err := k.replaceable(c, member)
+	if err == nil && keep {
+		err = keepable(c)
+	}
+	if err != nil {
 		return fmt.Errorf("replace member %s of EtcdCluster %s/%s: %w. Nothing was changed", member, c.Namespace, c.Name, err)
 	}
-	if err := k.annotate(cmd, c, v1alpha1.ReplaceAnnotation, member); err != nil {
+	annotations := map[string]any{v1alpha1.ReplaceAnnotation: member}
+	if keep {
+		annotations[v1alpha1.KeepVolumeAnnotation] = keeping(c, member)
+	}
+	if err := k.annotateAll(cmd, c, annotations); err != nil {
 		return err
 	}
 	p := o.page(cmd, k)
 	p.line(cell{text: fmt.Sprintf("You requested a new member in the place of member %s of EtcdCluster %s/%s.", member, c.Namespace, c.Name)})
-	p.line(cell{text: "A new member joins. When it votes, druid removes " + member + ", and deletes its Pod" + claimToo(c) + "."})
+	p.line(cell{text: "A new member joins. When it votes, druid removes " + member + ", and deletes its Pod" + claimToo(c, keep || slices.Contains(v1alpha1.MemberNames(c.Annotations[v1alpha1.KeepVolumeAnnotation]), member)) + "."})
+	if keep {
+		p.line(cell{text: "See the volumes that druid kept: " + k.invoke(c, "kept-volumes")})
+	}
 	if c.Spec.Replicas == 1 {
 		p.line(cell{text: "Until then the cluster has two members, and needs both to serve.", tone: middle})
 	}
@@ -68,12 +82,12 @@ func (o *options) replace(cmd *cobra.Command, k *kube, c v1alpha1.EtcdCluster, m
 	return p.err
 }
 
-// claimToo says what happens to the data of a member that was removed.
-func claimToo(c v1alpha1.EtcdCluster) string {
+// claimToo says what happens to the data of a member that was removed. keep says that the user asks for its volume.
+func claimToo(c v1alpha1.EtcdCluster, keep bool) string {
 	if c.Spec.Storage.Medium != "" { // the data is in the Pod
 		return " with its data"
 	}
-	if c.Spec.Storage.PersistentVolumeClaimRetentionPolicy.WhenScaled == v1alpha1.RetainPersistentVolumeClaim {
+	if keep || c.Spec.Storage.PersistentVolumeClaimRetentionPolicy.WhenScaled == v1alpha1.RetainPersistentVolumeClaim {
 		return ". Its PersistentVolumeClaim stays"
 	}
 	return " and its PersistentVolumeClaim"
@@ -187,7 +201,12 @@ func notMember(c v1alpha1.EtcdCluster, name string) error {
 // annotate sets an annotation of an EtcdCluster, or removes it if the value is nil. It is refused if the EtcdCluster changed since it was
 // read.
 func (k *kube) annotate(cmd *cobra.Command, c v1alpha1.EtcdCluster, key string, value any) error {
-	return k.patch(cmd, c, map[string]any{"metadata": map[string]any{"resourceVersion": c.ResourceVersion, "annotations": map[string]any{key: value}}})
+	return k.annotateAll(cmd, c, map[string]any{key: value})
+}
+
+// annotateAll is annotate for several annotations.
+func (k *kube) annotateAll(cmd *cobra.Command, c v1alpha1.EtcdCluster, annotations map[string]any) error {
+	return k.patch(cmd, c, map[string]any{"metadata": map[string]any{"resourceVersion": c.ResourceVersion, "annotations": annotations}})
 }
 
 // waits says what prevents druid from acting for the EtcdCluster at all.

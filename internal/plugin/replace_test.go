@@ -156,12 +156,13 @@ func TestAnEtcdClusterThatChangedAfterTheCheckIsNotWritten(t *testing.T) {
 
 func TestTheClaimOfAReplacedMemberCanStay(t *testing.T) {
 	c := situation(t, "serving").Cluster
-	contains(t, claimToo(c), "and its PersistentVolumeClaim")
+	contains(t, claimToo(c, false), "and its PersistentVolumeClaim")
+	contains(t, claimToo(c, true), "Its PersistentVolumeClaim stays")
 	c.Spec.Storage.PersistentVolumeClaimRetentionPolicy.WhenScaled = v1alpha1.RetainPersistentVolumeClaim
-	contains(t, claimToo(c), "Its PersistentVolumeClaim stays")
+	contains(t, claimToo(c, false), "Its PersistentVolumeClaim stays")
 	for _, medium := range []v1alpha1.StorageMedium{v1alpha1.StorageMemory, v1alpha1.StorageDisk} {
 		c.Spec.Storage.Medium = medium
-		if got := claimToo(c); got != " with its data" {
+		if got := claimToo(c, false); got != " with its data" {
 			t.Errorf("%s: %q", medium, got)
 		}
 	}
