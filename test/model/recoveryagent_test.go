@@ -21,7 +21,8 @@ func (w *lostWorld) renew(k int) bool {
 	if m.run {
 		g := &w.groups[m.group]
 		m.lease.ID, m.lease.Role, m.lease.ClusterID, m.lease.Epoch, m.lease.Lineage = uint64(m.identity.MemberID), leases.RoleMember, g.cluster, m.identity.Epoch, m.identity.Lineage
-		m.lease.Revision, m.lease.Raft = g.base+int64(m.index), leases.Raft{Term: 1, LastTerm: 1, LastIndex: uint64(m.index), Committed: uint64(m.index)}
+		last := w.last(k)
+		m.lease.Revision, m.lease.Raft = g.base+int64(m.commit), leases.Raft{Term: m.seen, LastTerm: last.Term, LastIndex: last.Index, Committed: uint64(m.commit)}
 		m.lease.Disk, m.lease.Reason = nil, ""
 		if completed, missing := start.Completed(w.record, m.identity); missing {
 			w.update(w.version, completed, nil)
@@ -53,9 +54,15 @@ func (w *lostWorld) diskReport(k int) *leases.DiskReport {
 		voters = append(voters, id)
 	}
 	slices.Sort(voters)
-	report, known := sight.DiskReport(&cfg, datadir.Holding{Revision: w.groups[m.group].base + int64(m.index), Voters: voters})
+	report, known := sight.DiskReport(&cfg, datadir.Holding{Revision: w.groups[m.group].base + int64(m.commit), Voters: voters})
 	if !known {
 		return nil
+	}
+	switch {
+	case w.mutant&mutBestByCommit != 0:
+		report.LastTerm, report.Last = 1, report.Commit
+	case w.mutant&mutBestByLength != 0:
+		report.LastTerm = 1
 	}
 	if report.State != leases.DiskForeign {
 		report.Order = m.acknowledged
@@ -72,7 +79,8 @@ func (w *lostWorld) sightOf(k int) start.Sight {
 	if !m.there {
 		s.IdentityFile, s.IdentityFileErr = datadir.IdentityFile{}, datadir.ErrNoIdentityFile
 	} else {
-		s.Report = datadir.Report{State: datadir.Intact, ClusterID: w.groups[m.group].cluster, MemberID: uint64(m.identity.MemberID), Term: 1, Last: datadir.Position{Term: 1, Index: uint64(m.index)}}
+		s.Report = datadir.Report{State: datadir.Intact, ClusterID: w.groups[m.group].cluster, MemberID: uint64(m.identity.MemberID), Term: m.seen,
+			Commit: uint64(m.commit), ConsistentIndex: uint64(m.commit), Last: w.last(k)}
 	}
 	switch {
 	case !m.api:
@@ -160,7 +168,7 @@ func (w *lostWorld) agentActs(k int) bool {
 			}
 			m.lease.Disk = nil
 		}
-		m.run, m.identity.Prepared, m.acknowledged = true, 0, ""
+		m.run, m.identity.Prepared, m.acknowledged, m.leading = true, 0, "", 0
 	case start.ModePrepare:
 		if order := m.sight.Record.Order(); m.there && w.mutant&mutUnfenced == 0 {
 			m.identity.Prepared = max(m.identity.Prepared, order.Epoch)
@@ -173,11 +181,12 @@ func (w *lostWorld) agentActs(k int) bool {
 		return w.claimOrder(k)
 	case start.ModePlace:
 		m.group, m.index, m.identity, m.there = m.buildOf, len(w.groups[m.buildOf].writes), m.built, true
-		m.built = datadir.IdentityFile{}
+		m.built, m.lostLog = datadir.IdentityFile{}, holding(w.groups[m.buildOf])
 	case start.ModeRejoin, start.ModeJoin, start.ModeReplaceSelf:
-		if serving >= 0 {
-			w.rejoin(k, serving)
+		if serving < 0 || !m.api {
+			return false
 		}
+		w.rejoin(k, serving)
 	default:
 		return false
 	}

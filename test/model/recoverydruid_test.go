@@ -54,7 +54,7 @@ func (w *lostWorld) observeFor(d policy.Desired) policy.Observed {
 
 func (w *lostWorld) desired() policy.Desired {
 	none := int64(0)
-	d := policy.Desired{Replicas: 3, ClusterID: w.groups[0].cluster, Epoch: 1}
+	d := policy.Desired{Replicas: len(w.members), ClusterID: w.groups[0].cluster, Epoch: 1}
 	d.Recovery = policy.RecoveryWish{MaxRevisions: &none, Approved: w.approved, Cluster: clusterUID, Namespace: "n", Name: "c"}
 	d.ClusterID, d.Epoch = w.groups[w.newest].cluster, w.groups[w.newest].epoch
 	for k := range w.members {

@@ -51,9 +51,12 @@ func (w *lostWorld) build(k int) {
 		}
 		group.base += bump
 	case m.there:
-		writes, group.base, group.parent = slices.Clone(w.groups[m.group].writes[:m.index]), w.groups[m.group].base, w.groups[m.group].parent
+		if writes = w.whole(k); m.tail > 0 {
+			w.unended++
+		}
+		group.base, group.parent = w.groups[m.group].base, w.groups[m.group].parent
 	}
-	group.writes = writes
+	group.writes, group.terms, group.term = writes, firstTerms(len(writes)), 1
 	w.groups = append(w.groups, group)
 	cfg := w.config(k)
 	m.built, m.buildOf, m.step = start.IdentityFileOf(&cfg, record, m.lease, cluster, id), len(w.groups)-1, lostForm
@@ -89,7 +92,7 @@ func (w *lostWorld) form(k int) {
 	w.say("%s forms epoch %d", names[k], m.built.Epoch)
 }
 
-// checkFormed compares the new raft group with what the others hold: no acknowledged disk has more, and no quorum of the old
+// checkFormed compares the new raft group with what the others hold: no acknowledged disk has a committed write that is not in it, and no quorum of the old
 // raft group can serve.
 func (w *lostWorld) checkFormed(k int, order leases.Recovery) {
 	m := &w.members[k]
@@ -97,7 +100,7 @@ func (w *lostWorld) checkFormed(k int, order leases.Recovery) {
 		w.violate("epoch %d is formed after epoch %d", m.built.Epoch, w.groups[w.newest].epoch)
 	}
 	for j := range w.members {
-		if o := &w.members[j]; !order.Restores() && o.there && o.group == m.group && o.index > len(w.groups[m.buildOf].writes) && o.lease.Disk != nil && o.lease.Disk.Order == order.Name() {
+		if o := &w.members[j]; !order.Restores() && o.there && o.group == m.group && !w.has(m.buildOf, w.groups[o.group].writes[:o.index]) && o.lease.Disk != nil && o.lease.Disk.Order == order.Name() {
 			w.violate("%s is chosen, and the disk of %s has more", names[k], names[j])
 		}
 	}
@@ -116,7 +119,14 @@ func (w *lostWorld) checkFormed(k int, order leases.Recovery) {
 	}
 }
 
-// rejoin takes a member into the raft group g: its data is kept aside, and it votes under a new ID.
+// has says whether the log of a raft group begins with these writes.
+func (w *lostWorld) has(g int, writes []int) bool {
+	all := w.groups[g].writes
+	return len(all) >= len(writes) && slices.Equal(all[:len(writes)], writes)
+}
+
+// rejoin takes a member into the raft group g: its data is kept aside, and it votes under a new ID. Its agent withdraws the disk report
+// when etcd starts. That is before the vote here: the real agent does not wait with the vote for that write.
 func (w *lostWorld) rejoin(k, g int) {
 	m := &w.members[k]
 	w.nonces++
@@ -130,6 +140,7 @@ func (w *lostWorld) rejoin(k, g int) {
 	w.groups[g].voters = voters
 	cfg := w.config(k)
 	m.identity = start.IdentityFileOf(&cfg, m.sight.Record, m.lease, w.groups[g].cluster, id)
+	m.lostLog, m.lease.Disk = holding(w.groups[g]), nil
 	m.there, m.group, m.index, m.run, m.built = true, g, len(w.groups[g].writes), true, datadir.IdentityFile{}
 	if w.there && w.record.ClusterID == w.groups[g].cluster {
 		list := leases.MemberList{}

@@ -96,7 +96,7 @@ var lostHistories = map[string]struct {
 	}},
 	// Two volumes that were not mounted are there again, and their members serve, cut off.
 	"an order without acknowledgements": {mutUnheard, func(w *lostWorld) bool {
-		before := w.members
+		before := slices.Clone(w.members)
 		w.lose(1, 2)
 		reached := w.until(w.stage(leases.StagePrepare), 0, 1, 2)
 		for k := 1; k < 3; k++ {
@@ -155,6 +155,7 @@ var lostHistories = map[string]struct {
 	// The member that was given up returns with more than the chosen one has, while that one carries out the order.
 	"an order that outlasts the return of a majority": {mutNoLateRelease, func(w *lostWorld) bool {
 		w.members[2].index--
+		w.members[2].commit = w.members[2].index
 		w.lose(1)
 		w.off(0)
 		reached := w.until(w.stage(leases.StageExecute), 1, 2)
@@ -179,6 +180,23 @@ var lostHistories = map[string]struct {
 		}
 		return reached
 	}},
+	// A write is on the first three of five members, and the second one does not know how far the log is committed. The fourth one lacks
+	// the write, and knows that all before is committed. The three others lose their disks.
+	"the highest commit index taken for the best disk": {mutBestByCommit, func(w *lostWorld) bool {
+		reached := w.commit(0) && w.members[1].index > w.members[3].index
+		w.members[1].commit = w.members[3].commit - 1
+		return w.twoDisks() && reached
+	}},
+	// The fourth of five members led, and appended entries that reached no other one. The first three acknowledged a write in a later term.
+	"the longest log taken for the best disk": {mutBestByLength, func(w *lostWorld) bool {
+		w.members[0].leading, w.members[3].leading, w.members[3].net = 0, w.groups[0].term, false
+		for range 5 {
+			w.propose(3)
+		}
+		reached := w.commit(0) && w.last(3).Index > w.last(1).Index && w.last(3).Term < w.last(1).Term
+		w.members[3].net = true
+		return w.twoDisks() && reached
+	}},
 	// The user declared two members destroyed that are only cut off. They serve until they read the record.
 	"a raft group that serves after it was replaced": {mutLateServes, func(w *lostWorld) bool {
 		w.excused, w.members[0].net = true, false
@@ -196,6 +214,18 @@ var lostHistories = map[string]struct {
 		w.commit(0)
 		return reached
 	}},
+}
+
+// sizes are the members in the histories that need more than three.
+var sizes = map[lostMutation]int{mutBestByCommit: 5, mutBestByLength: 5}
+
+func newHistory(of, mutant lostMutation) *lostWorld { return newLostWorldOf(max(sizes[of], 3), mutant) }
+
+// twoDisks leaves the disks of the second and the fourth of five members, and forms the raft group again from one of them.
+func (w *lostWorld) twoDisks() bool {
+	w.lose(0, 2, 4)
+	w.members[1].run, w.members[3].run = false, false
+	return w.until(func() bool { return w.newest > 0 }, 0, 1, 2, 3, 4)
 }
 
 // formsAlone lets the first member form the raft group again and serve in it, while the third one is off with the old data.
@@ -227,11 +257,11 @@ func TestALostRaftGroupIsFormedFromTheOneBefore(t *testing.T) {
 
 func TestEveryMutationOfARecoveryIsFound(t *testing.T) {
 	for name, history := range lostHistories {
-		w := newLostWorld(0)
+		w := newHistory(history.mutant, 0)
 		if !history.live(w) || w.bad != "" {
 			t.Errorf("%s: without the mutation, violation %q, or the history does not come about:\n%s", name, w.bad, strings.Join(w.story, "\n"))
 		}
-		w = newLostWorld(history.mutant)
+		w = newHistory(history.mutant, history.mutant)
 		if history.live(w); w.bad == "" {
 			t.Errorf("%s: not found:\n%s", name, strings.Join(w.story, "\n"))
 		}

@@ -2,6 +2,7 @@ package model
 
 import (
 	"math/rand/v2"
+	"slices"
 	"strings"
 	"testing"
 
@@ -13,7 +14,8 @@ import (
 	"github.com/etcd-druid/druid/membership"
 )
 
-// approve is a user who approves the plan that the status shows. The user gives up one member at most, which can come back.
+// approve is a user who approves the plan that the status shows. Of three members, the user gives up one at most, which can come back. Of
+// five, the user gives up only members that are destroyed, as the plan asks: two that come back could be a quorum with a third one.
 func (w *lostWorld) approve() bool {
 	e := policy.Evaluate(w.desired(), w.observe())
 	r := policy.Status(e, v1alpha1.EtcdClusterStatus{}, nil, 1, metav1.Time{}).Recovery
@@ -23,6 +25,9 @@ func (w *lostWorld) approve() bool {
 	if voters := len(w.groups[w.newest].voters); len(r.Plan.GiveUp) >= membership.Quorum(voters) {
 		return false // a quorum that is only away
 	}
+	if len(w.members) > 3 && slices.ContainsFunc(r.Plan.GiveUp, w.exists) {
+		return false // it is not destroyed
+	}
 	w.approved = r.Plan.Hash
 	w.agree(r.Plan.Hash)
 	w.say("user: approves %s from %s", r.Plan.Hash, r.Plan.Member)
@@ -30,6 +35,12 @@ func (w *lostWorld) approve() bool {
 		w.say("user: gives up %s", r.Plan.GiveUp)
 	}
 	return true
+}
+
+// exists says whether the member has its data, and its node can return.
+func (w *lostWorld) exists(name string) bool {
+	m := &w.members[slices.Index(names[:], name)]
+	return m.there && !m.gone
 }
 
 // lostAction is an action of the world.
@@ -47,6 +58,7 @@ var lostActions = []lostAction{
 	{"approve", 30, func(w *lostWorld, _ int) bool { return w.approve() }},
 	{"write", 30, func(w *lostWorld, k int) bool { return w.commit(k%len(w.groups)) || w.commit(w.newest) }},
 	{"replicate", 20, (*lostWorld).replicate},
+	{"propose", 12, (*lostWorld).propose},
 	{"etcd ends", 2, func(w *lostWorld, k int) bool { was := w.members[k].run; w.members[k].run = false; return was }},
 	{"agent ends", 2, func(w *lostWorld, k int) bool {
 		m := &w.members[k]
@@ -102,8 +114,12 @@ func (w *lostWorld) wipe(k int) bool {
 // lostWalk takes random steps.
 func lostWalk(seed uint64) *lostWorld {
 	r := rand.New(rand.NewPCG(seed, 2))
-	w := newLostWorld(0)
-	for _, k := range r.Perm(3)[:r.IntN(3)] {
+	size := 3
+	if seed%4 == 3 {
+		size = 5
+	}
+	w := newLostWorldOf(size, 0)
+	for _, k := range r.Perm(len(w.members))[:r.IntN(len(w.members))] {
 		if w.members[k].run = false; r.IntN(3) > 0 {
 			w.wipe(k)
 			w.say("fault: the data of %s is lost", names[k])
@@ -125,7 +141,7 @@ func (w *lostWorld) walk(r *rand.Rand, actions []lostAction, steps int) {
 			if at -= a.weight; at >= 0 {
 				continue
 			}
-			k := r.IntN(3)
+			k := r.IntN(len(w.members))
 			if a.do(w, k) && lostFaults[a.name] {
 				w.say("fault: %s of %s", a.name, names[k])
 			}
@@ -141,11 +157,11 @@ var lostFaults = map[string]bool{
 const (
 	// lostWalks are so many that each kind of step occurs.
 	lostSteps = 250
-	lostWalks = 400
+	lostWalks = 800
 )
 
 func TestRecoveriesKeepOneRaftGroup(t *testing.T) {
-	formed, ordered := 0, map[policy.Kind]int{}
+	formed, ends, ordered := 0, 0, map[policy.Kind]int{}
 	for seed := range uint64(lostWalks) {
 		w := lostWalk(seed)
 		if w.bad != "" {
@@ -157,6 +173,10 @@ func TestRecoveriesKeepOneRaftGroup(t *testing.T) {
 		for kind, n := range w.ordered {
 			ordered[kind] += n
 		}
+		ends += w.unended
+	}
+	if ends == 0 {
+		t.Error("no walk builds a raft group from a log whose end was not committed")
 	}
 	if formed < lostWalks/20 {
 		t.Errorf("only %d of %d walks form a raft group again", formed, lostWalks)
@@ -166,5 +186,6 @@ func TestRecoveriesKeepOneRaftGroup(t *testing.T) {
 			t.Errorf("no walk has a step %s", kind)
 		}
 	}
-	t.Logf("%d of %d walks form a raft group again; the steps are %v", formed, lostWalks, ordered)
+	t.Logf("%d steps in %d walks; %d form a raft group again, %d builds from a log whose end was not committed; the steps are %v",
+		lostWalks*lostSteps, lostWalks, formed, ends, ordered)
 }

@@ -11,11 +11,11 @@ import (
 	"github.com/etcd-druid/druid/membership"
 )
 
-// The recovery from a lost quorum has a world of its own: a cluster of three that was formed, and whose members lose their data,
+// The recovery from a lost quorum has a world of its own: a cluster of three or five that was formed, and whose members lose their data,
 // their peers and the API server. Joins are one step here, because the other world takes them apart.
 
 // lostMutation is a guard of a recovery that a mutation takes away.
-type lostMutation uint8
+type lostMutation uint16
 
 const (
 	mutUnfenced      lostMutation = 1 << iota // an agent acknowledges an order before the volume says so
@@ -26,14 +26,18 @@ const (
 	mutLateServes                             // a raft group that was replaced serves on
 	mutClaimIsStale                           // the chosen agent does not compare its disk report with the order's
 	mutNoLateRelease                          // druid does not look at who returns while an order is executed
+	mutBestByCommit                           // the best disk is the one whose commit index is the highest
+	mutBestByLength                           // the best disk is the one whose log is the longest, whatever its last term
 )
 
-// lostGroup is a raft group. writes has the numbers of the acknowledged writes in its log.
+// lostGroup is a raft group. writes has the numbers of the committed writes in its log, and terms the term of each.
 type lostGroup struct {
 	cluster uint64
 	epoch   uint32
 	voters  map[uint64]int // the member of each raft ID
 	writes  []int
+	terms   []uint64
+	term    uint64 // of the last leader
 	lineage string
 	parent  int   // the raft group from whose backups it was restored
 	base    int64 // the revision before its first write, and served is how many writes it had at the last one through the Service
@@ -45,18 +49,19 @@ type lostMember struct {
 	on, api, net, run bool
 	gone              bool // its node was declared out of service
 	there             bool // there is data
-	group, index      int
-	identity          datadir.IdentityFile
-	built             datadir.IdentityFile
-	buildOf           int // the raft group of what was built
-	volume            int
-	acknowledged      string
-	cannotExecute     string // the order that it cannot carry out
-	step              lostStep
-	sight             start.Sight
-	version           int
-	attempt           leases.RecoveryAttempt
-	lease             leases.Member
+	group, index      int  // its log begins with so many committed writes of the raft group
+	lostLog
+	identity      datadir.IdentityFile
+	built         datadir.IdentityFile
+	buildOf       int // the raft group of what was built
+	volume        int
+	acknowledged  string
+	cannotExecute string // the order that it cannot carry out
+	step          lostStep
+	sight         start.Sight
+	version       int
+	attempt       leases.RecoveryAttempt
+	lease         leases.Member
 }
 
 type lostStep uint8
@@ -73,10 +78,10 @@ type lostDruid struct {
 	version    int
 	looked     int // the version of the record when it planned its step
 	step       *policy.Step
-	pods       [3]podLabels // the Pods of its last look
-	half       bool         // it confirms its step, and read only the Pods yet
-	cached     *lostCache   // what its caches have, nil if they are up to date
-	early      *lostCache   // what a mutation lets it read before the Pods
+	pods       [lostMost]podLabels // the Pods of its last look
+	half       bool                // it confirms its step, and read only the Pods yet
+	cached     *lostCache          // what its caches have, nil if they are up to date
+	early      *lostCache          // what a mutation lets it read before the Pods
 }
 
 type lostWorld struct {
@@ -84,13 +89,14 @@ type lostWorld struct {
 	there         bool
 	version       int
 	old           *leases.Record
-	members       [3]lostMember
+	members       []lostMember
 	groups        []lostGroup
 	druids        [2]lostDruid
 	approved      string
 	nonces, wrote int
 	gaveUp        int                 // how many members the user gave up
 	ordered       map[policy.Kind]int // the steps of druid that changed the order in the record
+	unended       int                 // the raft groups that were built from a log with an end that was not committed
 	newest        int                 // the raft group that was formed last
 	excused       bool                // the user gave up a member that is not lost, or a backup is not in this world
 	mutant        lostMutation
@@ -109,15 +115,22 @@ func (w *lostWorld) violate(format string, args ...any) {
 	}
 }
 
-func newLostWorld(mutant lostMutation) *lostWorld {
-	w := &lostWorld{there: true, mutant: mutant, ordered: map[policy.Kind]int{}, record: leases.Record{
+// lostMost is the largest cluster of this world. With three members, at most one intact disk is left when a quorum is lost. With five,
+// there are two to choose from.
+const lostMost = 5
+
+// newLostWorld is a cluster of three.
+func newLostWorld(mutant lostMutation) *lostWorld { return newLostWorldOf(3, mutant) }
+
+func newLostWorldOf(size int, mutant lostMutation) *lostWorld {
+	w := &lostWorld{there: true, members: make([]lostMember, size), mutant: mutant, ordered: map[policy.Kind]int{}, record: leases.Record{
 		Phase: leases.PhaseFormed, Epoch: 1, FormedEpoch: 1, Nonce: "first", Lineage: leases.LineageOf(1, "first"), MaxLearners: leases.MaxLearners,
-		Members: slices.Clone(names[:3]), Seed: names[0],
+		Members: slices.Clone(names[:size]), Seed: names[0],
 	}}
 	token := w.record.Token("n", "c", clusterUID)
 	_, cluster, _ := membership.ExpectedIDs(names[0], peerURLs[0][0], token)
 	w.record.ClusterID = cluster
-	w.groups = []lostGroup{{cluster: cluster, epoch: 1, voters: map[uint64]int{}, lineage: w.record.Lineage}}
+	w.groups = []lostGroup{{cluster: cluster, epoch: 1, term: 1, voters: map[uint64]int{}, lineage: w.record.Lineage}}
 	list := leases.MemberList{}
 	for k := range w.members {
 		id := uint64(100 + k)
@@ -149,37 +162,6 @@ func (w *lostWorld) quorum(g int) (up []int, ok bool) {
 	}
 	slices.Sort(up)
 	return up, len(up) >= membership.Quorum(len(w.groups[g].voters))
-}
-
-// commit acknowledges one write by a quorum, and by no other member.
-func (w *lostWorld) commit(g int) bool {
-	up, ok := w.quorum(g)
-	if !ok {
-		return false
-	}
-	group := &w.groups[g]
-	slices.SortStableFunc(up, func(a, b int) int { return w.members[b].index - w.members[a].index })
-	if w.members[up[0]].index < len(group.writes) && !w.excused {
-		w.violate("acknowledged writes are lost: the log of every voter of epoch %d ends at %d, and %d were acknowledged", group.epoch, w.members[up[0]].index, len(group.writes))
-	}
-	if g != w.newest && !w.excused {
-		w.violate("two raft groups: epoch %d acknowledges a write after epoch %d was formed", group.epoch, w.groups[w.newest].epoch)
-	}
-	w.wrote++
-	group.writes = append(slices.Clip(group.writes[:min(len(group.writes), w.members[up[0]].index)]), w.wrote)
-	for _, k := range up[:membership.Quorum(len(group.voters))] {
-		w.members[k].index = len(group.writes)
-	}
-	return true
-}
-
-func (w *lostWorld) replicate(k int) bool {
-	m := &w.members[k]
-	if _, ok := w.quorum(m.group); !ok || !m.run || !m.net || m.index == len(w.groups[m.group].writes) {
-		return false
-	}
-	m.index = len(w.groups[m.group].writes)
-	return true
 }
 
 // update is a compare-and-set of the record.

@@ -92,9 +92,9 @@ type restoring struct {
 	saves    map[string]*finalBackup
 	agreed   map[string]*agreement
 	plans    []string // the hashes of agreed, in their order
-	labels   [3]podLabels
-	answers  [3]leases.RestorePlan // what an agent found, before it writes it
-	restored int                   // how many restores were carried out
+	labels   [lostMost]podLabels
+	answers  [lostMost]leases.RestorePlan // what an agent found, before it writes it
+	restored int                          // how many restores were carried out
 	// In a history, idle says that the user approves nothing, and unsaved that no final backup is made.
 	idle, unsaved bool
 }
@@ -175,7 +175,7 @@ var restoreSteps = map[policy.Kind]bool{
 }
 
 // label writes the labels of a Pod, unless the Pod changed since the versions if that matters.
-func (w *lostWorld) label(step policy.Step, seen [3]podLabels) {
+func (w *lostWorld) label(step policy.Step, seen [lostMost]podLabels) {
 	for k := range w.members {
 		l := &w.labels[k]
 		if names[k] != step.Member || step.Guarded() && l.version != seen[k].version && !w.without(mutLateLabels) {
