@@ -144,7 +144,8 @@ func (p *plane) check(c content) (*staged, error) {
 
 // accept returns an error for certificates of an authority that the members do not trust. While this Pod has started an
 // etcd, it trusts the authorities that it was started with. druid's configuration says which authorities the other members
-// of a formed cluster trust.
+// of a formed cluster trust. A certificate of a new authority that an old one has signed too ends with the new one in ca.crt, and with
+// the old one for those who run: they trust it.
 func (p *plane) accept(c content, server, client pki.Checked, now time.Time) error {
 	trust, err := p.trust()
 	if err != nil {
@@ -162,12 +163,15 @@ func (p *plane) accept(c content, server, client pki.Checked, now time.Time) err
 		pair    pki.Pair
 		checked pki.Checked
 	}{{"server", c.server, server}, {"client", c.client, client}} {
+		roots := []string{pki.Fingerprint(pair.checked.Root)}
 		if trust != nil {
-			if _, err := pki.Check(pair.pair, trust, pki.Needs{}, now); err != nil {
+			running, err := pki.Check(pair.pair, trust, pki.Needs{}, now)
+			if err != nil {
 				return fmt.Errorf("%s certificate: %w: %w", pair.name, errOtherAuthority, err)
 			}
+			roots = append(roots, pki.Fingerprint(running.Root))
 		}
-		if len(known.issuers) > 0 && !slices.Contains(known.issuers, pki.Fingerprint(pair.checked.Root)) {
+		if len(known.issuers) > 0 && !slices.ContainsFunc(roots, func(root string) bool { return slices.Contains(known.issuers, root) }) {
 			return fmt.Errorf("%s certificate: %w (issuer %s)", pair.name, errOtherAuthority, pair.checked.Root.Subject)
 		}
 	}
