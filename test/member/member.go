@@ -89,15 +89,24 @@ func StartCluster(tb testing.TB, minor string, members int, args ...string) []*M
 // StartClusterWith is StartCluster with the options of all members, and with the scheme of the connections of peers.
 func StartClusterWith(tb testing.TB, minor string, members int, peerScheme string, all Options) []*Member {
 	tb.Helper()
-	options, pairs := make([]Options, members), make([]string, members)
+	options := make([]Options, members)
 	for i := range options {
-		o := all
+		options[i] = all
+	}
+	return StartEach(tb, minor, peerScheme, options...)
+}
+
+// StartEach is StartClusterWith with options of its own for each member.
+func StartEach(tb testing.TB, minor, peerScheme string, options ...Options) []*Member {
+	tb.Helper()
+	pairs := make([]string, len(options))
+	for i, o := range options {
 		o.Name, o.PeerURL, o.Token = fmt.Sprintf("etcd-%d", i), peerScheme+"://"+machine.Address(tb), "etcd-cluster"
 		pairs[i] = o.Name + "=" + o.PeerURL
-		o.Args = append([]string{"--heartbeat-interval=100", "--election-timeout=1000"}, all.Args...)
+		o.Args = append([]string{"--heartbeat-interval=100", "--election-timeout=1000"}, o.Args...)
 		options[i] = o
 	}
-	running := make([]*Member, members)
+	running := make([]*Member, len(options))
 	for i, o := range options {
 		o.Cluster = strings.Join(pairs, ",")
 		running[i] = begin(tb, minor, o)
