@@ -93,7 +93,7 @@ func (o *observation) observeTrust() {
 		}
 		for _, p := range manifests.Planes(o.cluster) {
 			if _, ours := certificatesIn(o, p); !ours {
-				m.Outruns = m.Outruns || m.Listed && policy.OutrunsProvided(o.observed, string(p), *m)
+				m.Outruns = m.Outruns || m.Listed && policy.OutrunsProvided(o.observed, string(p), *m, manifests.IssuersNoted(o.cluster, p))
 			}
 		}
 		if m.Outruns && m.Make == policy.MakeCurrent {

@@ -73,6 +73,21 @@ func provided(cluster *v1alpha1.EtcdCluster) string {
 	return strings.Join(planes, ",")
 }
 
+// IssuersNoted returns the authorities of a user's certificates that the status of a plane lists.
+func IssuersNoted(cluster *v1alpha1.EtcdCluster, p Plane) []string {
+	status := cluster.Status.TLS
+	switch {
+	case status == nil:
+		return nil
+	case p == PlanePeer && status.Peer != nil:
+		return status.Peer.Issuers
+	case p == PlaneClient && status.Client != nil:
+		return status.Client.Issuers
+	default:
+		return nil
+	}
+}
+
 // issuersOf returns the authorities of certificates that a member may start with: those of druid that sign or have signed, or
 // those that were noted of a user's certificates.
 func issuersOf(plane *v1alpha1.TLSPlaneStatus) string {

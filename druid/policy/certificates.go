@@ -249,16 +249,20 @@ func reportOf(m Member, plane string) leases.TLSPlane {
 
 // issuersAfter returns the authorities of certificates that a member may start with. Of certificates that druid issues they are noted
 // once: status.trusted follows them. Of those of a user they are the authorities that each member trusts, and those of the certificates in
-// use. What is not known now of one member changes nothing.
+// use. While what one member runs with is not known, those of the certificates in use are added, and none is removed: a new Pod waits until its
+// own is there.
 func issuersAfter(e Evaluation, plane string, before []string) []string {
 	if len(before) == 0 {
 		return issuersOf(e, plane)
 	}
 	issued := slices.ContainsFunc(e.Certificates, func(c Certificates) bool { return c.Plane == plane })
-	if issued || e.RecordState != RecordFormed || !e.certificatesReported(plane) {
+	if issued || e.RecordState != RecordFormed {
 		return before
 	}
 	all := issuersOf(e, plane)
+	if !e.certificatesReported(plane) {
+		return slices.Compact(slices.Sorted(slices.Values(slices.Concat(before, all))))
+	}
 	for fingerprint := range strings.SplitSeq(reportOf(e.listed[0], plane).Trusted, ",") {
 		trusted := func(m Member) bool {
 			return slices.Contains(strings.Split(reportOf(m, plane).Trusted, ","), fingerprint)
@@ -282,12 +286,13 @@ func (m Member) reportsTrust(plane string) bool {
 }
 
 // OutrunsProvided says whether the running etcd of the member was started with other authorities than a user provides now. It
-// does once all members have staged the same authorities, and reject nothing: a new Pod would not start with what they reject.
-func OutrunsProvided(o Observed, plane string, m Member) bool {
+// does once all members have staged the same authorities, and reject nothing: a new Pod would not start with what they reject. Nor would it
+// start with a certificate of an authority that is not noted yet: noted are those in the status, which the configuration of agents has.
+func OutrunsProvided(o Observed, plane string, m Member, noted []string) bool {
 	staged := reportOf(m, plane).Staged
 	for _, other := range o.listed() {
 		report := reportOf(other, plane)
-		if !other.reportsTrust(plane) || report.Problem != "" || report.Staged == "" || report.Staged != staged {
+		if !other.reportsTrust(plane) || report.Problem != "" || report.Staged == "" || report.Staged != staged || !slices.Contains(noted, report.Issuer) {
 			return false
 		}
 	}

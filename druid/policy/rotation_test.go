@@ -334,16 +334,20 @@ func TestTheAuthorityOfAUserChangesWhenAllMembersTrustIt(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			o.Members = test.members
 			for i, m := range test.members {
-				if got := OutrunsProvided(o, "peer", m); got != test.outrun[i] {
+				if got := OutrunsProvided(o, "peer", m, []string{"old", "new"}); got != test.outrun[i] {
 					t.Errorf("%s is restarted: %t", m.Name, got)
+				}
+				if OutrunsProvided(o, "peer", m, []string{"other"}) {
+					t.Errorf("%s is restarted although no new Pod starts with its certificate", m.Name)
 				}
 			}
 			if got := issuersAfter(Evaluate(d, o), "peer", []string{"old"}); !slices.Equal(got, test.issuers) {
 				t.Errorf("issuers are %q, want %q", got, test.issuers)
 			}
-			o.Members[0].Stable = false
-			if got := issuersAfter(Evaluate(d, o), "peer", []string{"before"}); !slices.Equal(got, []string{"before"}) {
-				t.Errorf("issuers are %q while one member is not known", got)
+			o.Members[0].Stable, o.Members[0].Reports.TLS = false, leases.TLS{}
+			want := []string{"before", reportOf(o.Members[1], "peer").Issuer}
+			if got := issuersAfter(Evaluate(d, o), "peer", []string{"before"}); !slices.Equal(got, want) {
+				t.Errorf("issuers are %q while one member is not known, want %q", got, want)
 			}
 		})
 	}
