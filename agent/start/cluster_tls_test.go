@@ -10,18 +10,14 @@ import (
 	"net"
 	"os"
 	"path/filepath"
-	"slices"
-	"sync/atomic"
 	"testing"
 	"time"
 
 	clientv3 "go.etcd.io/etcd/client/v3"
-	"golang.org/x/sync/errgroup"
 
 	"github.com/etcd-druid/druid/agent/certificates"
 	"github.com/etcd-druid/druid/agent/config"
 	"github.com/etcd-druid/druid/agent/transport"
-	"github.com/etcd-druid/druid/internal/loop"
 	"github.com/etcd-druid/druid/internal/pki"
 	"github.com/etcd-druid/druid/membership"
 )
@@ -281,82 +277,4 @@ func TestAMemberWithBadCertificatesWaits(t *testing.T) {
 	seed.mount()
 	seed.b.certs.Load(t.Context())
 	c.voters("c-a")
-}
-
-// New certificates of the same authority take effect without a restart of any etcd, while clients connect all the time.
-func TestNewCertificatesRestartNothing(t *testing.T) {
-	t.Parallel()
-	c := newCluster(t, "3.7.3", "c-a", "c-b", "c-c")
-	c.withTLS()
-	for _, m := range c.members {
-		m.start()
-	}
-	c.voters("c-a", "c-b", "c-c")
-	var handshakes, failed atomic.Int64
-	ctx, stop := context.WithCancel(t.Context())
-	var group errgroup.Group
-	for _, m := range c.members {
-		group.Go(func() error {
-			for ctx.Err() == nil {
-				handshakes.Add(1)
-				if _, err := serialOf(ctx, m, c.secure.dial.Client); err != nil && ctx.Err() == nil {
-					failed.Add(1)
-					t.Logf("handshake with %s: %v", m.name, err)
-				}
-				loop.Sleep(ctx, 10*time.Millisecond)
-			}
-			return nil
-		})
-	}
-	defer func() { stop(); _ = group.Wait() }()
-	for round := range 5 {
-		for _, m := range c.members {
-			c.replaceCertificates(m)
-		}
-		c.eventually("clients connect", func() error {
-			if n := handshakes.Load(); n < int64(round+1)*100 {
-				return fmt.Errorf("%d handshakes", n)
-			}
-			return nil
-		})
-	}
-	c.put("c-a", "color", "blue")
-	stop()
-	_ = group.Wait()
-	// etcd reads certificate and key one after the other: a handshake that meets the moment of the change fails once.
-	if n := failed.Load(); n > 2 {
-		t.Errorf("%d of %d handshakes failed", n, handshakes.Load())
-	}
-	t.Logf("%d handshakes, %d failed", handshakes.Load(), failed.Load())
-	for name, m := range c.members {
-		if rules := m.rules(); len(slices.Compact(slices.Clone(rules))) != len(rules) || slices.Contains(rules, "resume") {
-			t.Errorf("%s started again: %v", name, rules)
-		}
-	}
-}
-
-// replaceCertificates mounts new certificates for the member, and checks that its etcd shows the new one at once.
-func (c *cluster) replaceCertificates(m *member) {
-	c.t.Helper()
-	before, err := serialOf(c.t.Context(), m, c.secure.dial.Client)
-	if err != nil {
-		c.t.Fatal(err)
-	}
-	m.mount()
-	m.b.certs.Load(c.t.Context())
-	after, err := serialOf(c.t.Context(), m, c.secure.dial.Client)
-	if err != nil || after == before {
-		c.t.Errorf("%s shows the certificate %s as before (%v)", m.name, after, err)
-	}
-}
-
-// serialOf returns the serial number of the certificate that the member shows in a fresh handshake.
-func serialOf(ctx context.Context, m *member, settings *tls.Config) (serial string, err error) {
-	dialer := &tls.Dialer{Config: settings}
-	conn, err := dialer.DialContext(ctx, "tcp", net.JoinHostPort(m.cfg.ListenHost, fmt.Sprint(config.ClientPort)))
-	if err != nil {
-		return "", err
-	}
-	defer func() { err = errors.Join(err, conn.Close()) }()
-	return conn.(*tls.Conn).ConnectionState().PeerCertificates[0].SerialNumber.String(), nil
 }

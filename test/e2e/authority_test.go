@@ -15,7 +15,7 @@ import (
 )
 
 // A user replaces the authority of the certificates in three edits of the Secrets, as the guide says, under a writer and while clients connect
-// all the time. No client is refused, and no write is lost.
+// all the time. No connection of a client fails, and no write is lost.
 func TestAuthorityOfAUserIsReplacedUnderAWriter(t *testing.T) {
 	stories.Begin(t)
 	namespace := rig.MakeNamespace(t)
@@ -64,11 +64,8 @@ func TestAuthorityOfAUserIsReplacedUnderAWriter(t *testing.T) {
 			break
 		}
 	}
-	made, failed, why := h.Stop()
-	t.Logf("the authority was replaced in %s: %d connections were made, %d failed, %d of them because of a certificate", time.Since(began).Round(time.Second), made, failed, h.Refused())
-	if h.Refused() > 0 || made < 500 {
-		t.Errorf("%d of %d connections were refused: %v", h.Refused(), made, why)
-	}
+	t.Logf("the authority was replaced in %s", time.Since(began).Round(time.Second))
+	clientsWereServed(t, h, 500, 0)
 	servedOn(t, w)
 	s.Stop(t)
 	w.Stop(t, c.Etcd(t))

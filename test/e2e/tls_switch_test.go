@@ -38,8 +38,8 @@ func TestTLSIsTurnedOnAndOffUnderAWriter(t *testing.T) {
 		servedOn(t, w)
 	}
 	turn("clients on", `{"spec":{"tls":{"client":{"auto":{},"plaintext":"Allow"}}}}`, v1alpha1.TLSStageBoth, v1alpha1.TLSStageOff, nil)
-	if made, failed, why := c.HandshakesFor(t, c.MemberNames(t), 3*time.Second); made == 0 || failed > 0 {
-		t.Errorf("%d of %d connections with TLS failed: %v", failed, made, why)
+	if h := c.HandshakesFor(t, c.MemberNames(t), 3*time.Second); h.Made == 0 || h.Missed > 0 {
+		t.Errorf("%s: %v", h, h.Why)
 	}
 	turn("peers on", `{"spec":{"tls":{"peer":{"auto":{}}}}}`, v1alpha1.TLSStageBoth, v1alpha1.TLSStageOn, func() {
 		harness.Eventually(t, switchWithin, "the first member has peers with TLS", func(ctx context.Context) error {

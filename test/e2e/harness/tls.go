@@ -8,15 +8,11 @@ import (
 	"fmt"
 	"net"
 	"strconv"
-	"strings"
 	"sync"
-	"sync/atomic"
-	"testing"
 	"time"
 
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"go.uber.org/zap"
-	"golang.org/x/sync/errgroup"
 	"google.golang.org/grpc"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -179,88 +175,6 @@ func Replacing(lifetime, hold time.Duration) Option {
 			Client: &v1alpha1.ClientTLS{Auto: auto, Mode: v1alpha1.TLSMutual, TrustHold: &metav1.Duration{Duration: hold}}, Peer: &v1alpha1.PeerTLS{Auto: auto},
 		}
 	}
-}
-
-// Handshaker makes a new connection to every member again and again, and counts those that fail.
-type Handshaker struct {
-	made, failed, refused atomic.Int64
-	mu                    sync.Mutex
-	first                 error
-	end                   context.CancelFunc
-	group                 errgroup.Group
-}
-
-// Handshake begins to connect to the named members, ten times a second each.
-func (c *Cluster) Handshake(t testing.TB, members []string) *Handshaker {
-	t.Helper()
-	settings, err := c.tlsSettings()
-	if err != nil {
-		t.Fatal(err)
-	}
-	return c.handshakes(t, members, settings)
-}
-
-func (c *Cluster) handshakes(t testing.TB, members []string, settings *tls.Config) *Handshaker {
-	t.Helper()
-	ctx, cancel := context.WithCancel(t.Context())
-	h := &Handshaker{end: cancel}
-	for _, member := range members {
-		h.group.Go(func() error {
-			for pause(ctx, 100*time.Millisecond) {
-				err := c.handshake(ctx, member, settings)
-				h.made.Add(1)
-				if err != nil && ctx.Err() == nil {
-					h.failed.Add(1)
-					if isRefused(err) {
-						h.refused.Add(1)
-					}
-					h.note(fmt.Errorf("%s at %s: %w", member, time.Now().Format(time.TimeOnly), err))
-				}
-			}
-			return nil
-		})
-	}
-	t.Cleanup(h.stop)
-	return h
-}
-
-// HandshakesFor connects with TLS for a time, to a cluster whose other clients do not use it yet.
-func (c *Cluster) HandshakesFor(t testing.TB, members []string, d time.Duration) (made, failed int64, why error) {
-	t.Helper()
-	settings, err := c.connection.settings()
-	if err != nil {
-		t.Fatal(err)
-	}
-	h := c.handshakes(t, members, settings)
-	Consistently(t, d, "connecting", func(context.Context) error { return nil })
-	return h.Stop()
-}
-
-func (h *Handshaker) note(err error) {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	h.first = errors.Join(h.first, err)
-}
-
-func (h *Handshaker) stop() {
-	h.end()
-	_ = h.group.Wait() // the errors are counted
-}
-
-// isRefused says whether one side did not take the certificate of the other, so that the member was reached.
-func isRefused(err error) bool {
-	_, verified := errors.AsType[*tls.CertificateVerificationError](err)
-	// The alerts of a server have a type that crypto/tls does not export.
-	return verified || strings.Contains(err.Error(), "tls: ") || strings.Contains(err.Error(), "x509: ")
-}
-
-// Refused returns how many connections failed because of a certificate. A member that restarts is not reached, and counts only as failed.
-func (h *Handshaker) Refused() int64 { return h.refused.Load() }
-
-// Stop ends it and returns how many connections were made, how many failed, and why.
-func (h *Handshaker) Stop() (made, failed int64, why error) {
-	h.stop()
-	return h.made.Load(), h.failed.Load(), h.first
 }
 
 // handshake opens a connection and waits for the first byte of etcd: with TLS 1.3 the server refuses a client's certificate after the
