@@ -32,7 +32,14 @@ type ring struct {
 // startRing starts three members that trust the old authority and have its certificates.
 func startRing(t *testing.T, minor string) *ring {
 	t.Helper()
-	r := &ring{T: t, old: newAuthority(t, "old"), new: newAuthority(t, "new"), dirs: []string{t.TempDir(), t.TempDir(), t.TempDir()}}
+	r := &ring{T: t, old: newAuthority(t, "old"), new: newAuthority(t, "new")}
+	r.start(minor)
+	return r
+}
+
+func (r *ring) start(minor string) {
+	r.Helper()
+	r.dirs = []string{r.TempDir(), r.TempDir(), r.TempDir()}
 	own := r.consumer(r.old, r.old, r.new)
 	own.Certificates = nil
 	own.GetClientCertificate = func(*tls.CertificateRequestInfo) (*tls.Certificate, error) { return r.shown.Load(), nil }
@@ -45,8 +52,7 @@ func startRing(t *testing.T, minor string) *ring {
 		cfg.TLSDir, cfg.ClientTLS, cfg.PeerTLS = dir, config.TLSMutual, config.TLSMutual
 		options[i] = etcd.Options{Args: Args(cfg), TLS: own}
 	}
-	r.members = etcd.StartEach(t, minor, "https", options...)
-	return r
+	r.members = etcd.StartEach(r, minor, "https", options...)
 }
 
 // shows lets the test's own client have a certificate of the authority.
@@ -74,11 +80,13 @@ func (r *ring) trust(i int, authorities ...pki.Pair) {
 	}
 }
 
-// issue gives member i certificates of the authority, which its etcd uses at the next handshake.
-func (r *ring) issue(i int, authority pki.Pair) {
+// issue gives member i certificates of the authority, which its etcd uses at the next handshake. They come with those of chain.
+func (r *ring) issue(i int, authority pki.Pair, chain ...pki.Pair) {
 	r.Helper()
 	for _, plane := range []string{PlaneClient, PlanePeer} {
 		c := content{authorities: bundle(r.old, r.new), server: r.pair(authority, true), client: r.pair(authority, false)}
+		c.server.Certificate = append(c.server.Certificate, bundle(chain...)...)
+		c.client.Certificate = append(c.client.Certificate, bundle(chain...)...)
 		if err := c.place(filepath.Join(r.dirs[i], plane)); err != nil {
 			r.Fatal(err)
 		}
