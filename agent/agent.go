@@ -74,6 +74,7 @@ type Agent struct {
 	equal     atomic.Bool
 	facts     *facts
 	disk      *diskReport
+	speed     *disk
 	beats     *beats
 	passwords passwords
 }
@@ -113,7 +114,12 @@ func New(o Options) (*Agent, error) {
 	a.launch = launch.NewServer(c.SocketPath, decider{a.bootstrapper, a}, o.Log)
 	a.observer = newObserver(a.transport, a.local(), a.etcdMayRun, o.Log)
 	a.observer.looked = a.looked
-	a.observer.probe = fmt.Sprintf("http://%s/readyz", net.JoinHostPort(a.listenHost(), strconv.Itoa(c.MetricsPort)))
+	metricsURL := "http://" + net.JoinHostPort(a.listenHost(), strconv.Itoa(c.MetricsPort))
+	a.observer.probe = metricsURL + "/readyz"
+	a.speed = &disk{
+		client: a.transport.HTTPClient(), url: metricsURL + "/metrics", every: fsyncInterval, mayRun: a.etcdMayRun, log: o.Log,
+		measured: a.measured,
+	}
 	a.renewer = leases.NewRenewer(store, c.Member, c.PodUID, a.renewal, o.Log)
 	a.renewer.Renewed = func(err error) { a.beats.beat(loopRenewer); a.metrics.renewed(err) }
 	a.election = leases.NewElection(store, c.Member, o.Log)
@@ -218,6 +224,7 @@ func (a *Agent) Run(ctx context.Context) error {
 		"takeover":      a.takeover.Run,
 		"departure":     a.departure.Run,
 		"disk":          a.disk.Run,
+		"fsync":         a.speed.Run,
 		"backups":       a.backUp,
 		"verifications": a.backups.VerifyBackups,
 		"config":        a.live.Run,
@@ -288,6 +295,13 @@ func (a *Agent) looked(s State) {
 	if size, err := volume.Size(a.options.Config.VolumePath); err == nil {
 		a.metrics.size.Set(float64(size))
 	}
+	a.publish()
+}
+
+// measured is called after every measurement of the disk. The result goes into the Lease with the next renewal.
+func (a *Agent) measured(f leases.Fsync) {
+	a.metrics.measured(f)
+	a.facts.measured(f)
 	a.publish()
 }
 

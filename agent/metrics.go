@@ -10,6 +10,7 @@ import (
 
 	"github.com/etcd-druid/druid/agent/certificates"
 	"github.com/etcd-druid/druid/agent/duties"
+	"github.com/etcd-druid/druid/leases"
 	"github.com/etcd-druid/druid/membership"
 )
 
@@ -35,6 +36,7 @@ type metrics struct {
 	auth, unknownUsers prometheus.Gauge
 	// comparison is set by the leader's agent.
 	comparison *prometheus.GaugeVec
+	speed      *prometheus.GaugeVec
 }
 
 func newMetrics(registry prometheus.Registerer, version string) (*metrics, error) {
@@ -84,7 +86,11 @@ func newMetrics(registry prometheus.Registerer, version string) (*metrics, error
 		unknownUsers: gauge("etcd_agent_auth_unknown_users",
 			"Users in etcd that spec.auth does not have, except root and druid-agent. Only the leader's agent reports it."),
 		comparison: newComparisonGauge(),
-		freed:      counters("etcd_agent_defragmentation_freed_bytes_total", "Bytes that defragmentations freed, by member.", "member"),
+		speed: prometheus.NewGaugeVec(prometheus.GaugeOpts{
+			Name: "etcd_agent_disk_speed",
+			Help: "1 for the verdict on how fast the member writes its log: OK, Slow or VerySlow. There is none before etcd has written enough.",
+		}, []string{"verdict"}),
+		freed: counters("etcd_agent_defragmentation_freed_bytes_total", "Bytes that defragmentations freed, by member.", "member"),
 	}
 	info := prometheus.NewGauge(prometheus.GaugeOpts{
 		Name: "etcd_agent_build_info", Help: "The agent's version, as a label.", ConstLabels: prometheus.Labels{"version": version},
@@ -94,7 +100,7 @@ func newMetrics(registry prometheus.Registerer, version string) (*metrics, error
 	var errs []error
 	for _, c := range []prometheus.Collector{
 		m.decisions, m.restarts, m.renewals, m.requests, m.config, m.reachable, m.healthy,
-		m.learner, m.alarms, m.free, m.size, m.leading, m.stalls, m.freed, m.expiry, m.lifetime, m.refused, m.auth, m.unknownUsers, m.comparison, info,
+		m.learner, m.alarms, m.free, m.size, m.leading, m.stalls, m.freed, m.expiry, m.lifetime, m.refused, m.auth, m.unknownUsers, m.comparison, m.speed, info,
 		collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}),
 	} {
 		errs = append(errs, registry.Register(c))
@@ -134,6 +140,14 @@ func (m *metrics) compared(c membership.Comparison) {
 	m.comparison.Reset()
 	if c.Verdict != "" {
 		m.comparison.WithLabelValues(string(c.Verdict)).Set(1)
+	}
+}
+
+// measured reports how fast the member writes its log.
+func (m *metrics) measured(f leases.Fsync) {
+	m.speed.Reset()
+	if f.Known() {
+		m.speed.WithLabelValues(string(f.Speed)).Set(1)
 	}
 }
 

@@ -141,6 +141,8 @@ type facts struct {
 	snapshots leases.Snapshots
 	// tls is the state of the certificates.
 	tls leases.TLS
+	// fsync is how fast the running etcd writes its log, zero while that is unknown.
+	fsync leases.Fsync
 }
 
 // undecided is reported for an alarm until the leader's duties have handled it. A new leader handles it later, but the
@@ -199,6 +201,12 @@ func (f *facts) room(free int64) {
 	f.free = free
 }
 
+func (f *facts) measured(fsync leases.Fsync) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.fsync = fsync
+}
+
 func (f *facts) alarmed(alarm string) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -252,7 +260,7 @@ func (f *facts) fact(identityFile datadir.IdentityFile, known bool) leases.Fact 
 	}
 	m.Raft = leases.Raft{Term: f.seen.RaftTerm, Committed: f.seen.RaftIndex}
 	m.Revision, m.DBSize, m.DBSizeInUse, m.Version = f.seen.Revision, f.seen.DBSize, f.seen.DBSizeInUse, f.seen.Version
-	m.VolumeFree, m.Alarm, m.Refused = f.free, f.alarm, f.now.Refused
+	m.VolumeFree, m.Fsync, m.Alarm, m.Refused = f.free, f.fsync, f.alarm, f.now.Refused
 	if m.Alarm == "" && m.Role == leases.RoleLeader && f.seen.Alarmed() {
 		m.Alarm = undecided
 	}

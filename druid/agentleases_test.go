@@ -83,13 +83,15 @@ func TestATokenOfAMemberForgesNoOther(t *testing.T) {
 		t.Fatal(err)
 	}
 	for name, a := range map[string]attempt{
-		"renews its Lease":                              hold(own, "1:Leader", true),
-		"reports its revision":                          annotate(own, "revision", "9", true),
-		"reports its certificates":                      annotate(own, "tls", "{}", true),
-		"notes a defragmentation of another":            annotate(other, "defragmentation", "{}", true),
-		"publishes the member list":                     annotate(record, "member-list", "{}", true),
-		"takes the slot for itself":                     annotate(record, "replacing", `{"member":"`+own+`","podUID":"`+uid+`","memberID":"1"}`, true),
-		"reports what its disk holds":                   annotate(own, "disk", "{}", true),
+		"renews its Lease":                        hold(own, "1:Leader", true),
+		"reports its revision":                    annotate(own, "revision", "9", true),
+		"reports its certificates":                annotate(own, "tls", "{}", true),
+		"notes a defragmentation of another":      annotate(other, "defragmentation", "{}", true),
+		"publishes the member list":               annotate(record, "member-list", "{}", true),
+		"takes the slot for itself":               annotate(record, "replacing", `{"member":"`+own+`","podUID":"`+uid+`","memberID":"1"}`, true),
+		"reports what its disk holds":             annotate(own, "disk", "{}", true),
+		"reports how fast its disk is":            annotate(own, "fsync", "OK p99=4ms", true),
+		"reports how fast the disk of another is": annotate(other, "fsync", "OK p99=4ms", false),
 		"campaigns":                                     hold(leader, own, true),
 		"renews the Lease of another":                   hold(other, "2:Leader", false),
 		"reports the revision of another":               annotate(other, "revision", "9", false),

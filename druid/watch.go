@@ -98,6 +98,7 @@ func verifiesMore(before, after *coordinationv1.Lease) bool {
 // quiet is what the Lease says without what changes while the member works.
 func quiet(m leases.Member) leases.Member {
 	m.Raft, m.Floor, m.Revision, m.DBSize, m.DBSizeInUse, m.VolumeFree = leases.Raft{}, leases.Raft{}, 0, 0, 0, 0
+	m.Fsync.P99 = 0                              // the status has the verdict
 	m.LeaseVersion = ""                          // another one with each renewal
 	m.Defragmentation = leases.Defragmentation{} // druid does not report it
 	return m

@@ -97,6 +97,8 @@ type Member struct {
 	Differs Difference
 	// Disk is what the volume holds while etcd does not run on it, nil if unknown.
 	Disk *DiskReport
+	// Fsync is how fast the member writes its log, zero if unknown.
+	Fsync Fsync
 }
 
 // Raft is a position in the raft log.
@@ -165,6 +167,7 @@ func DecodeMember(lease *coordinationv1.Lease) (Member, error) {
 		Removal:      ParseRemovalRequest(d.text(AnnotationRemoval)),
 		Repairing:    ParseRepairing(d.text(AnnotationRepairing)),
 		Disk:         ParseDiskReport(d.text(annotationDisk)),
+		Fsync:        ParseFsync(d.text(annotationFsync)),
 		Differs:      parseDifference(d.text(annotationDiffers)),
 
 		Defragmentation: ParseDefragmentation(d.text(annotationDefragmentation)),

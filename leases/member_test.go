@@ -77,6 +77,7 @@ func fullMember() Member {
 		Revision: 7, DBSize: 8192, DBSizeInUse: 4096, VolumeFree: 16384, Version: "3.6.16", AgentVersion: "v0.1.0",
 		Snapshots: Snapshots{Entries: 10000, PodUID: "3f0c2a52-7a0e-4f0e-9a43-0c9f0d1f2b11"},
 		Data:      "intact", Rule: "resume", Reason: "why \"so\"", Alarm: "full: delete keys",
+		Fsync: Fsync{SpeedSlow, 128 * time.Millisecond},
 	}
 }
 
@@ -140,9 +141,11 @@ func TestMemberPatch(t *testing.T) {
 		patch Member
 		want  Member
 	}{
-		"what is unknown stays as it was":       {Member{}, known(func(*Member) {})},
-		"druid's marks are not the agent's":     {Member{PodUID: "other", VolumeUID: "other", Removal: RemovalRequest{State: RemovalDone}}, known(func(*Member) {})},
-		"a new ID drops the old floor":          {Member{ID: 5, Role: RoleLearner}, known(func(m *Member) { m.ID, m.Role, m.Raft, m.Floor, m.Alarm = 5, RoleLearner, Raft{}, Raft{}, "" })},
+		"what is unknown stays as it was":   {Member{}, known(func(*Member) {})},
+		"druid's marks are not the agent's": {Member{PodUID: "other", VolumeUID: "other", Removal: RemovalRequest{State: RemovalDone}}, known(func(*Member) {})},
+		"a new ID drops the old floor": {Member{ID: 5, Role: RoleLearner}, known(func(m *Member) {
+			m.ID, m.Role, m.Raft, m.Floor, m.Alarm, m.Fsync = 5, RoleLearner, Raft{}, Raft{}, "", Fsync{}
+		})},
 		"a rule without reason drops the other": {Member{Rule: "join"}, known(func(m *Member) { m.Rule, m.Reason = "join", "" })},
 		"a new size leaves the rest alone":      {Member{DBSize: 1}, known(func(m *Member) { m.DBSize = 1 })},
 	} {

@@ -65,7 +65,7 @@ func (r Record) patch(version Version) (leasePatch, error) {
 type MemberPatch struct {
 	// Member holds the facts. An unknown (zero) fact leaves the Lease as it was, because a fact that was once true is
 	// evidence: an agent that restarts must not delete the ID that its member had. Two groups are always written
-	// completely: Rule with Reason, and ID with Role, Raft, Floor and Alarm.
+	// completely: Rule with Reason, and ID with Role, Raft, Floor, Fsync and Alarm.
 	Member Member
 	// At is the version of the Lease on which the patch is based, empty for any version. If the Lease has changed
 	// since, the Store returns ErrConflict, so that no content is overwritten unread.
@@ -128,6 +128,7 @@ func (p MemberPatch) annotations(reasonLimit int) annotationPatch {
 	if m.ID != 0 {
 		a.exactly(annotationRaft, formatRaft(m.Raft))
 		a.exactly(annotationRaftFloor, formatRaft(m.Floor))
+		a.exactly(annotationFsync, m.Fsync.format())
 		a.exactly(annotationAlarm, truncate(m.Alarm, reasonLimit))
 		a.exactly(annotationRefused, truncate(m.Refused, min(reasonLimit, maxRefused)))
 	}

@@ -38,7 +38,7 @@ type Fact struct {
 // not only progress.
 func (f Fact) urgent(g Fact) bool {
 	quiet := func(m Member) Member {
-		m.Raft, m.Floor, m.Revision, m.DBSize, m.DBSizeInUse, m.VolumeFree = Raft{}, Raft{}, 0, 0, 0, 0
+		m.Raft, m.Floor, m.Revision, m.DBSize, m.DBSizeInUse, m.VolumeFree, m.Fsync = Raft{}, Raft{}, 0, 0, 0, 0, Fsync{}
 		return m
 	}
 	return f.Alive != g.Alive || quiet(f.Member) != quiet(g.Member)

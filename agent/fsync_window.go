@@ -1,0 +1,121 @@
+package agent
+
+import (
+	"math"
+	"slices"
+	"time"
+
+	"github.com/etcd-druid/druid/leases"
+)
+
+const (
+	// fsyncOver is the time over which the 99th percentile is taken, as in the recording rule of druid's metrics.
+	fsyncOver = 5 * time.Minute
+	// minFsyncs is how many writes a 99th percentile needs: with fewer, it is the longest one of them.
+	minFsyncs = 100
+	// slowAt is etcd's default interval between the heartbeats of a leader (--heartbeat-interval, 100 ms). The raft loop of etcd sends no
+	// heartbeat while it writes the log. etcd recommends a 99th percentile below 10 ms (FAQ, "What does the etcd warning 'failed to send out
+	// heartbeat on time' mean?"), which many network volumes miss without harm.
+	slowAt = 100 * time.Millisecond
+	// verySlowAt is half of etcd's default election timeout (--election-timeout, 1 s), after which followers elect another leader. etcd's own
+	// alert etcdHighFsyncDurations (contrib/mixin) and druid's EtcdDiskSlow have the same limit.
+	verySlowAt = 500 * time.Millisecond
+	// wellAgain is the part of a limit below which a verdict improves, so that a disk at the limit does not change its verdict again and again.
+	wellAgain = 0.5
+)
+
+// bucket of a histogram: count is how many values were at most bound seconds, since etcd started.
+type bucket struct {
+	bound, count float64
+}
+
+// fsyncRead is one read of the histogram.
+type fsyncRead struct {
+	at      time.Time
+	buckets []bucket
+}
+
+// fsyncWindow has the reads of the last minutes, and the verdict from them.
+type fsyncWindow struct {
+	// reads are at most fsyncOver old, except for the first one, which is the base of the difference.
+	reads []fsyncRead
+	// last is the last verdict about the running etcd, zero for none. fresh says that it is from the present reads: a member that hardly
+	// writes keeps its verdict, because nothing contradicts it.
+	last  leases.Fsync
+	fresh bool
+}
+
+// add takes a read, or none if etcd did not answer. Reads of two processes of etcd cannot be compared, because a process counts from zero.
+func (w *fsyncWindow) add(now time.Time, buckets []bucket) {
+	w.fresh = false
+	if len(buckets) == 0 {
+		return
+	}
+	if n := len(w.reads); n > 0 && restarted(w.reads[n-1].buckets, buckets) {
+		*w = fsyncWindow{}
+	}
+	w.reads = append(w.reads, fsyncRead{now, buckets})
+	for len(w.reads) > 1 && now.Sub(w.reads[1].at) >= fsyncOver {
+		w.reads = slices.Delete(w.reads, 0, 1)
+	}
+	if p99, bound, known := percentile(w.reads[0].buckets, buckets); known {
+		w.last, w.fresh = leases.Fsync{Speed: speedOf(w.last.Speed, p99), P99: bound}, true
+	}
+}
+
+// restarted says whether another process of etcd counted after than before.
+func restarted(before, after []bucket) bool {
+	if len(before) != len(after) {
+		return true
+	}
+	for i := range after {
+		if after[i].bound != before[i].bound || after[i].count < before[i].count {
+			return true
+		}
+	}
+	return false
+}
+
+// percentile returns the 99th percentile of what was counted between two reads, and the bound of its bucket. Within the bucket it is
+// interpolated, as Prometheus does. It is not known with fewer than minFsyncs values.
+func percentile(from, to []bucket) (p99, bound time.Duration, known bool) {
+	last := len(to) - 1
+	total := to[last].count - from[last].count
+	if total < minFsyncs {
+		return 0, 0, false
+	}
+	rank, below, floor := total*0.99, 0.0, 0.0
+	for i := range to {
+		n := to[i].count - from[i].count
+		if math.IsInf(to[i].bound, 1) {
+			break
+		}
+		if n >= rank {
+			return seconds(floor + (to[i].bound-floor)*(rank-below)/(n-below)), seconds(to[i].bound), true
+		}
+		below, floor = n, to[i].bound
+	}
+	return seconds(floor), seconds(floor), floor > 0
+}
+
+func seconds(s float64) time.Duration {
+	return time.Duration(s * float64(time.Second)).Round(time.Microsecond)
+}
+
+// speedOf returns the verdict. It becomes worse at a limit, and better only clearly below it.
+func speedOf(before leases.DiskSpeed, p99 time.Duration) leases.DiskSpeed {
+	exceeds := func(limit time.Duration, already bool) bool {
+		if already {
+			return p99 >= time.Duration(float64(limit)*wellAgain)
+		}
+		return p99 > limit
+	}
+	switch {
+	case exceeds(verySlowAt, before == leases.SpeedVerySlow):
+		return leases.SpeedVerySlow
+	case exceeds(slowAt, before == leases.SpeedSlow || before == leases.SpeedVerySlow):
+		return leases.SpeedSlow
+	default:
+		return leases.SpeedOK
+	}
+}
