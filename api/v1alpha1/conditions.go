@@ -279,6 +279,8 @@ const (
 	ReasonMemberStuck = "MemberStuck"
 	// ReasonNodeLost: the node of a member is unreachable.
 	ReasonNodeLost = "NodeLost"
+	// ReasonSlowDisk: the disk of a member is so slow that followers might elect another leader.
+	ReasonSlowDisk = "SlowDisk"
 	// ReasonOrphanedObjects: an object of the cluster has the name of no member, and it is not known whether it can be
 	// deleted.
 	ReasonOrphanedObjects = "OrphanedObjects"

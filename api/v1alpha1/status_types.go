@@ -134,6 +134,10 @@ type MemberStatus struct {
 	// +kubebuilder:validation:MaxLength=256
 	// +optional
 	Version string `json:"version,omitempty"`
+	// disk is OK, Slow or VerySlow: how long the etcd of the member took to write its log in the last five minutes. It is empty before
+	// there were enough writes, and while the agent of the member is silent.
+	// +optional
+	Disk string `json:"disk,omitempty"`
 	// lastTransitionTime is when the status last changed.
 	// +optional
 	LastTransitionTime metav1.Time `json:"lastTransitionTime,omitempty,omitzero"`

@@ -43,7 +43,7 @@ var gravity = []string{
 	v1alpha1.ReasonRecordUnreadable, v1alpha1.ReasonRecordLost, v1alpha1.ReasonSnapshotUnusable, v1alpha1.ReasonRecoveryProposed, v1alpha1.ReasonRecoveryRefused, v1alpha1.ReasonDataLost, v1alpha1.ReasonDataUndecided, v1alpha1.ReasonDataDiffers, v1alpha1.ReasonAlarmRaised, v1alpha1.ReasonObjectNotOwned, v1alpha1.ReasonVolumeDeleted,
 	v1alpha1.ReasonNodeLost, v1alpha1.ReasonAPIRequestRejected, v1alpha1.ReasonLeaseUnreadable, v1alpha1.ReasonStorageClassMissing,
 	v1alpha1.ReasonVolumePending, v1alpha1.ReasonPodUnschedulable, v1alpha1.ReasonImagePullFailed,
-	v1alpha1.ReasonContainerCannotStart, v1alpha1.ReasonAuthRequiredNotConfigured, v1alpha1.ReasonQuorumLost, v1alpha1.ReasonMemberCannotStart, v1alpha1.ReasonAgentNotRunning, v1alpha1.ReasonMemberStuck, v1alpha1.ReasonVolumeNotExpanded, v1alpha1.ReasonOrphanedObjects,
+	v1alpha1.ReasonContainerCannotStart, v1alpha1.ReasonAuthRequiredNotConfigured, v1alpha1.ReasonQuorumLost, v1alpha1.ReasonMemberCannotStart, v1alpha1.ReasonAgentNotRunning, v1alpha1.ReasonMemberStuck, v1alpha1.ReasonVolumeNotExpanded, v1alpha1.ReasonOrphanedObjects, v1alpha1.ReasonSlowDisk,
 }
 
 // maxProblems is how many problems a message names. It only counts the others.
@@ -117,6 +117,7 @@ func problemsOf(e Evaluation) []Problem {
 	}
 	all = append(all, repairingProblems(o, e.listed)...)
 	all = append(all, differenceProblems(e)...)
+	all = append(all, diskProblems(e.listed)...)
 	return append(all, alarmProblems(e.listed)...)
 }
 

@@ -105,6 +105,7 @@ var toolReadings = map[toolSituation]toolReading{
 	{"Degraded", "True", "QuorumLost"}:                    readsGoesOn,
 	{"Degraded", "True", "AuthRequiredNotConfigured"}:     readsFailed,
 	{"Degraded", "True", "OrphanedObjects"}:               readsFailed,
+	{"Degraded", "True", "SlowDisk"}:                      readsGoesOn,
 	{"Degraded", "True", "RecordLost"}:                    readsGoesOn,
 	{"Degraded", "True", "DataLost"}:                      readsGoesOn,
 	{"Degraded", "True", "DataDiffers"}:                   readsGoesOn,

@@ -131,6 +131,7 @@ func memberStatuses(e Evaluation, before []v1alpha1.MemberStatus, found []Proble
 			s.Role = ""
 		}
 		s.Leaving = e.scaleDown.station(m)
+		s.Disk = diskSpeed(m, was.Disk)
 		s.Message = memberMessage(m, s, found)
 		if was.Status == s.Status {
 			s.LastTransitionTime = was.LastTransitionTime

@@ -212,7 +212,7 @@ func TestGravityNamesEveryReason(t *testing.T) {
 		v1alpha1.ReasonLeaseUnreadable, v1alpha1.ReasonVolumeDeleted, v1alpha1.ReasonStorageClassMissing,
 		v1alpha1.ReasonVolumePending, v1alpha1.ReasonPodUnschedulable, v1alpha1.ReasonImagePullFailed,
 		v1alpha1.ReasonContainerCannotStart, v1alpha1.ReasonQuorumLost, v1alpha1.ReasonMemberCannotStart, v1alpha1.ReasonNodeLost, v1alpha1.ReasonAgentNotRunning, v1alpha1.ReasonMemberStuck,
-		v1alpha1.ReasonOrphanedObjects, v1alpha1.ReasonVolumeNotExpanded,
+		v1alpha1.ReasonOrphanedObjects, v1alpha1.ReasonVolumeNotExpanded, v1alpha1.ReasonSlowDisk,
 	} {
 		graver := Problem{Reason: reason, Message: "graver"}
 		if got, _ := describe([]Problem{{Reason: "unlisted"}, graver}); got != "unlisted" {

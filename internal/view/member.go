@@ -34,9 +34,12 @@ type Member struct {
 	DBSize     *int64 `json:"dbSizeBytes,omitempty"`
 	DBInUse    *int64 `json:"dbInUseBytes,omitempty"`
 	VolumeFree *int64 `json:"volumeFreeBytes,omitempty"`
-	Version    string `json:"version,omitempty"`
-	Agent      string `json:"agentVersion,omitempty"`
-	Node       string `json:"node,omitempty"`
+	// Disk is the verdict of the agent on its disk, and DiskP99 how long 99 % of the writes to the log of etcd take at most.
+	Disk    string        `json:"disk,omitempty"`
+	DiskP99 time.Duration `json:"-"`
+	Version string        `json:"version,omitempty"`
+	Agent   string        `json:"agentVersion,omitempty"`
+	Node    string        `json:"node,omitempty"`
 	// NodeReady is the condition Ready of the node: True, False or Unknown.
 	NodeReady string `json:"nodeReady,omitempty"`
 	Zone      string `json:"zone,omitempty"`
@@ -63,7 +66,7 @@ func (f findings) describeMembers(now time.Time) (all []Member) {
 		status := states[name]
 		m := Member{
 			Name: name, ID: status.ID, Role: status.Role, State: string(status.Status), Reason: status.Reason, Message: status.Message,
-			Leaving: string(status.Leaving), Version: status.Version,
+			Leaving: string(status.Leaving), Version: status.Version, Disk: status.Disk,
 		}
 		if lease, ok := f.members[name]; ok {
 			m.report(lease, newest, now)
@@ -92,6 +95,7 @@ func (m *Member) report(lease member, newest uint64, now time.Time) {
 		m.RaftLag, m.Term = new(newest-lease.Raft.LastIndex), new(lease.Raft.Term)
 	}
 	m.Revision, m.DBSize, m.DBInUse, m.VolumeFree = Known(lease.Revision), Known(lease.DBSize), Known(lease.DBSizeInUse), Known(lease.VolumeFree)
+	m.Disk, m.DiskP99 = string(lease.Fsync.Speed), lease.Fsync.P99
 	if lease.Version != "" {
 		m.Version = lease.Version
 	}

@@ -1,11 +1,13 @@
 package view
 
 import (
+	"fmt"
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/etcd-druid/druid/api/v1alpha1"
+	"github.com/etcd-druid/druid/leases"
 )
 
 // RoleWord is what the agent last reported.
@@ -61,7 +63,7 @@ func (m Member) NodeWord() Word {
 // Notes are what a member reports that has no column.
 func (m Member) Notes() (all []string) {
 	for _, note := range []struct{ title, text string }{
-		{"", m.Message}, {"etcd does not start: ", m.Waits}, {"alarm: ", m.Alarm}, {"etcd refuses its agent: ", m.Refused}, {"it leaves: ", m.Leaving},
+		{"", m.Message}, {"etcd does not start: ", m.Waits}, {"alarm: ", m.Alarm}, {"etcd refuses its agent: ", m.Refused}, {"it leaves: ", m.Leaving}, {"", m.diskWord()},
 	} {
 		if note.text != "" && !(note.title != "" && note.text == m.Message) {
 			all = append(all, note.title+note.text)
@@ -70,7 +72,19 @@ func (m Member) Notes() (all []string) {
 	return all
 }
 
+// diskWord says how slow the disk is, or nothing if it is fast enough or unknown.
+func (m Member) diskWord() string {
+	if m.Disk == "" || m.Disk == string(leases.SpeedOK) {
+		return ""
+	}
+	if m.DiskP99 == 0 {
+		return "its disk is " + m.Disk
+	}
+	return fmt.Sprintf("its disk is %s: one in a hundred writes to the log takes about %s", m.Disk, m.DiskP99)
+}
+
 // Fine says that the member is as it should be: it is ready or paused, and reports no problem.
 func (m Member) Fine() bool {
-	return m.State == string(v1alpha1.MemberPaused) || m.State == string(v1alpha1.MemberReady) && m.Waits == "" && m.Alarm == "" && m.Refused == ""
+	return m.State == string(v1alpha1.MemberPaused) || m.State == string(v1alpha1.MemberReady) && m.Waits == "" && m.Alarm == "" && m.Refused == "" &&
+		m.Disk != string(leases.SpeedVerySlow)
 }

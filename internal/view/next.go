@@ -57,6 +57,7 @@ var pages = map[string]string{
 	v1alpha1.ReasonMemberStuck:               "how-to/rescue/pod-not-ready.md",
 	v1alpha1.ReasonNodeLost:                  "how-to/rescue/node-lost.md",
 	v1alpha1.ReasonOrphanedObjects:           "how-to/rescue/orphaned-objects.md",
+	v1alpha1.ReasonSlowDisk:                  "how-to/rescue/slow-disk.md",
 	v1alpha1.ReasonAuthRequiredNotConfigured: "how-to/secure/authentication.md",
 	v1alpha1.ReasonAuthIncomplete:            "how-to/secure/authentication.md",
 	v1alpha1.ReasonAuthAccessDenied:          "how-to/secure/authentication.md",

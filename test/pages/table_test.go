@@ -25,6 +25,7 @@ var allowed = map[string]int{
 	"how-to/rescue/orphaned-objects.md": 1,
 	"how-to/rescue/quarantined-data.md": 1,
 	"how-to/rescue/quorum-lost.md":      1,
+	"how-to/rescue/slow-disk.md":        1,
 	"how-to/rescue/stuck-scale-down.md": 1,
 	"how-to/rescue/stuck-upgrade.md":    1,
 	"tutorials/connect-an-app.md":       2,
