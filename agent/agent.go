@@ -191,6 +191,7 @@ func (a *Agent) leaderOptions(store *leases.Store) duties.Options {
 		RemoveOthers: func() bool { return a.live.Current().RemoveOthers },
 		Complete:     a.bootstrapper.CompleteRecord,
 		PlanRestore:  a.bootstrapper.PlanRestore,
+		Fsync:        a.speed.now,
 		Defrag: func(now time.Time) duties.DefragPolicy {
 			live := a.live.Current()
 			return defragPolicy(live.Defragmentation, live.Backup != nil, c.QuotaBackendBytes, now)

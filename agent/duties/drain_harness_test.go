@@ -29,6 +29,8 @@ type drainCluster struct {
 	defrag       func(time.Time) DefragPolicy
 	defragmented func(Defragmented)
 	alarmed      func(membership.NospaceDecision)
+	// fsync returns what the agent of a member measures of its disk. nil measures nothing.
+	fsync func(member string) leases.Fsync
 	// newest are the duties of the agent that was started last.
 	newest *Duties
 }
@@ -237,6 +239,10 @@ func (d *drainCluster) agentBehind(gate Gate, name, uid string, f *fault) (died 
 		Defrag:  d.defrag, Defragmented: d.defragmented, Alarmed: d.alarmed,
 		Log: slog.New(slog.DiscardHandler),
 	})
+	if d.fsync != nil {
+		duties.Fsync = func() leases.Fsync { return d.fsync(name) }
+	}
+	duties.slowFor, duties.followersAge = time.Second, 300*time.Millisecond
 	duties.poll, duties.handBack, duties.nospaceAgain = 100*time.Millisecond, 2*time.Second, time.Second
 	d.newest = duties
 	ctx, cancel := context.WithCancel(d.t.Context())

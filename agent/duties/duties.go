@@ -80,6 +80,9 @@ type Options struct {
 	// Comparison and false. It can be nil.
 	Compare  func() time.Duration
 	Compared func(found membership.Comparison, equal bool)
+	// Fsync returns how fast the agent's own member wrote its log in the last minutes, zero if that is unknown. nil means that leadership is never
+	// moved for a slow disk.
+	Fsync func() leases.Fsync
 	// PlanRestore plans a restore in place to the target. lineage is that of the cluster record. An error is a sentence for the user. nil
 	// means that requests for a plan are not answered.
 	PlanRestore func(ctx context.Context, target leases.RestoreTarget, lineage string) (leases.RestorePlan, error)
@@ -96,6 +99,11 @@ type Duties struct {
 	// planRest is the pause after an attempt to plan a restore that failed.
 	planRest loop.Backoff
 
+	slowFor, handoverRest, followersAge time.Duration
+	// handedOver is when this agent last moved leadership for a slow disk. It outlives a leadership. If it is lost with the process, slowFor still
+	// has to pass.
+	handedOver time.Time
+
 	defrag defragMemory
 	// requested passes a request of a user to the duties.
 	requested chan *defragRequest
@@ -110,7 +118,8 @@ func New(o Options) *Duties {
 		Options: o, poll: pollInterval, recordAge: recordInterval, handBack: handBackAfter, comparePause: comparePause,
 		nospaceAgain: membership.NospaceAgain, authEvery: authInterval, authHold: authHold, planTimeout: planTimeout,
 		planRest: loop.Backoff{First: planPause, Last: maxPlanPause},
-		defrag:   defragMemory{attempts: map[uint64]attempt{}}, requested: make(chan *defragRequest),
+		slowFor:  slowFor, handoverRest: handoverPause, followersAge: followersInterval,
+		defrag: defragMemory{attempts: map[uint64]attempt{}}, requested: make(chan *defragRequest),
 	}
 }
 
@@ -147,7 +156,7 @@ func newRound(d *Duties) *round {
 	r.comparison = &comparison{round: r}
 	r.stages = [][]Duty{
 		{r.request, &removal{round: r, since: map[uint64]time.Time{}, last: map[uint64]string{}}},
-		{&authentication{round: r, began: time.Now()}, &upgrade{round: r}, r.comparison, r.databases, &restoring{round: r, rest: d.planRest}},
+		{&authentication{round: r, began: time.Now()}, &upgrade{round: r}, r.comparison, r.databases, &restoring{round: r, rest: d.planRest}, &handover{round: r}},
 	}
 	return r
 }
