@@ -206,6 +206,7 @@ func (a *Agent) leaderOptions(store *leases.Store) duties.Options {
 func (a *Agent) newOddMember(o duties.Options) *duties.OddMember {
 	return &duties.OddMember{
 		Store: o.Store, Dial: o.Dial, Local: o.Local, Self: o.Self, Marked: a.differs, Log: o.Log, Decisions: o.Decisions,
+		Unchecked: a.bootstrapper.Unchecked, Compared: a.bootstrapper.Compared,
 	}
 }
 

@@ -65,6 +65,25 @@ func TestOddMembersAreReplacedSafelyForAllFacts(t *testing.T) {
 		})
 }
 
+func TestUncheckedStartsAreResolvedSafelyForAllFacts(t *testing.T) {
+	checkTable(t, uncheckedStarts, "uncheckedStarts", "A member that etcd did not compare at its start: membership.uncheckedStarts",
+		"Asked by the agent of a member whose etcd started without its initial check, or before the agent.", func(f UncheckedFacts, d rules.Decision[UncheckedVerdict]) string {
+			switch {
+			case d.Verdict != UncheckedWait && f.Authoritative != rules.Yes:
+				return "the voters may be of another group"
+			case d.Verdict != UncheckedWait && f.Own == OwnUndecided:
+				return "acts on what is not known"
+			case d.Verdict == UncheckedMark && f.Own != OwnOdd:
+				return "marks a member with the data of a majority"
+			case d.Verdict == UncheckedDone && (f.Own != OwnAgrees || f.OthersDiffer != rules.No):
+				return "the comparisons end while data differs"
+			case d.Verdict == UncheckedLead && f.Own != OwnAgrees:
+				return "a member leads whose data is not that of a majority"
+			}
+			return ""
+		})
+}
+
 // TestAllAnswersOfUpToFiveVoters tries each combination of answers: none, one of three contents, or one at another
 // compaction.
 func TestAllAnswersOfUpToFiveVoters(t *testing.T) {

@@ -121,7 +121,7 @@ func (r *comparison) conclude(ctx context.Context, self Cluster, view membership
 	case membership.ComparisonMark:
 		return d, r.mark(ctx, odd, found)
 	case membership.ComparisonUnmark:
-		return d, r.write(ctx, has, leases.Difference{}) // the member has the data of all others
+		return d, writeMark(ctx, r.Store, has, leases.Difference{}) // the member has the data of all others
 	case membership.ComparisonReport:
 		return d, r.reportTie(ctx, leases.Undecided{Revision: found.Revision, Confirmed: found.Confirmed, Hashes: hashesOf(view, found.Contents)})
 	case membership.ComparisonWithdraw:
@@ -168,13 +168,13 @@ func (r *comparison) mark(ctx context.Context, odd membership.Member, found memb
 		return err
 	}
 	i := slices.IndexFunc(found.Odd, func(c membership.Content) bool { return c.MemberID == odd.ID })
-	return r.write(ctx, marked{odd.Name, lease.LeaseVersion}, differenceOf(found, found.Odd[i]))
+	return writeMark(ctx, r.Store, marked{odd.Name, lease.LeaseVersion}, differenceOf(found, found.Odd[i]))
 }
 
-// write changes the mark of a member. The zero difference removes it.
-func (r *comparison) write(ctx context.Context, m marked, d leases.Difference) error {
+// writeMark changes the mark of a member. The zero difference removes it. After a conflict, the next comparison tries again.
+func writeMark(ctx context.Context, store *leases.Store, m marked, d leases.Difference) error {
 	crash.Before("mark-difference")
-	err := r.Store.MarkDifference(ctx, m.name, m.at, d)
+	err := store.MarkDifference(ctx, m.name, m.at, d)
 	crash.After("mark-difference")
 	if errors.Is(err, leases.ErrConflict) {
 		return nil

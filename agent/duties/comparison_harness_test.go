@@ -168,14 +168,18 @@ func (c *compared) raise(name string) {
 
 // oddMember runs the part of the agent of a marked member, until it stops its etcd.
 func (c *compared) oddMember(name, podUID string) <-chan error {
-	stopped := make(chan error, 1)
-	o := &OddMember{
+	return c.followed(&OddMember{
 		Store: c.store, Dial: transport.NewClients(transport.Transport{}).Dial, Local: c.endpoint(name), Decisions: c.decisions, Log: slog.New(slog.DiscardHandler),
 		Self: func() (Cluster, bool) {
 			return Cluster{ClusterID: uint64(c.members[name].Server.Cluster().ID()), MemberID: c.id(name), Member: name, PodUID: podUID}, true
 		},
-		Marked: func() bool { return true },
-	}
+		Marked: func() bool { return true }, Unchecked: func() bool { return false },
+	})
+}
+
+// followed runs o until it stops its etcd.
+func (c *compared) followed(o *OddMember) <-chan error {
+	stopped := make(chan error, 1)
 	ctx, cancel := context.WithCancel(c.t.Context())
 	c.t.Cleanup(cancel)
 	go func() {

@@ -22,6 +22,10 @@ const oddTable = "membership.oddMembers"
 // oddInterval is the pause between two looks at the mark on the own Lease, which costs nothing.
 const oddInterval = time.Second
 
+// undecidedOften is how many comparisons in a row may say nothing before the pause between them grows. The first ones follow a start, when the
+// member and those that restart with it do not answer yet.
+const undecidedOften = 5
+
 // OddMember stops the etcd of the agent's own member if its data differs from that of a majority of all voters. The start
 // decision then keeps the data aside, and the member joins again.
 type OddMember struct {
@@ -34,18 +38,24 @@ type OddMember struct {
 	// Marked says whether the agent's own Lease had the mark of a member whose data differs when it was last read. Until then,
 	// OddMember sends no requests.
 	Marked func() bool
-	Log    *slog.Logger
+	// Unchecked says whether the data of the running etcd was not compared with that of the other members at its start, and Compared says that it
+	// was compared since.
+	Unchecked func() bool
+	Compared  func()
+	Log       *slog.Logger
 	// Decisions counts decisions by table and rule.
 	Decisions *prometheus.CounterVec
 
 	reported, trouble loop.Change[string]
+	// undecided counts the comparisons in a row that said nothing about the own data.
+	undecided int
 }
 
 // Run follows a running etcd until ctx ends, which must end when etcd does. stop must stop that etcd.
 func (o *OddMember) Run(ctx context.Context, stop func(ctx context.Context, reason string) error) error {
 	for pause := oddInterval; loop.Sleep(ctx, pause); {
 		pause = oddInterval
-		if !o.Marked() {
+		if !o.Marked() && !o.Unchecked() {
 			continue
 		}
 		began := time.Now()
@@ -57,7 +67,7 @@ func (o *OddMember) Run(ctx context.Context, stop func(ctx context.Context, reas
 		if o.trouble.To(text) && text != "" && ctx.Err() == nil {
 			o.Log.WarnContext(ctx, "replacement of a member whose data differs failed, retrying", "err", err)
 		}
-		pause = max(oddInterval, time.Since(began)*compareShare)
+		pause = max(oddInterval, time.Since(began)*compareShare) << min(max(0, o.undecided-undecidedOften), maxDoublings)
 	}
 	return nil
 }
@@ -82,14 +92,22 @@ func (o *OddMember) look(ctx context.Context, stop func(ctx context.Context, rea
 	if err != nil {
 		return err
 	}
-	if !own.Differs.Of(self.MemberID) {
-		return nil // the mark belongs to an earlier ID, or is removed
+	authoritative := rules.AnswerOf(record.Phase == leases.PhaseFormed && record.ClusterID == self.ClusterID && record.Lists(self.Member) && own.PodUID == self.PodUID)
+	data := membership.OwnDataOf(found, self.MemberID)
+	if o.undecided++; data != membership.OwnUndecided {
+		o.undecided = 0
+	}
+	if !own.Differs.Of(self.MemberID) { // the mark belongs to an earlier ID, or there is none
+		if !o.Unchecked() {
+			o.undecided = 0
+			return nil
+		}
+		return o.resolve(ctx, self, view, found, membership.DecideUnchecked(membership.UncheckedFacts{
+			Authoritative: authoritative, Own: data, OthersDiffer: rules.YesNoOf(found.Verdict == membership.VerdictOdd),
+		}))
 	}
 	want := leases.Replacing{Member: self.Member, PodUID: self.PodUID, MemberID: leases.FormatID(self.MemberID)}
-	d := membership.DecideOdd(membership.OddFacts{
-		Authoritative: rules.AnswerOf(record.Phase == leases.PhaseFormed && record.ClusterID == self.ClusterID && record.Lists(self.Member) && own.PodUID == self.PodUID),
-		Own:           membership.OwnDataOf(found, self.MemberID), Slot: slotOf(record, self.Member),
-	})
+	d := membership.DecideOdd(membership.OddFacts{Authoritative: authoritative, Own: data, Slot: slotOf(record, self.Member)})
 	if o.reported.To(d.Rule) {
 		o.Decisions.WithLabelValues(oddTable, d.Rule).Inc()
 		o.Log.WarnContext(ctx, "data of this member differs", "mode", d.Verdict, "rule", d.Rule, "reason", d.Why, "verdict", string(found.Verdict),

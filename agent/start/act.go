@@ -62,6 +62,7 @@ func (b *Bootstrapper) order(identityFile datadir.IdentityFile, s start) (*launc
 	}
 	b.forgetVolume() // etcd changes it from now on
 	b.acknowledged = ""
+	b.comparedStart.Store(!s.unchecked)
 	b.setIdentity(identityFile)
 	return &launch.Order{Version: launch.ProtocolVersion, Kind: launch.OrderStart, Path: b.cfg.EtcdPath, Argv: args}, nil
 }
@@ -130,6 +131,7 @@ func (b *Bootstrapper) resume(ctx context.Context, o *observation) (*launch.Orde
 	b.joining = joining{} // there is a log: whatever we joined as was started, and is never started without it again (R4)
 	return b.order(identityFile, start{
 		cluster: b.cfg.Member + "=" + b.urlOf(identityFile.PeerScheme), token: identityFile.Token, maxLearners: identityFile.MaxLearners,
+		unchecked: o.unchecked,
 	})
 }
 

@@ -8,6 +8,7 @@ import (
 	"net"
 	"net/url"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -99,6 +100,8 @@ type Bootstrapper struct {
 	mu       sync.Mutex
 	identity datadir.IdentityFile // of the data that etcd was last started on
 	known    bool
+	// comparedStart: the data of the running etcd was compared with that of the other members, by etcd or by the agent.
+	comparedStart atomic.Bool
 	// later has an element if the leader's duties read of a later raft group or of an order to restore, see WatchOrders.
 	later chan struct{}
 

@@ -27,6 +27,8 @@ type start struct {
 	maxLearners    int
 	// skipPeerNames: etcd does not compare the names in the certificate of a peer with the address of the peer.
 	skipPeerNames bool
+	// unchecked: etcd starts although the data of another member differs.
+	unchecked bool
 }
 
 // argv returns the command line of etcd. It sets every flag that can differ from the default of etcd, so that a start
@@ -64,7 +66,7 @@ func argv(cfg config.Config, peerURL string, clientHost string, s start) ([]stri
 	if s.skipPeerNames {
 		args = append(args, skipPeerNames(minor))
 	}
-	return append(args, ofMinor(minor, s.maxLearners)...), nil
+	return append(args, ofMinor(minor, s)...), nil
 }
 
 // clientURLs returns the URLs of the client port: with plain text with TLS, one for each. etcd serves both on one port. The first
@@ -100,18 +102,19 @@ func options(cfg config.Config) []string {
 }
 
 // ofMinor returns the flags whose name or existence depends on the minor version of etcd.
-func ofMinor(minor, maxLearners int) []string {
+func ofMinor(minor int, s start) []string {
+	check := strconv.FormatBool(!s.unchecked)
 	if minor <= 5 {
 		return []string{
-			"--experimental-initial-corrupt-check=true",
+			"--experimental-initial-corrupt-check=" + check,
 			"--experimental-compact-hash-check-enabled=true",
 			"--experimental-watch-progress-notify-interval=" + watchProgressNotify.String(),
 		}
 	}
 	return []string{
-		"--feature-gates=InitialCorruptCheck=true,CompactHashCheck=true",
+		"--feature-gates=InitialCorruptCheck=" + check + ",CompactHashCheck=true",
 		"--watch-progress-notify-interval=" + watchProgressNotify.String(),
-		"--max-learners=" + strconv.Itoa(maxLearners),
+		"--max-learners=" + strconv.Itoa(s.maxLearners),
 		"--log-format=json",
 	}
 }

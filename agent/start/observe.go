@@ -37,6 +37,8 @@ type observation struct {
 	adoption adoption
 	// claim is what the volume holds, if a recovery order stands and it is known.
 	report *leases.DiskReport
+	// unchecked: the previous etcd ended by itself soon after its start, perhaps because the data of another member differs.
+	unchecked bool
 	// details explains the facts that block a start, by fact.
 	details map[string]string
 }
@@ -58,7 +60,7 @@ func (o *observation) reason(d Decision) string {
 // observe reads everything that the decision needs and changes nothing. What it need not read stays unknown. fresh
 // makes it read the member Lease again.
 func (b *Bootstrapper) observe(ctx context.Context, report launch.Report, fresh bool) observation {
-	var o observation
+	o := observation{unchecked: endedByItself(report)}
 	var group errgroup.Group
 	group.Go(func() error { o.volume = b.inspect(ctx, report); return nil })
 	group.Go(func() error { o.record = b.readRecord(ctx); return nil })
