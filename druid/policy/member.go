@@ -107,14 +107,15 @@ func memberFactsOf(m Member, e Evaluation) memberFacts {
 // votersOf is how many voters the raft group can have: the number in the list that the leader published, or the number
 // of voter labels, whichever is larger. A learner counts, because it can have been promoted since. A name that has not
 // joined yet does not count: etcd lets no member join while a voter of three is down, so a voter that lost its volume
-// cannot wait for joiners. Without a published list, all names and all members of a joined group count.
+// cannot wait for joiners. A member of an earlier raft group, before a recovery, does not count either. Without a
+// published list, all names and all members of a joined group count.
 func votersOf(o Observed, listed []Member) int {
 	if o.Record.MemberList == nil {
 		return len(listed) + len(o.Record.Externals)
 	}
 	known := 0
 	for _, m := range listed {
-		if m.votes() || m.Readable && m.Reports.EverFormed() {
+		if m.ofGroup(o) && (m.votes() || m.Readable && m.Reports.EverFormed()) {
 			known++
 		}
 	}
