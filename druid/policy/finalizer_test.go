@@ -307,12 +307,19 @@ func TestMembersOfAnEarlierRaftGroupAreNoVoters(t *testing.T) {
 			m.NodeLost, m.Node, m.Volume, m.NodeName = true, NodeOutOfService, VolumeLocal, "n"+m.Name
 		}
 	}
+	learns := func(o *Observed) { // c-b has another volume, and waits for c-c
+		m := &o.Members[1]
+		m.Reports.ClusterID, m.Reports.Epoch, m.Liveness, m.Reports.Role = 10, 2, leases.Live, leases.RoleLearner
+		m.NodeLost, m.Node, m.Reports.Repairing.ClaimUID = false, NodeReady, "former"
+		o.Record.MemberList.Members = append(o.Record.MemberList.Members, leases.ListedMember{ID: "2", Name: "c-b", PeerURL: "http://c-b.p:2380", Learner: true})
+	}
 	for name, tc := range map[string]struct {
 		change func(*Observed)
 		voters int
 		spared rules.YesNo
 		rule   string
 	}{
+		"next to a learner":           {learns, 2, rules.No, "volume-on-lost-node-announced"},
 		"of the earlier group":        {func(*Observed) {}, 1, rules.Yes, "volume-on-lost-node-announced"},
 		"of the group":                {func(o *Observed) { o.Members[2].Reports.ClusterID = 10 }, 2, rules.No, "volume-on-lost-node-held"},
 		"of a group after the record": {func(o *Observed) { o.Members[2].Reports.Epoch = 3 }, 2, rules.No, "volume-on-lost-node-held"},

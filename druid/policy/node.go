@@ -114,7 +114,26 @@ func nodeFactsOf(m Member, o Observed, listed []Member) nodeFacts {
 	if f.volume == 0 || m.Claim&(ClaimPresent|ClaimUnwanted) == 0 || m.Lease != LeaseOurs || !m.Readable {
 		f.volume = VolumeUnknown
 	}
+	if m.replacedGroup(o, listed) {
+		f.spare, f.turn = rules.Yes, rules.Yes
+	}
 	return f
+}
+
+// replacedGroup says whether the data of the member is that of an earlier raft group, which a recovery replaced, and the voters of the present
+// one are a healthy quorum. None of them needs that data. The members join one after another, so their volumes need not go in turn: a learner
+// next to a single voter waits for the other members.
+func (m Member) replacedGroup(o Observed, listed []Member) bool {
+	if o.RecordState != RecordFormed || o.Record.MemberList == nil || m.ofGroup(o) || m.Reports.Epoch >= o.Record.FormedEpoch {
+		return false
+	}
+	voters := 0
+	for _, entry := range o.Record.MemberList.Members {
+		if !entry.Learner {
+			voters++
+		}
+	}
+	return serving(m, listed) >= quorum(voters)
 }
 
 func (m Member) nodeStep(f nodeFacts) (Step, bool) {
