@@ -66,6 +66,8 @@ var Table = []Story{
 	{"TestSteadyClusterCostsDruidNoWriteAndAgentsFewRequests", InTurn, Alongside, 3, 150, "agent agent/duties druid leases"},
 	{"TestClientsAreServedWhileAllAgentsAreBroken", InTurn, Alongside, 3, 90, "agent agent/launch/... cmd/launch druid"},
 	{"TestMemberWhoseDataDiffersIsReplacedUnderAWriter", InTurn, Alongside, 3, 60, ofData + " agent/duties membership leases"},
+	{"TestOddMembersOfFiveAreReplacedOneAfterAnother", InTurn, Alongside, 5, 150, ofData + " agent/duties membership leases"},
+	{"TestDataOfThreeMembersThatDiffers", InTurn, Alongside, 3, 130, ofData + " agent/duties membership leases"},
 	{"TestOnlyMembersServeOnTheDiskOfANodeAndOnAVolumeWithoutAClass", InTurn, Alongside, 1, 90, ofVolumes + " " + ofData},
 	{"TestMembersInMemoryHealFromEachOther", InTurn, Alongside, 5, 110, ofData + " druid manifests"},
 	{"TestQuorumIsRecoveredFromTheBackupsAndOnlyOnceByItself", InTurn, Alongside, 3, 240, ofRecovery + " " + ofRestore},

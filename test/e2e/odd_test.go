@@ -1,0 +1,250 @@
+package e2e
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"testing"
+	"time"
+
+	clientv3 "go.etcd.io/etcd/client/v3"
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/etcd-druid/druid/leases"
+	"github.com/etcd-druid/druid/test/e2e/harness"
+	"github.com/etcd-druid/druid/test/e2e/stories"
+)
+
+// foundWithin is how soon after a comparison begins the Lease of a member says that its data differs.
+const foundWithin = 10 * time.Second
+
+// One byte changes in the database of the leader of five members, and then of two of five at once, each another byte. The agents replace one
+// member after another. A writer notices an election at most, and the former data is kept.
+func TestOddMembersOfFiveAreReplacedOneAfterAnother(t *testing.T) {
+	stories.Begin(t)
+	c := rig.Apply(t, harness.Replicas(5))
+	view := c.AwaitMembers(t, 5, formWithin)
+	t.Run("the leader", func(t *testing.T) {
+		view = oddLeaderIsReplaced(t, c, view)
+	})
+	if t.Failed() {
+		return
+	}
+	t.Run("two members", func(t *testing.T) {
+		var odd []string
+		for _, member := range c.MemberNames(t) {
+			if member != view.Leader() && len(odd) < 2 {
+				odd = append(odd, member)
+			}
+		}
+		volumes := differ(t, c, "two", odd...)
+		w := harness.Write(t, c.EtcdService(t))
+		w.AwaitWrites(t, 20, scaleWithin)
+		began := goodLeads(t, c, view, odd...)
+		view = replacesEach(t, c, view, began, odd...)
+		keepsFormerData(t, c, view, "two", volumes)
+		servedThroughElections(t, w)
+		w.Stop(t, c.Etcd(t))
+	})
+}
+
+// One byte changes in a database of three members: the leader's, and one next to which a good member starts again before any comparison.
+func TestDataOfThreeMembersThatDiffers(t *testing.T) {
+	stories.Begin(t)
+	c := rig.Apply(t)
+	view := c.AwaitMembers(t, 3, formWithin)
+	for _, part := range []struct {
+		name string
+		do   func(*testing.T, *harness.Cluster, harness.View) harness.View
+	}{
+		{"the leader", oddLeaderIsReplaced},
+		{"a good member starts next to an odd one", goodStartsNextToOdd},
+	} {
+		if !t.Run(part.name, func(t *testing.T) { view = part.do(t, c, view) }) {
+			return
+		}
+	}
+}
+
+// oddLeaderIsReplaced changes a byte of a follower, which then leads: its agent compares the members and finds itself.
+func oddLeaderIsReplaced(t *testing.T, c *harness.Cluster, view harness.View) harness.View {
+	t.Helper()
+	odd := view.Follower()
+	volumes := differ(t, c, "leader", odd)
+	w := harness.Write(t, c.EtcdService(t))
+	w.AwaitWrites(t, 20, scaleWithin)
+	after := replacesEach(t, c, view, compares(t, c, odd), odd)
+	keepsFormerData(t, c, after, "leader", volumes)
+	servedThroughElections(t, w)
+	w.Stop(t, c.Etcd(t))
+	return after
+}
+
+// goodStartsNextToOdd replaces the Pod of a good follower while no comparison has found the odd one. etcd's own check refuses that start.
+func goodStartsNextToOdd(t *testing.T, c *harness.Cluster, view harness.View) harness.View {
+	t.Helper()
+	odd := view.Follower()
+	good := slices.DeleteFunc(allBut(t, c, odd), func(m string) bool { return m == view.Leader() })[0]
+	volumes := differ(t, c, "start", odd)
+	w := harness.Write(t, c.EtcdService(t))
+	w.AwaitWrites(t, 20, scaleWithin)
+	former, began := string(c.MustPod(t, good).UID), time.Now()
+	c.Delete(t, &corev1.Pod{}, good)
+	harness.Eventually(t, healWithin, good+" votes in another Pod", func(ctx context.Context) error {
+		pod, err := c.Pod(ctx, good)
+		if err != nil || string(pod.UID) == former {
+			return errors.Join(err, errors.New("the former Pod is there"))
+		}
+		return c.Answers(ctx, c.Etcd(t, good), good)
+	})
+	t.Logf("%s answered %s after its Pod was deleted", good, time.Since(began).Round(time.Second))
+	after := replacesEach(t, c, view, time.Time{}, odd)
+	keepsFormerData(t, c, after, "start", volumes)
+	servedThroughElections(t, w)
+	w.Stop(t, c.Etcd(t))
+	return after
+}
+
+// oddValue is the value of a member's key of which one byte changes on the disk of that member.
+func oddValue(part, member string) string {
+	return fmt.Sprintf("value of %s of %s, of which one byte changes on one disk", part, member)
+}
+
+func oddKey(part, member string) string { return "/odd/" + part + "/" + member }
+
+// differ changes one byte in the database of each of the members, and each time in another value. Nothing writes meanwhile.
+func differ(t *testing.T, c *harness.Cluster, part string, members ...string) map[string]harness.Volume {
+	t.Helper()
+	etcd := c.Etcd(t)
+	put := func(key, value string) {
+		harness.Eventually(t, scaleWithin, "a write of "+key, func(ctx context.Context) error {
+			_, err := etcd.Put(ctx, key, value)
+			return err
+		})
+	}
+	for _, member := range members {
+		put(oddKey(part, member), oddValue(part, member))
+	}
+	put("/odd/later", part) // a difference in the last revision could not be confirmed
+	put("/odd/last", part)
+	volumes := map[string]harness.Volume{}
+	for _, member := range members {
+		volumes[member] = c.VolumeOf(t, member)
+		volumes[member].FlipByte(t, oddValue(part, member))
+	}
+	return volumes
+}
+
+// goodLeads moves leadership to a member that is not odd. Its agent compares when it begins to lead.
+func goodLeads(t *testing.T, c *harness.Cluster, view harness.View, odd ...string) (began time.Time) {
+	t.Helper()
+	good := slices.DeleteFunc(c.MemberNames(t), func(m string) bool { return m == view.Leader() || slices.Contains(odd, m) })
+	return compares(t, c, good[0])
+}
+
+// compares moves leadership to a member, and returns when its agent began to do the duties of the leader, of which the comparison is one.
+func compares(t *testing.T, c *harness.Cluster, member string) (began time.Time) {
+	t.Helper()
+	c.MoveLeader(t, member)
+	harness.Eventually(t, healWithin, "the agent of "+member+" has the Lease of the leader", func(ctx context.Context) error {
+		lease, err := c.Lease(ctx, leases.LeaderName(c.Name))
+		if err == nil && (lease.Spec.HolderIdentity == nil || *lease.Spec.HolderIdentity != member) {
+			err = errors.New("another one has it")
+		}
+		return err
+	})
+	return time.Now()
+}
+
+// replacesEach waits until each odd member is found and then votes under another ID. The first one is found and replaced within the bounds
+// after the comparison began, or replaced within the bound after it was found if that time is not known. A later one is replaced within the
+// bound after the one before.
+func replacesEach(t *testing.T, c *harness.Cluster, before harness.View, began time.Time, odd ...string) harness.View {
+	t.Helper()
+	left, called := slices.Clone(odd), time.Now()
+	for from := began; len(left) > 0; from = time.Now() {
+		member := awaitMark(t, c, before, left)
+		if from.IsZero() {
+			t.Logf("%s was found after %s", member, time.Since(called).Round(100*time.Millisecond))
+			from = time.Now()
+		}
+		found := time.Since(from)
+		if from.Equal(began) && found > foundWithin {
+			t.Errorf("%s was found after %s, want %s at most", member, found.Round(100*time.Millisecond), foundWithin)
+		}
+		awaitVotes(t, c, before, member)
+		took := time.Since(from)
+		t.Logf("%s was found after %s, and replaced after %s", member, found.Round(100*time.Millisecond), took.Round(100*time.Millisecond))
+		if took > replacedWithin {
+			t.Errorf("%s was replaced after %s, want %s at most", member, took.Round(time.Second), replacedWithin)
+		}
+		left = slices.DeleteFunc(left, func(m string) bool { return m == member })
+	}
+	after := c.Agree(t, len(before.Members), healWithin)
+	for name, id := range before.IDs() {
+		if now := after.IDs()[name]; (now != id) != slices.Contains(odd, name) {
+			harness.Unsafe(t, "%s has ID %s and had %s; odd were %v", name, now, id, odd)
+		}
+	}
+	return after
+}
+
+// awaitMark waits until the Lease of one of the members says that its data differs.
+func awaitMark(t *testing.T, c *harness.Cluster, before harness.View, members []string) (found string) {
+	t.Helper()
+	harness.Eventually(t, healWithin, fmt.Sprintf("one of %v is found", members), func(ctx context.Context) error {
+		for _, member := range members {
+			m, err := c.Member(ctx, member)
+			if err != nil {
+				return err
+			}
+			if m.Differs.MemberID == before.IDs()[member] || m.ID != 0 && leases.FormatID(m.ID) != before.IDs()[member] {
+				found = member
+				return nil
+			}
+		}
+		return errors.New("no Lease says so")
+	})
+	return found
+}
+
+// awaitVotes waits until the member votes under another ID than before.
+func awaitVotes(t *testing.T, c *harness.Cluster, before harness.View, odd string) {
+	t.Helper()
+	harness.Eventually(t, healWithin, odd+" votes under another ID", func(ctx context.Context) error {
+		m, err := c.Member(ctx, odd)
+		if err == nil && (m.ID == 0 || leases.FormatID(m.ID) == before.IDs()[odd] || m.Role == leases.RoleLearner || m.Odd()) {
+			err = fmt.Errorf("its Lease says %s, and %+v", m.HolderIdentity(), m.Differs)
+		}
+		return err
+	})
+}
+
+// keepsFormerData checks that the former data of the members is in quarantine, and that all members have the values and equal hashes.
+func keepsFormerData(t *testing.T, c *harness.Cluster, after harness.View, part string, volumes map[string]harness.Volume) {
+	t.Helper()
+	for member, volume := range volumes {
+		if !volume.Has(t, "data.quarantine-*-differs") {
+			t.Errorf("the former data of %s is not kept", member)
+		}
+		harness.Eventually(t, healWithin, member+" has the value", func(ctx context.Context) error {
+			got, err := c.Etcd(t, member).Get(ctx, oddKey(part, member), clientv3.WithSerializable())
+			if err == nil && (len(got.Kvs) != 1 || string(got.Kvs[0].Value) != oddValue(part, member)) {
+				err = errors.New("it has another one")
+			}
+			return err
+		})
+	}
+	holdTheSame(t, c.Etcd(t), after)
+}
+
+// servedThroughElections checks that writes stood still no longer than an election permits.
+func servedThroughElections(t *testing.T, w *harness.Writer) {
+	t.Helper()
+	gap, err := w.StoodStillFor(harness.ElectionGap)
+	if err != nil {
+		t.Error(err)
+	}
+	t.Logf("the longest time without a write was %s", gap.Round(100*time.Millisecond))
+}
