@@ -7,7 +7,6 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
-	"strconv"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -112,14 +111,7 @@ func New(o Options) (*Agent, error) {
 		return nil, err
 	}
 	a.launch = launch.NewServer(c.SocketPath, decider{a.bootstrapper, a}, o.Log)
-	a.observer = newObserver(a.transport, a.local(), a.etcdMayRun, o.Log)
-	a.observer.looked = a.looked
-	metricsURL := "http://" + net.JoinHostPort(a.listenHost(), strconv.Itoa(c.MetricsPort))
-	a.observer.probe = metricsURL + "/readyz"
-	a.speed = &disk{
-		client: a.transport.HTTPClient(), url: metricsURL + "/metrics", every: fsyncInterval, mayRun: a.etcdMayRun, log: o.Log,
-		measured: a.measured,
-	}
+	a.observes()
 	a.renewer = leases.NewRenewer(store, c.Member, c.PodUID, a.renewal, o.Log)
 	a.renewer.Renewed = func(err error) { a.beats.beat(loopRenewer); a.metrics.renewed(err) }
 	a.election = leases.NewElection(store, c.Member, o.Log)
@@ -283,28 +275,6 @@ func (a *Agent) differs() bool {
 	lease, read, _ := a.renewer.Lease()
 	identityFile, known := a.bootstrapper.Identity()
 	return read && known && lease.Differs.Of(uint64(identityFile.MemberID))
-}
-
-// looked is called after every check of the own etcd.
-func (a *Agent) looked(s State) {
-	a.beats.beat(loopObserver)
-	a.metrics.observe(s)
-	a.facts.observe(s)
-	if free, err := volume.Free(a.options.Config.VolumePath); err == nil { // otherwise the Lease keeps the last known value
-		a.facts.room(free)
-		a.metrics.free.Set(float64(free))
-	}
-	if size, err := volume.Size(a.options.Config.VolumePath); err == nil {
-		a.metrics.size.Set(float64(size))
-	}
-	a.publish()
-}
-
-// measured is called after every measurement of the disk. The result goes into the Lease with the next renewal.
-func (a *Agent) measured(f leases.Fsync) {
-	a.metrics.measured(f)
-	a.facts.measured(f)
-	a.publish()
 }
 
 // certified is called after every check of the certificates that found a change.

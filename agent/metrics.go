@@ -86,10 +86,7 @@ func newMetrics(registry prometheus.Registerer, version string) (*metrics, error
 		unknownUsers: gauge("etcd_agent_auth_unknown_users",
 			"Users in etcd that spec.auth does not have, except root and druid-agent. Only the leader's agent reports it."),
 		comparison: newComparisonGauge(),
-		speed: prometheus.NewGaugeVec(prometheus.GaugeOpts{
-			Name: "etcd_agent_disk_speed",
-			Help: "1 for the verdict on how fast the member writes its log: OK, Slow or VerySlow. There is none before etcd has written enough.",
-		}, []string{"verdict"}),
+		speed:      newSpeedGauge(),
 		freed: counters("etcd_agent_defragmentation_freed_bytes_total", "Bytes that defragmentations freed, by member.", "member"),
 	}
 	info := prometheus.NewGauge(prometheus.GaugeOpts{
@@ -106,6 +103,13 @@ func newMetrics(registry prometheus.Registerer, version string) (*metrics, error
 		errs = append(errs, registry.Register(c))
 	}
 	return m, errors.Join(errs...)
+}
+
+func newSpeedGauge() *prometheus.GaugeVec {
+	return prometheus.NewGaugeVec(prometheus.GaugeOpts{
+		Name: "etcd_agent_disk_speed",
+		Help: "1 for the verdict on how fast the member writes its log: OK, Slow or VerySlow. There is none before etcd has written enough.",
+	}, []string{"verdict"})
 }
 
 func newComparisonGauge() *prometheus.GaugeVec {

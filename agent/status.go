@@ -1,6 +1,8 @@
 package agent
 
 import (
+	"net"
+	"strconv"
 	"strings"
 	"sync"
 
@@ -265,4 +267,38 @@ func (f *facts) fact(identityFile datadir.IdentityFile, known bool) leases.Fact 
 		m.Alarm = undecided
 	}
 	return leases.Fact{Member: m, Alive: f.now.Healthy}
+}
+
+// observes wires what looks at the etcd of the member: whether it serves, and how fast it writes its log.
+func (a *Agent) observes() {
+	a.observer = newObserver(a.transport, a.local(), a.etcdMayRun, a.log)
+	a.observer.looked = a.looked
+	metricsURL := "http://" + net.JoinHostPort(a.listenHost(), strconv.Itoa(a.options.Config.MetricsPort))
+	a.observer.probe = metricsURL + "/readyz"
+	a.speed = &disk{
+		client: a.transport.HTTPClient(), url: metricsURL + "/metrics", every: fsyncInterval, mayRun: a.etcdMayRun, log: a.log,
+		measured: a.measured,
+	}
+}
+
+// looked is called after every check of the own etcd.
+func (a *Agent) looked(s State) {
+	a.beats.beat(loopObserver)
+	a.metrics.observe(s)
+	a.facts.observe(s)
+	if free, err := volume.Free(a.options.Config.VolumePath); err == nil { // otherwise the Lease keeps the last known value
+		a.facts.room(free)
+		a.metrics.free.Set(float64(free))
+	}
+	if size, err := volume.Size(a.options.Config.VolumePath); err == nil {
+		a.metrics.size.Set(float64(size))
+	}
+	a.publish()
+}
+
+// measured is called after every measurement of the disk. The result goes into the Lease with the next renewal.
+func (a *Agent) measured(f leases.Fsync) {
+	a.metrics.measured(f)
+	a.facts.measured(f)
+	a.publish()
 }

@@ -116,10 +116,15 @@ func (o *OddMember) look(ctx context.Context, stop func(ctx context.Context, rea
 	if d.Verdict != membership.OddReplace {
 		return nil
 	}
+	return o.replace(ctx, record, version, want, func() error { return stop(ctx, d.Why) })
+}
+
+// replace takes the slot of the record, hands leadership over, and stops etcd.
+func (o *OddMember) replace(ctx context.Context, record leases.Record, version leases.Version, want leases.Replacing, stop func() error) error {
 	if record.Replacing == nil || *record.Replacing != want {
 		record.Replacing = &want
 		crash.Before("take-slot-odd")
-		_, err = o.Store.UpdateRecord(ctx, version, record)
+		_, err := o.Store.UpdateRecord(ctx, version, record)
 		crash.After("take-slot-odd")
 		if err != nil {
 			return fmt.Errorf("write the replacement of member %s to the cluster record: %w", want.MemberID, err)
@@ -128,7 +133,7 @@ func (o *OddMember) look(ctx context.Context, stop func(ctx context.Context, rea
 	if _, err := Transfer(ctx, o.Dial, o.Local); err != nil {
 		o.Log.WarnContext(ctx, "leadership transfer failed", "err", err)
 	}
-	return stop(ctx, d.Why)
+	return stop()
 }
 
 // slotOf returns the state of the slot of the record for the member called name.

@@ -41,7 +41,7 @@ func (b *Bootstrapper) describe(ctx context.Context, report launch.Report, o *ob
 			if err != nil {
 				if text := err.Error(); text != b.failed && ctx.Err() == nil {
 					b.failed = text
-					b.log.WarnContext(ctx, "disk not described, retrying", "err", err)
+					b.log.WarnContext(ctx, "disk report not made, retrying", "err", err)
 				}
 				return nil
 			}

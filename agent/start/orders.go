@@ -29,7 +29,7 @@ func (b *Bootstrapper) observeOrder(ctx context.Context, report launch.Report, o
 }
 
 // orderOf is the part of the member in the recovery order of the record. acknowledged is the name of the order that this
-// process acknowledged. claim describes the volume, and returns nil if that is not known.
+// process acknowledged. report describes the volume, and returns nil if that is not known.
 func orderOf(cfg config.Config, v volumeState, own ownLease, r recordState, acknowledged string, report func() *leases.DiskReport) Order {
 	order := r.record.Order()
 	switch {
@@ -72,7 +72,7 @@ func placeable(cfg config.Config, v volumeState, own ownLease, r leases.Record) 
 		(built.Lineage == r.Lineage || r.Lineage == "")
 }
 
-// prepare writes the order to the volume. Then the claim of the volume acknowledges the order. An empty volume has nothing
+// prepare writes the order to the volume. Then the disk report acknowledges the order. An empty volume has nothing
 // on which an etcd could start, so nothing is written to it.
 func (b *Bootstrapper) prepare(ctx context.Context, o *observation) error {
 	order := *o.record.record.Order()
@@ -129,6 +129,6 @@ func (b *Bootstrapper) withdraw(ctx context.Context) (bool, error) {
 	if err != nil {
 		return false, fmt.Errorf("withdraw the acknowledgement of a recovery order: %w", err)
 	}
-	b.log.InfoContext(ctx, "claim of the volume withdrawn before etcd starts")
+	b.log.InfoContext(ctx, "disk report withdrawn before etcd starts")
 	return true, nil
 }

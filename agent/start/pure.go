@@ -46,13 +46,13 @@ func (s *Sight) volume() volumeState {
 	return volumeState{report: s.Report, identityFile: s.IdentityFile, built: s.Built, identityFileErr: s.IdentityFileErr, err: s.VolumeErr}
 }
 
-// Claim returns what the volume holds, and whether that is known. The claim acknowledges an order only if it names one.
+// DiskReport returns what the volume holds, and whether that is known. The report acknowledges an order only if it names one.
 func (s *Sight) DiskReport(cfg *config.Config, h datadir.Holding) (leases.DiskReport, bool) {
 	return reportOf(*cfg, s.volume(), s.Facts(cfg).Data, h, false, s.Own)
 }
 
 // OrderOf returns the part of the member in the recovery order of the record. acknowledged is the name of the order that its
-// agent acknowledged since it started, and claim what the volume holds.
+// agent acknowledged since it started, and report what the volume holds.
 func (s *Sight) OrderOf(cfg *config.Config, acknowledged string, report *leases.DiskReport) Order {
 	return orderOf(*cfg, s.volume(), ownLease{member: s.Own, err: s.OwnErr}, recordState{record: s.Record, err: s.RecordErr}, acknowledged,
 		func() *leases.DiskReport { return report })
