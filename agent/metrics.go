@@ -70,24 +70,17 @@ func newMetrics(registry prometheus.Registerer, version string) (*metrics, error
 			// From the time for 100 MiB to the time for the largest database.
 			Buckets: []float64{.1, .3, 1, 3, 10, 30, 60, 120, 300, 600},
 		}, []string{"member", "result"}),
-		expiry: prometheus.NewGaugeVec(prometheus.GaugeOpts{
-			Name: "etcd_agent_certificate_expiration_timestamp_seconds",
-			Help: "Unix time when the member's server certificate expires, by plane: client or peer.",
-		}, []string{"plane"}),
-		lifetime: prometheus.NewGaugeVec(prometheus.GaugeOpts{
-			Name: "etcd_agent_certificate_lifetime_seconds",
-			Help: "Time from the beginning to the end of the member's server certificate, by plane.",
-		}, []string{"plane"}),
-		refused: prometheus.NewGaugeVec(prometheus.GaugeOpts{
-			Name: "etcd_agent_certificate_rejected",
-			Help: "1 while the certificates in the mounted Secrets are not usable and the member keeps the previous ones, by plane.",
-		}, []string{"plane"}),
+		expiry: ofPlane("etcd_agent_certificate_expiration_timestamp_seconds",
+			"Unix time when the member's server certificate expires, by plane: client or peer."),
+		lifetime: ofPlane("etcd_agent_certificate_lifetime_seconds", "Time from the beginning to the end of the member's server certificate, by plane."),
+		refused: ofPlane("etcd_agent_certificate_rejected",
+			"1 while the certificates in the mounted Secrets are not usable and the member keeps the previous ones, by plane."),
 		auth: gauge("etcd_agent_auth_enabled", "1 while authentication in etcd is on. Only the leader's agent reports it, with spec.auth or TLS of clients."),
 		unknownUsers: gauge("etcd_agent_auth_unknown_users",
 			"Users in etcd that spec.auth does not have, except root and druid-agent. Only the leader's agent reports it."),
 		comparison: newComparisonGauge(),
 		speed:      newSpeedGauge(),
-		freed: counters("etcd_agent_defragmentation_freed_bytes_total", "Bytes that defragmentations freed, by member.", "member"),
+		freed:      counters("etcd_agent_defragmentation_freed_bytes_total", "Bytes that defragmentations freed, by member.", "member"),
 	}
 	info := prometheus.NewGauge(prometheus.GaugeOpts{
 		Name: "etcd_agent_build_info", Help: "The agent's version, as a label.", ConstLabels: prometheus.Labels{"version": version},
@@ -103,6 +96,11 @@ func newMetrics(registry prometheus.Registerer, version string) (*metrics, error
 		errs = append(errs, registry.Register(c))
 	}
 	return m, errors.Join(errs...)
+}
+
+// ofPlane makes a gauge of what is known about the certificates of each plane.
+func ofPlane(name, help string) *prometheus.GaugeVec {
+	return prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: name, Help: help}, []string{"plane"})
 }
 
 func newSpeedGauge() *prometheus.GaugeVec {

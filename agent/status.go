@@ -9,6 +9,7 @@ import (
 	"github.com/etcd-druid/druid/agent/certificates"
 	"github.com/etcd-druid/druid/agent/config"
 	"github.com/etcd-druid/druid/agent/datadir"
+	"github.com/etcd-druid/druid/agent/datadir/volume"
 	"github.com/etcd-druid/druid/agent/start"
 	"github.com/etcd-druid/druid/leases"
 	"github.com/etcd-druid/druid/membership"

@@ -47,29 +47,38 @@ func (d *disks) set(name string, f leases.Fsync) {
 	d.speed[name] = f
 }
 
-// renew renews the Leases of the members as their agents do, until the returned func is called.
-func (d *disks) renew() (end func()) {
+// renew renews the Leases of the members once.
+func (d *disks) renew(ctx context.Context) {
+	d.t.Helper()
+	for _, name := range names {
+		now := time.Now()
+		_, err := d.store.PatchMember(ctx, name, leases.MemberPatch{RenewTime: &now, Member: leases.Member{
+			ID: d.memberID(name), Role: leases.RoleMember, Fsync: d.of(name),
+		}})
+		if err != nil && ctx.Err() == nil {
+			d.t.Errorf("renew %s: %v", name, err)
+		}
+	}
+}
+
+// keepRenewing renews the Leases of the members as their agents do, until the test ends.
+func (d *disks) keepRenewing() {
 	d.t.Helper()
 	ctx, cancel := context.WithCancel(d.t.Context())
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
+		tick := time.NewTicker(20 * time.Millisecond)
+		defer tick.Stop()
 		for ctx.Err() == nil {
-			for _, name := range names {
-				now := time.Now()
-				_, err := d.store.PatchMember(ctx, name, leases.MemberPatch{RenewTime: &now, Member: leases.Member{
-					ID: d.memberID(name), Role: leases.RoleMember, Fsync: d.of(name),
-				}})
-				if err != nil && ctx.Err() == nil {
-					d.t.Errorf("renew %s: %v", name, err)
-				}
+			d.renew(ctx)
+			select {
+			case <-ctx.Done():
+			case <-tick.C:
 			}
-			time.Sleep(20 * time.Millisecond)
 		}
 	}()
-	end = func() { cancel(); <-done }
-	d.t.Cleanup(end)
-	return end
+	d.t.Cleanup(func() { cancel(); <-done })
 }
 
 func (d *disks) decided(rule string) float64 {
@@ -95,7 +104,7 @@ func TestALeaderWithASlowDiskHandsOverOnce(t *testing.T) {
 	best, other := others[1], others[0]
 	d.set(leader, slow)
 	d.set(other, leases.Fsync{Speed: leases.SpeedOK, P99: 64 * time.Millisecond})
-	d.renew()
+	d.keepRenewing()
 	d.agents()
 	d.leads(best)
 	if d.decided("not-lasting") == 0 {
@@ -120,16 +129,14 @@ func TestASlowLeaderStaysWithoutAMuchFasterFollower(t *testing.T) {
 	d := newDisks(t)
 	leader := d.mustLead()
 	d.set(leader, slow)
-	end := d.renew()
-	time.Sleep(100 * time.Millisecond)
-	end() // the Leases say that the followers are fast, and are not renewed any more
+	d.renew(t.Context()) // the Leases say that the followers are fast, and are not renewed any more
 	d.agents()
 	d.decides("followers-unknown")
 	d.stays(leader)
 	for _, name := range names {
 		d.set(name, slow)
 	}
-	d.renew()
+	d.keepRenewing()
 	d.decides("followers-similar")
 	d.stays(leader)
 	if n := d.decided("move-leader"); n != 0 {
@@ -150,9 +157,14 @@ func (d *disks) leads(name string) {
 // stays verifies that leadership does not move for several looks.
 func (d *disks) stays(name string) {
 	d.t.Helper()
-	for begun := time.Now(); time.Since(begun) < 3*time.Second; time.Sleep(50 * time.Millisecond) {
+	begun := time.Now()
+	d.eventually("several looks have passed", func() error {
 		if now, err := d.leader(); err == nil && now != name {
 			d.t.Fatalf("%s leads, want %s", now, name)
 		}
-	}
+		if passed := time.Since(begun); passed < 3*time.Second {
+			return fmt.Errorf("%s have passed", passed)
+		}
+		return nil
+	})
 }
