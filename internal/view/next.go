@@ -58,7 +58,7 @@ var pages = map[string]string{
 	v1alpha1.ReasonNodeLost:                  "how-to/rescue/node-lost.md",
 	v1alpha1.ReasonOrphanedObjects:           "how-to/rescue/orphaned-objects.md",
 	v1alpha1.ReasonSlowDisk:                  "how-to/rescue/slow-disk.md",
-	v1alpha1.ReasonAuthRequiredNotConfigured: "how-to/secure/authentication.md",
+	v1alpha1.ReasonAuthRequiredNotConfigured: "how-to/back-up/restore.md#if-the-restore-is-blocked",
 	v1alpha1.ReasonAuthIncomplete:            "how-to/secure/authentication.md",
 	v1alpha1.ReasonAuthAccessDenied:          "how-to/secure/authentication.md",
 	v1alpha1.ReasonCertificatesRejected:      "how-to/secure/tls.md#check-the-certificates",
