@@ -1,14 +1,12 @@
 package duties
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
 	"log/slog"
 	"slices"
 	"strings"
-	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -20,6 +18,7 @@ import (
 
 	"github.com/etcd-druid/druid/agent/transport"
 	"github.com/etcd-druid/druid/leases"
+	"github.com/etcd-druid/druid/test/member"
 )
 
 // When the EtcdCluster is deleted, its Leases, its Role and its Pods disappear in any order. Here the Leases disappear
@@ -63,10 +62,10 @@ func TestLeasesThatVanishBeforeThePodsRemoveNoMember(t *testing.T) {
 }
 
 // dutiesUntil runs the leader's duties with a grace period that never ends before over, and returns their log.
-func (c *cluster) dutiesUntil(leader string, over *atomic.Bool) *buffer {
+func (c *cluster) dutiesUntil(leader string, over *atomic.Bool) *member.Buffer {
 	c.t.Helper()
 	c.decisions = prometheus.NewCounterVec(prometheus.CounterOpts{Name: "decisions_total", Help: "Decisions."}, []string{"table", "rule"})
-	server, log := c.members[leader].Server, &buffer{}
+	server, log := c.members[leader].Server, &member.Buffer{}
 	self := Cluster{ClusterID: uint64(server.Cluster().ID()), MemberID: uint64(server.MemberID()), Member: leader, PodUID: "mine"}
 	d := New(Options{
 		Store: c.store, Dial: transport.NewClients(transport.Transport{}).Dial, Local: c.endpoint(leader), Decisions: c.decisions,
@@ -91,24 +90,6 @@ func (c *cluster) dutiesUntil(leader string, over *atomic.Bool) *buffer {
 		}
 	})
 	return log
-}
-
-// buffer is a log that can be read while it is written.
-type buffer struct {
-	mu   sync.Mutex
-	text bytes.Buffer
-}
-
-func (b *buffer) Write(p []byte) (int, error) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return b.text.Write(p)
-}
-
-func (b *buffer) String() string {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return b.text.String()
 }
 
 func TestALearnerThatNeverStartsIsRemovedOnlyWhenDruidNamesIt(t *testing.T) {

@@ -1,7 +1,6 @@
 package plugin
 
 import (
-	"bytes"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -27,6 +26,7 @@ import (
 	"github.com/etcd-druid/druid/internal/cli"
 	"github.com/etcd-druid/druid/internal/view"
 	"github.com/etcd-druid/druid/test/env"
+	"github.com/etcd-druid/druid/test/member"
 	"github.com/etcd-druid/druid/test/situations"
 )
 
@@ -91,27 +91,9 @@ func (n *node) serves(pod string) {
 	n.ports[pod] = server.Listener.Addr().String()
 }
 
-// text is what a running command has printed until now.
-type text struct {
-	mu sync.Mutex
-	b  bytes.Buffer
-}
-
-func (t *text) Write(p []byte) (int, error) {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	return t.b.Write(p)
-}
-
-func (t *text) String() string {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	return t.b.String()
-}
-
 // running is a command that runs until it is interrupted.
 type running struct {
-	out, errs text
+	out, errs member.Buffer
 	interrupt func()
 	code      chan int
 }
