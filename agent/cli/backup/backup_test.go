@@ -150,8 +150,8 @@ func testBucket(t *testing.T, s store.Store, in func(string, ...string) []string
 		t.Setenv("AWS_SECRET_ACCESS_KEY", bucket.SecretKey)
 		contains(t, ok(t, "list", "--store", url, "--prefix", "moved/demo"), "16-21")
 	})
-	server.User(t, "other", "other-secret")
-	denied := credentials(t, "other", "other-secret")
+	server.User(t, "denied", "denied-secret")
+	denied := credentials(t, "denied", "denied-secret")
 	otherRegion := strings.Replace(url, bucket.Region, "eu-central-1", 1)
 	for name, test := range map[string]struct {
 		args []string
