@@ -68,6 +68,7 @@ var Table = []Story{
 	{"TestMemberWhoseDataDiffersIsReplacedUnderAWriter", InTurn, Alongside, 3, 60, ofData + " agent/duties membership leases"},
 	{"TestOddMembersOfFiveAreReplacedOneAfterAnother", InTurn, Alongside, 5, 150, ofData + " agent/duties membership leases"},
 	{"TestDataOfThreeMembersThatDiffers", InTurn, Alongside, 3, 130, ofData + " agent/duties membership leases"},
+	{"TestTwoNodesAreDeclaredOutOfServiceAndReturn", InTurn, Alone, 3, 130, ofRecovery + " " + ofNodes},
 	{"TestOnlyMembersServeOnTheDiskOfANodeAndOnAVolumeWithoutAClass", InTurn, Alongside, 1, 90, ofVolumes + " " + ofData},
 	{"TestMembersInMemoryHealFromEachOther", InTurn, Alongside, 5, 110, ofData + " druid manifests"},
 	{"TestQuorumIsRecoveredFromTheBackupsAndOnlyOnceByItself", InTurn, Alongside, 3, 240, ofRecovery + " " + ofRestore},
