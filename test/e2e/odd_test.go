@@ -11,6 +11,7 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 	corev1 "k8s.io/api/core/v1"
 
+	"github.com/etcd-druid/druid/api/v1alpha1"
 	"github.com/etcd-druid/druid/leases"
 	"github.com/etcd-druid/druid/test/e2e/harness"
 	"github.com/etcd-druid/druid/test/e2e/stories"
@@ -49,7 +50,8 @@ func TestOddMembersOfFiveAreReplacedOneAfterAnother(t *testing.T) {
 	})
 }
 
-// One byte changes in a database of three members: the leader's, and one next to which a good member starts again before any comparison.
+// One byte changes in a database of three members: the leader's, one in the middle of a rolling update, and one while the third member is
+// away. Two members that differ are a tie: nothing is replaced or removed until the third one is back and makes a majority.
 func TestDataOfThreeMembersThatDiffers(t *testing.T) {
 	stories.Begin(t)
 	c := rig.Apply(t)
@@ -60,6 +62,8 @@ func TestDataOfThreeMembersThatDiffers(t *testing.T) {
 	}{
 		{"the leader", oddLeaderIsReplaced},
 		{"a good member starts next to an odd one", goodStartsNextToOdd},
+		{"a rolling update", rollsNextToOdd},
+		{"one of two, and the third is away", tieWaitsForTheThird},
 	} {
 		if !t.Run(part.name, func(t *testing.T) { view = part.do(t, c, view) }) {
 			return
@@ -102,6 +106,90 @@ func goodStartsNextToOdd(t *testing.T, c *harness.Cluster, view harness.View) ha
 	after := replacesEach(t, c, view, time.Time{}, odd)
 	keepsFormerData(t, c, after, "start", volumes)
 	servedThroughElections(t, w)
+	w.Stop(t, c.Etcd(t))
+	return after
+}
+
+// rollsNextToOdd replaces all Pods while one member differs.
+func rollsNextToOdd(t *testing.T, c *harness.Cluster, view harness.View) harness.View {
+	t.Helper()
+	odd, before := view.Follower(), podsOf(t, c, view)
+	volumes := differ(t, c, "roll", odd)
+	w := harness.Write(t, c.EtcdService(t))
+	w.AwaitWrites(t, 20, scaleWithin)
+	began := time.Now()
+	c.Edit(t, requests("103m"))
+	harness.Eventually(t, 2*scaleWithin, "all Pods are replaced", func(ctx context.Context) error {
+		for member := range view.Members {
+			pod, err := c.Pod(ctx, member)
+			if err != nil {
+				return err
+			}
+			if string(pod.UID) == before[member] || pod.Spec.Containers[0].Resources.Requests.Cpu().String() != "103m" {
+				return fmt.Errorf("Pod %s was not replaced", member)
+			}
+		}
+		return nil
+	})
+	c.AwaitCondition(t, scaleWithin, "Progressing", "False", "Reconciled")
+	after := c.AwaitMembers(t, 3, healWithin)
+	t.Logf("the rolling update took %s", time.Since(began).Round(time.Second))
+	replaced(t, view, after, odd)
+	keepsFormerData(t, c, after, "roll", volumes)
+	servedThroughElections(t, w)
+	w.Stop(t, c.Etcd(t))
+	return after
+}
+
+// tieWaitsForTheThird changes a byte of one of two members while the third one is away.
+func tieWaitsForTheThird(t *testing.T, c *harness.Cluster, view harness.View) harness.View {
+	t.Helper()
+	odd := view.Follower()
+	away := slices.DeleteFunc(allBut(t, c, odd), func(m string) bool { return m == view.Leader() })[0]
+	hold := c.HoldDown(t, away)
+	volumes := differ(t, c, "tie", odd)
+	w := harness.Write(t, c.Etcd(t, odd, view.Leader()))
+	w.AwaitWrites(t, 20, scaleWithin)
+	quarantined := len(volumes[odd].Quarantined(t))
+	running := map[string]int{}
+	for _, member := range []string{odd, view.Leader()} {
+		running[member] = c.Process(t, member, harness.Etcd)
+	}
+	compares(t, c, odd)
+	took := harness.Eventually(t, healWithin, "the record says undecided", func(ctx context.Context) error {
+		record, err := c.Record(ctx)
+		if err == nil && record.Undecided == (leases.Undecided{}) {
+			err = errors.New("it does not")
+		}
+		return err
+	})
+	t.Logf("the tie was found %s after the comparison began", took.Round(100*time.Millisecond))
+	if took > foundWithin {
+		t.Errorf("the tie was found after %s, want %s at most", took, foundWithin)
+	}
+	c.AwaitCondition(t, healWithin, v1alpha1.ConditionDegraded, "True", v1alpha1.ReasonDataUndecided)
+	harness.Consistently(t, 20*time.Second, "nothing is replaced or removed", func(ctx context.Context) error {
+		list, err := c.Etcd(t, view.Leader()).MemberList(ctx)
+		if err != nil {
+			return harness.NoAnswer(err)
+		}
+		if len(list.Members) != 3 {
+			return fmt.Errorf("etcd has %d members", len(list.Members))
+		}
+		for member, pid := range running {
+			if err := harness.Ended(pid); err == nil {
+				return fmt.Errorf("etcd of %s (%d) ended", member, pid)
+			}
+		}
+		if now := len(volumes[odd].Quarantined(t)); now != quarantined {
+			return fmt.Errorf("the volume of %s has %d directories in quarantine, and had %d", odd, now, quarantined)
+		}
+		return nil
+	})
+	hold.Release(t)
+	after := replacesEach(t, c, view, time.Time{}, odd)
+	c.AwaitCondition(t, healWithin, v1alpha1.ConditionDegraded, "False")
+	keepsFormerData(t, c, after, "tie", volumes)
 	w.Stop(t, c.Etcd(t))
 	return after
 }

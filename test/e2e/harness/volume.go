@@ -87,6 +87,12 @@ func (v Volume) Has(t testing.TB, pattern string) bool {
 	return len(v.glob(t, pattern)) > 0
 }
 
+// Quarantined returns the directories of data in quarantine.
+func (v Volume) Quarantined(t testing.TB) []string {
+	t.Helper()
+	return v.glob(t, "data.quarantine-*")
+}
+
 func (v Volume) glob(t testing.TB, pattern string) []string {
 	t.Helper()
 	found, err := filepath.Glob(filepath.Join(v.Dir, pattern))

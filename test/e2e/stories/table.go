@@ -67,7 +67,7 @@ var Table = []Story{
 	{"TestClientsAreServedWhileAllAgentsAreBroken", InTurn, Alongside, 3, 90, "agent agent/launch/... cmd/launch druid"},
 	{"TestMemberWhoseDataDiffersIsReplacedUnderAWriter", InTurn, Alongside, 3, 60, ofData + " agent/duties membership leases"},
 	{"TestOddMembersOfFiveAreReplacedOneAfterAnother", InTurn, Alongside, 5, 150, ofData + " agent/duties membership leases"},
-	{"TestDataOfThreeMembersThatDiffers", InTurn, Alongside, 3, 130, ofData + " agent/duties membership leases"},
+	{"TestDataOfThreeMembersThatDiffers", InTurn, Alongside, 3, 230, ofData + " agent/duties membership leases druid/policy"},
 	{"TestTwoNodesAreDeclaredOutOfServiceAndReturn", InTurn, Alone, 3, 130, ofRecovery + " " + ofNodes},
 	{"TestOnlyMembersServeOnTheDiskOfANodeAndOnAVolumeWithoutAClass", InTurn, Alongside, 1, 90, ofVolumes + " " + ofData},
 	{"TestMembersInMemoryHealFromEachOther", InTurn, Alongside, 5, 110, ofData + " druid manifests"},
