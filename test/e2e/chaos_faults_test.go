@@ -29,6 +29,7 @@ var costlyFaults = []chaosFault{
 	{"a launch is killed", func(t *testing.T, ch *chaos, member string, _ *rand.Rand) {
 		ch.signals(t, is(member), harness.Launch, syscall.SIGKILL, harness.Ended)
 	}},
+	{"a kubelet is killed, and a launch on its node", kubeletKilled},
 	{"a Pod is deleted", func(t *testing.T, ch *chaos, member string, _ *rand.Rand) {
 		former := ch.uidOf(t, member)
 		ch.withAPI(func() { ch.cluster.Delete(t, &corev1.Pod{}, member) })
@@ -212,11 +213,7 @@ func (ch *chaos) signals(t *testing.T, pick func() string, program harness.Progr
 	t.Helper()
 	harness.Eventually(t, healWithin, fmt.Sprintf("%s gets %s", program, signal), func(ctx context.Context) error {
 		member := pick()
-		uid := ch.about(member).podUID
-		if pod, err := ch.cluster.Pod(ctx, member); err == nil {
-			uid = string(pod.UID)
-		}
-		pids, err := harness.Processes(uid, program)
+		pids, err := ch.processes(ctx, member, program)
 		if err != nil || len(pids) != 1 {
 			return errors.Join(err, fmt.Errorf("processes %v of %s", pids, member))
 		}
@@ -225,6 +222,15 @@ func (ch *chaos) signals(t *testing.T, pick func() string, program harness.Progr
 	})
 	harness.Eventually(t, healWithin, fmt.Sprintf("%s of %s (%d) shows", signal, program, pid), func(context.Context) error { return effect(pid) })
 	return pid
+}
+
+// processes are those of a program in the member's present Pod, or in its last known one while the API server does not answer.
+func (ch *chaos) processes(ctx context.Context, member string, program harness.Program) ([]int, error) {
+	uid := ch.about(member).podUID
+	if pod, err := ch.cluster.Pod(ctx, member); err == nil {
+		uid = string(pod.UID)
+	}
+	return harness.Processes(uid, program)
 }
 
 // freezes stops a program of the member that pick names, and lets it go on later.
