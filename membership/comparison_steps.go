@@ -1,6 +1,8 @@
 package membership
 
 import (
+	"slices"
+
 	"github.com/etcd-druid/druid/internal/rules"
 )
 
@@ -107,19 +109,24 @@ type OwnData uint8
 
 // The results.
 const (
-	OwnAgrees    OwnData = 1 << iota // all voters have the same data, or others are the odd ones
+	OwnAgrees    OwnData = 1 << iota // the own data is that of a majority of all voters; others may be the odd ones
 	OwnOdd                           // the own data differs from that of a majority of all voters
-	OwnUndecided                     // not known
+	OwnUndecided                     // not known, or the own member is no voter
 )
 
 func (o OwnData) String() string { return rules.Word(o, "agrees", "odd", "undecided") }
 
-// OwnDataOf returns what a comparison says about the member with id.
+// OwnDataOf returns what a comparison says about the member with id. It agrees only if its own hash was compared: a learner has none, and a
+// hash at another compaction says nothing.
 func OwnDataOf(c Comparison, id uint64) OwnData {
 	switch {
 	case c.Names(id):
 		return OwnOdd
-	case c.Verdict == VerdictSame, c.Verdict == VerdictOdd:
+	case c.Verdict != VerdictSame && c.Verdict != VerdictOdd:
+		return OwnUndecided
+	case slices.ContainsFunc(c.Contents, func(own Content) bool {
+		return own.MemberID == id && own.comparesWith(c.Majority) && own.Hash == c.Majority.Hash
+	}):
 		return OwnAgrees
 	default:
 		return OwnUndecided

@@ -26,6 +26,9 @@ const oddInterval = time.Second
 // member and those that restart with it do not answer yet.
 const undecidedOften = 5
 
+// maxUndecidedPause bounds how far that pause grows. A member that is marked meanwhile is replaced that much later at most.
+const maxUndecidedPause = 5 * time.Minute
+
 // OddMember stops the etcd of the agent's own member if its data differs from that of a majority of all voters. The start
 // decision then keeps the data aside, and the member joins again.
 type OddMember struct {
@@ -47,12 +50,13 @@ type OddMember struct {
 	Decisions *prometheus.CounterVec
 
 	reported, trouble loop.Change[string]
-	// undecided counts the comparisons in a row that said nothing about the own data.
+	// undecided counts the comparisons in a row, of the running etcd, that said nothing about the own data.
 	undecided int
 }
 
 // Run follows a running etcd until ctx ends, which must end when etcd does. stop must stop that etcd.
 func (o *OddMember) Run(ctx context.Context, stop func(ctx context.Context, reason string) error) error {
+	o.undecided = 0
 	for pause := oddInterval; loop.Sleep(ctx, pause); {
 		pause = oddInterval
 		if !o.Marked() && !o.Unchecked() {
@@ -67,9 +71,15 @@ func (o *OddMember) Run(ctx context.Context, stop func(ctx context.Context, reas
 		if o.trouble.To(text) && text != "" && ctx.Err() == nil {
 			o.Log.WarnContext(ctx, "replacement of a member whose data differs failed, retrying", "err", err)
 		}
-		pause = max(oddInterval, time.Since(began)*compareShare) << min(max(0, o.undecided-undecidedOften), maxDoublings)
+		pause = oddPause(time.Since(began), o.undecided)
 	}
 	return nil
+}
+
+// oddPause returns the pause after a look that took that long, and after that many comparisons in a row that said nothing.
+func oddPause(took time.Duration, undecided int) time.Duration {
+	pause := max(oddInterval, took*compareShare)
+	return max(pause, min(maxUndecidedPause, pause<<min(max(0, undecided-undecidedOften), maxDoublings)))
 }
 
 // look compares the data of all voters, and takes the next step. The slot on the record is taken before etcd stops: the next
@@ -78,6 +88,10 @@ func (o *OddMember) look(ctx context.Context, stop func(ctx context.Context, rea
 	self, known := o.Self()
 	if !known {
 		return nil
+	}
+	status, err := statusOf(ctx, o.Dial, self.ClusterID, membership.Member{ID: self.MemberID, ClientURLs: []string{o.Local}})
+	if err != nil || status.Role == membership.RoleLearner {
+		return err // the hashes of voters say nothing about a learner: it is compared when it votes
 	}
 	view, err := membership.Observe(ctx, o.Dial, membership.Query{Endpoints: []string{o.Local}, ClusterID: self.ClusterID, Timeout: callTimeout})
 	if err != nil {

@@ -1,6 +1,7 @@
 package duties
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -10,9 +11,14 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/testutil"
+	"go.etcd.io/etcd/server/v3/embed"
+	coordinationv1 "k8s.io/api/coordination/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/etcd-druid/druid/agent/transport"
 	"github.com/etcd-druid/druid/leases"
+	"github.com/etcd-druid/druid/membership"
+	"github.com/etcd-druid/druid/test/embedded"
 )
 
 func TestAnUncheckedMemberWhoseDataDiffersMarksItself(t *testing.T) {
@@ -87,8 +93,56 @@ func TestAnUncheckedMemberIsDoneOnlyWhenAllAreCompared(t *testing.T) {
 	}
 }
 
+func TestALearnerIsComparedWhenItVotes(t *testing.T) {
+	c := newCompared(t, names)
+	const learner = "learner"
+	config := embedded.Config(t, learner, t.TempDir())
+	c.configs[learner] = config
+	added, err := membership.AddLearner(t.Context(), c.client(c.leader), config.AdvertisePeerUrls[0].String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	config.ClusterState, config.InitialCluster = embed.ClusterStateFlagExisting, c.configs[c.leader].InitialCluster+","+config.InitialCluster
+	config.InitialClusterToken = c.configs[c.leader].InitialClusterToken
+	c.start(learner)
+	lease := &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Name: learner}}
+	if _, err := c.admin.CoordinationV1().Leases(c.namespace).Create(t.Context(), lease, metav1.CreateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	o, compared := c.uncheckedMember(learner)
+	stop := func(context.Context, string) error { return errors.New("stopped") }
+	if err := o.look(t.Context(), stop); err != nil || o.undecided != 0 || compared.Load() || testutil.CollectAndCount(c.decisions) != 0 {
+		t.Errorf("a learner: error %v, %d comparisons, compared %t", err, o.undecided, compared.Load())
+	}
+	c.eventually("it votes", func() error {
+		_, err := c.client(c.leader).MemberPromote(t.Context(), added.ID)
+		return err
+	})
+	c.eventually("it is compared", func() error {
+		if err := o.look(t.Context(), stop); err != nil {
+			return err
+		}
+		c.hasUnchecked("record-not-authoritative") // the record does not list it yet
+		return nil
+	})
+}
+
+func TestEachRunOfEtcdIsComparedAtOnce(t *testing.T) {
+	o := &OddMember{undecided: 1000}
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	if err := o.Run(ctx, nil); err != nil || o.undecided != 0 {
+		t.Errorf("another etcd waits after %d comparisons of the one before, error %v", o.undecided, err)
+	}
+}
+
 // unchecked runs the part of the agent of a member that etcd did not compare at its start, until it stops its etcd.
 func (c *compared) unchecked(name string) (<-chan error, *atomic.Bool) {
+	o, compared := c.uncheckedMember(name)
+	return c.followed(o), compared
+}
+
+func (c *compared) uncheckedMember(name string) (*OddMember, *atomic.Bool) {
 	compared := &atomic.Bool{}
 	c.decisions = prometheus.NewCounterVec(prometheus.CounterOpts{Name: "decisions_total", Help: "Decisions."}, []string{"table", "rule"})
 	o := &OddMember{
@@ -99,7 +153,7 @@ func (c *compared) unchecked(name string) (<-chan error, *atomic.Bool) {
 		Marked:    func() bool { return c.differs(name).Of(c.id(name)) },
 		Unchecked: func() bool { return !compared.Load() }, Compared: func() { compared.Store(true) },
 	}
-	return c.followed(o), compared
+	return o, compared
 }
 
 func (c *compared) hasUnchecked(rule string) {

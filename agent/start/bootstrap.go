@@ -252,7 +252,7 @@ func (b *Bootstrapper) Next(ctx context.Context, idle launch.Idle, inform func(l
 			inform(waiting(reason))
 		}
 	}
-	for ctx.Err() == nil {
+	for rested := false; ctx.Err() == nil; {
 		order, reason, err := b.step(ctx, idle.Report)
 		switch {
 		case errors.Is(err, errNotYet), errors.Is(err, errClients):
@@ -262,11 +262,14 @@ func (b *Bootstrapper) Next(ctx context.Context, idle launch.Idle, inform func(l
 			b.fail(ctx, err)
 			say(fmt.Sprintf("%s: %s", b.last.Rule, err))
 		case order != nil:
-			if !b.restAfterCrash(ctx, idle.Report, say) {
-				break
+			if !rested && b.restAfterCrash(ctx, idle.Report, say) && b.Unchecked() {
+				rested = true
+				continue // the quorum that served before the pause might be lost
 			}
-			b.held(nil)
-			return *order, nil
+			if ctx.Err() == nil {
+				b.held(nil)
+				return *order, nil
+			}
 		case reason != "":
 			say(reason)
 		default:

@@ -113,14 +113,15 @@ const (
 	soonAfter = 10 * time.Second
 )
 
-// restAfterCrash waits before the next start of an etcd that exits repeatedly. It returns false if ctx ended.
+// restAfterCrash waits before the next start of an etcd that exits repeatedly. It returns whether it waited.
 func (b *Bootstrapper) restAfterCrash(ctx context.Context, report launch.Report, say func(string)) bool {
 	rest, why := b.crashRest(report)
 	if rest == 0 {
-		return ctx.Err() == nil
+		return false
 	}
 	say(fmt.Sprintf("%s; the next start is in %s", why, rest))
-	return loop.Sleep(ctx, rest)
+	loop.Sleep(ctx, rest)
+	return true
 }
 
 // crashRest returns how long to wait and why. launch counts only crashes of etcd. A program that could not be run is

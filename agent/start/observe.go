@@ -37,7 +37,7 @@ type observation struct {
 	adoption adoption
 	// claim is what the volume holds, if a recovery order stands and it is known.
 	report *leases.DiskReport
-	// unchecked: the previous etcd ended by itself soon after its start, perhaps because the data of another member differs.
+	// unchecked: the next etcd starts without its initial check.
 	unchecked bool
 	// details explains the facts that block a start, by fact.
 	details map[string]string
@@ -60,7 +60,7 @@ func (o *observation) reason(d Decision) string {
 // observe reads everything that the decision needs and changes nothing. What it need not read stays unknown. fresh
 // makes it read the member Lease again.
 func (b *Bootstrapper) observe(ctx context.Context, report launch.Report, fresh bool) observation {
-	o := observation{unchecked: endedByItself(report)}
+	var o observation
 	var group errgroup.Group
 	group.Go(func() error { o.volume = b.inspect(ctx, report); return nil })
 	group.Go(func() error { o.record = b.readRecord(ctx); return nil })
@@ -71,6 +71,7 @@ func (b *Bootstrapper) observe(ctx context.Context, report launch.Report, fresh 
 	b.lastKnown.hear(o.own, o.record)
 	b.lastKnown.against(b.cfg, o.volume, &o.Facts, o.note)
 	b.observeListing(ctx, &o)
+	o.unchecked = startsUnchecked(report, o.Listed)
 	b.observeOrder(ctx, report, &o)
 	if o.Record&isForming != 0 && o.Place == Seed {
 		b.observeEvidence(ctx, &o)

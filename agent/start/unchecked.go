@@ -1,15 +1,29 @@
 package start
 
 import (
+	"time"
+
 	"github.com/etcd-druid/druid/agent/launch"
 )
 
-// endedByItself reports whether the previous etcd ended with an error soon after its start. The initial check of etcd ends it so if the
-// data of any other member differs, also if that member is the odd one. On intact data, the next etcd starts without that check, and the
-// agent compares all voters instead (duties.OddMember).
+// checkBound is how long etcd may have run if its initial check ended it. Before that check, etcd reads its database and its log. The check
+// hashes the complete database: 8 GiB, the largest size that etcd suggests, take under 3 min at 50 MiB/s. It then asks each of the at most
+// eight other members, one after another, and waits 7 s for a silent one (ReqTimeout in corrupt.go of etcd): 1 min.
+const checkBound = 5 * time.Minute
+
+// startsUnchecked reports whether the next etcd starts without its initial check: a checked start failed, and a quorum serves without this
+// member. Otherwise, this start could form a quorum in which no majority has the same data, and a member that joins would copy either data.
+// Of a cluster with one or two members, no quorum serves without this member. The caller observed listed while no etcd ran here: the
+// linearizable member list then came from a leader that a quorum of the other voters confirmed.
+func startsUnchecked(report launch.Report, listed Listed) bool {
+	return endedByItself(report) && listed&NoQuorum == 0
+}
+
+// endedByItself reports whether the previous etcd ended with an error within checkBound. The initial check of etcd ends it so if the data of
+// any other member differs, also if that member is the odd one. The agent compares all voters instead (duties.OddMember).
 func endedByItself(report launch.Report) bool {
 	exit := report.LastExit
-	return exit != nil && !report.Clean && exit.Signal == "" && exit.Code > 0 && exit.RanFor <= soonAfter
+	return exit != nil && !report.Clean && exit.Signal == "" && exit.Code > 0 && exit.RanFor <= checkBound
 }
 
 // Unchecked reports whether the data of the running etcd was not compared with that of the other members at its start: etcd was started

@@ -1,6 +1,7 @@
 package start
 
 import (
+	"context"
 	"slices"
 	"strings"
 	"testing"
@@ -21,13 +22,57 @@ func TestAnEtcdThatEndedByItselfSoonStartsWithoutItsCheck(t *testing.T) {
 		"it ended well":               {ended(false, launch.Exit{RanFor: 3 * time.Second}), false},
 		"it was killed":               {ended(false, launch.Exit{Code: -1, Signal: "killed", RanFor: 3 * time.Second}), false},
 		"the program could not start": {ended(false, launch.Exit{Code: -1, Message: "no such file"}), false},
-		"it ran for long":             {ended(false, launch.Exit{Code: 1, RanFor: soonAfter + time.Second}), false},
+		"its check took long":         {ended(false, launch.Exit{Code: 1, RanFor: 4 * time.Minute}), true},
+		"it ran for longer":           {ended(false, launch.Exit{Code: 1, RanFor: checkBound + time.Second}), false},
 	} {
 		t.Run(name, func(t *testing.T) {
-			if got := endedByItself(tc.report); got != tc.want {
-				t.Errorf("got %t, want %t", got, tc.want)
+			for listed := NoQuorum; listed <= Voter; listed <<= 1 {
+				if got, want := startsUnchecked(tc.report, listed), tc.want && listed != NoQuorum; got != want {
+					t.Errorf("listed %s: got %t, want %t", listed, got, want)
+				}
 			}
 		})
+	}
+}
+
+// failed is the report of an etcd whose initial check ended it.
+func failed(crashes int) launch.Report {
+	return launch.Report{State: launch.StateIdle, Crashes: crashes, LastExit: &launch.Exit{Code: 1, RanFor: 3 * time.Second}}
+}
+
+// An unchecked start never forms a quorum: with a third member down, the other one alone is none.
+func TestAnUncheckedStartNeedsAQuorumOfTheOthers(t *testing.T) {
+	c, _ := formed(t)
+	again := c.members["c-c"]
+	again.halt()
+	b := again.boot()
+	starts := func(crashes int) (unchecked bool, inform []string) {
+		t.Helper()
+		ctx, cancel := context.WithTimeout(t.Context(), maxWait)
+		defer cancel()
+		order, err := b.Next(ctx, launch.Idle{Report: failed(crashes)}, func(o launch.Order) {
+			if inform = append(inform, o.Reason); crashes > 1 {
+				c.members["c-b"].halt()
+			}
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		unchecked = slices.ContainsFunc(order.Argv, func(arg string) bool { return strings.Contains(arg, "InitialCorruptCheck=false") })
+		if b.Unchecked() != unchecked {
+			t.Errorf("Unchecked is %t, and etcd starts with %s", !unchecked, order.Argv)
+		}
+		return unchecked, inform
+	}
+	if unchecked, _ := starts(1); !unchecked {
+		t.Error("next to a quorum of the others, etcd does not start without its check")
+	}
+	unchecked, inform := starts(2) // c-b goes down in the pause before the start
+	if unchecked || len(inform) == 0 {
+		t.Errorf("with another member down, etcd starts without its check; said %q", inform)
+	}
+	if unchecked, _ := starts(1); unchecked {
+		t.Error("with another member down since long, etcd starts without its check")
 	}
 }
 
