@@ -106,7 +106,7 @@ func problemsOf(e Evaluation) []Problem {
 		all = append(all, foreign("", "PodDisruptionBudget"))
 	}
 	for _, m := range e.listed {
-		all = append(all, memberProblems(m, memberFactsOf(m, e))...)
+		all = append(all, memberProblems(m, memberFactsOf(m, e), e.undecided())...)
 	}
 	if p, found := recoveryProblem(e.recovery); found {
 		all = append(all, p)
@@ -154,7 +154,8 @@ func recordLost(e Evaluation) bool {
 	return e.Record.ClusterID == 0 && e.evidence&(evidenceLease|evidenceStatus) == 0
 }
 
-func memberProblems(m Member, f memberFacts) []Problem {
+// memberProblems are those of the objects of a member. undecided says that the data of the members differs without a majority.
+func memberProblems(m Member, f memberFacts, undecided bool) []Problem {
 	var all []Problem
 	if leaseRows.Decide(f).Verdict == conflict {
 		all = append(all, foreign(m.Name, "Lease "+m.Name))
@@ -168,14 +169,17 @@ func memberProblems(m Member, f memberFacts) []Problem {
 			"would be empty. Restore a backup into a new EtcdCluster with spec.bootstrap.restore"})
 	default:
 	}
-	switch podRows.Decide(f).Verdict {
-	case conflict:
+	switch verdict := podRows.Decide(f).Verdict; {
+	case verdict == conflict:
 		all = append(all, foreign(m.Name, "Pod "+m.Name))
-	case held:
+	case verdict == held && undecided:
+		all = append(all, Problem{Reason: v1alpha1.ReasonVolumeDeleted, Member: m.Name, Message: "its PersistentVolumeClaim " +
+			"was deleted, and no majority of the members has the same data. druid does not delete its Pod, because its copy can be the one that " +
+			"decides. Save it, and then delete the Pod"})
+	case verdict == held:
 		all = append(all, Problem{Reason: v1alpha1.ReasonVolumeDeleted, Member: m.Name, Message: "its PersistentVolumeClaim " +
 			"was deleted, and the other members are not a quorum without it. It is replaced when they are. To abandon its data " +
 			"now, delete its Pod"})
-	default:
 	}
 	if m.Lease == LeaseOurs && !m.Readable {
 		all = append(all, Problem{Reason: v1alpha1.ReasonLeaseUnreadable, Member: m.Name, Message: fmt.Sprintf(

@@ -292,54 +292,6 @@ func TestOthersThatAreNotListedYetCount(t *testing.T) {
 	}
 }
 
-// A recovery formed the cluster again from one disk. The nodes of the others were declared lost, so they join the new raft group only on other
-// nodes, without the volumes that they had.
-func TestMembersOfAnEarlierRaftGroupAreNoVoters(t *testing.T) {
-	recovered := func(o *Observed) {
-		o.Record.ClusterID, o.Record.FormedEpoch, o.Record.Epoch = 10, 2, 2
-		o.Record.MemberList = &leases.MemberList{Members: []leases.ListedMember{{ID: "1", Name: "c-a", PeerURL: "http://c-a.p:2380"}}}
-		for i := range o.Members {
-			m := &o.Members[i]
-			if m.Reports.ClusterID, m.Reports.Epoch = 10, 2; i == 0 {
-				continue
-			}
-			m.Reports.ClusterID, m.Reports.Epoch, m.Liveness, m.EtcdReady, m.Serving = 9, 1, leases.Stale, false, false
-			m.NodeLost, m.Node, m.Volume, m.NodeName = true, NodeOutOfService, VolumeLocal, "n"+m.Name
-		}
-	}
-	learns := func(o *Observed) { // c-b has another volume, and waits for c-c
-		m := &o.Members[1]
-		m.Reports.ClusterID, m.Reports.Epoch, m.Liveness, m.Reports.Role = 10, 2, leases.Live, leases.RoleLearner
-		m.NodeLost, m.Node, m.Reports.Repairing.ClaimUID = false, NodeReady, "former"
-		o.Record.MemberList.Members = append(o.Record.MemberList.Members, leases.ListedMember{ID: "2", Name: "c-b", PeerURL: "http://c-b.p:2380", Learner: true})
-	}
-	for name, tc := range map[string]struct {
-		change func(*Observed)
-		voters int
-		spared rules.YesNo
-		rule   string
-	}{
-		"next to a learner":           {learns, 2, rules.No, "volume-on-lost-node-announced"},
-		"of the earlier group":        {func(*Observed) {}, 1, rules.Yes, "volume-on-lost-node-announced"},
-		"of the group":                {func(o *Observed) { o.Members[2].Reports.ClusterID = 10 }, 2, rules.No, "volume-on-lost-node-held"},
-		"of a group after the record": {func(o *Observed) { o.Members[2].Reports.Epoch = 3 }, 2, rules.No, "volume-on-lost-node-held"},
-		"the survivor does not serve": {func(o *Observed) { o.Members[0].EtcdReady = false }, 1, rules.No, "volume-on-lost-node-held"},
-	} {
-		t.Run(name, func(t *testing.T) {
-			o := whole(recovered, tc.change)
-			if got := votersOf(o, o.listed()); got != tc.voters {
-				t.Errorf("%d voters, want %d", got, tc.voters)
-			}
-			if got := spared(o.Members[2], o, o.listed()); got != tc.spared {
-				t.Errorf("spared: %s, want %s", got, tc.spared)
-			}
-			if got := nodeRows.Decide(nodeFactsOf(o.Members[2], o, o.listed())).Rule; got != tc.rule {
-				t.Errorf("rule %s, want %s", got, tc.rule)
-			}
-		})
-	}
-}
-
 // What the members' tables, the drain's and the healing's order at the same time.
 func TestOneMemberAtATimeWhateverTheReason(t *testing.T) {
 	slot := func(o *Observed) {

@@ -78,7 +78,8 @@ type memberFacts struct {
 	claim ClaimState
 	pod   PodState `fact:"Pod"`
 	// spare: the other members are a quorum without this one, or the cluster never formed. No other member goes before
-	// it, is being removed or replaces itself.
+	// it, is being removed or replaces itself. While the data of the members differs without a majority, no member has
+	// its turn: its copy can be the one that decides.
 	spare rules.YesNo `fact:"the others are a quorum, and it is its turn"`
 	// marked: the Lease has the UIDs of the Pod and of the claim.
 	marked rules.YesNo `fact:"the Lease names Pod and claim"`
@@ -90,7 +91,7 @@ type memberFacts struct {
 }
 
 func memberFactsOf(m Member, e Evaluation) memberFacts {
-	others, turn := serving(m, e.listed), e.slotsFreeFor(m)
+	others, turn := serving(m, e.Observed, e.listed), e.slotsFreeFor(m) && !e.undecided()
 	for _, other := range e.listed {
 		turn = turn && (other.Name == m.Name || !(other.lostVolume() && before(other, m)))
 	}

@@ -2,6 +2,7 @@ package policy
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/etcd-druid/druid/api/v1alpha1"
@@ -82,6 +83,8 @@ var nodeRows = rules.New(nodeKeep, []rules.Row[nodeFacts, nodeVerdict]{
 		Why: "the Pod starts on another node and resumes with its volume"},
 	{Name: "pod-moves", When: nodeFacts{node: nodeLost, volume: VolumeMovable, pod: anyPod &^ (PodUnstarted | PodLive)}, Verdict: nodeWait,
 		Why: "Kubernetes deletes the Pods of a node that was declared lost"},
+	{Name: "volume-on-lost-node-undecided", When: nodeFacts{node: nodeLost, volume: VolumeLocal, evidence: rules.Yes}, Verdict: nodeHeld,
+		Why: "no majority of the members has the same data, and its copy can be the one that decides"},
 	{Name: "volume-on-lost-node-held", When: nodeFacts{node: nodeLost, volume: VolumeLocal, spare: rules.No}, Verdict: nodeHeld,
 		Why: "the others are not a healthy quorum, and its data might be needed"},
 	{Name: "volume-on-lost-node-in-turn", When: nodeFacts{node: nodeLost, volume: VolumeLocal, spare: rules.Yes, turn: rules.No}, Verdict: nodeWait,
@@ -102,14 +105,17 @@ type nodeFacts struct {
 	spare  rules.YesNo `fact:"the others are a quorum"`
 	turn   rules.YesNo `fact:"its turn"`
 	marked rules.YesNo `fact:"the Lease announces it"`
+	// evidence: the data of the members differs without a majority.
+	evidence rules.YesNo `fact:"its data is evidence"`
 }
 
 func nodeFactsOf(m Member, o Observed, listed []Member) nodeFacts {
 	f := nodeFacts{
 		node: m.node(), volume: m.Volume, pod: m.Pod,
-		spare:  spared(m, o, listed),
-		turn:   turnOf(m, o, listed),
-		marked: rules.YesNoOf(m.ClaimUID != "" && m.Reports.Repairing.ClaimUID == m.ClaimUID),
+		spare:    spared(m, o, listed),
+		turn:     turnOf(m, o, listed),
+		marked:   rules.YesNoOf(m.ClaimUID != "" && m.Reports.Repairing.ClaimUID == m.ClaimUID),
+		evidence: rules.YesNoOf(o.undecided()),
 	}
 	if f.volume == 0 || m.Claim&(ClaimPresent|ClaimUnwanted) == 0 || m.Lease != LeaseOurs || !m.Readable {
 		f.volume = VolumeUnknown
@@ -120,20 +126,30 @@ func nodeFactsOf(m Member, o Observed, listed []Member) nodeFacts {
 	return f
 }
 
-// replacedGroup says whether the data of the member is that of an earlier raft group, which a recovery replaced, and the voters of the present
-// one are a healthy quorum. None of them needs that data. The members join one after another, so their volumes need not go in turn: a learner
+// replacedGroup says whether the data of the member is that of an earlier raft group, which a recovery replaced, and a quorum of the published
+// voters of the present one serves. None of them needs that data. The members join one after another, so their volumes need not go in turn: a learner
 // next to a single voter waits for the other members.
 func (m Member) replacedGroup(o Observed, listed []Member) bool {
 	if o.RecordState != RecordFormed || o.Record.MemberList == nil || m.ofGroup(o) || m.Reports.Epoch >= o.Record.FormedEpoch {
 		return false
 	}
-	voters := 0
+	voters, serve := 0, 0
 	for _, entry := range o.Record.MemberList.Members {
-		if !entry.Learner {
-			voters++
+		if entry.Learner {
+			continue
+		}
+		voters++
+		if slices.ContainsFunc(listed, func(other Member) bool { return other.Name != m.Name && other.servesAs(entry.ID, o) }) {
+			serve++
 		}
 	}
-	return serving(m, listed) >= quorum(voters)
+	return serve >= quorum(voters)
+}
+
+// servesAs says whether the member serves now as the voter with this ID in the record's raft group. Its agent renews the Lease only while etcd is
+// healthy in that group.
+func (m Member) servesAs(id string, o Observed) bool {
+	return m.Liveness == leases.Live && m.reportsVoter() && m.up() && m.Reports.ClusterID == o.Record.ClusterID && leases.FormatID(m.Reports.ID) == id
 }
 
 func (m Member) nodeStep(f nodeFacts) (Step, bool) {
@@ -170,6 +186,11 @@ func nodeProblem(m Member, f nodeFacts) (Problem, bool) {
 		p.Message = fmt.Sprintf("its node %[1]s is unreachable. The member continues when the node returns. If %[1]s is lost permanently, run this command, and %[2]s: kubectl "+
 			"taint nodes %[1]s node.kubernetes.io/out-of-service=nodeshutdown:NoExecute", m.NodeName, then)
 	case nodeHeld:
+		if f.evidence == rules.Yes {
+			p.Message = fmt.Sprintf("its node %s was declared lost, and no other node can mount its volume. No majority of the members has the same data, "+
+				"so druid does not abandon the volume: its copy can be the one that decides", m.NodeName)
+			break
+		}
 		p.Message = fmt.Sprintf("its node %s was declared lost, and no other node can mount its volume. The other members are not a healthy quorum "+
 			"without it, so druid does not abandon the volume. It replaces the member when they are", m.NodeName)
 	default:

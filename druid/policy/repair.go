@@ -11,11 +11,12 @@ import (
 	"github.com/etcd-druid/druid/leases"
 )
 
-// serving counts the voters other than m that are known to serve.
-func serving(m Member, listed []Member) int {
+// serving counts the voters of the record's raft group other than m that are known to serve. A member of an earlier group can serve too, but
+// it does not have the data of this one.
+func serving(m Member, o Observed, listed []Member) int {
 	n := 0
 	for _, other := range listed {
-		if other.Name != m.Name && other.reportsVoter() && other.up() {
+		if other.Name != m.Name && other.ofGroup(o) && other.reportsVoter() && other.up() {
 			n++
 		}
 	}
@@ -24,7 +25,7 @@ func serving(m Member, listed []Member) int {
 
 // spared reports whether the other members are a healthy quorum without m. Before a raft group is formed, it is No.
 func spared(m Member, o Observed, listed []Member) rules.YesNo {
-	return rules.YesNoOf(o.RecordState == RecordFormed && serving(m, listed) >= quorum(votersOf(o, listed)))
+	return rules.YesNoOf(o.RecordState == RecordFormed && serving(m, o, listed) >= quorum(votersOf(o, listed)))
 }
 
 // turnOf reports whether no other member replaces itself, is being removed or is being repaired. Members are repaired

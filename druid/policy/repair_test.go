@@ -47,6 +47,8 @@ func TestNothingIsDeletedBecauseANodeIsAway(t *testing.T) {
 			return "acts on what is not known"
 		case v&(nodeAnnounce|nodeGiveUp) != 0 && (f.volume != VolumeLocal || f.spare == rules.No || f.turn == rules.No):
 			return "gives up data that may be needed, or of two members at once"
+		case v&(nodeAnnounce|nodeGiveUp) != 0 && f.evidence == rules.Yes:
+			return "deletes data that can be the good copy"
 		case v == nodeGiveUp && f.marked == rules.No:
 			return "deletes a claim that was not announced"
 		case v == nodeMove && f.pod&(PodLive|PodUnstarted) == 0:

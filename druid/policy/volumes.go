@@ -105,14 +105,14 @@ func (m Member) forgot() bool {
 }
 
 // lossProblem reports a raft group in which so many voters lost their data that the others can never be a quorum
-// again. No member forms another group while the record says Formed.
+// again. No member forms another group while the record says Formed. What a member of an earlier group lost does not count.
 func lossProblem(o Observed, listed []Member) (Problem, bool) {
 	if o.RecordState != RecordFormed {
 		return Problem{}, false
 	}
 	lost := 0
 	for _, m := range listed {
-		if m.forgot() && (m.votes() || m.publishedVoter(o)) {
+		if m.ofGroup(o) && m.forgot() && (m.votes() || m.publishedVoter(o)) {
 			lost++
 		}
 	}
