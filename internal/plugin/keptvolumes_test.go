@@ -47,8 +47,12 @@ func TestAReplacementKeepsTheVolume(t *testing.T) {
 	}
 	golden.File(t, "testdata/replace-keep-volume.txt", s.neutral(out))
 	s.steps(v1alpha1.ReplaceAnnotation, step{[]string{"replace", "demo", "--keep-volume"}, 1, []string{"got 1 arguments"}, "demo-lgmkl"},
-		step{[]string{"replace", "demo", "--cancel", "--keep-volume"}, 1, []string{"none of the others can be"}, "demo-lgmkl"},
-		step{[]string{"replace", "demo", "--cancel"}, 0, []string{"You withdrew"}, ""})
+		step{[]string{"replace", "demo", "--cancel", "--keep-volume"}, 1, []string{"none of the others can be"}, "demo-lgmkl"})
+	out, _, code = s.run("replace", "demo", "--cancel")
+	if asked := s.read().GetAnnotations()[v1alpha1.ReplaceAnnotation]; code != 0 || asked != "" {
+		t.Fatalf("exit code %d, and the annotation is %q", code, asked)
+	}
+	golden.File(t, "testdata/replace-cancel-kept.txt", s.neutral(out))
 	s.steps(v1alpha1.KeepVolumeAnnotation,
 		step{[]string{"replace", "demo", "demo-aaaaa", "--keep-volume"}, 1, []string{`"demo-aaaaa" is no member of it`, "Nothing was changed"}, "demo-lgmkl"},
 		step{[]string{"replace", "demo", "demo-sx47z", "--keep-volume"}, 0, []string{"Its PersistentVolumeClaim stays"}, "demo-lgmkl,demo-sx47z"},

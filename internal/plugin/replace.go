@@ -130,6 +130,9 @@ func (o *options) cancelReplace(cmd *cobra.Command, k *kube, c v1alpha1.EtcdClus
 	p.line(cell{text: fmt.Sprintf("You withdrew the request to replace member %s of EtcdCluster %s/%s.", asked, c.Namespace, c.Name)})
 	if slices.Contains(memberNames(c), asked) {
 		p.line(cell{text: "A new member that does not vote yet leaves. Otherwise druid removes a member that it selects itself. A removal that has begun continues."})
+		if slices.Contains(v1alpha1.MemberNames(c.Annotations[v1alpha1.KeepVolumeAnnotation]), asked) && c.Spec.Storage.Medium == "" {
+			p.line(cell{text: "Its volume would still be kept: it is in annotation " + v1alpha1.KeepVolumeAnnotation + "."})
+		}
 	} else {
 		p.line(cell{text: "Member " + asked + " had left already, so nothing else changes."})
 	}
