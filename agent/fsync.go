@@ -26,7 +26,7 @@ const maxMetrics = 4 << 20
 // fsyncMetric is etcd's histogram of how long it takes to write the log to the disk, in seconds. A member votes and acknowledges nothing
 // before that, so this is the disk that clients and elections wait for. The other histogram of the disk, of commits of the database
 // (etcd_disk_backend_commit_duration_seconds), is left out: etcd commits in the background.
-const fsyncMetric = "etcd_disk_wal_fsync_duration_seconds_bucket"
+const fsyncMetric = "etcd_disk_wal_fsync_duration_seconds"
 
 // disk measures how fast the member's etcd writes its log, from etcd's own metrics.
 type disk struct {
@@ -47,7 +47,7 @@ type disk struct {
 func (d *disk) now() leases.Fsync {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	if !d.window.fresh {
+	if !d.window.last.Fresh() {
 		return leases.Fsync{}
 	}
 	return d.window.last
@@ -63,10 +63,10 @@ func (d *disk) Run(ctx context.Context) error {
 }
 
 func (d *disk) measure(ctx context.Context) {
-	var buckets []bucket
+	var counted histogram
 	err := errors.New("etcd does not run")
 	if d.mayRun() {
-		buckets, err = d.read(ctx)
+		counted, err = d.read(ctx)
 	}
 	text := ""
 	if err != nil && d.mayRun() {
@@ -79,51 +79,61 @@ func (d *disk) measure(ctx context.Context) {
 		return
 	}
 	d.mu.Lock()
-	d.window.add(time.Now(), buckets) // none: nothing is known of the time since the last read
+	d.window.add(time.Now(), counted) // none: nothing is known of the time since the last read
 	last := d.window.last
 	d.mu.Unlock()
 	d.measured(last)
 }
 
 // read gets the histogram from etcd.
-func (d *disk) read(ctx context.Context) ([]bucket, error) {
+func (d *disk) read(ctx context.Context) (histogram, error) {
 	request, err := http.NewRequestWithContext(ctx, http.MethodGet, d.url, nil)
 	if err != nil {
-		return nil, fmt.Errorf("read metrics of etcd: %w", err)
+		return histogram{}, fmt.Errorf("read metrics of etcd: %w", err)
 	}
 	response, err := d.client.Do(request)
 	if err != nil {
-		return nil, fmt.Errorf("read metrics of etcd: %w", err)
+		return histogram{}, fmt.Errorf("read metrics of etcd: %w", err)
 	}
 	defer func() { _ = response.Body.Close() }()
 	if response.StatusCode != http.StatusOK {
-		return nil, fmt.Errorf("read metrics of etcd: %s: status %d, want %d", d.url, response.StatusCode, http.StatusOK)
+		return histogram{}, fmt.Errorf("read metrics of etcd: %s: status %d, want %d", d.url, response.StatusCode, http.StatusOK)
 	}
-	return parseBuckets(io.LimitReader(response.Body, maxMetrics))
+	return parseHistogram(io.LimitReader(response.Body, maxMetrics))
 }
 
-// parseBuckets reads the histogram from the text format of Prometheus, which has a line per bucket, in the order of their bounds. It reads to the end, so
-// that the connection can be used again.
-func parseBuckets(r io.Reader) (buckets []bucket, err error) {
-	lines := bufio.NewScanner(r)
+// parseHistogram reads the histogram from the text format of Prometheus, which has a line per bucket, in the order of their bounds, and then the sum. It
+// reads to the end, so that the connection can be used again.
+func parseHistogram(r io.Reader) (h histogram, err error) {
+	lines, summed := bufio.NewScanner(r), false
 	for lines.Scan() {
-		rest, found := strings.CutPrefix(lines.Text(), fsyncMetric+`{le="`)
+		rest, found := strings.CutPrefix(lines.Text(), fsyncMetric+"_")
 		if !found {
+			continue
+		}
+		if sum, found := strings.CutPrefix(rest, "sum "); found {
+			if h.sum, err = strconv.ParseFloat(sum, 64); err != nil {
+				return histogram{}, fmt.Errorf("read metrics of etcd: the line %q is not the sum of a histogram", lines.Text())
+			}
+			summed = true
+			continue
+		}
+		if rest, found = strings.CutPrefix(rest, `bucket{le="`); !found {
 			continue
 		}
 		bound, count, found := strings.Cut(rest, `"} `)
 		le, boundErr := strconv.ParseFloat(bound, 64)
 		n, countErr := strconv.ParseFloat(count, 64)
 		if !found || boundErr != nil || countErr != nil {
-			return nil, fmt.Errorf("read metrics of etcd: the line %q is not a bucket of a histogram", lines.Text())
+			return histogram{}, fmt.Errorf("read metrics of etcd: the line %q is not a bucket of a histogram", lines.Text())
 		}
-		buckets = append(buckets, bucket{bound: le, count: n})
+		h.buckets = append(h.buckets, bucket{bound: le, count: n})
 	}
 	if err := lines.Err(); err != nil {
-		return nil, fmt.Errorf("read metrics of etcd: %w", err)
+		return histogram{}, fmt.Errorf("read metrics of etcd: %w", err)
 	}
-	if len(buckets) == 0 {
-		return nil, fmt.Errorf("read metrics of etcd: they lack %s", fsyncMetric)
+	if len(h.buckets) == 0 || !summed {
+		return histogram{}, fmt.Errorf("read metrics of etcd: they lack %s", fsyncMetric)
 	}
-	return buckets, nil
+	return h, nil
 }

@@ -6,6 +6,7 @@ import (
 	"math"
 	"net/http"
 	"net/http/httptest"
+	"slices"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -24,7 +25,7 @@ func bounds() (all []float64) {
 }
 
 // counted is a histogram with n values of each duration.
-func counted(n float64, durations ...time.Duration) (all []bucket) {
+func counted(n float64, durations ...time.Duration) (h histogram) {
 	for _, bound := range bounds() {
 		b := bucket{bound: bound}
 		for _, d := range durations {
@@ -32,30 +33,41 @@ func counted(n float64, durations ...time.Duration) (all []bucket) {
 				b.count += n
 			}
 		}
-		all = append(all, b)
+		h.buckets = append(h.buckets, b)
 	}
-	return all
+	for _, d := range durations {
+		h.sum += n * d.Seconds()
+	}
+	return h
+}
+
+// plus is the histogram with more values.
+func (h histogram) plus(more histogram) histogram {
+	total := histogram{buckets: slices.Clone(h.buckets), sum: h.sum + more.sum}
+	for i, b := range more.buckets {
+		total.buckets[i].count += b.count
+	}
+	return total
 }
 
 const ms = time.Millisecond
 
 func TestAPercentileIsTakenOfWhatWasCountedBetweenTwoReads(t *testing.T) {
 	history := counted(1e6, 8000*ms) // before the first read, the disk was slow
-	after := func(n float64, durations ...time.Duration) []bucket {
-		more := counted(n, durations...)
-		for i := range more {
-			more[i].count += history[i].count
-		}
-		return more
-	}
+	after := func(n float64, durations ...time.Duration) histogram { return history.plus(counted(n, durations...)) }
 	for name, tc := range map[string]struct {
-		to         []bucket
+		to         histogram
 		least      time.Duration
 		p99, bound time.Duration
 		known      bool
 	}{
 		"no write":         {to: after(0, ms)},
 		"99 writes":        {to: after(99, ms)},
+		"59 s in 99":       {to: after(1, times(98, 600*ms, 1, 200*ms)...)},
+		"61 s in 99":       {to: after(1, times(98, 600*ms, 1, 2200*ms)...), least: 2048 * ms, p99: 4096 * ms, bound: 4096 * ms, known: true},
+		"60 s in 12":       {to: after(12, 5*time.Second), least: 4096 * ms, p99: 8192 * ms, bound: 8192 * ms, known: true},
+		"55 s in 11":       {to: after(11, 5*time.Second)},
+		"one of 60 s":      {to: after(1, time.Minute), least: 8192 * ms, p99: 8192 * ms, bound: 8192 * ms, known: true},
 		"100 writes":       {to: after(100, ms), least: 0, p99: ms, bound: ms, known: true},
 		"of a fast disk":   {to: after(1000, 3*ms), least: 2 * ms, p99: 4 * ms, bound: 4 * ms, known: true},
 		"one in a hundred": {to: after(1, times(99, 3*ms, 1, 300*ms)...), least: 2 * ms, p99: 4 * ms, bound: 4 * ms, known: true},
@@ -103,18 +115,16 @@ func TestAWindowForgetsWhatIsOldAndAnotherProcess(t *testing.T) {
 	at := time.Unix(1_800_000_000, 0)
 	total := counted(0, ms)
 	add := func(n float64, d time.Duration) leases.Fsync {
-		for i, b := range counted(n, d) {
-			total[i].count += b.count
-		}
+		total = total.plus(counted(n, d))
 		at = at.Add(fsyncInterval)
-		w.add(at, append([]bucket(nil), total...))
+		w.add(at, total)
 		return w.last
 	}
 	if got := add(1000, 200*ms); got.Known() {
 		t.Fatalf("after one read: %+v", got)
 	}
-	if got := add(1000, 200*ms); got != (leases.Fsync{Speed: leases.SpeedSlow, P99: 256 * ms}) || !w.fresh {
-		t.Fatalf("after two reads: %+v, %t", got, w.fresh)
+	if got := add(1000, 200*ms); got != (leases.Fsync{Speed: leases.SpeedSlow, P99: 256 * ms}) {
+		t.Fatalf("after two reads: %+v", got)
 	}
 	steps := int(fsyncOver / fsyncInterval)
 	for i := range steps - 1 {
@@ -131,32 +141,91 @@ func TestAWindowForgetsWhatIsOldAndAnotherProcess(t *testing.T) {
 	for range steps + 1 {
 		add(0, ms)
 	}
-	if !w.last.Known() || w.fresh {
-		t.Errorf("an idle member keeps its verdict, which is not fresh: %+v, %t", w.last, w.fresh)
-	}
-	w.add(at.Add(fsyncInterval), nil)
-	if !w.last.Known() || w.fresh {
-		t.Errorf("without an answer of etcd: %+v, %t", w.last, w.fresh)
+	if w.last != (leases.Fsync{Speed: leases.SpeedOK}) {
+		t.Errorf("an idle member keeps its verdict, without a measured time: %+v", w.last)
 	}
 	total = counted(0, ms)
-	if got := add(500, 3*ms); got.Known() || w.fresh {
+	if got := add(500, 3*ms); got.Known() {
 		t.Errorf("a new process of etcd counts from zero, and has no verdict before its second read: %+v", got)
 	}
 }
 
+// A fast disk that becomes so slow that etcd writes fewer than a hundred times in five minutes is not reported as fast.
+func TestADiskTooSlowForAHundredWritesIsVerySlow(t *testing.T) {
+	var w fsyncWindow
+	at := time.Unix(1_800_000_000, 0)
+	total := counted(1000, 3*ms)
+	w.add(at, total)
+	read := func(more histogram) leases.Fsync {
+		total, at = total.plus(more), at.Add(fsyncInterval)
+		w.add(at, total)
+		return w.last
+	}
+	fast := leases.Fsync{Speed: leases.SpeedOK, P99: 4 * ms}
+	if got := read(counted(1000, 3*ms)); got != fast {
+		t.Fatalf("a fast disk: %+v, want %+v", got, fast)
+	}
+	steps := int(fsyncOver / fsyncInterval)
+	for range steps {
+		read(counted(3, 5*time.Second)) // all of the time
+	}
+	slow := leases.Fsync{Speed: leases.SpeedVerySlow, P99: 8192 * ms}
+	if got := read(counted(3, 5*time.Second)); got != slow {
+		t.Fatalf("60 writes of 5 s: %+v, want %+v", got, slow)
+	}
+	for range steps - 2 {
+		read(counted(0, ms))
+	}
+	if got := read(counted(10, 3*ms)); got != (leases.Fsync{Speed: leases.SpeedVerySlow}) {
+		t.Errorf("after a few fast writes: %+v, want the earlier verdict without a time", got)
+	}
+	if got := read(counted(200, 3*ms)); got != fast {
+		t.Errorf("after many fast writes: %+v, want %+v", got, fast)
+	}
+}
+
+// After a failed read, the time is not known until the next one. What was counted in a long gap might be old.
+func TestAReadThatFailsMakesTheVerdictOldAtOnce(t *testing.T) {
+	var w fsyncWindow
+	at := time.Unix(1_800_000_000, 0)
+	total := counted(0, ms)
+	read := func(later time.Duration) leases.Fsync {
+		total, at = total.plus(counted(1000, 3*ms)), at.Add(later)
+		w.add(at, total)
+		return w.last
+	}
+	known, old := leases.Fsync{Speed: leases.SpeedOK, P99: 4 * ms}, leases.Fsync{Speed: leases.SpeedOK}
+	read(0)
+	if got := read(fsyncInterval); got != known {
+		t.Fatalf("got %+v, want %+v", got, known)
+	}
+	if w.add(at.Add(fsyncInterval), histogram{}); w.last != old {
+		t.Errorf("after a failed read: %+v, want %+v", w.last, old)
+	}
+	if got := read(maxGap); got != known {
+		t.Errorf("after a gap of a minute: %+v, want %+v", got, known)
+	}
+	if got := read(maxGap + 1); got != old {
+		t.Errorf("after a longer gap: %+v, want %+v", got, old)
+	}
+	if got := read(fsyncInterval); got != known {
+		t.Errorf("after two reads in a row: %+v, want %+v", got, known)
+	}
+}
+
 // metricsPage is what etcd serves, cut to what matters.
-func metricsPage(buckets []bucket) string {
+func metricsPage(h histogram) string {
 	var page strings.Builder
 	page.WriteString("# TYPE etcd_disk_backend_commit_duration_seconds histogram\netcd_disk_backend_commit_duration_seconds_bucket{le=\"0.001\"} 7\n" +
 		"# TYPE etcd_disk_wal_fsync_duration_seconds histogram\n")
-	for _, b := range buckets {
+	for _, b := range h.buckets {
 		bound := fmt.Sprint(b.bound)
 		if math.IsInf(b.bound, 1) {
 			bound = "+Inf"
 		}
-		fmt.Fprintf(&page, "%s{le=%q} %v\n", fsyncMetric, bound, b.count)
+		fmt.Fprintf(&page, "%s_bucket{le=%q} %v\n", fsyncMetric, bound, b.count)
 	}
-	page.WriteString("etcd_disk_wal_fsync_duration_seconds_sum 1.5\netcd_disk_wal_fsync_duration_seconds_count 1000\n")
+	fmt.Fprintf(&page, "%s_sum %v\n%s_count %v\n", fsyncMetric, h.sum, fsyncMetric, h.buckets[len(h.buckets)-1].count)
 	return page.String()
 }
 
@@ -177,7 +246,8 @@ func TestTheAgentReadsWhatEtcdServes(t *testing.T) {
 		client: transport.Transport{}.HTTPClient(), url: server.URL + "/metrics", mayRun: func() bool { return !stopped.Load() },
 		log: slog.New(slog.DiscardHandler), measured: func(f leases.Fsync) { got = f },
 	}
-	slow := leases.Fsync{Speed: leases.SpeedVerySlow, P99: 1024 * ms}
+	slow, old := leases.Fsync{Speed: leases.SpeedVerySlow, P99: 1024 * ms}, leases.Fsync{Speed: leases.SpeedVerySlow}
+	slowest := leases.Fsync{Speed: leases.SpeedVerySlow, P99: 8192 * ms}
 	for i, step := range []struct {
 		page string
 		last leases.Fsync
@@ -185,11 +255,14 @@ func TestTheAgentReadsWhatEtcdServes(t *testing.T) {
 	}{
 		{metricsPage(counted(0, ms)), leases.Fsync{}, leases.Fsync{}},
 		{metricsPage(counted(1000, 900*ms)), slow, slow},
-		{"", slow, leases.Fsync{}},
-		{"# nothing of a disk\n", slow, leases.Fsync{}},
-		{fsyncMetric + `{le="0.001"} many` + "\n", slow, leases.Fsync{}},
+		{"", old, leases.Fsync{}},
+		{"# nothing of a disk\n", old, leases.Fsync{}},
+		{fsyncMetric + `_bucket{le="0.001"} many` + "\n", old, leases.Fsync{}},
+		{fsyncMetric + `_bucket{le="0.001"} 7` + "\n", old, leases.Fsync{}},
+		{fsyncMetric + `_bucket{le="0.001"} 7` + "\n" + fsyncMetric + "_sum much\n", old, leases.Fsync{}},
 		{metricsPage(counted(2000, 900*ms)), slow, slow},
 		{metricsPage(counted(1, 900*ms)), leases.Fsync{}, leases.Fsync{}},
+		{metricsPage(counted(1, 900*ms).plus(counted(12, 5*time.Second))), slowest, slowest},
 	} {
 		page.Store(step.page)
 		d.measure(t.Context())
@@ -200,7 +273,7 @@ func TestTheAgentReadsWhatEtcdServes(t *testing.T) {
 	stopped.Store(true)
 	page.Store(metricsPage(counted(2000, ms)))
 	d.measure(t.Context())
-	if got.Known() {
+	if got != (leases.Fsync{Speed: leases.SpeedVerySlow}) || d.now().Known() {
 		t.Errorf("read although etcd does not run: %+v", got)
 	}
 }

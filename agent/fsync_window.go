@@ -13,6 +13,12 @@ const (
 	fsyncOver = 5 * time.Minute
 	// minFsyncs is how many writes a 99th percentile needs: with fewer, it is the longest one of them.
 	minFsyncs = 100
+	// longFsyncs is the time in writes from which fewer than minFsyncs are enough for a verdict: 20 % of fsyncOver. Each of them takes more than
+	// 0.6 s on average then, so the longest one takes more than verySlowAt. Without this, the slowest disks have no verdict: they
+	// cannot write 100 times in five minutes.
+	longFsyncs = fsyncOver / 5
+	// maxGap is the longest time between two reads that are compared. It is four times fsyncInterval. What was counted in a longer gap might be old.
+	maxGap = time.Minute
 	// slowAt is etcd's default interval between the heartbeats of a leader (--heartbeat-interval, 100 ms). The raft loop of etcd sends no
 	// heartbeat while it writes the log. etcd recommends a 99th percentile below 10 ms (FAQ, "What does the etcd warning 'failed to send out
 	// heartbeat on time' mean?"), which many network volumes miss without harm.
@@ -29,47 +35,57 @@ type bucket struct {
 	bound, count float64
 }
 
+// histogram of etcd. Its last bucket has all values. sum is the sum of the values in seconds, since etcd started.
+type histogram struct {
+	buckets []bucket
+	sum     float64
+}
+
 // fsyncRead is one read of the histogram.
 type fsyncRead struct {
-	at      time.Time
-	buckets []bucket
+	at time.Time
+	histogram
 }
 
 // fsyncWindow has the reads of the last minutes, and the verdict from them.
 type fsyncWindow struct {
 	// reads are at most fsyncOver old, except for the first one, which is the base of the difference.
 	reads []fsyncRead
-	// last is the last verdict about the running etcd, zero for none. fresh says that it is from the present reads: a member that hardly
-	// writes keeps its verdict, because nothing contradicts it.
-	last  leases.Fsync
-	fresh bool
+	// last is the last verdict about the running etcd, zero for none. A member that hardly writes keeps its verdict, but without a measured
+	// time, so that leadership is not moved to it.
+	last leases.Fsync
 }
 
 // add takes a read, or none if etcd did not answer. Reads of two processes of etcd cannot be compared, because a process counts from zero.
-func (w *fsyncWindow) add(now time.Time, buckets []bucket) {
-	w.fresh = false
-	if len(buckets) == 0 {
+func (w *fsyncWindow) add(now time.Time, h histogram) {
+	w.last.P99 = 0
+	if len(h.buckets) == 0 {
 		return
 	}
-	if n := len(w.reads); n > 0 && restarted(w.reads[n-1].buckets, buckets) {
-		*w = fsyncWindow{}
+	if n := len(w.reads); n > 0 {
+		switch before := w.reads[n-1]; {
+		case restarted(before.histogram, h):
+			*w = fsyncWindow{}
+		case now.Sub(before.at) > maxGap:
+			w.reads = nil
+		}
 	}
-	w.reads = append(w.reads, fsyncRead{now, buckets})
+	w.reads = append(w.reads, fsyncRead{now, h})
 	for len(w.reads) > 1 && now.Sub(w.reads[1].at) >= fsyncOver {
 		w.reads = slices.Delete(w.reads, 0, 1)
 	}
-	if p99, bound, known := percentile(w.reads[0].buckets, buckets); known {
-		w.last, w.fresh = leases.Fsync{Speed: speedOf(w.last.Speed, p99), P99: bound}, true
+	if p99, bound, known := percentile(w.reads[0].histogram, h); known {
+		w.last = leases.Fsync{Speed: speedOf(w.last.Speed, p99), P99: bound}
 	}
 }
 
 // restarted says whether another process of etcd counted after than before.
-func restarted(before, after []bucket) bool {
-	if len(before) != len(after) {
+func restarted(before, after histogram) bool {
+	if len(before.buckets) != len(after.buckets) {
 		return true
 	}
-	for i := range after {
-		if after[i].bound != before[i].bound || after[i].count < before[i].count {
+	for i, b := range after.buckets {
+		if b.bound != before.buckets[i].bound || b.count < before.buckets[i].count {
 			return true
 		}
 	}
@@ -77,23 +93,23 @@ func restarted(before, after []bucket) bool {
 }
 
 // percentile returns the 99th percentile of what was counted between two reads, and the bound of its bucket. Within the bucket it is
-// interpolated, as Prometheus does. It is not known with fewer than minFsyncs values.
-func percentile(from, to []bucket) (p99, bound time.Duration, known bool) {
-	last := len(to) - 1
-	total := to[last].count - from[last].count
-	if total < minFsyncs {
+// interpolated, as Prometheus does. It is not known with fewer than minFsyncs values, unless they took longFsyncs or more.
+func percentile(from, to histogram) (p99, bound time.Duration, known bool) {
+	last := len(to.buckets) - 1
+	total := to.buckets[last].count - from.buckets[last].count
+	if total < minFsyncs && (total < 1 || to.sum-from.sum < longFsyncs.Seconds()) {
 		return 0, 0, false
 	}
 	rank, below, floor := total*0.99, 0.0, 0.0
-	for i := range to {
-		n := to[i].count - from[i].count
-		if math.IsInf(to[i].bound, 1) {
+	for i, b := range to.buckets {
+		n := b.count - from.buckets[i].count
+		if math.IsInf(b.bound, 1) {
 			break
 		}
 		if n >= rank {
-			return seconds(floor + (to[i].bound-floor)*(rank-below)/(n-below)), seconds(to[i].bound), true
+			return seconds(floor + (b.bound-floor)*(rank-below)/(n-below)), seconds(b.bound), true
 		}
-		below, floor = n, to[i].bound
+		below, floor = n, b.bound
 	}
 	return seconds(floor), seconds(floor), floor > 0
 }

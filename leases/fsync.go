@@ -30,26 +30,36 @@ var speeds = []DiskSpeed{SpeedOK, SpeedSlow, SpeedVerySlow}
 type Fsync struct {
 	Speed DiskSpeed
 	// P99 is the upper bound of the bucket of etcd's histogram that has the 99th percentile. It is a power of two in milliseconds, at
-	// most 8.192 s, which stands for all longer times too. It is as old as the last five minutes with enough writes.
+	// most 8.192 s, which stands for all longer times too. It is of the last minutes. 0 means that they had too few writes for a percentile, or
+	// that etcd did not serve its metrics: then Speed is an earlier verdict.
 	P99 time.Duration
 }
 
 // Known says whether there is a verdict.
 func (f Fsync) Known() bool { return f.Speed != "" }
 
-// format returns the annotation, empty if the verdict is unknown.
+// Fresh says whether the verdict is from the last minutes.
+func (f Fsync) Fresh() bool { return f.Known() && f.P99 > 0 }
+
+// format returns the annotation, empty if the verdict is unknown. It has a time only if the verdict is fresh.
 func (f Fsync) format() string {
-	if !f.Known() {
-		return ""
+	if !f.Fresh() {
+		return string(f.Speed)
 	}
 	return fmt.Sprintf("%s p99=%s", f.Speed, f.P99)
 }
 
 // ParseFsync reads the annotation. It ignores an unreadable one, which only means that the verdict is unknown.
 func ParseFsync(s string) Fsync {
-	speed, p99, _ := strings.Cut(s, " p99=")
+	speed, p99, fresh := strings.Cut(s, " p99=")
+	if !slices.Contains(speeds, DiskSpeed(speed)) {
+		return Fsync{}
+	}
+	if !fresh {
+		return Fsync{Speed: DiskSpeed(speed)}
+	}
 	latency, err := time.ParseDuration(p99)
-	if err != nil || latency <= 0 || !slices.Contains(speeds, DiskSpeed(speed)) {
+	if err != nil || latency <= 0 {
 		return Fsync{}
 	}
 	return Fsync{DiskSpeed(speed), latency}

@@ -69,7 +69,7 @@ var handovers = rules.New(HandoverWait, []rules.Row[HandoverFacts, HandoverVerdi
 	{Name: "disk-ok", When: HandoverFacts{Disk: DiskOK}, Verdict: HandoverKeep,
 		Why: "the leader writes its log fast enough"},
 	{Name: "disk-unknown", When: HandoverFacts{Disk: DiskUnknown}, Verdict: HandoverWait,
-		Why: "the leader has not written enough in the last minutes to know its disk"},
+		Why: "the leader has not written enough in the last minutes to know its disk, or its etcd did not serve its metrics"},
 	{Name: "not-lasting", When: HandoverFacts{Lasting: rules.No}, Verdict: HandoverWait,
 		Why: "the disk of the leader has not been slow for long; it might recover"},
 	{Name: "moved-before", When: HandoverFacts{Moved: rules.Yes}, Verdict: HandoverWait,
@@ -81,7 +81,7 @@ var handovers = rules.New(HandoverWait, []rules.Row[HandoverFacts, HandoverVerdi
 	{Name: "not-stable", When: HandoverFacts{Stable: notYes}, Verdict: HandoverWait,
 		Why: "a member is joining, being replaced, leaving, or superfluous, or no majority has the same data"},
 	{Name: "followers-unknown", When: HandoverFacts{Followers: FollowersUnknown}, Verdict: HandoverWait,
-		Why: "the agent of a follower has not reported the speed of its disk just now"},
+		Why: "the agent of a follower has not reported just now how fast its disk was in the last minutes"},
 	{Name: "no-follower", When: HandoverFacts{Followers: FollowersNone}, Verdict: HandoverWait,
 		Why: "no other voter serves and is in step"},
 	{Name: "followers-similar", When: HandoverFacts{Followers: FollowersSimilar}, Verdict: HandoverKeep,
@@ -92,6 +92,12 @@ var handovers = rules.New(HandoverWait, []rules.Row[HandoverFacts, HandoverVerdi
 
 // DecideHandover returns what the leader's agent does about its slow disk.
 func DecideHandover(f HandoverFacts) HandoverDecision { return handovers.Decide(f) }
+
+// FollowersDecide says whether leadership moves if a follower is much faster. Otherwise the speed of the followers makes no difference.
+func FollowersDecide(f HandoverFacts) bool {
+	f.Followers = FollowersFaster
+	return DecideHandover(f).Verdict == HandoverMove
+}
 
 const (
 	// muchFaster is by how much a follower is faster than the leader. Each measured time is the upper bound of a bucket, and each bound is twice
@@ -105,7 +111,7 @@ const (
 // Follower is what is known of a voter that does not lead.
 type Follower struct {
 	Status Status
-	// P99 is how long 99 % of the writes to its log take at most, 0 if that is unknown.
+	// P99 is how long 99 % of the writes to its log took at most in the last minutes, 0 if that is unknown.
 	P99 time.Duration
 }
 

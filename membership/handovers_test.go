@@ -24,6 +24,28 @@ func TestHandoversAreSafeForAllFacts(t *testing.T) {
 		})
 }
 
+// The speed of the followers matters exactly if one of its values moves leadership.
+func TestFollowersAreReadOnlyIfTheyDecide(t *testing.T) {
+	decides := 0
+	for f := range rules.Cases(HandoverFacts{}) {
+		moves := false
+		for other := range rules.Cases(HandoverFacts{
+			Disk: f.Disk, Lasting: f.Lasting, Moved: f.Moved, Authoritative: f.Authoritative, Leads: f.Leads, Stable: f.Stable,
+		}) {
+			moves = moves || DecideHandover(other).Verdict == HandoverMove
+		}
+		if FollowersDecide(f) != moves {
+			t.Errorf("%+v: got %t, want %t", f, !moves, moves)
+		}
+		if moves {
+			decides++
+		}
+	}
+	if want := 4; decides != want { // one for each state of the followers
+		t.Errorf("the followers decide in %d cases, want %d", decides, want)
+	}
+}
+
 func TestTheFastestFollowerThatCanLead(t *testing.T) {
 	const ms = time.Millisecond
 	of := func(id uint64, p99 time.Duration, change ...func(*Status)) Follower {

@@ -23,14 +23,39 @@ const (
 	// followersInterval is the time between two reads of the followers' Leases while the leader is slow. An agent renews its Lease each 15 s,
 	// so that each read finds another version of the Lease of a live agent.
 	followersInterval = 30 * time.Second
+	// unmeasured is how long a slow disk counts as slow without a new measurement. An agent measures each 15 s, so three failed reads in a row
+	// change nothing.
+	unmeasured = time.Minute
 )
+
+// slowness is how long the disk of the leader has been slow.
+type slowness struct {
+	// since is when the disk was first seen slow, zero while it is not. seen is when it was last seen slow.
+	since, seen time.Time
+}
+
+// look takes a verdict, and returns how long the disk has been slow. A disk that is not measured for a moment is as it was.
+func (s *slowness) look(now time.Time, disk membership.DiskSpeed) time.Duration {
+	switch {
+	case disk == membership.DiskOK, disk == membership.DiskUnknown && now.Sub(s.seen) >= unmeasured:
+		*s = slowness{}
+	case disk == membership.DiskSlow:
+		if s.since.IsZero() {
+			s.since = now
+		}
+		s.seen = now
+	}
+	if s.since.IsZero() {
+		return 0
+	}
+	return now.Sub(s.since)
+}
 
 // handover is the duty that moves leadership away from a member whose disk is much slower than that of a follower. While the disk is fast
 // enough, it makes no calls.
 type handover struct {
 	*round
-	// since is when the disk was first seen slow, zero while it is not.
-	since time.Time
+	slow slowness
 	// readAt is when the Leases of the followers were last read, and versions are those that were found.
 	readAt   time.Time
 	versions map[string]leases.Version
@@ -74,13 +99,9 @@ func (r *handover) handoverFacts(own leases.Fsync) membership.HandoverFacts {
 		Disk: diskSpeed(own), Lasting: rules.No, Authoritative: rules.Unknown, Leads: rules.Unknown, Stable: rules.Unknown, Followers: membership.FollowersUnknown,
 		Moved: rules.YesNoOf(!r.handedOver.IsZero() && time.Since(r.handedOver) < r.handoverRest),
 	}
-	switch {
-	case f.Disk != membership.DiskSlow:
-		r.since, r.versions = time.Time{}, nil
-	case r.since.IsZero():
-		r.since = time.Now()
-	default:
-		f.Lasting = rules.YesNoOf(time.Since(r.since) >= r.slowFor)
+	slow := r.slow.look(time.Now(), f.Disk)
+	if f.Lasting = rules.YesNoOf(slow >= r.slowFor); f.Lasting == rules.No {
+		r.versions = nil
 	}
 	return f
 }
@@ -96,7 +117,8 @@ func diskSpeed(f leases.Fsync) membership.DiskSpeed {
 	}
 }
 
-// compareDisks reads the record, the Leases of all voters, and their state in etcd. It returns the member that should lead.
+// compareDisks reads the record, and then the Leases of all voters and their state in etcd. It does not read them if no transfer is possible. It
+// returns the member that should lead.
 func (r *handover) compareDisks(ctx context.Context, self Cluster, view membership.View, own leases.Fsync, f *membership.HandoverFacts) (to membership.Member, err error) {
 	if err := r.read(ctx); err != nil {
 		return to, err
@@ -110,6 +132,10 @@ func (r *handover) compareDisks(ctx context.Context, self Cluster, view membersh
 		return to, err
 	}
 	f.Leads = rules.AnswerOf(leads(status, view))
+	if !membership.FollowersDecide(*f) { // for example in a joined raft group, whose external members have no Lease
+		r.versions = nil
+		return to, nil
+	}
 	versions := map[string]leases.Version{}
 	var followers []membership.Follower
 	for _, s := range statuses(ctx, r.Dial, view) {
@@ -119,7 +145,7 @@ func (r *handover) compareDisks(ctx context.Context, self Cluster, view membersh
 		}
 		lease, err := r.Store.Member(ctx, m.Name)
 		switch {
-		case err != nil:
+		case err != nil && !errors.Is(err, leases.ErrAbsent): // without a Lease, it has reported nothing
 			return to, err
 		case m.ID == self.MemberID && (lease.PodUID != self.PodUID || lease.Removal.State != leases.RemovalNone):
 			f.Authoritative = rules.No // a superseded agent changes nothing, and the removal of a leader moves leadership itself

@@ -4,13 +4,16 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"sync"
 	"testing"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus/testutil"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/etcd-druid/druid/leases"
+	"github.com/etcd-druid/druid/membership"
 )
 
 // disks is what the agents measure of the disks of a cluster. The disk of the machine cannot be made slow, so the test sets it.
@@ -167,4 +170,97 @@ func (d *disks) stays(name string) {
 		}
 		return nil
 	})
+}
+
+// A failed read of the metrics does not start the ten minutes again.
+func TestADiskIsSlowSinceItWasFirstSeenSlow(t *testing.T) {
+	const ok, slow, unknown = membership.DiskOK, membership.DiskSlow, membership.DiskUnknown
+	type look struct {
+		after time.Duration
+		disk  membership.DiskSpeed
+	}
+	for name, tc := range map[string]struct {
+		looks []look
+		want  time.Duration
+	}{
+		"seen slow once":              {[]look{{0, slow}}, 0},
+		"it stays slow":               {[]look{{0, slow}, {time.Minute, slow}, {9 * time.Minute, slow}}, 10 * time.Minute},
+		"it is fast":                  {[]look{{0, slow}, {time.Minute, ok}}, 0},
+		"it was fast in between":      {[]look{{0, slow}, {time.Minute, ok}, {time.Minute, slow}, {time.Minute, slow}}, time.Minute},
+		"a read fails":                {[]look{{0, slow}, {15 * time.Second, unknown}}, 15 * time.Second},
+		"a read failed":               {[]look{{0, slow}, {45 * time.Second, unknown}, {45 * time.Second, slow}}, 90 * time.Second},
+		"just below a minute":         {[]look{{0, slow}, {time.Minute - 1, unknown}, {1, slow}}, time.Minute},
+		"not measured for a minute":   {[]look{{0, slow}, {time.Minute, unknown}}, 0},
+		"then slow again":             {[]look{{0, slow}, {time.Minute, unknown}, {1, slow}, {time.Second, slow}}, time.Second},
+		"each failed read on its own": {[]look{{0, slow}, {50 * time.Second, unknown}, {1, slow}, {50 * time.Second, unknown}}, 100*time.Second + 1},
+		"never measured":              {[]look{{0, unknown}, {time.Hour, unknown}}, 0},
+	} {
+		t.Run(name, func(t *testing.T) {
+			var s slowness
+			var got time.Duration
+			now := time.Unix(1_800_000_000, 0)
+			for _, l := range tc.looks {
+				now = now.Add(l.after)
+				got = s.look(now, l.disk)
+			}
+			if got != tc.want {
+				t.Errorf("slow for %s, want %s", got, tc.want)
+			}
+		})
+	}
+}
+
+// An earlier verdict without a measured time makes no follower a target. The measured one does.
+func TestAnEarlierVerdictMakesNoFollowerATarget(t *testing.T) {
+	d := newDisks(t)
+	leader := d.mustLead()
+	d.set(leader, slow)
+	for _, name := range d.followers() {
+		d.set(name, leases.Fsync{Speed: leases.SpeedOK})
+	}
+	d.keepRenewing()
+	d.agents()
+	d.decides("followers-unknown")
+	d.stays(leader)
+	d.set(d.followers()[0], fast)
+	d.leads(d.followers()[0])
+}
+
+// A voter without a Lease has reported nothing. That is no error, and another follower can lead.
+func TestAVoterWithoutALeaseIsUnknown(t *testing.T) {
+	d := newDisks(t)
+	leader, others := d.mustLead(), d.followers()
+	d.set(leader, slow)
+	for _, name := range others {
+		if err := d.admin.CoordinationV1().Leases(d.namespace).Delete(d.t.Context(), name, metav1.DeleteOptions{}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	d.agents()
+	d.decides("followers-unknown")
+	d.stays(leader)
+}
+
+// A slow leader of a joined raft group does not read the Leases of the members: the one of the external member is unreadable here.
+func TestASlowLeaderReadsNoLeaseWhileNothingCanMove(t *testing.T) {
+	d := newDisks(t)
+	leader := d.mustLead()
+	external := d.followers()[0]
+	d.edit(func(r *leases.Record) {
+		r.Members = slices.DeleteFunc(r.Members, func(name string) bool { return name == external })
+		r.Externals = []string{"http://127.0.0.1:2379"}
+	})
+	api := d.admin.CoordinationV1().Leases(d.namespace)
+	d.eventually("the Lease is unreadable", func() error {
+		lease, err := api.Get(d.t.Context(), external, metav1.GetOptions{})
+		if err == nil {
+			lease.Annotations[leases.Prefix+"cluster-id"] = "none"
+			_, err = api.Update(d.t.Context(), lease, metav1.UpdateOptions{})
+		}
+		return err
+	})
+	d.set(leader, slow)
+	d.agent(leader, podUID(leader), nil)
+	d.decides("not-stable")
+	d.stays(leader)
 }
