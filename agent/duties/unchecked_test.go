@@ -98,10 +98,11 @@ func TestALearnerIsComparedWhenItVotes(t *testing.T) {
 	const learner = "learner"
 	config := embedded.Config(t, learner, t.TempDir())
 	c.configs[learner] = config
-	added, err := membership.AddLearner(t.Context(), c.client(c.leader), config.AdvertisePeerUrls[0].String())
-	if err != nil {
-		t.Fatal(err)
-	}
+	var added membership.Member
+	c.eventually("add a learner", func() (err error) { // etcd adds none before all voters have been connected for 5 s
+		added, err = membership.AddLearner(t.Context(), c.client(c.leader), config.AdvertisePeerUrls[0].String())
+		return err
+	})
 	config.ClusterState, config.InitialCluster = embed.ClusterStateFlagExisting, c.configs[c.leader].InitialCluster+","+config.InitialCluster
 	config.InitialClusterToken = c.configs[c.leader].InitialClusterToken
 	c.start(learner)
