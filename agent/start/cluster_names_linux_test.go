@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"maps"
 	"net"
 	"os"
 	"os/exec"
@@ -28,8 +27,8 @@ const ownNames = "DRUID_TEST_OWN_NAMES"
 // nameServer answers as the DNS of a Kubernetes cluster without reverse lookup: it knows the members and their headless Service, and
 // no name of any address.
 type nameServer struct {
-	mu       sync.Mutex
-	clusters []*cluster
+	mu        sync.Mutex
+	addresses map[string][]string // by name
 	// reverse counts the questions for the name of an address.
 	reverse atomic.Int64
 }
@@ -66,14 +65,19 @@ func (s *nameServer) named(t *testing.T, version string, names ...string) *clust
 	c.named = true
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.clusters = append(s.clusters, c)
+	for _, m := range c.members {
+		host := PeerHost(m.cfg, m.name)
+		service := strings.TrimPrefix(host, m.name+".")
+		s.addresses[host] = []string{m.cfg.ListenHost}
+		s.addresses[service] = append(s.addresses[service], m.cfg.ListenHost)
+	}
 	return c
 }
 
 // serveNames answers questions until the test ends.
 func serveNames(t *testing.T) *nameServer {
 	t.Helper()
-	s := &nameServer{}
+	s := &nameServer{addresses: map[string][]string{}}
 	address := machine.Network(t) + "53"
 	var listen net.ListenConfig
 	conn, err := listen.ListenPacket(t.Context(), "udp", net.JoinHostPort(address, "53"))
@@ -138,23 +142,11 @@ func (s *nameServer) answer(raw []byte) ([]byte, error) {
 	return answer.Pack()
 }
 
-func (s *nameServer) members() (all []*member) {
-	for _, c := range s.clusters {
-		all = slices.AppendSeq(all, maps.Values(c.members))
-	}
-	return all
-}
-
 // of returns the addresses of a member, or of all for the name of their Service.
-func (s *nameServer) of(name string) (addresses []string) {
+func (s *nameServer) of(name string) []string {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	for _, m := range s.members() {
-		if host := PeerHost(m.cfg, m.name); name == host || host == m.name+"."+name {
-			addresses = append(addresses, m.cfg.ListenHost)
-		}
-	}
-	return addresses
+	return slices.Clone(s.addresses[name])
 }
 
 // Members whose addresses have no names form a cluster with TLS of peers, and one that lost its disk joins it again. etcd compares the

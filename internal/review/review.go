@@ -63,6 +63,8 @@ func New(config *rest.Config) (*Reviewer, error) {
 	if err != nil {
 		return nil, fmt.Errorf("client of the Kubernetes API: %w", err)
 	}
+	own := *client // without TLS and credentials, it is the default client of the process
+	client = &own
 	// A redirect would carry the token to where the answer says.
 	client.CheckRedirect = func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }
 	kubernetes, err := rest.RESTClientForConfigAndClient(c, client)
