@@ -119,7 +119,7 @@ func (r *comparison) conclude(ctx context.Context, self Cluster, view membership
 	r.note(ctx, view, found, d)
 	switch d.Verdict {
 	case membership.ComparisonMark:
-		return d, r.mark(ctx, odd, found)
+		return d, markOdd(ctx, r.Store, odd.Name, odd.ID, found)
 	case membership.ComparisonUnmark:
 		return d, writeMark(ctx, r.Store, has, leases.Difference{}) // the member has the data of all others
 	case membership.ComparisonReport:
@@ -161,14 +161,14 @@ func (r *comparison) marks(ctx context.Context, view membership.View) (marked, r
 	return marked{}, answer
 }
 
-// mark writes on the Lease of the odd member that its data differs. After a conflict, the next comparison tries again.
-func (r *comparison) mark(ctx context.Context, odd membership.Member, found membership.Comparison) error {
-	lease, err := r.Store.Marks(ctx, odd.Name)
+// markOdd writes on the Lease of a member that its data differs, as the comparison found.
+func markOdd(ctx context.Context, store *leases.Store, name string, id uint64, found membership.Comparison) error {
+	lease, err := store.Marks(ctx, name)
 	if err != nil {
 		return err
 	}
-	i := slices.IndexFunc(found.Odd, func(c membership.Content) bool { return c.MemberID == odd.ID })
-	return writeMark(ctx, r.Store, marked{odd.Name, lease.LeaseVersion}, differenceOf(found, found.Odd[i]))
+	i := slices.IndexFunc(found.Odd, func(c membership.Content) bool { return c.MemberID == id })
+	return writeMark(ctx, store, marked{name, lease.LeaseVersion}, differenceOf(found, found.Odd[i]))
 }
 
 // writeMark changes the mark of a member. The zero difference removes it. After a conflict, the next comparison tries again.

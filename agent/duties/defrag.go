@@ -21,7 +21,7 @@ const (
 	// 30 to 40 s. etcd's liveness probe tolerates ten minutes.
 	defragBase   = time.Minute
 	defragPerGiB = time.Minute
-	// movePause is the minimum time between two transfers of leadership for a defragmentation.
+	// movePause is the minimum time between two transfers of leadership by one agent for the same reason: a defragmentation, or a slow disk.
 	movePause = time.Hour
 	// walRoom is what the log can need meanwhile, in addition to the copy: two segments, which etcd allocates
 	// completely (wal.SegmentSizeBytes, 64 MB).

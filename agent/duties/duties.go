@@ -118,7 +118,7 @@ func New(o Options) *Duties {
 		Options: o, poll: pollInterval, recordAge: recordInterval, handBack: handBackAfter, comparePause: comparePause,
 		nospaceAgain: membership.NospaceAgain, authEvery: authInterval, authHold: authHold, planTimeout: planTimeout,
 		planRest: loop.Backoff{First: planPause, Last: maxPlanPause},
-		slowFor:  slowFor, handoverRest: handoverPause, followersAge: followersInterval,
+		slowFor:  slowFor, handoverRest: movePause, followersAge: followersInterval,
 		defrag: defragMemory{attempts: map[uint64]attempt{}}, requested: make(chan *defragRequest),
 	}
 }

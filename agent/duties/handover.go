@@ -18,8 +18,6 @@ const (
 	// slowFor is how long the disk of the leader must have been slow. The alert EtcdDiskSlow waits as long. It is longer than the five minutes
 	// over which an agent measures, so that one bad moment moves nothing.
 	slowFor = 10 * time.Minute
-	// handoverPause is the minimum time between two transfers of leadership for a slow disk by one agent, as for defragmentations.
-	handoverPause = movePause
 	// followersInterval is the time between two reads of the followers' Leases while the leader is slow. An agent renews its Lease each 15 s,
 	// so that each read finds another version of the Lease of a live agent.
 	followersInterval = 30 * time.Second

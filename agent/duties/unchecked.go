@@ -3,7 +3,6 @@ package duties
 import (
 	"context"
 	"fmt"
-	"slices"
 
 	"github.com/etcd-druid/druid/internal/rules"
 	"github.com/etcd-druid/druid/leases"
@@ -22,7 +21,7 @@ func (o *OddMember) resolve(ctx context.Context, self Cluster, view membership.V
 	}
 	switch d.Verdict {
 	case membership.UncheckedMark:
-		return o.markSelf(ctx, self, found)
+		return markOdd(ctx, o.Store, self.Member, self.MemberID, found)
 	case membership.UncheckedLead:
 		if err := o.lead(ctx, self, view); err != nil {
 			return err
@@ -33,16 +32,6 @@ func (o *OddMember) resolve(ctx context.Context, self Cluster, view membership.V
 	case membership.UncheckedWait:
 	}
 	return nil
-}
-
-// markSelf writes on the own Lease that the own data differs.
-func (o *OddMember) markSelf(ctx context.Context, self Cluster, found membership.Comparison) error {
-	lease, err := o.Store.Marks(ctx, self.Member)
-	if err != nil {
-		return err
-	}
-	i := slices.IndexFunc(found.Odd, func(c membership.Content) bool { return c.MemberID == self.MemberID })
-	return writeMark(ctx, o.Store, marked{self.Member, lease.LeaseVersion}, differenceOf(found, found.Odd[i]))
 }
 
 // lead moves leadership to the own member, whose agent then compares all voters and marks the odd one. It does nothing if the own member

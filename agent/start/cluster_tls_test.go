@@ -146,27 +146,33 @@ func TestMembersFormAndHealWithTLS(t *testing.T) {
 			t.Parallel()
 			c := newCluster(t, version, "c-a", "c-b", "c-c")
 			c.withTLS()
-			for _, m := range c.members {
-				m.start()
-			}
-			before := c.voters("c-a", "c-b", "c-c")
-			c.put("c-a", "color", "blue")
-			lost := c.members["c-b"]
-			lost.halt()
-			lost.wipe()
-			lost.start()
-			c.eventually("it votes under a new ID", func() error {
-				view, err := c.view("c-a")
-				if m, ok := view.Find("c-b", ""); !ok || m.ID == before["c-b"] || m.Learner || !m.Started() {
-					return fmt.Errorf("c-a sees %+v, err %w", view.Members, err)
-				}
-				return nil
-			})
-			if c.voters("c-a", "c-b", "c-c"); c.get("c-b", "color") != "blue" {
-				t.Error("the key is lost")
-			}
+			c.formsAndHeals()
 			c.outsidersStayOut()
 		})
+	}
+}
+
+// formsAndHeals starts all members. One of them loses its disk, and votes again under a new ID.
+func (c *cluster) formsAndHeals() {
+	c.t.Helper()
+	for _, m := range c.members {
+		m.start()
+	}
+	before := c.voters("c-a", "c-b", "c-c")
+	c.put("c-a", "color", "blue")
+	lost := c.members["c-b"]
+	lost.halt()
+	lost.wipe()
+	lost.start()
+	c.eventually("it votes under a new ID", func() error {
+		view, err := c.view("c-a")
+		if m, ok := view.Find("c-b", ""); !ok || m.ID == before["c-b"] || m.Learner || !m.Started() {
+			return fmt.Errorf("c-a sees %+v, err %w", view.Members, err)
+		}
+		return nil
+	})
+	if c.voters("c-a", "c-b", "c-c"); c.get("c-b", "color") != "blue" {
+		c.t.Error("the key is lost")
 	}
 }
 
