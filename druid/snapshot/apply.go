@@ -185,7 +185,7 @@ func (r *Reconciler) setFinalizers(ctx context.Context, snapshot *v1alpha1.EtcdS
 	return client.IgnoreNotFound(r.Client.Patch(ctx, changed, patch, client.FieldOwner(control.FieldOwner)))
 }
 
-// release reports the fate of the backup, and then removes the finalizer. Afterwards there is no object to report it on.
+// release reports what becomes of the backup, and then removes the finalizer. Afterwards there is no object to report it on.
 func (r *Reconciler) release(ctx context.Context, o *observation, snapshot *v1alpha1.EtcdSnapshot, order leaseOrder, taken step) error {
 	if onPod(snapshot) {
 		if err := r.deletePod(ctx, order.pod); err != nil {

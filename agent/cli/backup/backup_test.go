@@ -129,7 +129,7 @@ func testBucket(t *testing.T, s store.Store, in func(string, ...string) []string
 	contains(t, ok(t, append([]string{"list"}, at...)...), "6-21")
 	contains(t, ok(t, append([]string{"check"}, at...)...), "5 objects: 5 intact")
 	contains(t, ok(t, append([]string{"gc", "--count", "1"}, at...)...), "0 of 5 objects")
-	contains(t, ok(t, append([]string{"gc", "--count", "1", "--broken", oldest}, at...)...), "would-go", "3 of 5 objects")
+	contains(t, ok(t, append([]string{"gc", "--count", "1", "--broken", oldest}, at...)...), "would-delete", "3 of 5 objects")
 	contains(t, ok(t, append([]string{"gc", "--count", "1", "--broken", oldest, "--delete"}, at...)...), "deleted", "3 objects deleted, 0 locked")
 	contains(t, ok(t, append([]string{"list"}, at...)...), "16-21")
 	t.Run("reported in a file", func(t *testing.T) {
@@ -199,26 +199,26 @@ func TestGCDeletesOnlyWhenReported(t *testing.T) {
 		t.Errorf("a lineage that is not there: exit code %d, %q", code, failure)
 	}
 	rules := append(at, "--count", "1", "--broken", names[3], "--verified", names[1])
-	contains(t, ok(t, rules...), "would-go", "kept", "the newest full backup of its lineage that is not known to be broken", "1 of 4 objects would be deleted, 1 B. Nothing was deleted")
-	fates := decoded[[]fate](t, ok(t, append(rules, "-o", "json")...))
-	if len(fates) != 4 || fates[0].Fate != fateGoes || fates[1].Reason != catalog.ReasonVerified || fates[2].Reason != catalog.ReasonNewestIntact || fates[3].Reason != catalog.ReasonNewest {
-		t.Errorf("got %+v", fates)
+	contains(t, ok(t, rules...), "would-delete", "kept", "the newest full backup of its lineage that is not known to be broken", "1 of 4 objects would be deleted, 1 B. Nothing was deleted")
+	results := decoded[[]retentionResult](t, ok(t, append(rules, "-o", "json")...))
+	if len(results) != 4 || results[0].Result != resultWouldDelete || results[1].Reason != catalog.ReasonVerified || results[2].Reason != catalog.ReasonNewestIntact || results[3].Reason != catalog.ReasonNewest {
+		t.Errorf("got %+v", results)
 	}
 	if c, err := catalog.Read(t.Context(), s, demo); err != nil || len(c.Histories[0].Fulls) != 4 {
 		t.Errorf("a dry run left %+v, %v", c, err)
 	}
-	fates = decoded[[]fate](t, ok(t, append(rules, "--delete", "-o", "json")...))
-	if len(fates) != 1 || fates[0].Fate != fateDeleted {
-		t.Errorf("got %+v", fates)
+	results = decoded[[]retentionResult](t, ok(t, append(rules, "--delete", "-o", "json")...))
+	if len(results) != 1 || results[0].Result != resultDeleted {
+		t.Errorf("got %+v", results)
 	}
 	if c, err := catalog.Read(t.Context(), s, demo); err != nil || len(c.Histories[0].Fulls) != 3 {
 		t.Errorf("it left %+v, %v", c, err)
 	}
 	put(t, s, catalog.FullKey(demo, second, 1, time.UnixMilli(1_790_000_000_000)), "x")
 	for l, reason := range map[catalog.Lineage]catalog.Reason{first: catalog.ReasonCount, second: catalog.ReasonOther} {
-		fates = decoded[[]fate](t, ok(t, append(at, "--count", "3", "--lineage", string(l), "-o", "json")...))
-		if len(fates) != 4 || fates[0].Reason != reason {
-			t.Errorf("retention for %s: %+v", l, fates)
+		results = decoded[[]retentionResult](t, ok(t, append(at, "--count", "3", "--lineage", string(l), "-o", "json")...))
+		if len(results) != 4 || results[0].Reason != reason {
+			t.Errorf("retention for %s: %+v", l, results)
 		}
 	}
 }

@@ -14,18 +14,18 @@ import (
 	"github.com/etcd-druid/druid/backup/verify"
 )
 
-// fate is what happens to an object.
-type fate struct {
+// retentionResult is what happens to an object.
+type retentionResult struct {
 	catalog.Verdict
-	Fate string `json:"fate"`
+	Result string `json:"result"`
 }
 
 // The results of retention for an object.
 const (
-	fateKept    = "kept"
-	fateGoes    = "would-go"
-	fateDeleted = "deleted"
-	fateLocked  = "locked"
+	resultKept        = "kept"
+	resultWouldDelete = "would-delete"
+	resultDeleted     = "deleted"
+	resultLocked      = "locked"
 )
 
 func gcCommand(s *session) *cobra.Command {
@@ -102,52 +102,52 @@ func (s *session) evidence(c catalog.Catalog, verified, broken []string) (catalo
 }
 
 func (s *session) dryRun(c catalog.Catalog, l catalog.Lineage, p catalog.Policy, e catalog.Evidence) error {
-	var fates []fate
+	var results []retentionResult
 	var gone, bytes int64
 	for _, v := range c.Retain(l, p, e, time.Now()) {
-		f := fate{v, fateKept}
+		f := retentionResult{v, resultKept}
 		if !v.Keep {
-			f.Fate, gone, bytes = fateGoes, gone+1, bytes+v.Size
+			f.Result, gone, bytes = resultWouldDelete, gone+1, bytes+v.Size
 		}
-		fates = append(fates, f)
+		results = append(results, f)
 	}
 	if s.json() {
-		return s.printJSON(fates)
+		return s.printJSON(results)
 	}
 	table := tabwriter.NewWriter(s.out, 0, 0, 2, ' ', 0)
-	_, _ = fmt.Fprintln(table, "FATE\tAT\tSIZE\tNAME\tWHY") // Flush reports the error
-	for _, f := range fates {
-		_, _ = fmt.Fprintf(table, "%s\t%s\t%s\t%s\t%s\n", f.Fate, timestamp(f.At), size(f.Size), s.name(f.Key), f.Reason.Words())
+	_, _ = fmt.Fprintln(table, "RESULT\tAT\tSIZE\tNAME\tREASON") // Flush reports the error
+	for _, f := range results {
+		_, _ = fmt.Fprintf(table, "%s\t%s\t%s\t%s\t%s\n", f.Result, timestamp(f.At), size(f.Size), s.name(f.Key), f.Reason.Words())
 	}
 	if err := table.Flush(); err != nil {
 		return err
 	}
-	_, err := fmt.Fprintf(s.out, "%d of %s would be deleted, %s. Nothing was deleted: add --delete.\n", gone, objects(len(fates)), size(bytes))
+	_, err := fmt.Fprintf(s.out, "%d of %s would be deleted, %s. Nothing was deleted: add --delete.\n", gone, objects(len(results)), size(bytes))
 	return err
 }
 
 func (s *session) collect(ctx context.Context, l catalog.Lineage, p catalog.Policy, e catalog.Evidence) error {
-	fates := []fate{}
+	results := []retentionResult{}
 	var locked int
 	err := verify.Collect(ctx, s.store, s.prefix, l, p, e, time.Now(), func(c verify.Collected) error {
-		f := fate{c.Verdict, fateDeleted}
+		f := retentionResult{c.Verdict, resultDeleted}
 		if c.Locked {
-			f.Fate, locked = fateLocked, locked+1
+			f.Result, locked = resultLocked, locked+1
 		}
-		fates = append(fates, f)
+		results = append(results, f)
 		if s.json() {
 			return nil
 		}
-		_, err := fmt.Fprintf(s.out, "%-8s %10s  %s: %s\n", f.Fate, size(f.Size), s.name(f.Key), f.Reason.Words())
+		_, err := fmt.Fprintf(s.out, "%-8s %10s  %s: %s\n", f.Result, size(f.Size), s.name(f.Key), f.Reason.Words())
 		return err
 	})
 	if s.json() {
-		return errors.Join(err, s.printJSON(fates))
+		return errors.Join(err, s.printJSON(results))
 	}
 	if err != nil {
 		return err
 	}
-	_, err = fmt.Fprintf(s.out, "%s deleted, %d locked until their lock ends.\n", objects(len(fates)-locked), locked)
+	_, err = fmt.Fprintf(s.out, "%s deleted, %d locked until their lock ends.\n", objects(len(results)-locked), locked)
 	return err
 }
 
