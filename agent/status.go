@@ -221,7 +221,10 @@ func (f *facts) certified(states []certificates.State) {
 	defer f.mu.Unlock()
 	f.tls = leases.TLS{}
 	for _, s := range states {
-		f.tls = f.tls.With(s.Plane, leases.TLSPlane{Trusted: strings.Join(s.Trusted[:min(len(s.Trusted), leases.MaxTLSTrusted)], ","), Running: s.Running, Staged: s.Staged, Issuer: s.Issuer, NotAfter: s.NotAfter, Problem: s.Problem})
+		f.tls = f.tls.With(s.Plane, leases.TLSPlane{
+			Trusted: strings.Join(s.Trusted[:min(len(s.Trusted), leases.MaxTLSTrusted)], ","), Running: s.Running, Staged: s.Staged, Issuer: s.Issuer,
+			NotAfter: s.NotAfter, ComparesNames: s.ComparesNames, Problem: s.Problem,
+		})
 	}
 }
 

@@ -25,6 +25,9 @@ type TLSPlane struct {
 	NotAfter time.Time `json:"notAfter,omitzero"`
 	// Scheme is SchemePlain or SchemeSecure: how the running etcd listens to its peers. It is empty while that is not known, and for clients.
 	Scheme string `json:"scheme,omitempty"`
+	// ComparesNames says that the running etcd compares the names in the certificate of a peer with the address of the peer. It is false
+	// for clients, before the first start, and in the Lease of an agent of an earlier release.
+	ComparesNames bool `json:"comparesNames,omitempty"`
 	// Problem is what is wrong with the certificates in the mounted Secrets, empty if nothing is.
 	Problem string `json:"problem,omitempty"`
 }

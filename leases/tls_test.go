@@ -8,7 +8,7 @@ import (
 
 func TestTLSIsReadAsItWasWritten(t *testing.T) {
 	at := time.Date(2027, 2, 22, 12, 0, 0, 0, time.UTC)
-	want := TLS{}.With("client", TLSPlane{Trusted: "a,b", NotAfter: at.In(time.FixedZone("east", 3600)), Problem: "tls.key is missing; add it"}).With("peer", TLSPlane{NotAfter: at})
+	want := TLS{}.With("client", TLSPlane{Trusted: "a,b", NotAfter: at.In(time.FixedZone("east", 3600)), Problem: "tls.key is missing; add it"}).With("peer", TLSPlane{NotAfter: at, ComparesNames: true})
 	if got := ParseTLS(want.format()); got != want {
 		t.Errorf("%+v was read from %s, want %+v", got, want.format(), want)
 	}
@@ -35,7 +35,9 @@ func TestCertificatesNeverKeepALeaseFromBeingRenewed(t *testing.T) {
 	fingerprints := strings.Repeat(strings.Repeat("f", 32)+",", MaxTLSTrusted)
 	plane.Trusted = fingerprints[:len(fingerprints)-1]
 	plane.Running, plane.Staged = strings.Repeat("f", 16), strings.Repeat("e", 16)
-	patch.Member.TLS = TLS{}.With("client", plane).With("peer", plane)
+	named := plane
+	named.ComparesNames = true
+	patch.Member.TLS = TLS{}.With("client", plane).With("peer", named)
 	if encoded, err = patch.encode(); err != nil {
 		t.Fatal(err)
 	}

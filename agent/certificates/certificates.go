@@ -189,6 +189,8 @@ type State struct {
 	// certificate. Both are zero if there is none.
 	NotAfter time.Time
 	Lifetime time.Duration
+	// ComparesNames says that the running etcd compares the names in the certificate of a peer with the address of the peer.
+	ComparesNames bool
 	// Problem is what is wrong with the mounted Secrets, empty if nothing is.
 	Problem string
 }
@@ -205,7 +207,7 @@ func (c *Certificates) States() []State {
 func (p *plane) state() State {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	s := State{Plane: p.name, Problem: text(p.problem)}
+	s := State{Plane: p.name, ComparesNames: p.comparesNames(), Problem: text(p.problem)}
 	if p.staged != nil {
 		s.Issuer, s.NotAfter, s.Lifetime = p.staged.issuer, p.staged.notAfter, p.staged.leaf.NotAfter.Sub(p.staged.leaf.NotBefore)
 		s.Staged = p.staged.trust

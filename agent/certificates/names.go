@@ -52,13 +52,62 @@ func (p *plane) markNamed() error {
 }
 
 // acceptNames returns an error for a certificate for connecting to peers that the running etcds would refuse. Those were started like
-// the own one.
+// the own one. Before that has started in this Pod, the members report how theirs were started.
 func (p *plane) acceptNames(client *x509.Certificate, running bool) error {
-	if p.name != PlanePeer || !running || !named(client) {
+	switch {
+	case p.name != PlanePeer || !named(client):
+		return nil
+	case !running && p.othersCompare:
+		return errNamed
+	case !running:
 		return nil
 	}
 	if _, err := os.Stat(filepath.Join(p.dir, fileNamed)); !errors.Is(err, fs.ErrNotExist) {
 		return err
 	}
 	return errNamed
+}
+
+// NamesDepend says whether the running etcds of the other members decide if this new Pod can use its certificate for connecting to peers.
+// They do if it has names, and no etcd was started in this Pod.
+func (c *Certificates) NamesDepend() bool {
+	if c.peer == nil {
+		return false
+	}
+	c.peer.mu.Lock()
+	defer c.peer.mu.Unlock()
+	return !c.peer.started() && (c.peer.othersCompare || c.peer.staged != nil && named(c.peer.staged.client.Leaf))
+}
+
+// OthersCompareNames notes whether the running etcds of the other members compare the names of peers with their addresses. If they do, a
+// new Pod does not use a certificate with names: they would refuse it.
+func (c *Certificates) OthersCompareNames(compare bool) {
+	if c.peer != nil && c.peer.noteOthers(compare) && c.Checked != nil {
+		c.Checked()
+	}
+}
+
+func (p *plane) noteOthers(compare bool) (changed bool) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.othersCompare == compare {
+		return false
+	}
+	p.othersCompare = compare
+	if p.staged != nil && !p.started() && p.acceptNames(p.staged.client.Leaf, false) != nil {
+		p.staged, p.problem = nil, fmt.Errorf("client certificate: %w", errNamed)
+	}
+	return true
+}
+
+// started says whether an etcd was started in this Pod. The caller holds the lock.
+func (p *plane) started() bool {
+	_, err := os.Stat(filepath.Join(p.dir, fileTrust))
+	return !errors.Is(err, fs.ErrNotExist)
+}
+
+// comparesNames says whether the etcd that was started in this Pod compares the names of peers with their addresses. The caller holds the lock.
+func (p *plane) comparesNames() bool {
+	_, err := os.Stat(filepath.Join(p.dir, fileNamed))
+	return p.name == PlanePeer && p.started() && errors.Is(err, fs.ErrNotExist)
 }

@@ -40,6 +40,48 @@ func TestACertificateForPeersGetsNoNamesWhileEtcdRuns(t *testing.T) {
 	}
 }
 
+// The other members run without names. A certificate with names that a new Pod has put in place already is taken back, and none gets there.
+func TestANewPodUsesNoNamesOthersCompare(t *testing.T) {
+	s := newSwap(t, PlanePeer)
+	without, with := s.of(s.old), s.of(s.old)
+	with.client = pki.Pair{}
+	if state := s.certs.States()[0]; !state.ComparesNames || s.certs.NamesDepend() {
+		t.Errorf("a member that runs without names has %+v, and depends on others: %t", state, s.certs.NamesDepend())
+	}
+	refuses := func() {
+		t.Helper()
+		if err := s.certs.Ready(); err == nil || !strings.Contains(err.Error(), "client certificate: it has subject alternative names") || !s.certs.NamesDepend() {
+			t.Errorf("etcd could start with names that the others compare: %v", err)
+		}
+	}
+	s.newPod()
+	s.give(with)
+	if err := s.certs.Ready(); err != nil || !s.certs.NamesDepend() {
+		t.Fatalf("the certificate depends on the others: %t (%v)", s.certs.NamesDepend(), err)
+	}
+	s.certs.OthersCompareNames(true)
+	refuses()
+	s.certs.Load(t.Context())
+	refuses()
+	s.give(without)
+	s.certs.OthersCompareNames(true)
+	if err := s.certs.Ready(); err != nil {
+		t.Errorf("etcd does not start without names: %v", err)
+	}
+	s.give(with)
+	if state := s.certs.States()[0]; !strings.Contains(state.Problem, "subject alternative names") || s.certs.SkipPeerNames() {
+		t.Errorf("a certificate with names takes the place of one without: %+v", state)
+	}
+	s.certs.OthersCompareNames(false)
+	s.certs.Load(t.Context())
+	if err := s.certs.Begin(); err != nil || !s.certs.SkipPeerNames() || s.certs.NamesDepend() {
+		t.Errorf("etcd starts with names that the others do not compare: %v", err)
+	}
+	if state := s.certs.States()[0]; state.ComparesNames {
+		t.Errorf("a member that runs with names has %+v", state)
+	}
+}
+
 // Clients have names as they like: etcd does not compare them.
 func TestACertificateForClientsMayGetNamesWhileEtcdRuns(t *testing.T) {
 	s := newSwap(t, PlaneClient)

@@ -30,6 +30,8 @@ type plane struct {
 	mu      sync.Mutex
 	staged  *staged
 	problem error
+	// othersCompare says that the running etcds of the other members compare the names of peers with their addresses.
+	othersCompare bool
 }
 
 // known are the fingerprints of the authorities of certificates that each member of the formed cluster trusts, none if that is not

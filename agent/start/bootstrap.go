@@ -283,6 +283,7 @@ func (b *Bootstrapper) Next(ctx context.Context, idle launch.Idle, inform func(l
 // step observes once and acts on the decision. It returns an order, or the reason of a wait, or neither if it changed
 // something.
 func (b *Bootstrapper) step(ctx context.Context, report launch.Report) (*launch.Order, string, error) {
+	b.observePeerNames(ctx)
 	if err := b.certs.Ready(); err != nil {
 		return nil, b.withoutCertificates(ctx, err), nil
 	}
