@@ -83,7 +83,9 @@ func diskSource(p oldVoter, o Observed) (source, bool) {
 	case c.State == leases.DiskStale:
 		s.class = dataStale
 	case c.State == leases.DiskCorrupt && c.WholeDB:
+		// The log is used up to what is known to be committed. Where it can be read after that says nothing about the data.
 		s.class, s.revision = dataDatabase, c.Revision
+		s.lastTerm, s.last = 0, max(c.Applied, min(c.Last, c.Commit))
 	default:
 		return s, false
 	}

@@ -1,0 +1,42 @@
+package policy
+
+import (
+	"testing"
+
+	"github.com/etcd-druid/druid/leases"
+)
+
+// All logs are damaged. The members have different amounts of data, and what can be read of their logs ends elsewhere.
+func TestTheDataDecidesWhereAllLogsAreDamaged(t *testing.T) {
+	for name, test := range map[string]struct {
+		change func(first, second *leases.DiskReport)
+		want   string
+	}{
+		"the database that has more, although its log ends earlier": {func(first, second *leases.DiskReport) {
+			first.Applied, first.Revision, first.Last, first.Commit = 50, 100, 10, 9
+			second.Applied, second.Revision, second.Last, second.Commit = 30, 60, 40, 29
+		}, "demo-a"},
+		"the log that is known to be committed further": {func(first, second *leases.DiskReport) {
+			first.Applied, first.Revision, first.Last, first.Commit = 30, 60, 50, 31
+			second.Applied, second.Revision, second.Last, second.Commit = 30, 60, 48, 47
+		}, "demo-b"},
+		"no entry that an earlier leader did not commit": {func(first, second *leases.DiskReport) {
+			first.Applied, first.Revision, first.LastTerm, first.Last, first.Commit = 30, 60, 2, 40, 40
+			second.Applied, second.Revision, second.LastTerm, second.Last, second.Commit = 30, 60, 3, 41, 30
+		}, "demo-a"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			x := newRescue(3)
+			for i := range 3 {
+				x.report(i, leases.DiskCorrupt).WholeDB = true
+			}
+			third := x.member(2).Reports.Disk
+			third.Applied, third.Revision, third.Last, third.Commit = 1, 1, 1, 1
+			test.change(x.member(0).Reports.Disk, x.member(1).Reports.Disk)
+			r := x.wants(t, "propose")
+			if s := r.plan.source; s.mode != leases.RecoverSurvivor || s.member.Name != test.want || r.plan.measured {
+				t.Errorf("the source is %s (%s), want the disk of %s, with a loss that is unknown", s.member.Name, s.mode, test.want)
+			}
+		})
+	}
+}
