@@ -222,6 +222,17 @@ func (m *Member) Kill(tb testing.TB) {
 	}
 }
 
+// AwaitEnd waits until the process ends by itself.
+func (m *Member) AwaitEnd(tb testing.TB) {
+	tb.Helper()
+	overdue := time.AfterFunc(maxWait, func() {
+		tb.Errorf("etcd runs after %s", maxWait)
+		_ = m.cmd.Process.Kill()
+	})
+	defer overdue.Stop()
+	_ = m.cmd.Wait() // it says with which code
+}
+
 // Log is what etcd has written until now.
 func (m *Member) Log() string { return m.output.String() }
 
