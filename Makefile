@@ -154,7 +154,7 @@ prepared:
 	$(call step,set up,$(MAKE) setup)
 	$(call step,formatting,$(MAKE) verify-fmt)
 	$(call step,generated files,$(MAKE) verify-generate)
-	$(call step,programs of the rig,go run ./test/rig build && go run ./test/rig build helm-3 helm-4)
+	$(call step,programs of the rig,go run ./test/rig build && go run ./test/rig build helm-3 helm-4 krew validate-krew-manifest)
 step-packages:
 	$(call step,packages,$(MAKE) packages)
 step-lint:

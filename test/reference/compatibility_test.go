@@ -30,6 +30,7 @@ var neighbours = []ran{
 	{"Kubernetes", [][2]string{{"tools/kubernetes", "k8s.io/kubernetes"}}, "TestTutorialOfTheFirstClusterIsTrue", "test/e2e"},
 	{"etcd", etcdPins, "TestThreeMembersFormWithEveryMinorOfEtcd", "test/e2e"},
 	{"Helm", [][2]string{{"tools/helm", "helm.sh/helm/v3"}, {"tools/helm", "helm.sh/helm/v4"}}, "TestReleasesKeepEtcdClusters", "manifests/chart"},
+	{"krew", [][2]string{{"tools/krew", "sigs.k8s.io/krew"}}, "TestKrewInstallsThePlugin", "tools/release"},
 	{"cert-manager", [][2]string{{"tools/certmanager", "github.com/cert-manager/cert-manager"}}, "TestCertManagerRenewsUnderAWriter", "test/e2e"},
 	{
 		"versitygw, an S3 server", [][2]string{{"tools/versitygw", "github.com/versity/versitygw"}},

@@ -197,15 +197,20 @@ func (r *release) writeTools(ctx context.Context, b *builder) error {
 			if err != nil {
 				return err
 			}
-			entries := []entry{{t.name + p.extension(), programMode, content}, {"LICENSE", plainMode, license}}
-			archive := writeTarGzip
-			if p.os == "windows" {
-				archive = writeZip
-			}
-			if err := r.write(archiveName(t.name, r.version, p), func(w io.Writer) error { return archive(w, r.at, entries) }); err != nil {
+			if err := r.writeTool(t.name, p, content, license); err != nil {
 				return err
 			}
 		}
 	}
 	return nil
+}
+
+// writeTool writes the archive of a tool for a platform.
+func (r *release) writeTool(name string, p platform, program, license []byte) error {
+	entries := []entry{{name + p.extension(), programMode, program}, {"LICENSE", plainMode, license}}
+	archive := writeTarGzip
+	if p.os == "windows" {
+		archive = writeZip
+	}
+	return r.write(archiveName(name, r.version, p), func(w io.Writer) error { return archive(w, r.at, entries) })
 }

@@ -55,6 +55,8 @@ var tools = []tool{
 var onRequest = []tool{
 	{"helm-4", "helm", "helm.sh/helm/v4/cmd/helm", 60 * time.Second},
 	{"helm-3", "helm", "helm.sh/helm/v3/cmd/helm", 5 * time.Second},
+	{"krew", "krew", "sigs.k8s.io/krew/cmd/krew", 10 * time.Second},
+	{"validate-krew-manifest", "krew", "sigs.k8s.io/krew/cmd/validate-krew-manifest", 2 * time.Second},
 }
 
 // EtcdMinors are the etcd minors that are built, oldest first.
