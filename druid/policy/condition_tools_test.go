@@ -7,7 +7,6 @@ import (
 	"slices"
 	"testing"
 
-	"github.com/fluxcd/cli-utils/pkg/kstatus/status"
 	gocmp "github.com/google/go-cmp/cmp"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -15,6 +14,7 @@ import (
 
 	"github.com/etcd-druid/druid/api/v1alpha1"
 	"github.com/etcd-druid/druid/internal/rules"
+	"github.com/etcd-druid/druid/test/gitops"
 	"github.com/etcd-druid/druid/test/golden"
 )
 
@@ -265,11 +265,8 @@ func toolCondition(t *testing.T, u *unstructured.Unstructured) (kind, reason str
 
 func kstatusOf(t *testing.T, u *unstructured.Unstructured) string {
 	t.Helper()
-	result, err := status.Compute(u)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return result.Status.String()
+	state, _ := gitops.Kstatus(t, u)
+	return state
 }
 
 func TestToolsReadEveryVerdict(t *testing.T) {

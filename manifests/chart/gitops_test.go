@@ -7,7 +7,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/fluxcd/cli-utils/pkg/kstatus/status"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
@@ -20,6 +19,7 @@ import (
 
 	"github.com/etcd-druid/druid/api/v1alpha1"
 	"github.com/etcd-druid/druid/test/env"
+	"github.com/etcd-druid/druid/test/gitops"
 	"github.com/etcd-druid/druid/test/pages"
 	"github.com/etcd-druid/druid/test/rig/binaries"
 )
@@ -119,11 +119,8 @@ func (s *pageServer) kstatus(t *testing.T, kind string) string {
 	if err := s.Get(t.Context(), client.ObjectKey{Namespace: s.namespace, Name: "demo"}, u); err != nil {
 		t.Fatal(err)
 	}
-	result, err := status.Compute(u)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return result.Status.String()
+	state, _ := gitops.Kstatus(t, u)
+	return state
 }
 
 // commands are those of the page that are not marked as not run.
