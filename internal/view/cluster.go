@@ -32,10 +32,11 @@ type Cluster struct {
 	Members  []Member `json:"members,omitempty"`
 	Leader   string   `json:"leader,omitempty"`
 	// Version is the release of etcd that the spec requires.
-	Version    string   `json:"version,omitempty"`
-	Generation int64    `json:"generation"`
-	Accepted   int64    `json:"acceptedGeneration"`
-	Endpoints  []string `json:"endpoints,omitempty"`
+	Version    string `json:"version,omitempty"`
+	Generation int64  `json:"generation"`
+	// Accepted is the generation of the spec that druid accepted, 0 for none: the status of a new EtcdCluster has -1.
+	Accepted  int64    `json:"acceptedGeneration"`
+	Endpoints []string `json:"endpoints,omitempty"`
 	// Quota is the size of the database in bytes at which etcd refuses writes, as the spec requires.
 	Quota int64 `json:"quotaBytes"`
 	// Backup is nil without spec.backup.
@@ -83,7 +84,7 @@ func Of(o Objects, now time.Time) Cluster {
 	v := Cluster{
 		Namespace: c.Namespace, Name: c.Name, State: d.Verdict.State, Health: d.Verdict.Health, Rule: d.Rule, Why: d.Why,
 		Created: c.CreationTimestamp.Time, Deleted: timeOf(c.DeletionTimestamp), Replicas: c.Spec.Replicas, Version: c.Spec.Version, Generation: c.Generation,
-		Accepted: c.Status.ObservedGeneration, Endpoints: c.Status.Endpoints, Quota: c.Spec.QuotaBytes(),
+		Accepted: max(0, c.Status.ObservedGeneration), Endpoints: c.Status.Endpoints, Quota: c.Spec.QuotaBytes(),
 		Members: f.describeMembers(now), Backup: f.backup(), Certificates: certificatesOf(c.Status.TLS), Conditions: conditionsOf(c),
 		Recovery: c.Status.Recovery, Events: eventsOf(o.Events), Unread: o.Unread,
 	}

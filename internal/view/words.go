@@ -130,8 +130,11 @@ func (v Cluster) LeaderWord() string {
 
 // SpecWord says whether druid accepted the spec.
 func (v Cluster) SpecWord() Word {
-	if v.Accepted == v.Generation {
+	switch v.Accepted {
+	case v.Generation:
 		return Word{Text: fmt.Sprintf("generation %d, accepted", v.Generation)}
+	case 0:
+		return Word{fmt.Sprintf("generation %d waits, druid accepted none yet", v.Generation), Middle}
 	}
 	return Word{fmt.Sprintf("generation %d waits, druid accepted generation %d", v.Generation, v.Accepted), Middle}
 }

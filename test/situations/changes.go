@@ -8,6 +8,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/etcd-druid/druid/api/v1alpha1"
+	"github.com/etcd-druid/druid/backup/catalog"
 	"github.com/etcd-druid/druid/internal/view"
 	"github.com/etcd-druid/druid/leases"
 )
@@ -33,6 +34,7 @@ func memberDown(o *view.Objects) {
 	down(o, 2, 4*time.Minute)
 	set(o, v1alpha1.ConditionReady, metav1.ConditionTrue, v1alpha1.ReasonQuorate, "2 of 3 voters serve; a quorum is 2.", 47*time.Hour)
 	set(o, v1alpha1.ConditionAllMembersReady, metav1.ConditionFalse, v1alpha1.ReasonMembersNotReady, "2 of 3 members ready. Member demo-sx47z: node n3 is not ready.", 3*time.Minute)
+	tools(o, v1alpha1.ConditionReconciling, v1alpha1.ConditionAllMembersReady)
 }
 
 func quorumLost(o *view.Objects) {
@@ -40,6 +42,7 @@ func quorumLost(o *view.Objects) {
 	down(o, 1, 4*time.Minute)
 	set(o, v1alpha1.ConditionReady, metav1.ConditionFalse, v1alpha1.ReasonQuorumLost, "1 of 3 voters serve; a quorum is 2. etcd refuses writes and linearizable reads.", 3*time.Minute)
 	set(o, v1alpha1.ConditionAllMembersReady, metav1.ConditionFalse, v1alpha1.ReasonMembersNotReady, "1 of 3 members ready. Member demo-bqdq7: node n1 is not ready.", 3*time.Minute)
+	tools(o, v1alpha1.ConditionReconciling, v1alpha1.ConditionReady)
 	o.Leases[4].Spec.RenewTime = &metav1.MicroTime{Time: ago(4 * time.Minute)}
 	o.Events = append(o.Events, event("Warning", v1alpha1.EventQuorumLost, "1 of 3 voters serve; a quorum is 2. etcd refuses writes and linearizable reads.", 3*time.Minute))
 	o.Cluster.Status.Recovery = &v1alpha1.RecoveryStatus{Phase: v1alpha1.RecoveryWaiting, Message: "The quorum was lost less than 5 minutes ago."}
@@ -59,6 +62,7 @@ func quorumLostWithPlan(o *view.Objects) {
 	o.Leases[4].Spec.RenewTime = &metav1.MicroTime{Time: ago(12 * time.Minute)}
 	set(o, v1alpha1.ConditionReady, metav1.ConditionFalse, v1alpha1.ReasonQuorumLost, "1 of 3 voters serve; a quorum is 2. etcd refuses writes and linearizable reads.", 11*time.Minute)
 	set(o, v1alpha1.ConditionDegraded, metav1.ConditionTrue, v1alpha1.ReasonRecoveryProposed, "The quorum is lost, and the plan in status.recovery needs your approval: form the cluster again from the disk of member demo-sx47z.", 6*time.Minute)
+	tools(o, v1alpha1.ConditionStalled, v1alpha1.ConditionDegraded)
 	o.Cluster.Status.Recovery = &v1alpha1.RecoveryStatus{
 		Phase: v1alpha1.RecoveryProposed, Message: "Form the cluster again from the disk of member demo-sx47z: it gives up demo-bqdq7, demo-lgmkl, and your approval asserts that their data is destroyed.",
 		Approve: Approve,
@@ -71,11 +75,11 @@ func quorumLostWithPlan(o *view.Objects) {
 
 func restoreWithPlan(o *view.Objects) {
 	o.Cluster.Status.Recovery = &v1alpha1.RecoveryStatus{
-		Phase: v1alpha1.RecoveryProposed, Message: "The restore needs your approval: restore revision 48000, up to revision 48000 of lineage 00000001-6f1c0e9a2b3c4d5e; at least 209 revisions are undone; clients are cut off meanwhile.",
+		Phase: v1alpha1.RecoveryProposed, Message: "The restore needs your approval: restore revision 48000, up to revision 48000 of lineage " + lineage + "; at least 209 revisions are undone; clients are cut off meanwhile.",
 		Approve: Approve,
 		Plan: &v1alpha1.RecoveryPlan{
-			Hash: Hash, Source: v1alpha1.RecoveryFromRestore, Target: "revision 48000", Backup: "00000001-6f1c0e9a2b3c4d5e@48000", Revision: 48000,
-			Full: "default/demo/00000001-6f1c0e9a2b3c4d5e/full/000000000000bb00-1795659906000.snap.zst", Deltas: 3, LostRevisions: new(int64(209)),
+			Hash: Hash, Source: v1alpha1.RecoveryFromRestore, Target: "revision 48000", Backup: lineage + "@48000", Revision: 48000,
+			Full: catalog.FullKey(prefix, lineage, 47872, ago(43*time.Hour)), Deltas: 3, LostRevisions: new(int64(209)),
 		},
 	}
 }
@@ -88,13 +92,15 @@ func backupsFailing(o *view.Objects) {
 	delta.Annotations[leases.Prefix+"lag"] = "12m0s"
 	set(o, v1alpha1.ConditionBackupReady, metav1.ConditionFalse, v1alpha1.ReasonIncrementalBackupFailed,
 		"Changes are not saved: Unauthorized: correct the credentials of the backup store, or their permissions. The error is: "+failure+". Until a backup succeeds, druid removes no member and allows no eviction.", 11*time.Minute)
+	tools(o, v1alpha1.ConditionReconciling, v1alpha1.ConditionBackupReady)
 }
 
 func backupBroken(o *view.Objects) {
 	full := o.Leases[3].Annotations
-	full[leases.Prefix+"verdict"], full[leases.Prefix+"verify-trouble"] = string(leases.VerdictBroken), "the object 0000000000048102-0000000000048211.delta.zst has another SHA-256"
+	full[leases.Prefix+"verdict"], full[leases.Prefix+"verify-trouble"] = string(leases.VerdictBroken), "the object "+delta+" has another SHA-256"
 	set(o, v1alpha1.ConditionBackupVerified, metav1.ConditionFalse, v1alpha1.ReasonVerificationFailed,
-		"The backups do not restore to a state that the cluster had: the object 0000000000048102-0000000000048211.delta.zst has another SHA-256.", 2*time.Hour)
+		"The backups do not restore to a state that the cluster had: the object "+delta+" has another SHA-256.", 2*time.Hour)
+	tools(o, v1alpha1.ConditionStalled, v1alpha1.ConditionBackupVerified)
 }
 
 func paused(o *view.Objects) {
@@ -123,6 +129,7 @@ func forming(o *view.Objects) {
 	set(o, v1alpha1.ConditionReady, metav1.ConditionFalse, v1alpha1.ReasonForming, "Member demo-bqdq7 bootstraps the cluster, and the other members join it.", 20*time.Second)
 	set(o, v1alpha1.ConditionAllMembersReady, metav1.ConditionFalse, v1alpha1.ReasonMembersNotReady, "0 of 3 members ready. Member demo-bqdq7: there is no Pod.", 20*time.Second)
 	set(o, v1alpha1.ConditionProgressing, metav1.ConditionTrue, v1alpha1.ReasonForming, "Member demo-bqdq7 bootstraps the cluster, and the other members join it.", 20*time.Second)
+	tools(o, v1alpha1.ConditionReconciling, v1alpha1.ConditionProgressing)
 	set(o, v1alpha1.ConditionBackupReady, metav1.ConditionUnknown, v1alpha1.ReasonUnknown, "The first full backup does not exist yet.", 20*time.Second)
 	set(o, v1alpha1.ConditionBackupVerified, metav1.ConditionUnknown, v1alpha1.ReasonNotYetVerified, "No agent has verified the backups yet.", 20*time.Second)
 	set(o, v1alpha1.ConditionSpread, metav1.ConditionUnknown, v1alpha1.ReasonMembersNotPlaced, "The node of a voter is unknown.", 20*time.Second)
@@ -163,6 +170,7 @@ func authorityLost(o *view.Objects) {
 	o.Cluster.Status.TLS.Client.NotAfter = &metav1.Time{Time: Now.Add(5 * 24 * time.Hour)}
 	o.Cluster.Status.TLS.Client.Message = "The Secret demo-client-ca-1 is gone."
 	set(o, v1alpha1.ConditionCertificatesReady, metav1.ConditionFalse, v1alpha1.ReasonAuthorityLost, "The Secret demo-client-ca-1 with the certificate authority is gone. druid cannot issue certificates.", 30*time.Minute)
+	tools(o, v1alpha1.ConditionStalled, v1alpha1.ConditionCertificatesReady)
 }
 
 // silent is a cluster whose status druid does not update any more, and of which two agents do not renew.
@@ -173,19 +181,22 @@ func silent(o *view.Objects) {
 }
 
 func notAccepted(o *view.Objects) {
-	o.Cluster.Status, o.Leases, o.Pods, o.Nodes = v1alpha1.EtcdClusterStatus{}, nil, nil, nil
+	// The API server writes -1 until druid observes the EtcdCluster.
+	o.Cluster.Status, o.Leases, o.Pods, o.Nodes = v1alpha1.EtcdClusterStatus{ObservedGeneration: -1}, nil, nil, nil
 	o.Cluster.Generation, o.Cluster.CreationTimestamp = 1, metav1.Time{Time: ago(9 * time.Minute)}
 }
 
 func scalingUp(o *view.Objects) {
 	o.Cluster.Spec.Replicas, o.Cluster.Generation = 5, 8
 	set(o, v1alpha1.ConditionProgressing, metav1.ConditionTrue, v1alpha1.ReasonScalingUp, "3 of 5 members joined.", time.Minute)
+	tools(o, v1alpha1.ConditionReconciling, v1alpha1.ConditionProgressing)
 }
 
 // leaving is an EtcdCluster that is deleted, and whose members leave the cluster that they joined.
 func leaving(o *view.Objects) {
 	o.Cluster.DeletionTimestamp, o.Cluster.Finalizers = &metav1.Time{Time: ago(time.Minute)}, []string{"etcd.druid.dev/join"}
 	set(o, v1alpha1.ConditionProgressing, metav1.ConditionTrue, v1alpha1.ReasonLeavingJoinedCluster, "The EtcdCluster is deleted, and its members leave the joined cluster, one at a time.", time.Minute)
+	tools(o, v1alpha1.ConditionReconciling, v1alpha1.ConditionProgressing)
 }
 
 // handsOff is a cluster that an annotation keeps druid off.
@@ -193,7 +204,7 @@ func handsOff(o *view.Objects) {
 	const why = "druid takes no action until you remove annotation etcd.druid.dev/hands-off: moving the disks of n2."
 	o.Cluster.Annotations = map[string]string{"etcd.druid.dev/hands-off": "moving the disks of n2"}
 	set(o, v1alpha1.ConditionProgressing, metav1.ConditionFalse, v1alpha1.ReasonHandsOff, why, time.Hour)
-	set(o, v1alpha1.ConditionStalled, metav1.ConditionTrue, v1alpha1.ReasonHandsOff, why, time.Hour)
+	tools(o, v1alpha1.ConditionStalled, v1alpha1.ConditionProgressing)
 }
 
 // leasesNotReadable is what a user sees who may read EtcdClusters alone.

@@ -11,6 +11,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/etcd-druid/druid/api/v1alpha1"
+	"github.com/etcd-druid/druid/backup/catalog"
 	"github.com/etcd-druid/druid/internal/view"
 	"github.com/etcd-druid/druid/leases"
 )
@@ -24,6 +25,14 @@ var (
 	nodes   = []string{"n1", "n2", "n3"}
 	ids     = []string{"a98359f6f7ec8af8", "3528ddf74efa69b3", "661ba0a2080d4f34"}
 )
+
+// lineage has the backups of demo, prefix is what their keys begin with, and delta is the key of the newest delta backup.
+const (
+	lineage = "00000001-9f31c2d4"
+	prefix  = "default/demo"
+)
+
+var delta = catalog.DeltaKey(prefix, lineage, 48102, 48211, ago(6*time.Second))
 
 // Situation is a state of an EtcdCluster.
 type Situation struct {
@@ -112,10 +121,10 @@ func Serving() view.Objects {
 		})
 	}
 	o.Leases = append(o.Leases, backupLease(leases.ComponentFullSnapshot, "47900", 6*time.Second, map[string]string{
-		"object": "00000001-9f31c2d4/0000000000047900-20261124T000012Z.full.zst", "size": "207618048", "taken": stamp(3 * time.Hour),
-		"verdict": string(leases.VerdictVerified), "verified-at": stamp(2 * time.Hour), "verified-revision": "47991", "verified-lineage": "00000001-9f31c2d4",
+		"object": catalog.FullKey(prefix, lineage, 47900, ago(3*time.Hour)), "size": "207618048", "taken": stamp(3 * time.Hour),
+		"verdict": string(leases.VerdictVerified), "verified-at": stamp(2 * time.Hour), "verified-revision": "47991", "verified-lineage": lineage,
 	}), backupLease(leases.ComponentDeltaSnapshot, "48211", 6*time.Second, map[string]string{
-		"object": "00000001-9f31c2d4/0000000000048102-0000000000048211.delta.zst", "size": "18211", "taken": stamp(6 * time.Second),
+		"object": delta, "size": "18211", "taken": stamp(6 * time.Second),
 	}))
 	return o
 }
@@ -134,6 +143,13 @@ func set(o *view.Objects, kind string, status metav1.ConditionStatus, reason, me
 		return
 	}
 	o.Cluster.Status.Conditions = append(o.Cluster.Status.Conditions, condition)
+}
+
+// tools sets the condition for tools that wait, with the reason and the message of another condition, and removes the other one for tools.
+func tools(o *view.Objects, kind, from string) {
+	unset(o, v1alpha1.ConditionReconciling, v1alpha1.ConditionStalled)
+	c := *meta.FindStatusCondition(o.Cluster.Status.Conditions, from)
+	set(o, kind, metav1.ConditionTrue, c.Reason, c.Message, Now.Sub(c.LastTransitionTime.Time))
 }
 
 // unset removes conditions.
@@ -158,7 +174,7 @@ func memberLease(i int, role leases.Role) coordinationv1.Lease {
 			Namespace: "default", Name: Members[i],
 			Labels: map[string]string{leases.LabelCluster: "demo", leases.LabelComponent: string(leases.ComponentMember), leases.LabelMember: Members[i]},
 			Annotations: prefixed(map[string]string{
-				"cluster-id": "e7e42b2a87bb6d62", "epoch": "1", "lineage": "00000001-9f31c2d4",
+				"cluster-id": "e7e42b2a87bb6d62", "epoch": "1", "lineage": lineage,
 				"raft":     leases.Raft{Term: 4, Committed: 90144 - uint64(i), LastTerm: 4, LastIndex: 90144 - uint64(i)}.String(),
 				"revision": []string{"48211", "48211", "48208"}[i], "db-size": []string{"222298112", "222298112", "220200960"}[i],
 				"db-size-in-use": "180355072", "volume-free": "4831838208", "version": "3.6.16", "agent-version": "v0.6.0", "data": "intact", "rule": "resume",
@@ -172,7 +188,7 @@ func memberLease(i int, role leases.Role) coordinationv1.Lease {
 }
 
 func backupLease(component leases.Component, revision string, renewed time.Duration, annotations map[string]string) coordinationv1.Lease {
-	annotations["lineage"] = "00000001-9f31c2d4"
+	annotations["lineage"] = lineage
 	return coordinationv1.Lease{
 		ObjectMeta: metav1.ObjectMeta{
 			Namespace: "default", Name: leases.SnapshotName("demo", component),
