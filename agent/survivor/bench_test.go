@@ -1,8 +1,13 @@
 package survivor
 
 import (
+	"context"
+	"encoding/json"
 	"fmt"
+	"os"
+	"os/exec"
 	"runtime"
+	"runtime/debug"
 	"runtime/metrics"
 	"strings"
 	"testing"
@@ -10,6 +15,7 @@ import (
 
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"golang.org/x/sync/errgroup"
+	"golang.org/x/sys/unix"
 
 	"github.com/etcd-druid/druid/agent/datadir"
 	"github.com/etcd-druid/druid/test/member"
@@ -40,8 +46,9 @@ func fill(tb testing.TB, c *clientv3.Client, mib int) {
 	}
 }
 
-// peak returns the most bytes of objects on the heap while work runs, above what was there before.
-func peak(work func()) int64 {
+// peak returns the most bytes of objects on the heap while work runs, above what was there before. It calls each look as often as
+// it reads that.
+func peak(work func(), looks ...func()) int64 {
 	read := func() int64 {
 		s := []metrics.Sample{{Name: "/memory/classes/heap/objects:bytes"}}
 		metrics.Read(s)
@@ -56,6 +63,9 @@ func peak(work func()) int64 {
 			select {
 			case <-tick:
 				most = max(most, read()-before)
+				for _, look := range looks {
+					look()
+				}
 			case <-done:
 				return
 			}
@@ -78,25 +88,108 @@ func filled(tb testing.TB, mib int) string {
 	return volumeOf(m)
 }
 
+// taskVariable of the environment names a volume. This program then applies its log and prints what it used.
+const taskVariable = "DRUID_SURVIVOR_VOLUME"
+
+func TestMain(m *testing.M) {
+	if volume := os.Getenv(taskVariable); volume != "" {
+		if err := perform(volume); err != nil {
+			fmt.Fprintln(os.Stderr, "apply:", err)
+			os.Exit(1)
+		}
+		return
+	}
+	os.Exit(m.Run())
+}
+
+// usage is what a process used that applied one log. Sizes are in bytes.
+type usage struct {
+	// Heap is the most bytes of objects on the heap. Anonymous is the most memory that no file has.
+	Heap, Anonymous int64
+	Applied         uint64
+	Size            int64
+	CPU             float64
+}
+
+// perform applies the log of a volume and prints its usage.
+func perform(volume string) error {
+	c := Config{EtcdVersion: "3.7", Name: member.Name, PeerURL: "http://127.0.0.1:1", Token: "recovered", MinLeaseTTL: 2, Volume: volume}
+	debug.SetGCPercent(50) // as the agent (agent/cli.GCPercent)
+	var u usage
+	var result Result
+	var err error
+	u.Heap = peak(func() { result, err = Run(context.Background(), c) }, func() { u.Anonymous = max(u.Anonymous, anonymous()) })
+	if err != nil {
+		return err
+	}
+	var used unix.Rusage
+	_ = unix.Getrusage(unix.RUSAGE_SELF, &used) // it fails for bad arguments alone
+	u.Applied, u.Size, u.CPU = result.Applied, result.Size, time.Duration(used.Utime.Nano()+used.Stime.Nano()).Seconds()
+	return json.NewEncoder(os.Stdout).Encode(u)
+}
+
+// anonymous is the memory of this process that no file has. The pages of the database are in its page cache, and the kernel
+// drops them when it needs memory.
+func anonymous() int64 {
+	content, err := os.ReadFile("/proc/self/status")
+	if err != nil {
+		return 0
+	}
+	for line := range strings.Lines(string(content)) {
+		if rest, ok := strings.CutPrefix(line, "RssAnon:"); ok {
+			var kib int64
+			_, _ = fmt.Sscan(rest, &kib) // the kernel writes a number
+			return kib << 10
+		}
+	}
+	return 0
+}
+
+// inProcess applies a log in a process of its own, so that its memory is its own.
+func inProcess(tb testing.TB, volume string) (u usage) {
+	tb.Helper()
+	program, err := os.Executable()
+	if err != nil {
+		tb.Fatal(err)
+	}
+	cmd := exec.CommandContext(tb.Context(), program)
+	cmd.Env, cmd.Stderr = append(os.Environ(), taskVariable+"="+volume), tb.Output()
+	out, err := cmd.Output()
+	if err == nil {
+		err = json.Unmarshal(out, &u)
+	}
+	if err != nil {
+		tb.Fatalf("apply a log in its own process: %v", err)
+	}
+	return u
+}
+
 // The agent has 200 MiB for a database of 400 MiB. Most of it is etcd's index of the keys.
 func BenchmarkRun(b *testing.B) {
 	const mib = 400
 	volume := filled(b, mib)
 	b.ResetTimer()
 	for range b.N {
-		var result Result
-		var err error
-		heap := peak(func() {
-			result, err = Run(b.Context(), Config{
-				Volume: volume, EtcdVersion: "3.7", Name: member.Name, PeerURL: "http://127.0.0.1:1", Token: fmt.Sprint(b.N), MinLeaseTTL: 2,
-			})
-		})
-		if err != nil {
-			b.Fatal(err)
-		}
-		b.ReportMetric(float64(heap>>20), "heap-MiB")
-		b.ReportMetric(float64(result.Applied), "entries")
-		b.ReportMetric(float64(result.Size>>20), "MiB")
+		u := inProcess(b, volume)
+		b.ReportMetric(float64(u.Heap>>20), "heap-MiB")
+		b.ReportMetric(float64(u.Anonymous>>20), "anonymous-MiB")
+		b.ReportMetric(u.CPU, "cpu-s")
+		b.ReportMetric(float64(u.Applied), "entries")
+		b.ReportMetric(float64(u.Size>>20), "MiB")
+	}
+}
+
+// maxSmall is the most memory for a database of 64 MiB. On 2 cores the heap was 34 MiB: the index of 65 536 keys, a transaction of at most
+// twice uncommitted, and garbage. The log has a third of the values, 21 MiB, so a log in memory exceeds it, as does a copy of the file.
+const maxSmall = 48 << 20
+
+func TestMemoryOfASmallDatabase(t *testing.T) {
+	u := inProcess(t, filled(t, 64))
+	if t.Logf("%+v", u); u.Applied < 100 || u.Size < 64<<20 {
+		t.Errorf("%+v, want a database of 64 MiB and a log", u)
+	}
+	if u.Heap > maxSmall {
+		t.Errorf("%d MiB on the heap for a database of 64 MiB, want at most %d", u.Heap>>20, maxSmall>>20)
 	}
 }
 
