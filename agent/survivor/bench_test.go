@@ -34,7 +34,11 @@ func fill(tb testing.TB, c *clientv3.Client, mib int) {
 				for i := range ops {
 					ops[i] = clientv3.OpPut(fmt.Sprintf("key-%d-%08d", w, n+i), value)
 				}
-				if _, err := c.Txn(tb.Context()).Then(ops...).Commit(); err != nil {
+				_, err := c.Txn(tb.Context()).Then(ops...).Commit()
+				for tries := 0; err != nil && tries < 10; tries++ { // a busy etcd times out; the puts can be repeated
+					_, err = c.Txn(tb.Context()).Then(ops...).Commit()
+				}
+				if err != nil {
 					return err
 				}
 			}
