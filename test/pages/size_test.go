@@ -17,6 +17,8 @@ var (
 	written = regexp.MustCompile("(?m)^(<!-- )?Written by `?go test [^\n]*: do not edit\\.?( -->)?$")
 	// rendered is a section of a page that a test writes.
 	rendered = regexp.MustCompile(`(?s)<!-- begin (\S+) -->.*?<!-- end (\S+) -->`)
+	// marked is a comment that readers do not see: why no test runs a block.
+	marked = regexp.MustCompile("(?m)^ *<!-- not run: .+ -->\n")
 )
 
 func TestPagesAreShort(t *testing.T) {
@@ -38,12 +40,12 @@ func TestPagesAreShort(t *testing.T) {
 	}
 }
 
-// byHand is how many bytes of a page no test renders.
+// byHand is how many bytes of a page no test renders, and readers see.
 func byHand(text string) int {
 	if written.MatchString(text) {
 		return 0
 	}
-	return len(rendered.ReplaceAllString(text, ""))
+	return len(marked.ReplaceAllString(rendered.ReplaceAllString(text, ""), ""))
 }
 
 func TestBytesThatNoTestRenders(t *testing.T) {
@@ -57,6 +59,7 @@ func TestBytesThatNoTestRenders(t *testing.T) {
 		"a rendered page":                     {"# A\n\n<!-- Written by go test ./test/reference -update: do not edit. -->\n\na\n", 0},
 		"a rendered page, in words":           {"# A\n\nWritten by `go test ./test/crash/points -update` from the code: do not edit.\n", 0},
 		"a page that mentions the tests":      {"Written by go test.\n", 20},
+		"a block that no test runs":           {"# A\n  <!-- not run: it needs a cloud -->\n", 4},
 		"a section that does not end is text": {"<!-- begin a -->\n", 17},
 	} {
 		t.Run(name, func(t *testing.T) {

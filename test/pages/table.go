@@ -2,8 +2,11 @@ package pages
 
 import "regexp"
 
-// Folders of the pages whose commands stories of test/e2e run, below docs.
-var Folders = []string{"tutorials", "how-to/rescue"}
+// Folders of the pages whose commands tests run, below docs. All commands of these pages, and of the ReadMe, are run or marked.
+var Folders = []string{"tutorials", "how-to/install", "how-to/rescue"}
+
+// ReadMe is the first page that people see, from docs.
+const ReadMe = "../README.md"
 
 // Stories has the pages with commands, below docs, and the story that runs the commands of each.
 var Stories = map[string]string{
@@ -25,6 +28,18 @@ var Stories = map[string]string{
 // Tests has the pages whose commands a test of test/connect runs: on a real API server and a real etcd, without kubelet and druid.
 var Tests = map[string]string{
 	"tutorials/connect-an-app.md": "TestTutorialOfAnAppIsTrue",
+}
+
+// Test is a test function, in a directory of this repository.
+type Test struct{ Dir, Name string }
+
+// Elsewhere has the pages whose blocks another test runs, or compares with what it renders.
+var Elsewhere = map[string]Test{
+	ReadMe:                               {"test/pages", "TestReadMeHasTheSample"},
+	"how-to/install/check.md":            {"internal/plugin", "TestThePageShowsWhatIsPrinted"},
+	"how-to/install/gitops.md":           {"manifests/chart", "TestPageIsTrue"},
+	"how-to/install/limit-namespaces.md": {"manifests", "TestDruidIsLimitedToNamespacesAsItsPageSays"},
+	"how-to/install/release.md":          {"test/e2e", "TestReleaseIsInstalledByDigestUpgradedAndRolledBackUnderAWriter"},
 }
 
 const rescue = "TestPagesOfRescueAreTrue"

@@ -16,8 +16,18 @@ import (
 // docs is the folder of all pages, from that of this package.
 const docs = "../../docs"
 
-// allowed is how many blocks of a page no story runs. Add one here only if the rig cannot run it, and write the reason above the block.
+// allowed is how many blocks of a page no test runs. Add one here only if the rig cannot run it, and write the reason above the block.
 var allowed = map[string]int{
+	ReadMe:                               4,
+	"how-to/install/agent-intervals.md":  1,
+	"how-to/install/gitops.md":           2,
+	"how-to/install/helm.md":             9,
+	"how-to/install/install.md":          9,
+	"how-to/install/limit-namespaces.md": 2,
+	"how-to/install/olm.md":              7,
+	"how-to/install/release.md":          14,
+	"how-to/install/set-up-alerts.md":    1,
+	"how-to/install/upgrade-druid.md":    2,
 	"how-to/rescue/backups-failing.md":  2,
 	"how-to/rescue/data-differs.md":     5,
 	"how-to/rescue/manual-actions.md":   1,
@@ -35,7 +45,11 @@ var allowed = map[string]int{
 // blocksOf reads the blocks of all pages in the folders.
 func blocksOf(t *testing.T) map[string][]Block {
 	t.Helper()
-	all := map[string][]Block{}
+	first, err := Read(filepath.Join(docs, ReadMe))
+	if err != nil {
+		t.Fatal(err)
+	}
+	all := map[string][]Block{ReadMe: first}
 	for _, folder := range Folders {
 		files, err := filepath.Glob(filepath.Join(docs, folder, "*.md"))
 		if err != nil || len(files) == 0 {
@@ -56,7 +70,7 @@ func blocksOf(t *testing.T) map[string][]Block {
 	return all
 }
 
-func TestEachBlockIsRunByAStoryOrMarked(t *testing.T) {
+func TestEachBlockIsRunByATestOrMarked(t *testing.T) {
 	marked := map[string]int{}
 	var toRun []string
 	for page, blocks := range blocksOf(t) {
@@ -69,7 +83,7 @@ func TestEachBlockIsRunByAStoryOrMarked(t *testing.T) {
 		}
 	}
 	run := slices.Sorted(maps.Keys(Stories))
-	run = slices.Sorted(slices.Values(slices.AppendSeq(run, maps.Keys(Tests))))
+	run = slices.Sorted(slices.Values(slices.AppendSeq(slices.AppendSeq(run, maps.Keys(Tests)), maps.Keys(Elsewhere))))
 	if diff := cmp.Diff(run, slices.Sorted(slices.Values(toRun))); diff != "" {
 		t.Errorf("other pages have blocks to run (-tables of stories and tests +pages):\n%s", diff)
 	}
@@ -92,6 +106,28 @@ func TestEachStoryOfAPageFollowsIt(t *testing.T) {
 	for page, test := range Tests {
 		if !strings.Contains(source, "func "+test+"(t *testing.T)") || !strings.Contains(source, `"`+page+`"`) {
 			t.Errorf("test/connect has no %s that opens %s", test, page)
+		}
+	}
+}
+
+func TestEachOtherTestOfAPageExists(t *testing.T) {
+	for page, test := range Elsewhere {
+		source := sourceOf(t, "../../"+test.Dir)
+		if !strings.Contains(source, "func "+test.Name+"(t *testing.T)") || page != ReadMe && !strings.Contains(source, page+`"`) {
+			t.Errorf("%s has no %s that opens %s", test.Dir, test.Name, page)
+		}
+	}
+}
+
+// The excerpt of the ReadMe is the complete file that its commands apply.
+func TestReadMeHasTheSample(t *testing.T) {
+	sample, err := os.ReadFile(docs + "/samples/demo.yaml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, b := range blocksOf(t)[ReadMe] {
+		if b.NotRun == "" && (b.Language != YAML || b.Text+"\n" != string(sample)) {
+			t.Errorf("README.md:%d: it is not docs/samples/demo.yaml", b.Line)
 		}
 	}
 }
@@ -120,7 +156,7 @@ func TestEachPlaceholderIsKnown(t *testing.T) {
 		for _, b := range blocks {
 			for _, s := range b.Steps {
 				for _, word := range placeholder.FindAllString(s.Command, -1) {
-					if Replaced[word] == "" {
+					if Replaced[word] == "" && b.NotRun == "" {
 						t.Errorf("%s:%d: no story knows what to replace %s with", page, s.Line, word)
 					}
 				}
