@@ -68,7 +68,14 @@ func TestOnlyChangesCostAPass(t *testing.T) {
 			renew(l)
 			l.Spec.HolderIdentity = new("8")
 			l.Annotations["etcd.druid.dev/object"], l.Annotations["etcd.druid.dev/lag"] = "next", "1s"
+			l.Annotations["etcd.druid.dev/taken"] = "2026-11-21T20:00:00Z"
 		}, false},
+		"another full backup": {leases.ComponentFullSnapshot, leases.Live, func(l *coordinationv1.Lease) {
+			l.Annotations["etcd.druid.dev/taken"] = "2026-11-21T20:00:00Z"
+		}, true},
+		"a restorable window that begins later": {leases.ComponentFullSnapshot, leases.Live, func(l *coordinationv1.Lease) {
+			l.Annotations["etcd.druid.dev/restorable-since"] = "2026-11-21T20:00:00Z"
+		}, true},
 		"a backup that was taken for stale": {leases.ComponentFullSnapshot, leases.Stale, renew, true},
 		"the first backup":                  {leases.ComponentFullSnapshot, leases.Live, func(l *coordinationv1.Lease) { l.Spec.HolderIdentity = new("0") }, true},
 		"a backup that fails": {leases.ComponentDeltaSnapshot, leases.Live, func(l *coordinationv1.Lease) {

@@ -19,7 +19,9 @@ const (
 	annotationSHA256 = Prefix + "sha256"
 	annotationTaken  = Prefix + "taken"
 	annotationLag    = Prefix + "lag"
-	annotationError  = Prefix + "error"
+	// annotationSince is only in the Lease of full backups.
+	annotationSince = Prefix + "restorable-since"
+	annotationError = Prefix + "error"
 	// annotationErrorCause is the kind of the error.
 	annotationErrorCause = Prefix + "error-cause"
 
@@ -38,6 +40,9 @@ type Backup struct {
 	Size   int64
 	SHA256 string
 	Taken  time.Time
+	// Since is the beginning of the newest sequence of states without a gap that can be restored, by the clocks of the
+	// agents that saved them. Only the Lease of full backups has it.
+	Since time.Time
 	// Lag is how old the oldest acknowledged write was that was not saved when the Lease was renewed, 0 for none. Only
 	// the Lease of delta backups has it.
 	Lag time.Duration
@@ -90,6 +95,7 @@ func DecodeBackup(lease *coordinationv1.Lease) (Backup, error) {
 		Size:     int64(d.optional(annotationSize, 63)),
 		SHA256:   d.text(annotationSHA256),
 		Taken:    d.time(annotationTaken),
+		Since:    d.time(annotationSince),
 		Lag:      d.duration(annotationLag),
 		Error:    d.text(annotationError),
 		Cause:    BackupCause(d.text(annotationErrorCause)),
@@ -141,7 +147,7 @@ func (d *decoder) duration(key string) time.Duration {
 // both act as leader both report what they know, and the store has what is saved.
 type BackupPatch struct {
 	// Backup holds the facts. An unknown (zero) fact leaves the Lease as it was, with two exceptions: Object is
-	// written together with Size, SHA256 and Taken, and Lag, SupersededBy, Error and Cause are always written, so that a
+	// written together with Size, SHA256, Taken and Since, and Lag, SupersededBy, Error and Cause are always written, so that a
 	// success clears the last failure.
 	Backup Backup
 	// RenewTime is when everything due was last known to be saved: for delta backups, all changes up to then; for full
@@ -159,6 +165,7 @@ func (p BackupPatch) encode() leasePatch {
 		a.exactly(annotationSize, formatKnown(uint64(b.Size)))
 		a.exactly(annotationSHA256, b.SHA256)
 		a.exactly(annotationTaken, formatTime(b.Taken))
+		a.exactly(annotationSince, formatTime(b.Since))
 	}
 	a.exactly(annotationLag, formatLag(b.Lag))
 	a.exactly(annotationSupersededBy, b.SupersededBy)

@@ -16,6 +16,7 @@ func fullSaved() Backup {
 	return Backup{
 		Revision: 1234, Lineage: "00000002-k3v9", Object: "ns/demo/00000002-k3v9/full/00000000000004d2-1.snap.zst", Size: 4096,
 		SHA256: strings.Repeat("a", 64), Taken: time.Date(2026, 11, 21, 18, 54, 0, 0, time.UTC), Lag: 1500 * time.Millisecond,
+		Since: time.Date(2026, 11, 14, 3, 0, 0, 0, time.UTC),
 		Error: "bucket \"backups\" refuses us", Cause: BackupUnauthorized,
 	}
 }
@@ -72,6 +73,7 @@ func TestUnreadableBackupsAreUnknown(t *testing.T) {
 		"a revision below zero":        func(l *coordinationv1.Lease) { l.Spec.HolderIdentity = new("-1") },
 		"a size that is none":          func(l *coordinationv1.Lease) { l.Annotations[annotationSize] = "big" },
 		"a time that is none":          func(l *coordinationv1.Lease) { l.Annotations[annotationTaken] = "today" },
+		"a beginning that is none":     func(l *coordinationv1.Lease) { l.Annotations[annotationSince] = "last week" },
 		"a lag that is none":           func(l *coordinationv1.Lease) { l.Annotations[annotationLag] = "long" },
 	} {
 		t.Run(name, func(t *testing.T) {

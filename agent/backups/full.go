@@ -81,13 +81,16 @@ func (s *session) fullEnded(ctx context.Context, why string, r snapshot.Result, 
 	s.Metrics.saved(kindFull, r.ObjectSize, took)
 	s.log.InfoContext(ctx, "full backup saved", "object", r.Key, "revision", r.Revision, "bytes", r.ObjectSize, "took", took)
 	taken := catalog.Full{Lineage: s.self.Lineage, Key: r.Key, Revision: r.Revision, At: r.Taken, Size: r.ObjectSize, Final: catalog.IsFinal(r.Key)}
+	if s.catalogState&unsound != 0 { // no earlier backup leads to this one
+		s.since = r.Taken
+	}
 	s.joined(taken)
 	if err := s.know(catalog.History{Fulls: []catalog.Full{taken}}, time.Now()); err != nil {
 		s.reporter.fullFailed(ctx, err) // a schedule without a date was refused before
 		return
 	}
 	s.reporter.fullTaken(leases.Backup{
-		Revision: r.Revision, Lineage: string(s.self.Lineage), Object: r.Key, Size: r.ObjectSize, SHA256: r.SHA256, Taken: r.Taken,
+		Revision: r.Revision, Lineage: string(s.self.Lineage), Object: r.Key, Size: r.ObjectSize, SHA256: r.SHA256, Taken: r.Taken, Since: s.since,
 	}, s.newest, s.catalogState)
 	s.prune()
 }

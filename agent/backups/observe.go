@@ -103,7 +103,7 @@ func (s *session) observe(ctx context.Context) {
 	}
 	s.read.succeeded()
 	s.looked = time.Now()
-	s.reporter.read(ctx, s.newest, s.saved, s.catalogState, hindrances[s.catalogState], s.doubt)
+	s.reporter.read(ctx, s.newest, s.since, s.saved, s.catalogState, hindrances[s.catalogState], s.doubt)
 }
 
 // look ensures that the record of the lineage's bootstrap exists before any object of the lineage. It lists the store
@@ -140,7 +140,7 @@ func (s *session) list(ctx context.Context) (catalog.History, error) {
 	defer cancel()
 	h, _ := listed.History(s.self.Lineage)
 	s.saved, s.doubt = h.LastSaved(), undeleted(unread)
-	s.replacing.fulls = keysOf(h.Fulls)
+	s.replacing.fulls, s.since = keysOf(h.Fulls), restorableSince(h)
 	if err := s.bear(ctx); err != nil {
 		return h, err
 	}
@@ -148,6 +148,16 @@ func (s *session) list(ctx context.Context) (catalog.History, error) {
 		s.doubt = s.supersededBy(l)
 	}
 	return h, nil
+}
+
+// restorableSince is the beginning of the newest sequence of states without a gap, zero for none. It moves when
+// retention deletes a full backup, so that each listing determines it.
+func restorableSince(h catalog.History) time.Time {
+	ranges := h.Ranges()
+	if len(ranges) == 0 {
+		return time.Time{}
+	}
+	return ranges[len(ranges)-1].Since
 }
 
 // catalogOf lists a store as long as the listing makes progress.

@@ -193,7 +193,7 @@ func (s *session) observeAgain(ctx context.Context) {
 	case was == CatalogComplete:
 		hindrance = errGone
 	}
-	s.reporter.read(ctx, s.newest, s.saved, s.catalogState, hindrance, s.doubt)
+	s.reporter.read(ctx, s.newest, s.since, s.saved, s.catalogState, hindrance, s.doubt)
 }
 
 // review lists which of the objects saved before still exist, up to a revision. The recorder has what etcd compacted

@@ -143,7 +143,7 @@ func (h *reporter) note(ctx context.Context, what string, n *notice, err error) 
 }
 
 // read reports what a listing shows, what blocks the delta backups, and its doubt; nil for none.
-func (h *reporter) read(ctx context.Context, newest catalog.Full, saved int64, c CatalogState, hindrance, doubt error) {
+func (h *reporter) read(ctx context.Context, newest catalog.Full, since time.Time, saved int64, c CatalogState, hindrance, doubt error) {
 	h.mu.Lock()
 	same := h.trouble == faultOf(doubt)
 	h.mu.Unlock()
@@ -162,7 +162,7 @@ func (h *reporter) read(ctx context.Context, newest catalog.Full, saved int64, c
 				Error: h.full.Error, Cause: h.full.Cause,
 			}
 		}
-		h.delta.Revision, h.delta.Lineage = saved, string(h.self.Lineage)
+		h.full.Since, h.delta.Revision, h.delta.Lineage = since, saved, string(h.self.Lineage)
 	}, &h.full, &h.delta)
 	h.note(ctx, "deltas", &h.delta, hindrance)
 }

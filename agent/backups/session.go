@@ -42,6 +42,8 @@ type session struct {
 	// the next one is due.
 	newest catalog.Full
 	due    time.Time
+	// since is the beginning of the newest sequence of backups without a gap, zero for none.
+	since time.Time
 	// behind is what followed the newest full backup when the store was listed, and how many bytes the recorder had
 	// saved then.
 	behind struct {

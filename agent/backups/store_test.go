@@ -193,7 +193,7 @@ func TestTheLeasesReportWhatIsSavedAndThatNothingWasToSave(t *testing.T) {
 		d, err := decoded(t, admin, namespace, leases.DeltaSnapshotName("demo"))
 		h := history(t, s)
 		if err != nil || full.Object != h.Fulls[0].Key || full.Revision != h.Fulls[0].Revision || full.SHA256 == "" || full.Size != h.Fulls[0].Size ||
-			full.Taken.IsZero() || full.Lineage != string(lineage) {
+			full.Taken.IsZero() || !full.Since.Equal(h.Ranges()[0].Since.Truncate(time.Second)) || full.Lineage != string(lineage) {
 			return fmt.Errorf("the full Lease says %+v: %w", full, err)
 		}
 		if newest := h.Deltas[len(h.Deltas)-1]; d.Revision != last || d.Object != newest.Key || d.Size != newest.Size || d.SHA256 == "" || d.Error != "" {

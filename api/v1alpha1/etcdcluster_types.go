@@ -25,6 +25,8 @@ import (
 // +kubebuilder:printcolumn:name="Leaving",type=string,JSONPath=`.status.members[?(@.leaving)].name`,priority=1
 // +kubebuilder:printcolumn:name="Degraded",type=string,JSONPath=`.status.conditions[?(@.type=="Degraded")].reason`,priority=1
 // +kubebuilder:printcolumn:name="Verified",type=string,JSONPath=`.status.conditions[?(@.type=="BackupVerified")].reason`,priority=1
+// +kubebuilder:printcolumn:name="Full backup",type=date,JSONPath=`.status.backup.lastFullTime`,priority=1
+// +kubebuilder:printcolumn:name="Restorable",type=date,JSONPath=`.status.backup.restorableFrom`,priority=1
 // +kubebuilder:printcolumn:name="Spread",type=string,JSONPath=`.status.conditions[?(@.type=="Spread")].reason`,priority=1
 // +kubebuilder:printcolumn:name="Certificates",type=string,JSONPath=`.status.tls.client.notAfter`,priority=1
 // +kubebuilder:printcolumn:name="Cluster ID",type=string,JSONPath=`.status.clusterID`,priority=1

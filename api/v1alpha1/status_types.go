@@ -71,6 +71,10 @@ type EtcdClusterStatus struct {
 	// +optional
 	Endpoints []string `json:"endpoints,omitempty"`
 
+	// backup says from when on the cluster can be restored. It is absent without spec.backup, and before the first full backup.
+	// +optional
+	Backup *BackupStatus `json:"backup,omitempty"`
+
 	// tls is the state of TLS and of the certificates. It is absent while no member uses TLS or is to use it.
 	// +optional
 	TLS *TLSStatus `json:"tls,omitempty"`
@@ -104,6 +108,21 @@ type EtcdClusterStatus struct {
 	// +kubebuilder:validation:MaxItems=1000
 	// +optional
 	Members []MemberStatus `json:"members,omitempty"`
+}
+
+// BackupStatus has the times of the backups that change at most with each full backup. Those of delta backups are in the Leases.
+type BackupStatus struct {
+	// lastFullTime is when the newest full backup was saved.
+	// +optional
+	LastFullTime *metav1.Time `json:"lastFullTime,omitempty"`
+	// restorableFrom is the beginning of the restorable window: each state from then on can be restored. It moves when retention deletes
+	// full backups, and begins again when changes were not saved. kubectl druid backups shows earlier windows.
+	// +optional
+	RestorableFrom *metav1.Time `json:"restorableFrom,omitempty"`
+	// restorableTo is the end of the restorable window while backups fail, or while the cluster is paused. It is absent while backups
+	// succeed: the window then ends at most spec.backup.delta.period ago.
+	// +optional
+	RestorableTo *metav1.Time `json:"restorableTo,omitempty"`
 }
 
 // MemberStatus is the state of one member that druid last observed.

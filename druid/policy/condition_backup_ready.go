@@ -3,6 +3,7 @@ package policy
 import (
 	"cmp"
 	"strings"
+	"time"
 
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -165,14 +166,19 @@ func takenAt(full Snapshot) string {
 // since says from when on changes are not saved. The time is the last one at which an agent reported that all changes were saved, so it
 // stays the same while backups fail. It is not what the Lease reports as lag, which grows.
 func (p messageContext) since() string {
-	at := p.Full.Reports.Taken
-	if p.Delta.Reports.EverSaved() && p.Delta.Reports.Revision >= p.Full.Reports.Revision {
-		at = p.Delta.Renewed
-	}
+	at := p.savedUntil()
 	if at.IsZero() {
 		return ""
 	}
 	return " since about " + at.UTC().Format(coarseTime)
+}
+
+// savedUntil is when all changes were last known to be saved, zero for never.
+func (p messageContext) savedUntil() time.Time {
+	if p.Delta.Reports.EverSaved() && p.Delta.Reports.Revision >= p.Full.Reports.Revision {
+		return p.Delta.Renewed
+	}
+	return p.Full.Reports.Taken
 }
 
 // unsaved says from when on changes are not saved, where the delta backups fail too. A druid that has just started knows that from the

@@ -85,6 +85,7 @@ func Status(e Evaluation, before v1alpha1.EtcdClusterStatus, refused []Problem, 
 	s.ReadyMembers = fmt.Sprintf("%d/%d", s.ReadyReplicas, e.Replicas)
 	s.TLS, s.Auth = tlsStatus(e, before.TLS, now), authStatus(e, before.Auth)
 	p := messageContext{e, s, found}
+	s.Backup = backupStatus(p, before.Backup)
 	for _, c := range conditions {
 		condition, applies := c.of(p)
 		if !applies {
