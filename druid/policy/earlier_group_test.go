@@ -151,23 +151,29 @@ func TestNoVolumeIsDeletedDuringATie(t *testing.T) {
 		o.Members[2].Reports.Repairing.ClaimUID = o.Members[2].ClaimUID
 	}
 	deleted := func(o *Observed) { o.Members[2].Claim = ClaimTerminating }
+	in := func(pod PodState) func(*Observed) {
+		return func(o *Observed) { o.Members[2].Pod, o.Members[2].EtcdReady, o.Members[2].Serving = pod, false, false }
+	}
+	deleting := func(o Observed) []string { return append(rulesOf(o, "volume-"), rulesOf(o, "pod-of-")...) }
 	for name, tc := range map[string]struct {
 		change  []func(*Observed)
 		rules   []string
 		reason  string
 		message string
 	}{
-		"a lost node":                          {[]func(*Observed){onLostNode(2)}, []string{"volume-on-lost-node-announced"}, v1alpha1.ReasonNodeLost, "its copy can be the one that decides"},
-		"a lost node that the Lease announces": {[]func(*Observed){marked}, []string{"volume-on-lost-node"}, v1alpha1.ReasonNodeLost, "its copy can be the one that decides"},
-		"a lost node, and data in the Pod":     {[]func(*Observed){inMemory, marked}, []string{"volume-on-lost-node"}, v1alpha1.ReasonNodeLost, "its copy can be the one that decides"},
-		"a deleted claim":                      {[]func(*Observed){deleted}, []string{"volume-lost"}, v1alpha1.ReasonVolumeDeleted, "Save it, and then delete the Pod"},
+		"a lost node":                                   {[]func(*Observed){onLostNode(2)}, []string{"volume-on-lost-node-announced"}, v1alpha1.ReasonNodeLost, "its copy can be the one that decides"},
+		"a lost node that the Lease announces":          {[]func(*Observed){marked}, []string{"volume-on-lost-node"}, v1alpha1.ReasonNodeLost, "its copy can be the one that decides"},
+		"a lost node, and data in the Pod":              {[]func(*Observed){inMemory, marked}, []string{"volume-on-lost-node"}, v1alpha1.ReasonNodeLost, "its copy can be the one that decides"},
+		"a deleted claim":                               {[]func(*Observed){deleted}, []string{"volume-lost"}, v1alpha1.ReasonVolumeDeleted, "Save it, and then delete the Pod"},
+		"a deleted claim of a Pod that was not started": {[]func(*Observed){deleted, in(PodUnstarted)}, []string{"pod-of-deleted-claim"}, v1alpha1.ReasonVolumeDeleted, "Save it, and then delete the Pod"},
+		"a deleted claim of a Pod that ended":           {[]func(*Observed){deleted, in(PodEnded)}, []string{"pod-of-deleted-claim"}, v1alpha1.ReasonVolumeDeleted, "Save it, and then delete the Pod"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			if diff := cmp.Diff(tc.rules, rulesOf(whole(tc.change...), "volume-")); diff != "" {
+			if diff := cmp.Diff(tc.rules, deleting(whole(tc.change...))); diff != "" {
 				t.Errorf("without a tie (-want +got):\n%s", diff)
 			}
 			o := whole(append(tc.change, tie)...)
-			if got := rulesOf(o, "volume-"); len(got) > 0 {
+			if got := deleting(o); len(got) > 0 {
 				t.Errorf("steps %v delete a copy", got)
 			}
 			says := func(p Problem) bool { return p.Reason == tc.reason && strings.Contains(p.Message, tc.message) }

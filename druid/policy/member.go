@@ -49,12 +49,12 @@ var claimRows = rules.New(wait, []rules.Row[memberFacts, verdict]{
 
 // podRows create a lost Pod again at once. They delete a Pod whose claim is deleted, so that the member is repaired on
 // a new volume, unless the other members are fewer than a quorum. Then the Pod stays, and its Lease names it, so that
-// its agent can continue its duties. They create no Pod for a member whose own agent acknowledged its removal, while druid
+// its agent can continue its duties. A Pod that has a node keeps a deleted claim from going, also if no container of it runs. They create no Pod for a member whose own agent acknowledged its removal, while druid
 // examines that. The member has left the joined raft group, and a new Pod can wait for a node without end.
 var podRows = rules.New(wait, []rules.Row[memberFacts, verdict]{
 	{Name: "pod-conflict", When: memberFacts{pod: PodForeign}, Verdict: conflict},
 	{Name: "pod-terminating", When: memberFacts{pod: PodTerminating}, Verdict: wait},
-	{Name: "pod-ended", When: memberFacts{pod: PodEnded}, Verdict: remove},
+	{Name: "pod-ended", When: memberFacts{pod: PodEnded, claim: anyClaim &^ ClaimTerminating}, Verdict: remove},
 	{Name: "pod-after-conflict", When: memberFacts{pod: PodAbsent, claim: ClaimForeign}, Verdict: wait},
 	{Name: "pod-after-lease-conflict", When: memberFacts{pod: PodAbsent, lease: LeaseForeign}, Verdict: wait},
 	{Name: "pod-after-claim", When: memberFacts{pod: PodAbsent, claim: ClaimTerminating}, Verdict: wait},
@@ -62,7 +62,10 @@ var podRows = rules.New(wait, []rules.Row[memberFacts, verdict]{
 	{Name: "pod-after-acknowledgement", When: memberFacts{pod: PodAbsent, paused: rules.No, answered: rules.Yes}, Verdict: wait,
 		Why: "the Lease of the member would name another Pod, and its acknowledgement would not count any more"},
 	{Name: "pod-missing", When: memberFacts{pod: PodAbsent, paused: rules.No}, Verdict: create},
-	{Name: "pod-of-lost-claim", When: memberFacts{pod: PodUnstarted, claim: ClaimAbsent | ClaimTerminating}, Verdict: remove},
+	{Name: "pod-of-lost-claim", When: memberFacts{pod: PodUnstarted, claim: ClaimAbsent}, Verdict: remove},
+	{Name: "pod-of-deleted-claim", When: memberFacts{pod: PodUnstarted | PodEnded, claim: ClaimTerminating, spare: rules.Yes}, Verdict: remove},
+	{Name: "pod-of-deleted-claim-held", When: memberFacts{pod: PodUnstarted | PodEnded, claim: ClaimTerminating, spare: rules.No}, Verdict: held,
+		Why: "the volume goes with the Pod, and its data can be the only copy"},
 	{Name: "volume-lost", When: memberFacts{pod: PodLive, claim: ClaimAbsent | ClaimTerminating, spare: rules.Yes}, Verdict: remove},
 	{Name: "mark-after-acknowledgement", When: memberFacts{pod: PodUnscheduled | PodUnstarted | PodLive, marked: rules.No, answered: rules.Yes}, Verdict: wait,
 		Why: "the Lease of the member names the Pod whose agent acknowledged the removal"},
@@ -93,7 +96,7 @@ type memberFacts struct {
 func memberFactsOf(m Member, e Evaluation) memberFacts {
 	others, turn := serving(m, e.Observed, e.listed), e.slotsFreeFor(m) && !e.undecided()
 	for _, other := range e.listed {
-		turn = turn && (other.Name == m.Name || !(other.lostVolume() && before(other, m)))
+		turn = turn && (other.Name == m.Name || !((other.lostVolume() || other.keepsDeletedClaim()) && before(other, m)))
 	}
 	return memberFacts{
 		lease:  m.Lease,
@@ -140,6 +143,11 @@ func (o Observed) slotsFreeFor(m Member) bool {
 // lostVolume says whether a Pod runs on a volume whose claim is absent or being deleted.
 func (m Member) lostVolume() bool {
 	return m.Pod == PodLive && m.Claim&(ClaimAbsent|ClaimTerminating) != 0
+}
+
+// keepsDeletedClaim says whether the claim is deleted as soon as the Pod is, in which no container runs.
+func (m Member) keepsDeletedClaim() bool {
+	return m.Pod&(PodUnstarted|PodEnded) != 0 && m.Claim == ClaimTerminating
 }
 
 // before orders members that lost their volumes. druid replaces one at a time, and first one that serves no clients.

@@ -77,6 +77,8 @@ func wrongOfMember(f memberFacts) string {
 		return "druid deletes a Lease or a claim"
 	case pod == remove && f.pod == PodLive && (f.spare == rules.No || !volumeGone):
 		return "deletes a running Pod that is needed"
+	case pod == remove && f.claim == ClaimTerminating && f.spare == rules.No:
+		return "deletes the Pod that keeps a volume which is needed"
 	case pod == remove && f.pod&(PodForeign|PodAbsent|PodTerminating|PodUnscheduled) != 0:
 		return "deletes what is not ours, not there, or on its way"
 	case claim == create && f.pod&(PodUnstarted|PodLive|PodEnded|PodTerminating|PodForeign) != 0:
