@@ -36,6 +36,9 @@ type raftLog struct {
 	// leader replaced what this member lacked.
 	gaplessFrom uint64
 	tornTail    bool
+	// end is the offset after the last good record in its file, and sum the checksum there.
+	end int64
+	sum uint32
 	// shape says which of the entries are replaced by later records. If visit is set, it gets each entry that is not.
 	shape shape
 	visit func(*raftpb.Entry) error
@@ -115,13 +118,24 @@ func (l *raftLog) read(ctx context.Context, dir string) error {
 	switch reached := slices.IndexFunc(readers, func(r *walReader) bool { return !r.reached }); {
 	case err == nil && l.metadata == nil:
 		err = damaged(BadWALRecord, "%s contains no metadata", files[0].name)
-	case !errors.Is(err, io.ErrUnexpectedEOF):
+	case err != nil && !errors.Is(err, io.ErrUnexpectedEOF):
 	case reached == -1:
-		l.tornTail, err = true, nil
+		l.tornTail = err != nil
+		err = l.checkEnd(readers[len(readers)-1].File)
 	default:
 		err = damaged(TornWAL, "%s ends in the middle of a record, but %s follows it", files[reached-1].name, files[reached].name)
 	}
 	return err
+}
+
+// checkEnd looks for damage where the log seems to end, in the last file.
+func (l *raftLog) checkEnd(f *os.File) error {
+	reason, err := tornByDamage(f, l.end, l.sum)
+	if err != nil || reason == "" {
+		return err
+	}
+	l.tornTail = false
+	return damaged(BadWALRecord, "%s: %s", filepath.Base(f.Name()), reason)
 }
 
 func (l *raftLog) decode(ctx context.Context, decoder wal.Decoder) error {
@@ -130,7 +144,9 @@ func (l *raftLog) decode(ctx context.Context, decoder wal.Decoder) error {
 		if n%1024 == 0 && ctx.Err() != nil {
 			return context.Cause(ctx)
 		}
+		l.sum = decoder.LastCRC()
 		err := decoder.Decode(rec)
+		l.end = decoder.LastOffset()
 		var disk *fs.PathError
 		switch {
 		case errors.Is(err, io.EOF):
