@@ -7,6 +7,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -15,6 +16,7 @@ import (
 	"k8s.io/client-go/rest"
 
 	"github.com/etcd-druid/druid/agent/datadir"
+	"github.com/etcd-druid/druid/agent/datadir/volume"
 	"github.com/etcd-druid/druid/agent/transport"
 	"github.com/etcd-druid/druid/leases"
 	"github.com/etcd-druid/druid/membership"
@@ -229,7 +231,21 @@ func TestForeignAndSupersededMembersAreRefused(t *testing.T) {
 	b.start()
 	c.decides("c-b", "foreign-data")
 	b.halt()
-	b.cfg.VolumePath, b.cfg.PodUID = mine, "pod-of-yesterday"
+	b.cfg.VolumePath = mine
+	identity := filepath.Join(mine, volume.IdentityFileName)
+	if err := os.Rename(identity, identity+".aside"); err != nil {
+		t.Fatal(err)
+	}
+	b.start()
+	c.decides("c-b", "foreign-data")
+	if says := b.last().Reason; !strings.Contains(says, "identity file") {
+		t.Errorf("without its identity file, it says %q", says)
+	}
+	b.halt()
+	if err := os.Rename(identity+".aside", identity); err != nil {
+		t.Fatal(err)
+	}
+	b.cfg.PodUID = "pod-of-yesterday"
 	b.start()
 	c.decides("c-b", "superseded")
 }
