@@ -77,7 +77,10 @@ type PromotionFacts struct {
 	Kind Kind `fact:"own entry"`
 	// Authoritative: the cluster record was read just now, says Formed, and lists the member.
 	Authoritative rules.Answer `fact:"firm record"`
-	Voters        Voters
+	// Reported: the Lease, read just now, says that the member runs in this raft group under its ID, and has no disk report. What the
+	// disk held before etcd started is no evidence of a lost voter then.
+	Reported rules.Answer `fact:"the Lease shows that it runs"`
+	Voters   Voters
 	// Joined: every desired member is listed and started.
 	Joined rules.Answer `fact:"all desired started"`
 	// Room: the raft group can take another learner in addition to the present ones.
@@ -102,6 +105,8 @@ var promotions = rules.New(WaitPromote, []rules.Row[PromotionFacts, PromotionVer
 		Why: "a learner that has not published its name has not caught up"},
 	{Name: "record-not-authoritative", When: PromotionFacts{Kind: LearnerStarted, Authoritative: rules.No | rules.Unknown}, Verdict: WaitPromote,
 		Why: "a member that is not certainly desired is not promoted"},
+	{Name: "not-reported", When: PromotionFacts{Kind: LearnerStarted, Reported: rules.No | rules.Unknown}, Verdict: WaitPromote,
+		Why: "the Lease might still say what the disk held before etcd started, and druid would count a voter as lost"},
 	{Name: "quorum-grows", When: PromotionFacts{Kind: LearnerStarted, Voters: MoreVoters}, Verdict: PromoteMember,
 		Why: "etcd itself checks that the learner has caught up"},
 	{Name: "together", When: PromotionFacts{Kind: LearnerStarted, Voters: OneVoter, Joined: rules.Yes}, Verdict: PromoteMember,

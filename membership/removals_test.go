@@ -92,6 +92,8 @@ func TestPromotionsAreSafeForAllFacts(t *testing.T) {
 			switch {
 			case d.Verdict == PromoteMember && f.Authoritative != rules.Yes:
 				return "a member that is perhaps not desired gets a vote"
+			case d.Verdict == PromoteMember && f.Reported != rules.Yes:
+				return "a member gets a vote whose Lease can say that its disk is empty"
 			case d.Verdict == PromoteMember && f.Kind != LearnerStarted:
 				return "promotes what is no started learner"
 			case d.Verdict == PromoteMember && f.Voters == OneVoter && f.Joined != rules.Yes && f.Room != rules.No:

@@ -128,6 +128,9 @@ func (b *Bootstrapper) resume(ctx context.Context, o *observation) (*launch.Orde
 			return nil, err
 		}
 	}
+	if o.unchecked && !b.quorumStillServes(ctx, o) {
+		return nil, nil // look again
+	}
 	b.joining = joining{} // there is a log: whatever we joined as was started, and is never started without it again (R4)
 	return b.order(identityFile, start{
 		cluster: b.cfg.Member + "=" + b.urlOf(identityFile.PeerScheme), token: identityFile.Token, maxLearners: identityFile.MaxLearners,

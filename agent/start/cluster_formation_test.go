@@ -11,6 +11,7 @@ import (
 	"net/http/httptest"
 	"slices"
 	"strconv"
+	"strings"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -200,4 +201,25 @@ func TestTheSlotOfALaterPodIsNotGivenBack(t *testing.T) {
 	if now, _ := c.record(); now.Replacing != nil {
 		t.Error("the agent of the Pod that the Lease names did not give back its slot")
 	}
+}
+
+// druid counts a member as lost whose Lease says that its disk is empty. A learner does not vote before its Lease shows that it runs.
+func TestALearnerVotesAfterItsLeaseShowsIt(t *testing.T) {
+	t.Parallel()
+	c := newCluster(t, "3.7.3", "c-a", "c-b")
+	c.members["c-b"].silent.Store(true)
+	for _, m := range c.members {
+		m.start()
+	}
+	c.eventually("c-b waits for its Lease", func() error {
+		if log := c.members["c-b"].log(); !strings.Contains(log, "rule=not-reported") {
+			return errors.New("it does not wait")
+		}
+		return nil
+	})
+	if view, err := c.view("c-a"); err != nil || len(view.Voters()) != 1 {
+		t.Errorf("c-a sees %+v, err %v", view.Members, err)
+	}
+	c.members["c-b"].silent.Store(false)
+	c.voters("c-a", "c-b")
 }

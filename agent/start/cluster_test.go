@@ -13,6 +13,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"syscall"
 	"testing"
 	"time"
@@ -73,11 +74,13 @@ type member struct {
 	openStore func(context.Context, store.Config) (store.Store, error)
 	// renewed: the Pod has its own settings of TLS.
 	renewed bool
-	mu      sync.Mutex
-	etcd    *exec.Cmd
-	said    []Published
-	report  *leases.DiskReport
-	output  bytes.Buffer
+	// silent: the agent does not renew the Lease.
+	silent atomic.Bool
+	mu     sync.Mutex
+	etcd   *exec.Cmd
+	said   []Published
+	report *leases.DiskReport
+	output bytes.Buffer
 }
 
 func newCluster(t *testing.T, version string, names ...string) *cluster {
@@ -287,18 +290,46 @@ func (m *member) supervise(ctx context.Context, b *Bootstrapper, order launch.Or
 		defer close(watched)
 		_ = b.WatchOrders(running, func(context.Context, string) error { return etcd.Process.Signal(syscall.SIGTERM) })
 	}()
+	renewing := make(chan struct{})
+	go func() {
+		defer close(renewing)
+		m.showRunning(running, b)
+	}()
 	stop := context.AfterFunc(ctx, func() { _ = etcd.Process.Signal(syscall.SIGTERM) })
 	err := etcd.Wait()
 	stop()
 	ended()
 	<-stable
 	<-watched
+	<-renewing
 	fmt.Fprintf(m, "etcd ended: %v\n%s\n", err, tail(output.String(), 1200))
 	report := launch.Report{State: launch.StateIdle, Clean: err == nil, LastExit: &launch.Exit{RanFor: time.Since(began)}}
 	if err != nil {
 		report.Crashes = crashes + 1
 	}
 	return report
+}
+
+// showRunning writes to the Lease that a learner runs, as the agent does, until that is done. What else an agent reports is of no use here.
+func (m *member) showRunning(ctx context.Context, b *Bootstrapper) {
+	for loop.Sleep(ctx, 50*time.Millisecond) {
+		identity, known := b.Identity()
+		if m.silent.Load() || !known || !identity.Formed {
+			continue
+		}
+		status, err := b.status(ctx, b.local())
+		switch {
+		case err != nil || status.MemberID != uint64(identity.MemberID):
+			continue
+		case status.Role != membership.RoleLearner:
+			return
+		}
+		if _, err := m.c.store.PatchMember(ctx, m.name, leases.MemberPatch{Member: leases.Member{
+			ID: status.MemberID, Role: leases.RoleLearner, ClusterID: status.ClusterID, Epoch: identity.Epoch,
+		}}); err == nil {
+			return
+		}
+	}
 }
 
 func tail(s string, n int) string { return s[max(0, len(s)-n):] }

@@ -37,9 +37,9 @@ type finisher struct {
 	since        time.Time
 	word         string
 	// What Kubernetes returned when a promotion last read it.
-	asked  time.Time
-	read   recordState
-	leased rules.Answer
+	asked            time.Time
+	read             recordState
+	leased, reported rules.Answer
 	// turns counts the consecutive checks that allowed a promotion.
 	turns int
 }

@@ -194,8 +194,10 @@ func (s *finisher) votes(ctx context.Context) (bool, error) {
 	if status.Role != membership.RoleLearner {
 		return status.Leader != 0, nil
 	}
-	if time.Since(s.asked) > askAgain {
-		s.read, s.leased, s.asked = s.record(ctx), s.b.leaseIsFresh(ctx), time.Now()
+	if time.Since(s.asked) > askAgain || s.reported != rules.Yes && time.Since(s.asked) > pollInterval {
+		s.read = s.record(ctx)
+		s.leased, s.reported = s.ownLease(ctx)
+		s.asked = time.Now()
 	}
 	r := s.read
 	if r.err != nil {
@@ -224,7 +226,7 @@ func (s *finisher) votes(ctx context.Context) (bool, error) {
 
 func (s *finisher) promotionFacts(r recordState, view membership.View) membership.PromotionFacts {
 	f := membership.PromotionFacts{
-		Kind: membership.LearnerUnstarted, Authoritative: rules.No, Voters: membership.VotersOf(view),
+		Kind: membership.LearnerUnstarted, Authoritative: rules.No, Reported: s.reported, Voters: membership.VotersOf(view),
 		Joined: rules.AnswerOf(allStarted(view, r.record.Members)),
 		Room:   rules.AnswerOf(len(view.Learners()) < r.record.MaxLearners),
 	}
@@ -238,11 +240,23 @@ func (s *finisher) promotionFacts(r recordState, view membership.View) membershi
 }
 
 func (s *finisher) lease(ctx context.Context) (lease Lease, detail string) {
-	ctx, cancel := context.WithTimeout(ctx, kubernetesTimeout)
-	defer cancel()
-	var own ownLease
-	own.member, own.err = s.b.store.Member(ctx, s.b.cfg.Member)
-	return classifyLease(s.b.cfg, own)
+	return classifyLease(s.b.cfg, s.b.askLease(ctx))
+}
+
+// ownLease reads the member Lease, and says whether it names this Pod, and whether it shows that the member runs.
+func (s *finisher) ownLease(ctx context.Context) (fresh, reported rules.Answer) {
+	own := s.b.askLease(ctx)
+	fresh = freshness(s.b.cfg, own)
+	if fresh == rules.Unknown {
+		return fresh, rules.Unknown
+	}
+	return fresh, rules.AnswerOf(ShowsRunning(own.member, s.identityFile))
+}
+
+// ShowsRunning reports whether a member Lease says that the member runs in the raft group of its data, under the ID there. An agent writes that
+// and withdraws its disk report in two patches. A disk report that was sent before has no effect after them: it is a compare-and-set.
+func ShowsRunning(lease leases.Member, identityFile datadir.IdentityFile) bool {
+	return lease.Disk == nil && lease.ID == uint64(identityFile.MemberID) && lease.ClusterID == uint64(identityFile.ClusterID)
 }
 
 // allStarted reports whether every desired member is in the list and has published itself.

@@ -198,11 +198,20 @@ func (s *finisher) listedAsItListens(ctx context.Context) (bool, error) {
 
 // leaseIsFresh reads the member Lease, because only the Pod that it names changes the member list (R1).
 func (b *Bootstrapper) leaseIsFresh(ctx context.Context) rules.Answer {
+	return freshness(b.cfg, b.askLease(ctx))
+}
+
+// askLease reads the member Lease now.
+func (b *Bootstrapper) askLease(ctx context.Context) (own ownLease) {
 	ctx, cancel := context.WithTimeout(ctx, kubernetesTimeout)
 	defer cancel()
-	var own ownLease
 	own.member, own.err = b.store.Member(ctx, b.cfg.Member)
-	switch lease, _ := classifyLease(b.cfg, own); lease {
+	return own
+}
+
+// freshness says whether a Lease that was read names this Pod, and does not remove the member.
+func freshness(cfg config.Config, own ownLease) rules.Answer {
+	switch lease, _ := classifyLease(cfg, own); lease {
 	case Fresh:
 		return rules.Yes
 	case LeaseUnread:

@@ -1,6 +1,7 @@
 package start
 
 import (
+	"context"
 	"time"
 
 	"github.com/etcd-druid/druid/agent/launch"
@@ -17,6 +18,20 @@ const checkBound = 5 * time.Minute
 // linearizable member list then came from a leader that a quorum of the other voters confirmed.
 func startsUnchecked(report launch.Report, listed Listed) bool {
 	return endedByItself(report) && listed&NoQuorum == 0
+}
+
+// quorumStillServes reads the member list again, immediately before etcd starts without its check: since the observation, the volume was inspected and
+// Kubernetes was asked. What remains is the time until etcd votes, in which no agent can ask it.
+func (b *Bootstrapper) quorumStillServes(ctx context.Context, o *observation) bool {
+	record, known := b.knownRecord(o)
+	if !known {
+		return false
+	}
+	_, err := b.list(ctx, record, uint64(o.volume.identityFile.ClusterID))
+	if err != nil && ctx.Err() == nil {
+		b.log.InfoContext(ctx, "start without the check of etcd given up, because the quorum does not answer any more", "err", err)
+	}
+	return err == nil
 }
 
 // endedByItself reports whether the previous etcd ended with an error within checkBound. The initial check of etcd ends it so if the data of

@@ -76,6 +76,31 @@ func TestAnUncheckedStartNeedsAQuorumOfTheOthers(t *testing.T) {
 	}
 }
 
+// The quorum is asked again after everything else that precedes a start.
+func TestAQuorumLostAfterTheDecisionStartsNothingUnchecked(t *testing.T) {
+	c, _ := formed(t)
+	again := c.members["c-c"]
+	again.halt()
+	b := again.boot()
+	decided, lost := b.decided, false
+	b.decided = func(p Published) {
+		decided(p)
+		if p.Mode == ModeResume && !lost { // it is published between the observation and the act
+			lost = true
+			c.members["c-b"].halt()
+		}
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), maxWait)
+	defer cancel()
+	order, err := b.Next(ctx, launch.Idle{Report: failed(1)}, func(launch.Order) {})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !lost || b.Unchecked() || slices.ContainsFunc(order.Argv, func(arg string) bool { return strings.Contains(arg, "InitialCorruptCheck=false") }) {
+		t.Errorf("with c-b lost (%t) after the decision, etcd starts with %s", lost, order.Argv)
+	}
+}
+
 func TestOnlyAnUncheckedStartTurnsTheCheckOff(t *testing.T) {
 	for minor, flags := range map[int][2]string{
 		5: {"--experimental-initial-corrupt-check=true", "--experimental-initial-corrupt-check=false"},

@@ -21,6 +21,9 @@ func (w *lostWorld) renew(k int) bool {
 	if m.run {
 		g := &w.groups[m.group]
 		m.lease.ID, m.lease.Role, m.lease.ClusterID, m.lease.Epoch, m.lease.Lineage = uint64(m.identity.MemberID), leases.RoleMember, g.cluster, m.identity.Epoch, m.identity.Lineage
+		if _, learns := g.learners[m.lease.ID]; learns {
+			m.lease.Role = leases.RoleLearner
+		}
 		last := w.last(k)
 		m.lease.Revision, m.lease.Raft = g.base+int64(m.commit), leases.Raft{Term: m.seen, LastTerm: last.Term, LastIndex: last.Index, Committed: uint64(m.commit)}
 		m.lease.Disk, m.lease.Reason = nil, ""
@@ -98,7 +101,7 @@ func (w *lostWorld) agent(k int) bool {
 		return false
 	}
 	if m.run {
-		return w.watch(k)
+		return w.watch(k) || w.vote(k)
 	}
 	step := m.step
 	m.step = lostLook
@@ -147,6 +150,9 @@ func (w *lostWorld) agentActs(k int) bool {
 			serving, f.Peers, f.Needs, f.Listed, f.Own = g, start.Answering, start.Met, start.Unlisted, start.OtherID
 			if owner, listed := w.groups[g].voters[uint64(m.identity.MemberID)]; listed && owner == k && m.there {
 				f.Listed, f.Own = start.Voter, start.OwnID
+			}
+			if owner, listed := w.groups[g].learners[uint64(m.identity.MemberID)]; listed && owner == k && m.there {
+				f.Listed, f.Own = start.Learner, start.OwnID
 			}
 		}
 	}

@@ -8,6 +8,7 @@ import (
 
 	"github.com/etcd-druid/druid/agent/datadir"
 	"github.com/etcd-druid/druid/agent/start"
+	"github.com/etcd-druid/druid/internal/rules"
 	"github.com/etcd-druid/druid/leases"
 	"github.com/etcd-druid/druid/membership"
 )
@@ -125,30 +126,75 @@ func (w *lostWorld) has(g int, writes []int) bool {
 	return len(all) >= len(writes) && slices.Equal(all[:len(writes)], writes)
 }
 
-// rejoin takes a member into the raft group g: its data is kept aside, and it votes under a new ID. Its agent withdraws the disk report
-// when etcd starts. That is before the vote here: the real agent does not wait with the vote for that write.
+// rejoin takes a member into the raft group g: its data is kept aside, and it learns under a new ID. Its agent withdraws the disk report after
+// that, with a renewal.
 func (w *lostWorld) rejoin(k, g int) {
 	m := &w.members[k]
 	w.nonces++
 	id := uint64(1000 + w.nonces)
-	voters := map[uint64]int{id: k}
-	for old, j := range w.groups[g].voters {
-		if j != k {
-			voters[old] = j
-		}
-	}
-	w.groups[g].voters = voters
+	w.groups[g].voters, w.groups[g].learners = others(w.groups[g].voters, k), others(w.groups[g].learners, k)
+	w.groups[g].learners[id] = k
 	cfg := w.config(k)
 	m.identity = start.IdentityFileOf(&cfg, m.sight.Record, m.lease, w.groups[g].cluster, id)
-	m.lostLog, m.lease.Disk = holding(w.groups[g]), nil
+	m.lostLog = holding(w.groups[g])
 	m.there, m.group, m.index, m.run, m.built = true, g, len(w.groups[g].writes), true, datadir.IdentityFile{}
-	if w.there && w.record.ClusterID == w.groups[g].cluster {
-		list := leases.MemberList{}
-		for id, j := range voters {
-			list.Members = append(list.Members, leases.ListedMember{ID: leases.FormatID(id), Name: names[j], PeerURL: peerURLs[j][0]})
+	w.publishList(g)
+}
+
+// others are the raft IDs of the other members.
+func others(ids map[uint64]int, k int) map[uint64]int {
+	left := map[uint64]int{}
+	for id, j := range ids {
+		if j != k {
+			left[id] = j
 		}
-		slices.SortFunc(list.Members, func(a, b leases.ListedMember) int { return strings.Compare(a.ID, b.ID) })
-		w.record.MemberList = &list
-		w.version++
 	}
+	return left
+}
+
+// publishList is a write of the leader's agent.
+func (w *lostWorld) publishList(g int) {
+	if !w.there || w.record.ClusterID != w.groups[g].cluster {
+		return
+	}
+	list := leases.MemberList{}
+	for learner, ids := range map[bool]map[uint64]int{false: w.groups[g].voters, true: w.groups[g].learners} {
+		for id, j := range ids {
+			list.Members = append(list.Members, leases.ListedMember{ID: leases.FormatID(id), Name: names[j], PeerURL: peerURLs[j][0], Learner: learner})
+		}
+	}
+	slices.SortFunc(list.Members, func(a, b leases.ListedMember) int { return strings.Compare(a.ID, b.ID) })
+	w.record.MemberList = &list
+	w.version++
+}
+
+// vote lets a learner decide by the table whether it gets its vote, by what its Lease and the record say now. etcd lets it catch up before.
+func (w *lostWorld) vote(k int) bool {
+	m := &w.members[k]
+	g, id := &w.groups[m.group], uint64(m.identity.MemberID)
+	_, serves := w.quorum(m.group)
+	if owner, learns := g.learners[id]; !learns || owner != k || !m.run || !m.api || !m.net || !serves || !w.there {
+		return false
+	}
+	f := membership.PromotionFacts{
+		Kind: membership.LearnerStarted, Voters: membership.OneVoter, Reported: rules.AnswerOf(start.ShowsRunning(m.lease, m.identity)),
+		Authoritative: rules.AnswerOf(w.record.Phase == leases.PhaseFormed && w.record.ClusterID == g.cluster),
+		Joined:        rules.AnswerOf(len(g.voters)+len(g.learners) == len(w.members)),
+		Room:          rules.AnswerOf(len(g.learners) < w.record.MaxLearners),
+	}
+	if len(g.voters) > 1 {
+		f.Voters = membership.MoreVoters
+	}
+	if w.mutant&mutUnreported != 0 {
+		f.Reported = rules.Yes
+	}
+	if membership.DecidePromotion(f).Verdict != membership.PromoteMember {
+		return false
+	}
+	m.lostLog, m.index = holding(*g), len(g.writes)
+	delete(g.learners, id)
+	g.voters[id] = k
+	w.publishList(m.group)
+	w.say("%s votes", names[k])
+	return true
 }

@@ -197,6 +197,25 @@ var lostHistories = map[string]struct {
 		w.members[3].net = true
 		return w.twoDisks() && reached
 	}},
+	// The second member acknowledged an order with an empty disk, and joins again after its release. It writes with the first one, whose disk is
+	// lost then. The record is set back to the order, and the third member did not see the write.
+	"a vote before the disk report is withdrawn": {mutUnreported, func(w *lostWorld) bool {
+		w.lose(1)
+		w.off(2)
+		reached := w.until(func() bool { return w.acknowledged(0, 1) }, 0, 1)
+		ordered := w.record
+		w.members[2].on = true
+		reached = w.until(func() bool { return w.members[0].run && w.members[2].run }, 0, 2) && reached
+		for range 6 {
+			w.agent(1)
+		}
+		w.members[2].net = false
+		w.commit(0)
+		w.lose(0)
+		w.members[1].api, w.members[1].net, w.members[2].net = false, false, true
+		w.record, w.version = ordered, w.version+1
+		return w.until(func() bool { return w.newest > 0 }, 0, 2) && reached
+	}},
 	// The user declared two members destroyed that are only cut off. They serve until they read the record.
 	"a raft group that serves after it was replaced": {mutLateServes, func(w *lostWorld) bool {
 		w.excused, w.members[0].net = true, false

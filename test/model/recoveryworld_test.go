@@ -28,20 +28,22 @@ const (
 	mutNoLateRelease                          // druid does not look at who returns while an order is executed
 	mutBestByCommit                           // the best disk is the one whose commit index is the highest
 	mutBestByLength                           // the best disk is the one whose log is the longest, whatever its last term
+	mutUnreported                             // a learner gets its vote whatever its Lease says of the disk
 )
 
 // lostGroup is a raft group. writes has the numbers of the committed writes in its log, and terms the term of each.
 type lostGroup struct {
-	cluster uint64
-	epoch   uint32
-	voters  map[uint64]int // the member of each raft ID
-	writes  []int
-	terms   []uint64
-	term    uint64 // of the last leader
-	lineage string
-	parent  int   // the raft group from whose backups it was restored
-	base    int64 // the revision before its first write, and served is how many writes it had at the last one through the Service
-	served  int
+	cluster  uint64
+	epoch    uint32
+	voters   map[uint64]int // the member of each raft ID
+	learners map[uint64]int
+	writes   []int
+	terms    []uint64
+	term     uint64 // of the last leader
+	lineage  string
+	parent   int   // the raft group from whose backups it was restored
+	base     int64 // the revision before its first write, and served is how many writes it had at the last one through the Service
+	served   int
 }
 
 // lostMember is a member: its node, its volume, its agent and its Lease.

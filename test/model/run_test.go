@@ -132,6 +132,7 @@ func (w *world) promoteSelf(p *proc) bool {
 		f.Kind = membership.KindOf(entry)
 	}
 	lease := w.members[p.k].lease
+	f.Reported = rules.Yes // disk reports are in the world of the recoveries
 	fresh := lease.there && lease.says.PodUID == uids[p.pod] && lease.says.Removal.State == leases.RemovalNone
 	if s.record.Phase == leases.PhaseFormed && s.record.Lists(names[p.k]) && s.record.ClusterID == view.ClusterID {
 		f.Authoritative = rules.AnswerOf(fresh)
