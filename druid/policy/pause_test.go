@@ -28,6 +28,8 @@ func TestPauseStopsOnlyWhatComesBackWhole(t *testing.T) {
 			return "stops a member that is not the last one"
 		case verdict == pauseStop && started && (f.pod != PodLive || f.volume == rules.No || f.alone != aloneYes):
 			return "stops a member whose data would go with it"
+		case verdict == pauseStop && f.pod == PodUnstarted && f.volume == rules.No:
+			return "deletes the Pod that keeps the only copy"
 		case verdict == pauseStop && started && (f.saved != savedAll || f.lastMember&(lastMemberReady|lastMemberIdle) == 0):
 			return "stops a member that is not whole, or not saved"
 		case started && f.late == rules.Yes && verdict&(pauseStop|pauseDrain) != 0:
@@ -78,8 +80,11 @@ func TestPauseSteps(t *testing.T) {
 		"a backup that fails holds it, and takes nothing from clients": {on, []func(*Observed){last, unsaved}, none},
 		"also if other actions continue":                               {Desired{ClusterID: 9, Backup: true, WhenFailing: WhenFailingContinue}, []func(*Observed){last, unsaved}, none},
 		"its deadline has passed":                                      {Desired{ClusterID: 9, Target: Target{Expired: true}}, []func(*Observed){last}, none},
-		"its claim is deleted":                                         {off, []func(*Observed){last, func(o *Observed) { o.Members[0].Claim = ClaimTerminating }}, none},
-		"the list is not published yet":                                {off, []func(*Observed){last, func(o *Observed) { o.Record.MemberList = nil }}, none},
+		"its claim is deleted, and its Pod was never started": {off, []func(*Observed){last, func(o *Observed) {
+			o.Members[0].Claim, o.Members[0].Pod, o.Members[0].EtcdReady, o.Members[0].Serving = ClaimTerminating, PodUnstarted, false, false
+		}}, none},
+		"its claim is deleted":          {off, []func(*Observed){last, func(o *Observed) { o.Members[0].Claim = ClaimTerminating }}, none},
+		"the list is not published yet": {off, []func(*Observed){last, func(o *Observed) { o.Record.MemberList = nil }}, none},
 		"the list has another one": {off, []func(*Observed){last, func(o *Observed) {
 			o.Record.MemberList.Members = append(o.Record.MemberList.Members, leases.ListedMember{ID: "2", Name: "c-b"})
 		}}, none},
