@@ -166,6 +166,13 @@ func flipWAL(i int) damageFunc {
 	}
 }
 
+// flipLength lets a record in the middle of the last file reach beyond that file.
+func flipLength(t *testing.T, dir string) {
+	path := walAt(t, dir, -1)
+	offsets := recordEnds(t, path)
+	flip(t, path, offsets[len(offsets)/2]+4)
+}
+
 func flip(t *testing.T, path string, off int64) {
 	t.Helper()
 	f, err := os.OpenFile(path, os.O_RDWR, 0)

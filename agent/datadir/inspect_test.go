@@ -42,6 +42,7 @@ func TestDamageIsNamed(t *testing.T) {
 		"the last file of the log is cut short":    {damage: cutTail, quick: true, want: Corrupt, kind: ConsistentIndexAhead},
 		"a byte of a record is flipped":            {damage: flipWAL(1), quick: true, want: Corrupt, kind: BadWALRecord},
 		"a byte of the last file is flipped":       {damage: flipWAL(-1), quick: true, want: Corrupt, kind: BadWALRecord},
+		"the length of a record is flipped":        {damage: flipLength, quick: true, want: Corrupt, kind: BadWALRecord},
 		"the db is gone":                           {damage: remove("snap/db"), quick: true, want: Corrupt, kind: MissingDB},
 		"the db is empty":                          {damage: truncate(0), quick: true, want: Corrupt, kind: TruncatedDB},
 		"the db is cut within its first page":      {damage: truncate(100), quick: true, want: Corrupt, kind: TruncatedDB},

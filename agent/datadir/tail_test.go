@@ -136,19 +136,25 @@ func TestTailHasTheLastVersionOfEachEntry(t *testing.T) {
 
 // What a damaged log certainly had committed is read. What follows may have been replaced by what cannot be read.
 func TestTailOfADamagedLogEndsAtTheCommit(t *testing.T) {
-	dir := writeLog(t, entries(1, 1, 6), committed(1, 4), entries(1, 7, 9), committed(1, 9))
-	path := walPaths(t, dir)[0]
-	ends := recordEnds(t, path)
-	flip(t, path, ends[len(ends)-2]-10) // in the last entry
-	tail, err := ReadTail(t.Context(), dir, 2)
-	must(t, err)
-	if tail.Last != (Position{Term: 1, Index: 4}) || !strings.Contains(tail.Damage, string(BadWALRecord)) {
-		t.Errorf("%+v; want the entries up to the commit 4, and the damage", tail)
-	}
-	var got []uint64
-	must(t, tail.Each(t.Context(), func(e *raftpb.Entry) error { got = append(got, e.GetIndex()); return nil }))
-	if !slices.Equal(got, []uint64{3, 4}) {
-		t.Errorf("entries %v, want 3 and 4", got)
+	for name, offset := range map[string]func(ends []int64) int64{
+		"a byte of the last entry is flipped":   func(ends []int64) int64 { return ends[len(ends)-2] - 10 },
+		"the length of the last entry is wrong": func(ends []int64) int64 { return ends[len(ends)-3] + 4 },
+	} {
+		t.Run(name, func(t *testing.T) {
+			dir := writeLog(t, entries(1, 1, 6), committed(1, 4), entries(1, 7, 9), committed(1, 9))
+			path := walPaths(t, dir)[0]
+			flip(t, path, offset(recordEnds(t, path)))
+			tail, err := ReadTail(t.Context(), dir, 2)
+			must(t, err)
+			if tail.Last != (Position{Term: 1, Index: 4}) || !strings.Contains(tail.Damage, string(BadWALRecord)) {
+				t.Errorf("%+v; want the entries up to the commit 4, and the damage", tail)
+			}
+			var got []uint64
+			must(t, tail.Each(t.Context(), func(e *raftpb.Entry) error { got = append(got, e.GetIndex()); return nil }))
+			if !slices.Equal(got, []uint64{3, 4}) {
+				t.Errorf("entries %v, want 3 and 4", got)
+			}
+		})
 	}
 }
 
