@@ -3,6 +3,7 @@ package agent
 import (
 	"bufio"
 	"bytes"
+	"context"
 	"crypto/tls"
 	"crypto/x509"
 	"crypto/x509/pkix"
@@ -144,7 +145,8 @@ func complete(t testing.TB, written io.Writer) *Agent {
 	return a
 }
 
-// responds has the agent's real servers serve one connection, and returns all that they wrote to it.
+// responds has the agent's real servers serve one connection, and returns all that they wrote to it. An action has actionTime: without
+// an etcd, one that waits for an answer would take its own timeout.
 func (a *Agent) responds(t testing.TB, from caller, sent string, faults io.Writer) string {
 	t.Helper()
 	handler := a.handler()
@@ -155,7 +157,9 @@ func (a *Agent) responds(t testing.TB, from caller, sent string, faults io.Write
 			if from.name != "" {
 				r.TLS.VerifiedChains = [][]*x509.Certificate{{{Subject: pkix.Name{CommonName: from.name}}}}
 			}
-			actions.ServeHTTP(w, r)
+			ctx, cancel := context.WithTimeout(r.Context(), actionTime)
+			defer cancel()
+			actions.ServeHTTP(w, r.WithContext(ctx))
 		})
 	}
 	server := a.transport.Server(handler)
@@ -163,13 +167,26 @@ func (a *Agent) responds(t testing.TB, from caller, sent string, faults io.Write
 	conn := &script{in: strings.NewReader(sent), caller: from, closed: make(chan struct{})}
 	listener := scriptListener{conns: make(chan net.Conn, 1), end: conn.closed}
 	listener.conns <- conn
-	if err := server.Serve(listener); !errors.Is(err, net.ErrClosed) {
-		t.Fatal(err)
+	served := make(chan error, 1)
+	go func() { served <- server.Serve(listener) }()
+	select {
+	case err := <-served:
+		if !errors.Is(err, net.ErrClosed) {
+			t.Fatal(err)
+		}
+	case <-time.After(inputTime):
+		t.Fatalf("the connection of %+v is open after %s", from, inputTime)
 	}
 	conn.mu.Lock()
 	defer conn.mu.Unlock()
 	return conn.out.String()
 }
+
+const (
+	actionTime = 50 * time.Millisecond
+	// inputTime is far above what a server needs for an input. The fuzzer has no deadline for one, and does not keep an input that hangs.
+	inputTime = 30 * time.Second
+)
 
 // FuzzAPI: whatever a caller sends to an agent, it answers, and does nothing for a caller that it does not know.
 func FuzzAPI(f *testing.F) {
@@ -183,6 +200,7 @@ func FuzzAPI(f *testing.F) {
 		"GET /v1/status HTTP/1.1\r\nHost: a\r\n\r\n", "PUT /v1/snapshots HTTP/1.1\r\nHost: a\r\n\r\n", "\x16\x03\x01\x02\x00\x01\x00\x01\xfc",
 		"POST /v1/snapshots HTTP/1.1\r\nHost: a\r\nX: " + strings.Repeat("x", 32<<10) + "\r\n\r\n",
 		"POST /v1/defragment HTTP/1.1\r\nHost: a\r\nContent-Length: 2000\r\n\r\n" + strings.Repeat(" ", 2000),
+		strings.Repeat("POST /v1/step-down HTTP/1.1\r\nHost: a\r\nContent-Length: 0\r\n\r\n", 5), // five actions on one connection
 		"POST /v1/snapshots HTTP/1.1\r\nHost: a\r\nUpgrade: h2c\r\nConnection: Upgrade\r\nExpect: 100-continue\r\nContent-Length: 1\r\n\r\n1",
 	} {
 		for i := range callers {
