@@ -201,6 +201,9 @@ func desiredOf(cluster *v1alpha1.EtcdCluster) (policy.Desired, error) {
 		Auth:           policy.AuthUnset,
 		AuthConfig:     manifests.AuthConfig(cluster),
 	}
+	if client := manifests.TLSOf(cluster).Client; client != nil {
+		d.AgentsLogIn = client.Mode != v1alpha1.TLSServerOnly
+	}
 	if auth := cluster.Spec.Auth; auth != nil {
 		d.Auth = map[bool]policy.AuthWanted{true: policy.AuthOn, false: policy.AuthOff}[auth.Enabled]
 	}

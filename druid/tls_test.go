@@ -283,3 +283,22 @@ func (c *clocked) mounts(name, secret string) bool {
 	}
 	return false
 }
+
+// The message about authentication that was turned on by hand depends on it.
+func TestAgentsLogInOnlyWithCertificates(t *testing.T) {
+	for name, c := range map[string]struct {
+		tls  *v1alpha1.TLSSpec
+		want bool
+	}{
+		"no TLS":                       {nil, false},
+		"TLS of peers alone":           {&v1alpha1.TLSSpec{Peer: &v1alpha1.PeerTLS{Auto: &v1alpha1.AutoTLS{}}}, false},
+		"certificates of members":      {&v1alpha1.TLSSpec{Client: &v1alpha1.ClientTLS{Auto: &v1alpha1.AutoTLS{}, Mode: v1alpha1.TLSServerOnly}}, false},
+		"certificates of clients too":  {&v1alpha1.TLSSpec{Client: &v1alpha1.ClientTLS{Auto: &v1alpha1.AutoTLS{}, Mode: v1alpha1.TLSMutual}}, true},
+		"the mode that is the default": {&v1alpha1.TLSSpec{Client: &v1alpha1.ClientTLS{Auto: &v1alpha1.AutoTLS{}}}, true},
+	} {
+		d, err := desiredOf(&v1alpha1.EtcdCluster{Spec: v1alpha1.EtcdClusterSpec{TLS: c.tls}})
+		if err != nil || d.AgentsLogIn != c.want {
+			t.Errorf("%s: %t, want %t (%v)", name, d.AgentsLogIn, c.want, err)
+		}
+	}
+}

@@ -33,6 +33,11 @@ func TestConditionAuthReadyNamesWhatIsWrong(t *testing.T) {
 			o.Record.Auth = leases.AuthReport{Config: config, Enabled: true, Users: 2, Unknown: 1, State: state, Message: message}
 		}
 	}
+	refuses := func(logIn bool) func(*Desired, *Observed) {
+		return func(d *Desired, o *Observed) {
+			d.AgentsLogIn, o.Members[0].Reports.Refused = logIn, "user name is empty"
+		}
+	}
 	for name, c := range map[string]struct {
 		change func(d *Desired, o *Observed)
 		status metav1.ConditionStatus
@@ -45,7 +50,10 @@ func TestConditionAuthReadyNamesWhatIsWrong(t *testing.T) {
 		"a state of a newer agent":    {report("Other", "new", "it waits"), metav1.ConditionUnknown, v1alpha1.ReasonAuthPending, "It waits."},
 		"a password is missing":       {report(leases.AuthIncomplete, "new", "a password is missing"), metav1.ConditionFalse, v1alpha1.ReasonAuthIncomplete, "A password is missing."},
 		"the agents are not admitted": {report(leases.AuthDenied, "old", "add the user"), metav1.ConditionFalse, v1alpha1.ReasonAuthAccessDenied, "Add the user. Until then"},
-		"an etcd refuses its agent":   {func(_ *Desired, o *Observed) { o.Members[0].Reports.Refused = "user name is empty" }, metav1.ConditionFalse, v1alpha1.ReasonAuthAccessDenied, "the etcd of c-a refuses its agent"},
+		"an etcd refuses its agent, which has a certificate": {refuses(true), metav1.ConditionFalse, v1alpha1.ReasonAuthAccessDenied,
+			"the etcd of c-a refuses its agent. The members serve, but druid cannot repair, back up or upgrade the cluster. Give the user druid-agent the role root: "},
+		"an etcd refuses its agent, which has no certificate": {refuses(false), metav1.ConditionFalse, v1alpha1.ReasonAuthAccessDenied,
+			"Agents cannot log in, because spec.tls.client is not set, or has the mode ServerOnly. Turn authentication off: etcdctl auth disable. Then set"},
 		"authentication is off, as wanted": {func(d *Desired, o *Observed) {
 			report(leases.AuthDone, "new", "")(d, o)
 			d.Auth, o.Record.Auth.Enabled = AuthOff, false

@@ -110,8 +110,7 @@ func authSentence(rule string, p messageContext, refused []string) string {
 	report := p.Record.Auth
 	switch rule {
 	case "refused":
-		return fmt.Sprintf("authentication is on, and the etcd of %s refuses its agent. druid cannot repair, back up or upgrade the cluster. "+
-			"Turn authentication off with etcdctl auth disable, or give the user druid-agent the role root if spec.tls has client certificates", strings.Join(refused, ", "))
+		return refusedSentence(refused, p.AgentsLogIn)
 	case "denied":
 		return report.Message + ". Until then druid cannot repair, back up or upgrade the cluster"
 	case "unmanaged", "incomplete":
@@ -126,6 +125,17 @@ func authSentence(rule string, p messageContext, refused []string) string {
 		}
 		return "the leader's agent has not applied spec.auth yet"
 	}
+}
+
+// refusedSentence says what to do about members whose etcd refuses its agent. logIn says that agents can log in with a certificate.
+func refusedSentence(refused []string, logIn bool) string {
+	state := fmt.Sprintf("authentication is on, and the etcd of %s refuses its agent. The members serve, but druid cannot repair, back up or upgrade the cluster. ",
+		strings.Join(refused, ", "))
+	if logIn {
+		return state + "Give the user druid-agent the role root: etcdctl user add druid-agent --no-user-password; etcdctl user grant-role druid-agent root"
+	}
+	return state + "Agents cannot log in, because spec.tls.client is not set, or has the mode ServerOnly. Turn authentication off: etcdctl auth disable. " +
+		"Then set spec.tls.client with the mode Mutual, spec.tls.peer and spec.auth"
 }
 
 // authStatus returns status.auth after before. What is unknown now stays as it was.

@@ -73,6 +73,8 @@ type Desired struct {
 	// Auth is what spec.auth requires, and AuthConfig identifies its users and roles.
 	Auth       AuthWanted
 	AuthConfig string
+	// AgentsLogIn says that etcd demands certificates of its clients. Without one, no agent can log in when authentication is on.
+	AgentsLogIn bool
 	// Backup says that the cluster is backed up, BackupProblem what is wrong with spec.backup, and BackupReported what
 	// the status shows about backups.
 	Backup         bool

@@ -150,30 +150,39 @@ func (c *cluster) logsIn(user, password string) {
 	})
 }
 
-// Without certificates of clients etcd admits no agent. Each agent reports the refusal in its Lease, which it renews, and calls its member
-// healthy. When the user turns authentication off, the agents go on.
-func TestAuthenticationTurnedOnByHandWithoutTLSIsReported(t *testing.T) {
+// Without certificates of clients etcd admits no agent, also with TLS of the members alone. Each agent reports the refusal in its Lease, which
+// it renews, and calls its member healthy. When the user turns authentication off, the agents go on.
+func TestAuthenticationWithoutLoginIsReported(t *testing.T) {
 	t.Parallel()
-	c := formed(t, 3)
-	c.must(c.etcd(c.names[0], func(ctx context.Context, client *clientv3.Client) error {
-		_, err1 := client.RoleAdd(ctx, "root")
-		_, err2 := client.UserAdd(ctx, "root", "secret")
-		_, err3 := client.UserGrantRole(ctx, "root", "root")
-		_, err4 := client.AuthEnable(ctx)
-		return errors.Join(err1, err2, err3, err4)
-	}))
-	c.renewing(true)
-	c.processes() // each agent reports a healthy etcd
-	root, err := clientv3.New(clientv3.Config{Endpoints: []string{c.endpoint(c.names[1])}, Username: "root", Password: "secret", DialTimeout: maxWait})
-	c.must(err)
-	defer func() { _ = root.Close() }()
-	_, err = root.Put(t.Context(), "of", "root")
-	c.must(err)
-	_, err = root.AuthDisable(t.Context())
-	c.must(err)
-	c.renewing(false)
-	c.heals()
-	c.keeps("of", "root")
+	for name, mode := range map[string]config.TLSMode{"plain text": config.TLSOff, "members with certificates": config.TLSServer} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			c := newCluster(t, 3)
+			if mode != config.TLSOff {
+				c.secureAll(mode)
+			}
+			c.form()
+			c.must(c.etcd(c.names[0], func(ctx context.Context, client *clientv3.Client) error {
+				_, err1 := client.RoleAdd(ctx, "root")
+				_, err2 := client.UserAdd(ctx, "root", "secret")
+				_, err3 := client.UserGrantRole(ctx, "root", "root")
+				_, err4 := client.AuthEnable(ctx)
+				return errors.Join(err1, err2, err3, err4)
+			}))
+			c.renewing(true)
+			c.processes() // each agent reports a healthy etcd
+			root, err := clientv3.New(clientv3.Config{Endpoints: []string{c.endpoint(c.names[1])}, TLS: c.tls, Username: "root", Password: "secret", DialTimeout: maxWait})
+			c.must(err)
+			defer func() { _ = root.Close() }()
+			_, err = root.Put(t.Context(), "of", "root")
+			c.must(err)
+			_, err = root.AuthDisable(t.Context())
+			c.must(err)
+			c.renewing(false)
+			c.heals()
+			c.keeps("of", "root")
+		})
+	}
 }
 
 // renewing waits until each member's Lease is renewed twice, and says whether etcd refuses its agent.
