@@ -47,7 +47,8 @@ func TestIdentifiersHaveTheWordsOfTheGlossary(t *testing.T) {
 }
 
 // replacedInText are the words of the same page that no text of a Go file contains: no comment, and no string.
-var replacedInText = regexp.MustCompile(`(?i)\b(anew|births?|farewell|for ever|guests?|heralds?|mend(s|ed)?|no one('s)?|nobody|somebody|strangers?|told|victims?|whoever)\b`)
+var replacedInText = regexp.MustCompile(
+	`(?i)\b(anew|births?|farewell|for ever|guests?|heralds?|mend(s|ed)?|no one('s)?|nobody|somebody|strangers?|told|victims?|whoever)\b`)
 
 func TestTextsHaveTheWordsOfTheGlossary(t *testing.T) {
 	for _, p := range list(t, "./...") {

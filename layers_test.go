@@ -145,7 +145,8 @@ var common = []string{module + "/internal/loop", module + "/internal/rules"}
 // leaves below internal that a layer can use although it uses no other package of internal.
 var leaves = []string{module + "/internal/boltdb"}
 
-func TestCommonPackagesLinkOnlyTheStandardLibrary(t *testing.T) {
+// TestCommonPackagesLinkOnlyStdlib: common packages link only the standard library.
+func TestCommonPackagesLinkOnlyStdlib(t *testing.T) {
 	for _, p := range list(t, append([]string{"-deps"}, common...)...) {
 		if !p.Standard && !slices.Contains(common, p.ImportPath) {
 			t.Errorf("%v link %s, want only the standard library", common, p.ImportPath)
@@ -198,7 +199,8 @@ func TestAPIImportsOnlyKubernetesTypes(t *testing.T) {
 func TestThePluginBuildsForEverySystem(t *testing.T) {
 	for _, system := range []string{"darwin", "windows"} {
 		for _, arch := range []string{"amd64", "arm64"} {
-			cmd := exec.CommandContext(t.Context(), "go", "list", "-deps", "-e", "-f", "{{if .DepsErrors}}{{.ImportPath}}: {{.DepsErrors}}{{end}}", "./cmd/kubectl-druid")
+			cmd := exec.CommandContext(t.Context(), "go", "list", "-deps", "-e", "-f", "{{if .DepsErrors}}{{.ImportPath}}: {{.DepsErrors}}{{end}}",
+				"./cmd/kubectl-druid")
 			cmd.Env = append(cmd.Environ(), "GOOS="+system, "GOARCH="+arch, "CGO_ENABLED=0")
 			out, err := cmd.CombinedOutput()
 			if text := strings.TrimSpace(string(out)); err != nil || text != "" {

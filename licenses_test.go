@@ -15,15 +15,17 @@ import (
 // licenses are the only ones under which a program of druid may link a module: none asks for the source of what links it. Each is known
 // by a sentence of its own that every copy has.
 var licenses = map[string]string{
-	"Apache-2.0":   "apache license version 2.0, january 2004",
-	"MIT":          "permission is hereby granted, free of charge, to any person obtaining a copy of this software and associated documentation files",
-	"BSD":          "redistribution and use in source and binary forms, with or without modification, are permitted provided that the following conditions are met",
+	"Apache-2.0": "apache license version 2.0, january 2004",
+	"MIT":        "permission is hereby granted, free of charge, to any person obtaining a copy of this software and associated documentation files",
+	"BSD": "redistribution and use in source and binary forms, with or without modification, are permitted provided that the following " +
+		"conditions are met",
 	"ISC":          "permission to use, copy, modify, and/or distribute this software for any purpose with or without fee is hereby granted",
 	"ISC, as Spew": "permission to use, copy, modify, and distribute this software for any purpose with or without fee is hereby granted",
 }
 
 // strict words stand in licenses that ask for more.
-var strict = regexp.MustCompile(`gnu (lesser |affero )?general public license|mozilla public license|server side public license|business source license|commons clause`)
+var strict = regexp.MustCompile(`gnu (lesser |affero )?general public license|mozilla public license|server side public license|business ` +
+	`source license|commons clause`)
 
 // oddities name their licenses in their own words; someone has read them.
 var oddities = map[string]string{
@@ -79,8 +81,9 @@ func TestEveryLinkedModuleHasAnAllowedLicense(t *testing.T) {
 
 func TestALicenseThatAsksForMoreIsRefused(t *testing.T) {
 	for name, text := range map[string]string{
-		"GPL":                  "GNU GENERAL PUBLIC LICENSE\n Version 3, 29 June 2007",
-		"AGPL and MIT":         "MIT License\nPermission is hereby granted, free of charge, to any person obtaining a copy of this software and associated documentation files\n\nGNU Affero General Public License",
+		"GPL": "GNU GENERAL PUBLIC LICENSE\n Version 3, 29 June 2007",
+		"AGPL and MIT": "MIT License\nPermission is hereby granted, free of charge, to any person obtaining a copy of this software and " +
+			"associated documentation files\n\nGNU Affero General Public License",
 		"MPL":                  "Mozilla Public License Version 2.0",
 		"nothing that we know": "All rights reserved.",
 	} {
@@ -101,7 +104,8 @@ func TestModulesAreVerified(t *testing.T) {
 // siteLicenses are those of the packages that build the site of the documentation.
 var siteLicenses = []string{"Apache-2.0", "BSD-2-Clause", "BSD-3-Clause", "CC0-1.0", "ISC", "MIT"}
 
-func TestPackagesOfTheSiteAreAllowedAndNameNoHost(t *testing.T) {
+// TestSitePackageLicenses: packages of the site are allowed and name no host.
+func TestSitePackageLicenses(t *testing.T) {
 	raw, err := os.ReadFile("docs/.vitepress/package-lock.json")
 	if err != nil {
 		t.Fatal(err)

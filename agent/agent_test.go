@@ -110,7 +110,8 @@ func TestAMemberFormsReportsItsLeaseAndLeads(t *testing.T) {
 		if err := json.Unmarshal([]byte(body), &reported); err != nil {
 			return fmt.Errorf("status %s: %w", body, err)
 		}
-		if reported.Etcd.MemberID != leases.FormatID(m.ID) || reported.Etcd.Role != "Leader" || !reported.Lease.Known || reported.Launch.PID == 0 || !reported.Leading {
+		if reported.Etcd.MemberID != leases.FormatID(m.ID) || reported.Etcd.Role != "Leader" || !reported.Lease.Known || reported.Launch.PID == 0 ||
+			!reported.Leading {
 			return fmt.Errorf("status %s", body)
 		}
 		return nil
@@ -181,7 +182,8 @@ func TestAMemberRestartsWhileTheAPIIsAway(t *testing.T) {
 	})
 }
 
-func TestAStrayMemberIsRemovedAfterTheGracePeriod(t *testing.T) {
+// TestStrayMemberRemovedAfterGrace: a stray member is removed after the grace period.
+func TestStrayMemberRemovedAfterGrace(t *testing.T) {
 	p := newPod(t, quick())
 	p.startAgent()
 	p.formed()

@@ -239,7 +239,9 @@ func (a *Agent) elsewhere(ctx context.Context, w http.ResponseWriter, r *http.Re
 	switch err := a.forward(ctx, w, name, one, body); {
 	case errors.Is(err, errOlderAgent):
 		a.answer(w, r, http.StatusNotImplemented, refusal{
-			Error: fmt.Sprintf("nothing was done: the agent of the leader %s has an earlier version, which cannot do this. Wait until druid has updated the agents", name), Leader: name,
+			Error: fmt.Sprintf("nothing was done: the agent of the leader %s has an earlier version, which cannot do this. Wait until druid has updated the agents",
+				name),
+			Leader: name,
 		})
 	case err != nil:
 		a.answer(w, r, http.StatusBadGateway, refusal{

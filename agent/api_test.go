@@ -112,8 +112,9 @@ func newCA(t testing.TB, name string) pki.Pair {
 	return ca
 }
 
+// TestRequestForwardedToLeadersAgent: a request is forwarded to the leader's agent alone.
 // A follower forwards in its own name, and only to what shows a certificate of the cluster.
-func TestARequestIsForwardedToTheLeadersAgentAlone(t *testing.T) {
+func TestRequestForwardedToLeadersAgent(t *testing.T) {
 	ca := newCA(t, "ours")
 	snapshots := action{path: snapshotsPath, timeout: time.Minute}
 	for name, c := range map[string]struct {
@@ -134,7 +135,8 @@ func TestARequestIsForwardedToTheLeadersAgentAlone(t *testing.T) {
 			if ok := err == nil && w.Code == http.StatusOK; ok != c.ok {
 				t.Fatalf("forwarded: %v, answered %d %s", err, w.Code, w.Body)
 			}
-			if c.ok && (len(seen) != 1 || body.String() != `{"type":"Full"}` || seen[0].Header.Get(forwardedHeader) != "demo-aaaaa" || !strings.Contains(w.Body.String(), "full")) {
+			if c.ok && (len(seen) != 1 || body.String() != `{"type":"Full"}` || seen[0].Header.Get(forwardedHeader) != "demo-aaaaa" ||
+				!strings.Contains(w.Body.String(), "full")) {
 				t.Errorf("the leader got %d requests, %q; the caller got %s", len(seen), &body, w.Body)
 			}
 			for _, r := range seen {
@@ -156,8 +158,9 @@ func TestARequestIsForwardedToTheLeadersAgentAlone(t *testing.T) {
 	})
 }
 
+// TestNamedStepDownSkipsOldAgents: a step-down to a named member does not reach an agent that ignores the name.
 // An agent of an earlier version ignores the name of the next leader. So a request with a name does not reach its action.
-func TestANamedStepDownDoesNotReachAnAgentThatIgnoresTheName(t *testing.T) {
+func TestNamedStepDownSkipsOldAgents(t *testing.T) {
 	ca := newCA(t, "ours")
 	for name, c := range map[string]struct {
 		paths      []string
@@ -179,7 +182,8 @@ func TestANamedStepDownDoesNotReachAnAgentThatIgnoresTheName(t *testing.T) {
 				})
 			}
 			follower.options.Config.APIPort = leader.serves(t, mux)
-			err := follower.forward(t.Context(), httptest.NewRecorder(), "demo-bbbbb", action{path: stepDownPath, timeout: time.Minute, forwardTo: stepDownAt}, []byte(c.body))
+			err := follower.forward(t.Context(), httptest.NewRecorder(), "demo-bbbbb",
+				action{path: stepDownPath, timeout: time.Minute, forwardTo: stepDownAt}, []byte(c.body))
 			if c.path == "" {
 				if !errors.Is(err, errOlderAgent) || len(reached) > 0 {
 					t.Errorf("got %v, reached %q; want %v, and nothing reached", err, reached, errOlderAgent)
@@ -209,8 +213,9 @@ func TestAForwardedStepDownNamesTheNextLeader(t *testing.T) {
 	}
 }
 
+// TestAgentAPINeedsClusterCertificate: the agent's API takes certificates of the cluster alone.
 // What clients of etcd are refused with, the agent refuses too.
-func TestTheAgentsAPITakesCertificatesOfTheClusterAlone(t *testing.T) {
+func TestAgentAPINeedsClusterCertificate(t *testing.T) {
 	ca, other := newCA(t, "ours"), newCA(t, "theirs")
 	leader := secured(t, ca, config.TLSMutual)
 	var seen []*http.Request

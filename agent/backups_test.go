@@ -139,7 +139,8 @@ func TestALeaderBacksUpAlsoWhileTheAPIIsAway(t *testing.T) {
 	p.cut.broken.Store(false)
 }
 
-func TestWhatEtcdAcknowledgedIsSavedBeforeItEnds(t *testing.T) {
+// TestAcknowledgedWritesSavedBeforeStop: what etcd acknowledged is saved before it ends.
+func TestAcknowledgedWritesSavedBeforeStop(t *testing.T) {
 	path := t.TempDir()
 	p := newPod(t, saving(t, path, time.Hour)) // nothing but the end saves a delta
 	a, _ := p.startAgent()
@@ -164,7 +165,8 @@ func TestWhatEtcdAcknowledgedIsSavedBeforeItEnds(t *testing.T) {
 // endLaunch ends launch as the kubelet does.
 func (p *pod) endLaunch() error { return syscall.Kill(p.launch, syscall.SIGTERM) }
 
-func TestAStoreThatIsNotThereHindersNothingElse(t *testing.T) {
+// TestMissingStoreBlocksNothingElse: a store that is not there hinders nothing else.
+func TestMissingStoreBlocksNothingElse(t *testing.T) {
 	path := t.TempDir()
 	p := newPod(t, quick())
 	a, _ := p.startAgent()

@@ -102,8 +102,8 @@ func (d *disk) read(ctx context.Context) (histogram, error) {
 	return parseHistogram(io.LimitReader(response.Body, maxMetrics))
 }
 
-// parseHistogram reads the histogram from the text format of Prometheus, which has a line per bucket, in the order of their bounds, and then the sum. It
-// reads to the end, so that the connection can be used again.
+// parseHistogram reads the histogram from the text format of Prometheus, which has a line per bucket, in the order of
+// their bounds, and then the sum. It reads to the end, so that the connection can be used again.
 func parseHistogram(r io.Reader) (h histogram, err error) {
 	lines, summed := bufio.NewScanner(r), false
 	for lines.Scan() {

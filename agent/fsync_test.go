@@ -52,7 +52,8 @@ func (h histogram) plus(more histogram) histogram {
 
 const ms = time.Millisecond
 
-func TestAPercentileIsTakenOfWhatWasCountedBetweenTwoReads(t *testing.T) {
+// TestFsyncPercentileBetweenReads: a percentile is taken of what was counted between two reads.
+func TestFsyncPercentileBetweenReads(t *testing.T) {
 	history := counted(1e6, 8000*ms) // before the first read, the disk was slow
 	after := func(n float64, durations ...time.Duration) histogram { return history.plus(counted(n, durations...)) }
 	for name, tc := range map[string]struct {
@@ -94,7 +95,8 @@ func times(n int, a time.Duration, m int, b time.Duration) (all []time.Duration)
 	return all
 }
 
-func TestAVerdictImprovesOnlyClearlyBelowItsLimit(t *testing.T) {
+// TestFsyncVerdictImprovesBelowLimit: a verdict improves only clearly below its limit.
+func TestFsyncVerdictImprovesBelowLimit(t *testing.T) {
 	const ok, slow, very = leases.SpeedOK, leases.SpeedSlow, leases.SpeedVerySlow
 	speed := leases.DiskSpeed("")
 	for i, step := range []struct {
@@ -110,7 +112,8 @@ func TestAVerdictImprovesOnlyClearlyBelowItsLimit(t *testing.T) {
 	}
 }
 
-func TestAWindowForgetsWhatIsOldAndAnotherProcess(t *testing.T) {
+// TestFsyncWindowDropsOldSamples: a window forgets what is old and another process.
+func TestFsyncWindowDropsOldSamples(t *testing.T) {
 	var w fsyncWindow
 	at := time.Unix(1_800_000_000, 0)
 	total := counted(0, ms)
@@ -150,8 +153,9 @@ func TestAWindowForgetsWhatIsOldAndAnotherProcess(t *testing.T) {
 	}
 }
 
+// TestFsyncDiskVerySlow: a disk too slow for a hundred writes is very slow.
 // A fast disk that becomes so slow that etcd writes fewer than a hundred times in five minutes is not reported as fast.
-func TestADiskTooSlowForAHundredWritesIsVerySlow(t *testing.T) {
+func TestFsyncDiskVerySlow(t *testing.T) {
 	var w fsyncWindow
 	at := time.Unix(1_800_000_000, 0)
 	total := counted(1000, 3*ms)
@@ -184,8 +188,9 @@ func TestADiskTooSlowForAHundredWritesIsVerySlow(t *testing.T) {
 	}
 }
 
+// TestFsyncFailedReadMakesVerdictOld: a read that fails makes the verdict old at once.
 // After a failed read, the time is not known until the next one. What was counted in a long gap might be old.
-func TestAReadThatFailsMakesTheVerdictOldAtOnce(t *testing.T) {
+func TestFsyncFailedReadMakesVerdictOld(t *testing.T) {
 	var w fsyncWindow
 	at := time.Unix(1_800_000_000, 0)
 	total := counted(0, ms)

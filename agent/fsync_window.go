@@ -13,11 +13,12 @@ const (
 	fsyncOver = 5 * time.Minute
 	// minFsyncs is how many writes a 99th percentile needs: with fewer, it is the longest one of them.
 	minFsyncs = 100
-	// longFsyncs is the time in writes from which fewer than minFsyncs are enough for a verdict: 20 % of fsyncOver. Each of them takes more than
-	// 0.6 s on average then, so the longest one takes more than verySlowAt. Without this, the slowest disks have no verdict: they
-	// cannot write 100 times in five minutes.
+	// longFsyncs is the time in writes from which fewer than minFsyncs are enough for a verdict: 20 % of fsyncOver. Each
+	// of them takes more than 0.6 s on average then, so the longest one takes more than verySlowAt. Without this, the
+	// slowest disks have no verdict: they cannot write 100 times in five minutes.
 	longFsyncs = fsyncOver / 5
-	// maxGap is the longest time between two reads that are compared. It is four times fsyncInterval. What was counted in a longer gap might be old.
+	// maxGap is the longest time between two reads that are compared. It is four times fsyncInterval. What was counted in
+	// a longer gap might be old.
 	maxGap = time.Minute
 	// slowAt is etcd's default interval between the heartbeats of a leader (--heartbeat-interval, 100 ms). The raft loop of etcd sends no
 	// heartbeat while it writes the log. etcd recommends a 99th percentile below 10 ms (FAQ, "What does the etcd warning 'failed to send out
@@ -26,7 +27,8 @@ const (
 	// verySlowAt is half of etcd's default election timeout (--election-timeout, 1 s), after which followers elect another leader. etcd's own
 	// alert etcdHighFsyncDurations (contrib/mixin) and druid's EtcdDiskSlow have the same limit.
 	verySlowAt = 500 * time.Millisecond
-	// wellAgain is the part of a limit below which a verdict improves, so that a disk at the limit does not change its verdict again and again.
+	// wellAgain is the part of a limit below which a verdict improves, so that a disk at the limit does not change its
+	// verdict again and again.
 	wellAgain = 0.5
 )
 

@@ -30,9 +30,10 @@ import (
 	"github.com/etcd-druid/druid/test/machine"
 )
 
+// TestStatusAlarmBeforeDecision: the leader's agent reports of an alarm before it decided.
 // The agent of a new leader handles an alarm within a minute. Until then, its Lease says that the alarm is raised.
 // Otherwise, druid would report that it is over.
-func TestTheLeadersAgentReportsOfAnAlarmBeforeItDecided(t *testing.T) {
+func TestStatusAlarmBeforeDecision(t *testing.T) {
 	raised := []string{"memberID:1 alarm:" + membership.AlarmNoSpace + " "}
 	for name, tc := range map[string]struct {
 		role     membership.Role
@@ -58,9 +59,10 @@ func TestTheLeadersAgentReportsOfAnAlarmBeforeItDecided(t *testing.T) {
 	}
 }
 
+// TestStatusReportsSnapshotCount: the agent reports when its etcd takes snapshots.
 // Before the first etcd of this Pod starts, the Lease has the setting of this Pod, because that of an earlier Pod no
 // longer applies.
-func TestTheAgentReportsWhenItsEtcdTakesSnapshots(t *testing.T) {
+func TestStatusReportsSnapshotCount(t *testing.T) {
 	own := leases.Snapshots{Entries: 200_000, PodUID: "this"}
 	f := newFacts("1", own)
 	if got := f.fact(datadir.IdentityFile{}, false).Member.Snapshots; got != own {
@@ -72,7 +74,8 @@ func TestTheAgentReportsWhenItsEtcdTakesSnapshots(t *testing.T) {
 	}
 }
 
-func TestMetricsKeepTheConventionsAndAreListed(t *testing.T) {
+// TestMetricsFollowConventions: metrics keep the conventions and are listed.
+func TestMetricsFollowConventions(t *testing.T) {
 	registry := exports.NewRegistry()
 	if _, err := newMetrics(registry, "v1"); err != nil {
 		t.Fatal(err)
@@ -80,8 +83,9 @@ func TestMetricsKeepTheConventionsAndAreListed(t *testing.T) {
 	registry.Hold(t, "../docs/reference/metrics.md", "agent")
 }
 
+// TestStatusAlarmsUntilDisarmed: alarms are reported until etcd takes them back.
 // An etcd that does not respond reports nothing new, so its last report stays valid.
-func TestAlarmsAreReportedUntilEtcdTakesThemBack(t *testing.T) {
+func TestStatusAlarmsUntilDisarmed(t *testing.T) {
 	m, err := newMetrics(exports.NewRegistry(), "v1")
 	if err != nil {
 		t.Fatal(err)
@@ -108,7 +112,8 @@ func TestAlarmsAreReportedUntilEtcdTakesThemBack(t *testing.T) {
 	}
 }
 
-func TestTheConfigurationReportsWhenToDefragment(t *testing.T) {
+// TestConfigReportsDefragmentation: the configuration reports when to defragment.
+func TestConfigReportsDefragmentation(t *testing.T) {
 	const yes, no, unknown = rules.Yes, rules.No, rules.Unknown
 	at := time.Date(2026, 11, 21, 12, 0, 0, 0, time.UTC)
 	for name, tc := range map[string]struct {
@@ -136,7 +141,8 @@ func TestTheConfigurationReportsWhenToDefragment(t *testing.T) {
 	}
 }
 
-func TestTheConfigurationReportsWhatToDoWithoutSpace(t *testing.T) {
+// TestConfigReportsNoSpaceAction: the configuration reports what to do without space.
+func TestConfigReportsNoSpaceAction(t *testing.T) {
 	const yes, no = rules.Yes, rules.No
 	for word, want := range map[config.OutOfSpace]duties.NospacePolicy{
 		config.OutOfSpaceCompact:    {Enabled: yes, Compact: yes, Window: 5 * time.Minute},
@@ -183,8 +189,9 @@ func TestStallsAreMeasuredByMemberAndResult(t *testing.T) {
 	}
 }
 
+// TestStartFollowedOnlyWithItsLaunch: a start is followed only while its launch is there.
 // A start whose completion waits for Kubernetes is not followed on a volume that can belong to a later Pod.
-func TestAStartIsFollowedOnlyWhileItsLaunchIsThere(t *testing.T) {
+func TestStartFollowedOnlyWithItsLaunch(t *testing.T) {
 	c := config.Default()
 	c.EtcdVersion, c.VolumePath, c.SocketPath = "3.7.3", t.TempDir(), filepath.Join(machine.OpenDir(t), "s")
 	if err := datadir.WriteIdentityFile(c.VolumePath, datadir.IdentityFile{Cluster: "uid", ClusterID: 1, MemberID: 2}); err != nil {

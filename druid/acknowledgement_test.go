@@ -15,7 +15,8 @@ import (
 	"github.com/etcd-druid/druid/leases"
 )
 
-func TestAnAcknowledgementOfAnotherTokenRemovesNoMember(t *testing.T) {
+// TestAckOfOtherTokenRemovesNoMember: an acknowledgement of another token removes no member.
+func TestAckOfOtherTokenRemovesNoMember(t *testing.T) {
 	x := newThief(t, false)
 	x.believes()
 	for _, by := range []string{x.other(), x.leaving} {
@@ -61,7 +62,8 @@ func TestADuplicateKeyForgesNoAcknowledgement(t *testing.T) {
 	}
 }
 
-func TestAnAcknowledgementIsBelievedOnlyWhileOneMemberSaysThatItLeads(t *testing.T) {
+// TestAckNeedsSingleLeader: an acknowledgement is believed only while one member says that it leads.
+func TestAckNeedsSingleLeader(t *testing.T) {
 	for name, quiet := range map[string]func(x *thief, forger string){
 		"it says that it follows": func(x *thief, forger string) { x.reports(forger, leases.RoleMember) },
 		"it is silent": func(x *thief, forger string) {
@@ -114,7 +116,7 @@ func mustEncode(t *testing.T, mark leases.RemovalRequest) string {
 }
 
 // While leadership moves, the only one that says that it leads can be a forger.
-func TestAForgerIsNotBelievedWhileLeadershipMoves(t *testing.T) {
+func TestForgerIgnoredWhileLeaderMoves(t *testing.T) {
 	x := newThief(t, false)
 	x.believes()
 	forger, leader := x.other(), x.names[0]
@@ -143,8 +145,9 @@ func TestAForgerIsNotBelievedWhileLeadershipMoves(t *testing.T) {
 	x.goes("it saw the leader for 30 s")
 }
 
+// TestDeletedMemberNeedsOwnToken: a member of a deleted cluster is believed only by its own token.
 // All members leave a group that external members lead: each agent acknowledges the removal of its own member.
-func TestAMemberOfADeletedClusterIsBelievedOnlyByItsOwnToken(t *testing.T) {
+func TestDeletedMemberNeedsOwnToken(t *testing.T) {
 	x := newThief(t, true)
 	x.reports(x.names[0], leases.RoleMember)
 	x.acknowledge(x.other())
@@ -167,7 +170,7 @@ func TestAMemberOfADeletedClusterIsBelievedOnlyByItsOwnToken(t *testing.T) {
 }
 
 // The Pod of the last member ends while druid examines the acknowledgement, and no node has room for another Pod.
-func TestAnAcknowledgementOutlivesThePodOfTheLastMember(t *testing.T) {
+func TestAckOutlivesLastMembersPod(t *testing.T) {
 	x := newThief(t, true)
 	x.reports(x.names[0], leases.RoleMember)
 	x.acknowledge(x.leaving)
@@ -189,8 +192,9 @@ func TestAnAcknowledgementOutlivesThePodOfTheLastMember(t *testing.T) {
 	}
 }
 
+// TestLaterPodKeepsAck: a later Pod of the last member takes no acknowledgement back.
 // A Pod that druid created before it read the acknowledgement does not take it back.
-func TestALaterPodOfTheLastMemberTakesNoAcknowledgementBack(t *testing.T) {
+func TestLaterPodKeepsAck(t *testing.T) {
 	x := newThief(t, true)
 	x.reports(x.names[0], leases.RoleMember)
 	x.acknowledge(x.leaving)
@@ -207,7 +211,7 @@ func TestALaterPodOfTheLastMemberTakesNoAcknowledgementBack(t *testing.T) {
 }
 
 // An administrator deletes the record, or removes a name from it, while a forged acknowledgement stands.
-func TestAForgedAcknowledgementOutlivesNoRecord(t *testing.T) {
+func TestForgedAckNeedsItsRecord(t *testing.T) {
 	published := func(r *leases.Record, names []string) {
 		r.MemberList = &leases.MemberList{RaftTerm: 2, RaftIndex: 10}
 		for i, name := range names {

@@ -113,12 +113,13 @@ func TestATokenOfAMemberForgesNoOther(t *testing.T) {
 		"takes the owner of a Lease away":               {own, `{"metadata":{"ownerReferences":null}}`, false},
 		"adds a finalizer":                              {own, `{"metadata":{"finalizers":["example.com/hold"]}}`, false},
 		"writes an annotation of its own":               {own, `{"metadata":{"annotations":{"example.com/note":"x"}}}`, false},
-		"claims a recovery order that does not exist":   annotate(record, "recovery-attempt", `{"order":"2-n","nonce":"a","podUID":"`+uid+`","clusterID":"abc"}`, false),
-		"plans a restore":                               annotate(record, "restore-plan", "{}", true),
-		"requests the plan of a restore":                annotate(record, "restore-request", "{}", false),
-		"orders a recovery":                             annotate(record, "phase", "Recovering", false),
-		"writes a recovery order":                       annotate(record, "recovery", "{}", false),
-		"releases a recovery order":                     annotate(record, "released", "2", false),
+		"claims a recovery order that does not exist": annotate(record, "recovery-attempt",
+			`{"order":"2-n","nonce":"a","podUID":"`+uid+`","clusterID":"abc"}`, false),
+		"plans a restore":                annotate(record, "restore-plan", "{}", true),
+		"requests the plan of a restore": annotate(record, "restore-request", "{}", false),
+		"orders a recovery":              annotate(record, "phase", "Recovering", false),
+		"writes a recovery order":        annotate(record, "recovery", "{}", false),
+		"releases a recovery order":      annotate(record, "released", "2", false),
 		"takes the slot for another by a key that comes twice": annotate(record, "replacing",
 			`{"member":"`+own+`","podUID":"`+uid+`","memberID":"1","podUID":"other"}`, false),
 		"takes the slot for another by a key in another case": annotate(record, "replacing",
@@ -229,11 +230,13 @@ func TestAnEarlierPodOfAMemberIsRefused(t *testing.T) {
 	stop()
 	lease := &coordinationv1.Lease{}
 	lease.Name, lease.Namespace = name, s.namespace
-	if err := s.Patch(t.Context(), lease, client.RawPatch(types.MergePatchType, []byte(`{"metadata":{"annotations":{"etcd.druid.dev/pod-uid":"successor"}}}`))); err != nil {
+	if err := s.Patch(t.Context(), lease, client.RawPatch(types.MergePatchType,
+		[]byte(`{"metadata":{"annotations":{"etcd.druid.dev/pod-uid":"successor"}}}`))); err != nil {
 		t.Fatal(err)
 	}
 	s.eventually("the Pod is refused", func() error {
-		err := agent.Patch(t.Context(), lease, client.RawPatch(types.MergePatchType, []byte(`{"metadata":{"annotations":{"etcd.druid.dev/revision":"9"}}}`)), client.DryRunAll)
+		err := agent.Patch(t.Context(), lease, client.RawPatch(types.MergePatchType, []byte(`{"metadata":{"annotations":{"etcd.druid.dev/revision":"9"}}}`)),
+			client.DryRunAll)
 		if !apierrors.IsForbidden(err) || !strings.Contains(err.Error(), "another Pod of this member") {
 			return fmt.Errorf("the earlier Pod writes the Lease: %w", err)
 		}
@@ -241,7 +244,8 @@ func TestAnEarlierPodOfAMemberIsRefused(t *testing.T) {
 	})
 }
 
-func TestAgentsMayUseTheLeasesOfTheirClusterAlone(t *testing.T) {
+// TestAgentsUseOnlyOwnLeases: agents may use the Leases of their cluster alone.
+func TestAgentsUseOnlyOwnLeases(t *testing.T) {
 	s := newStage(t)
 	s.startDruid()
 	s.createCluster("other", 1)

@@ -92,7 +92,8 @@ func (c *clocked) have(when, image string, names []string, want ...string) {
 	c.isGoing(when, names)
 }
 
-func TestAgentsAreReplacedInPodsThatRunOnTheLeadersLast(t *testing.T) {
+// TestAgentUpdateInPlaceLeaderLast: agents are replaced in Pods that run on, the leader's agent last.
+func TestAgentUpdateInPlaceLeaderLast(t *testing.T) {
 	c, names := attended(t)
 	before := c.uids(names, &corev1.Pod{})
 	c.manifests.AgentImage = youngerImage
@@ -152,7 +153,8 @@ func (c *clocked) resourceVersion() string {
 	return cluster.ResourceVersion
 }
 
-func TestAgentImageThatIsNoGoodReachesOneMemberAndIsCorrected(t *testing.T) {
+// TestBadAgentImageReachesOneMember: an agent image that is no good reaches one member and is corrected.
+func TestBadAgentImageReachesOneMember(t *testing.T) {
 	for state, reason := range map[string]string{"ImagePullBackOff": v1alpha1.ReasonImagePullFailed, completed: v1alpha1.ReasonAgentNotRunning} {
 		t.Run(state, func(t *testing.T) { badAgentImage(t, state, reason) })
 	}
@@ -201,7 +203,8 @@ func badAgentImage(t *testing.T, state, reason string) {
 	}
 }
 
-func TestAgentsThatAreNotKnownToBeOutdatedAreLeftAlone(t *testing.T) {
+// TestUnknownAgentsNotUpdated: agents that are not known to be outdated are left alone.
+func TestUnknownAgentsNotUpdated(t *testing.T) {
 	c, names := attended(t)
 	// A Pod whose images a webhook sends to a mirror, and one of a druid that did not write the annotation.
 	c.patchPod(names[1], `{"spec":{"initContainers":[{"name":"install","image":"mirror/druid:test"},{"name":"agent","image":"mirror/druid:test"}]}}`)

@@ -190,7 +190,8 @@ func (r *Reconciler) markRepairing(ctx context.Context, o *observation, step pol
 		r.inform(o, v1alpha1.EventPodRestarted, step, "Pod %s is restarted because its etcd was not ready for %s. Restarts in a row: %d",
 			step.Member, policy.MaxWait(r.grace, before.Restarts), step.Repairing.Restarts)
 	case step.Repairing.ClaimUID != "" && step.Repairing.ClaimUID != before.ClaimUID:
-		r.inform(o, v1alpha1.EventVolumeAbandoned, step, "The volume of member %s is abandoned, because its node %s was declared lost and no other node can mount the volume",
+		r.inform(o, v1alpha1.EventVolumeAbandoned, step,
+			"The volume of member %s is abandoned, because its node %s was declared lost and no other node can mount the volume",
 			step.Member, nodeOf(o, step.Member))
 	}
 	return nil

@@ -58,7 +58,8 @@ func (r *Reconciler) lookAtSecrets(o *observation, p manifests.Plane) {
 }
 
 // contentOf returns the content of a Secret, or nil if there is nothing to write.
-func (r *Reconciler) contentOf(o *observation, p manifests.Plane, want wantedSecret, live *corev1.Secret, signs plan, authority *pki.Authority) (map[string][]byte, error) {
+func (r *Reconciler) contentOf(o *observation, p manifests.Plane, want wantedSecret, live *corev1.Secret, signs plan,
+	authority *pki.Authority) (map[string][]byte, error) {
 	var server, client pki.Pair
 	keeps := authority == nil
 	if live != nil {

@@ -250,7 +250,8 @@ func (r *Reconciler) retainClaim(ctx context.Context, o *observation, step polic
 	if err != nil {
 		return fmt.Errorf("retain PersistentVolumeClaim %s: %w", step.Member, err)
 	}
-	r.inform(o, v1alpha1.EventPVCRetained, step, "PersistentVolumeClaim %s of a removed member stays (%s). Nothing uses it any more. Delete it when you do not need its data",
+	r.inform(o, v1alpha1.EventPVCRetained, step,
+		"PersistentVolumeClaim %s of a removed member stays (%s). Nothing uses it any more. Delete it when you do not need its data",
 		step.Member, step.Rule)
 	return nil
 }

@@ -202,7 +202,8 @@ func (a *authorities) findTrusted(ctx context.Context, r *Reconciler, o *observa
 		}
 		fingerprint := pki.Fingerprint(s.certificate)
 		if len(trusted) > 0 && !slices.Contains(trusted, fingerprint) {
-			a.signer.problem = fmt.Sprintf("Secret %s has another certificate authority than the one that the members trust", manifests.AuthorityName(o.cluster.Name, p, generation))
+			a.signer.problem = fmt.Sprintf("Secret %s has another certificate authority than the one that the members trust",
+				manifests.AuthorityName(o.cluster.Name, p, generation))
 			continue
 		}
 		a.known = policy.AuthorityKnown

@@ -66,7 +66,8 @@ func TestBackupReadyFollowsTheLeases(t *testing.T) {
 	s.saves(delta, time.Second)
 	s.fails(delta, "bucket backups: access denied")
 	s.backupIs(metav1.ConditionFalse, v1alpha1.ReasonIncrementalBackupFailed)
-	s.words(v1alpha1.ConditionBackupReady, []string{"Changes since about " + time.Now().UTC().Format("2006-01-02 "), "access denied", "Unauthorized: correct the credentials of the backup store", "druid removes no member"}, nil)
+	s.words(v1alpha1.ConditionBackupReady, []string{"Changes since about " + time.Now().UTC().Format("2006-01-02 "), "access denied",
+		"Unauthorized: correct the credentials of the backup store", "druid removes no member"}, nil)
 	s.minAvailable(3)
 	s.reported(v1alpha1.ReasonIncrementalBackupFailed, "")
 	s.scale("demo", 1)
@@ -109,8 +110,9 @@ func TestBackupReadyFollowsTheLeases(t *testing.T) {
 	})
 }
 
+// TestPodsReplacedDespiteFailedBackup: Pods are replaced although backups fail, if the spec says so.
 // A rolling update and evictions wait while backups fail, until the spec says that they continue.
-func TestPodsAreReplacedAlthoughBackupsFailIfTheSpecSaysSo(t *testing.T) {
+func TestPodsReplacedDespiteFailedBackup(t *testing.T) {
 	c, names := renewed(t)
 	c.patchCluster(backupsOn)
 	c.pass()
@@ -166,7 +168,8 @@ func TestClaimOfTheStoreIsChecked(t *testing.T) {
 	s.whole(3)
 	s.patchCluster(`{"spec":{"backup":{"store":{"directory":{"claimName":"archive"}}}}}`)
 	s.backupIs(metav1.ConditionFalse, v1alpha1.ReasonBackupClaimMissing)
-	s.words(v1alpha1.ConditionBackupReady, []string{"PersistentVolumeClaim archive does not exist", "spec.backup.store.directory.claimName"}, []string{"Delete them one at a time"})
+	s.words(v1alpha1.ConditionBackupReady, []string{"PersistentVolumeClaim archive does not exist", "spec.backup.store.directory.claimName"},
+		[]string{"Delete them one at a time"})
 	claim := &corev1.PersistentVolumeClaim{
 		ObjectMeta: metav1.ObjectMeta{Namespace: s.namespace, Name: "archive"},
 		Spec: corev1.PersistentVolumeClaimSpec{
@@ -184,7 +187,8 @@ func TestClaimOfTheStoreIsChecked(t *testing.T) {
 	}
 }
 
-func TestAnInvalidScheduleIsReportedAndReplacedByTheDefault(t *testing.T) {
+// TestInvalidScheduleUsesDefault: an invalid schedule is reported and replaced by the default.
+func TestInvalidScheduleUsesDefault(t *testing.T) {
 	s := newStage(t)
 	s.startDruid()
 	s.whole(1)

@@ -51,7 +51,8 @@ func TestBudgetSaysWhyADrainHangs(t *testing.T) {
 	s.explains(3, "No Pod can be evicted, because a member is being removed: see condition Progressing.")
 }
 
-func TestOnlyMemberCanBeEvictedIfTheSpecSaysSo(t *testing.T) {
+// TestOnlyMemberEvictableBySpec: the only member can be evicted if the spec says so.
+func TestOnlyMemberEvictableBySpec(t *testing.T) {
 	s := newStage(t)
 	s.startDruid()
 	s.whole(1)

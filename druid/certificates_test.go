@@ -155,13 +155,15 @@ func (s *stage) checkIssued(plane manifests.Plane) {
 	if _, err := pki.Check(pairIn(&connection), trusted, pki.Needs{Client: true}, time.Now()); err != nil {
 		s.Errorf("the certificate for clients: %v", err)
 	}
-	if string(connection.Data[manifests.KeyEndpoints]) != "https://demo-client."+s.namespace+".svc:2379" || string(connection.Data[manifests.KeyAuthorities]) != string(secret.Data[manifests.KeyAuthorities]) {
+	if string(connection.Data[manifests.KeyEndpoints]) != "https://demo-client."+s.namespace+".svc:2379" ||
+		string(connection.Data[manifests.KeyAuthorities]) != string(secret.Data[manifests.KeyAuthorities]) {
 		s.Errorf("Secret %s has the endpoints %q", connection.Name, connection.Data[manifests.KeyEndpoints])
 	}
 }
 
+// TestEditedNamesIssueCertificates: an edit of the names issues new certificates.
 // A name that is added is in the next certificate, by the same authority, and no Pod is replaced for it.
-func TestAnEditOfTheNamesIssuesNewCertificates(t *testing.T) {
+func TestEditedNamesIssueCertificates(t *testing.T) {
 	s := newStage(t)
 	s.startDruid()
 	s.createSecured()
@@ -248,8 +250,9 @@ func TestADamagedSecretIsIssuedAgain(t *testing.T) {
 	}
 }
 
+// TestForeignClientSecretBlocksNoOther: a foreign Secret of a client hinders no other.
 // The Secret of a client that belongs to someone else does not keep druid from renewing the certificates of the members.
-func TestAForeignSecretOfAClientHindersNoOther(t *testing.T) {
+func TestForeignClientSecretBlocksNoOther(t *testing.T) {
 	s := newStage(t)
 	foreign := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: s.namespace, Name: manifests.ConnectionName("demo")}}
 	if err := s.Create(t.Context(), foreign); err != nil {
@@ -266,8 +269,9 @@ func TestAForeignSecretOfAClientHindersNoOther(t *testing.T) {
 	s.checkForeign(foreign)
 }
 
+// TestPlaneWithoutSecretsKeepsAuthority: a plane without Secrets gets no other authority.
 // If all Secrets of a plane are lost, no Secret has certificates that the members trust, and druid makes no others.
-func TestAPlaneWithoutSecretsGetsNoOtherAuthority(t *testing.T) {
+func TestPlaneWithoutSecretsKeepsAuthority(t *testing.T) {
 	s := newStage(t)
 	stop := s.startDruid()
 	s.createSecured()
@@ -384,7 +388,8 @@ func TestOnlyWhoMayReadAnAuthorityWritesOne(t *testing.T) {
 	reader := s.userWith("reader", "reader-"+s.namespace, writes, finalizes, reads)
 	authority := manifests.AuthorityName("demo", manifests.PlaneClient, 2)
 	s.eventually("the policy is in force", func() error {
-		if err := writer.Create(t.Context(), planted(authority), client.DryRunAll); !apierrors.IsForbidden(err) || !strings.Contains(err.Error(), "only if you may get it") {
+		if err := writer.Create(t.Context(), planted(authority), client.DryRunAll); !apierrors.IsForbidden(err) ||
+			!strings.Contains(err.Error(), "only if you may get it") {
 			return fmt.Errorf("plant an authority: %w", err)
 		}
 		return nil
@@ -410,7 +415,8 @@ func (s *stage) checkForeign(foreign *corev1.Secret) {
 	}
 }
 
-func TestCertificatesAreDueWhenAThirdOfTheirLifetimeIsLeft(t *testing.T) {
+// TestCertificatesDueAtThirdOfLifetime: certificates are due when a third of their lifetime is left.
+func TestCertificatesDueAtThirdOfLifetime(t *testing.T) {
 	now := time.Now()
 	at := func(d time.Duration) *x509.Certificate { return &x509.Certificate{NotAfter: now.Add(d)} }
 	for name, c := range map[string]struct {

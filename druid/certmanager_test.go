@@ -121,8 +121,9 @@ func TestCertManagerIssuesOnceItIsInstalled(t *testing.T) {
 	})
 }
 
+// TestCertManagerOnlyForOwnClusters: druid requests only certificates of its clusters.
 // druid makes no deputy of cert-manager: it names no Secret of others, keeps no key, and asks for no authority.
-func TestDruidRequestsOnlyCertificatesOfItsClusters(t *testing.T) {
+func TestCertManagerOnlyForOwnClusters(t *testing.T) {
 	s := newStage(t)
 	certmanager.Install(t, s)
 	s.install("admission.yaml")
@@ -187,7 +188,8 @@ func (s *stage) checkIssuedByCertManager(name, issuer string) {
 	}
 	leaf := checked.Certificate
 	names := map[string]string{
-		"demo-client-tls": "etcd", "demo-agent-tls": "druid-agent", "demo-client-kine": "kine", "demo-connection": "client", "demo-peer-tls": "peer", "demo-peer-client-tls": "peer",
+		"demo-client-tls": "etcd", "demo-agent-tls": "druid-agent", "demo-client-kine": "kine", "demo-connection": "client", "demo-peer-tls": "peer",
+		"demo-peer-client-tls": "peer",
 	}
 	if leaf.Subject.CommonName != names[name] {
 		s.Errorf("Secret %s is for %s, want %s", name, leaf.Subject, names[name])
@@ -305,7 +307,8 @@ func TestWhyACertificateIsNotIssuedIsReported(t *testing.T) {
 	}
 	before := client.MergeFrom(c.DeepCopy())
 	condition := map[string]any{
-		"type": "Ready", "status": "False", "reason": "DoesNotExist", "message": "Issuing certificate as Secret does not exist", "lastTransitionTime": "2026-11-24T12:00:00Z",
+		"type": "Ready", "status": "False", "reason": "DoesNotExist", "message": "Issuing certificate as Secret does not exist",
+		"lastTransitionTime": "2026-11-24T12:00:00Z",
 	}
 	if err := unstructured.SetNestedSlice(c.Object, []any{condition}, "status", "conditions"); err != nil {
 		t.Fatal(err)

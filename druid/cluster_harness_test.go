@@ -127,7 +127,8 @@ func (s *stage) kubelet(name string, ready bool) {
 			return err
 		}
 		if pod.Spec.NodeName == "" {
-			binding := &corev1.Binding{ObjectMeta: metav1.ObjectMeta{Name: name, Namespace: s.namespace}, Target: corev1.ObjectReference{Kind: "Node", Name: s.nodeName()}}
+			binding := &corev1.Binding{ObjectMeta: metav1.ObjectMeta{Name: name, Namespace: s.namespace},
+				Target: corev1.ObjectReference{Kind: "Node", Name: s.nodeName()}}
 			if err := s.SubResource("binding").Create(s.Context(), &pod, binding); err != nil {
 				return err
 			}

@@ -12,8 +12,9 @@ import (
 	"github.com/etcd-druid/druid/api/v1alpha1"
 )
 
+// TestEtcdClusterUsesOnlyUserRights: an EtcdCluster uses only what its user may use.
 // A user who may edit EtcdClusters gains no Secret and no claim by that.
-func TestAnEtcdClusterUsesOnlyWhatItsUserMayUse(t *testing.T) {
+func TestEtcdClusterUsesOnlyUserRights(t *testing.T) {
 	s := newStage(t)
 	s.install("admission.yaml")
 	rule := func(group, resource string, verbs []string, names ...string) rbacv1.PolicyRule {
@@ -88,12 +89,15 @@ func TestAnEtcdClusterUsesOnlyWhatItsUserMayUse(t *testing.T) {
 		"a claim": {[]rbacv1.PolicyRule{edit}, func(c *v1alpha1.EtcdCluster) {
 			c.Spec.Backup = &v1alpha1.BackupSpec{Store: v1alpha1.BackupStore{Directory: &v1alpha1.DirectoryStore{ClaimName: "archive"}}}
 		}, "only if you may update PersistentVolumeClaim archive"},
-		"a claim that the user may update": {[]rbacv1.PolicyRule{edit, rule("", "persistentvolumeclaims", []string{"update"}, "archive")}, func(c *v1alpha1.EtcdCluster) {
-			c.Spec.Backup = &v1alpha1.BackupSpec{Store: v1alpha1.BackupStore{Directory: &v1alpha1.DirectoryStore{ClaimName: "archive"}}}
-		}, ""},
-		"a host path":                                         {[]rbacv1.PolicyRule{edit}, onHost, "hostPath /var/backups in an EtcdCluster only if you may create Pods"},
-		"a host path for who may create Pods":                 {[]rbacv1.PolicyRule{edit, pods}, onHost, ""},
-		"a host path to restore from":                         {[]rbacv1.PolicyRule{edit}, fromHost, "hostPath /var/backups in an EtcdCluster only if you may create Pods"},
+		"a claim that the user may update": {[]rbacv1.PolicyRule{edit, rule("", "persistentvolumeclaims", []string{"update"}, "archive")},
+			func(c *v1alpha1.EtcdCluster) {
+				c.Spec.Backup = &v1alpha1.BackupSpec{Store: v1alpha1.BackupStore{Directory: &v1alpha1.DirectoryStore{ClaimName: "archive"}}}
+			}, ""},
+		"a host path": {[]rbacv1.PolicyRule{edit}, onHost,
+			"hostPath /var/backups in an EtcdCluster only if you may create Pods"},
+		"a host path for who may create Pods": {[]rbacv1.PolicyRule{edit, pods}, onHost, ""},
+		"a host path to restore from": {[]rbacv1.PolicyRule{edit}, fromHost,
+			"hostPath /var/backups in an EtcdCluster only if you may create Pods"},
 		"a host path to restore from, with that right":        {[]rbacv1.PolicyRule{edit, pods}, fromHost, ""},
 		"a claim to restore from":                             {[]rbacv1.PolicyRule{edit}, restored, "only if you may update PersistentVolumeClaim archive"},
 		"an issuer":                                           {[]rbacv1.PolicyRule{edit}, issued, needsCertificates},

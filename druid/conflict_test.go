@@ -96,8 +96,9 @@ func TestNonsenseInLeasesOrdersNothing(t *testing.T) {
 	s.condition("demo", v1alpha1.ConditionDegraded, metav1.ConditionFalse, v1alpha1.ReasonAsExpected)
 }
 
+// TestUnorderedRecordChangeCorrected: a record that no recovery wrote is corrected.
 // An administrator names another raft group in the record of a cluster that serves. druid takes it back before its status follows.
-func TestARecordThatNoRecoveryWroteIsCorrected(t *testing.T) {
+func TestUnorderedRecordChangeCorrected(t *testing.T) {
 	s := newStage(t)
 	s.startDruid()
 	s.whole(3)
@@ -112,7 +113,8 @@ func TestARecordThatNoRecoveryWroteIsCorrected(t *testing.T) {
 	})
 	s.eventually("the record is as before", func() error {
 		record, err := s.record("demo")
-		if err == nil && (record.ClusterID != before.ClusterID || record.Epoch != before.Epoch || record.FormedEpoch != before.FormedEpoch || record.Nonce != before.Nonce) {
+		if err == nil && (record.ClusterID != before.ClusterID || record.Epoch != before.Epoch || record.FormedEpoch != before.FormedEpoch ||
+			record.Nonce != before.Nonce) {
 			err = fmt.Errorf("it is %+v, and was %+v", record, before)
 		}
 		return err
@@ -167,9 +169,9 @@ func TestLeadershipIsHandedOver(t *testing.T) {
 	s.members("second", 1)
 }
 
-// TestHandsThatKeepAnApplyFromBeingTakenAreUndone edits by hand what the API server does not allow next to druid's own fields, and so
+// TestBlockingEditsOfObjectsUndone edits by hand what the API server does not allow next to druid's own fields, and so
 // refuses each apply of them: druid repairs the same object, and goes on with what comes after it.
-func TestHandsThatKeepAnApplyFromBeingTakenAreUndone(t *testing.T) {
+func TestBlockingEditsOfObjectsUndone(t *testing.T) {
 	s := newStage(t)
 	stop := s.startDruid()
 	names := s.whole(3)

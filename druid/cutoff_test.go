@@ -39,7 +39,8 @@ func (s *stage) serve(names []string, want bool) {
 	})
 }
 
-func TestClientsAreCutOffAndNothingElseChanges(t *testing.T) {
+// TestCutOffChangesOnlyClients: clients are cut off and nothing else changes.
+func TestCutOffChangesOnlyClients(t *testing.T) {
 	s := newStage(t)
 	s.startDruid()
 	names := s.whole(3)

@@ -197,7 +197,8 @@ func (behind) Create(_ context.Context, object client.Object, _ ...client.Create
 	return apierrors.NewForbidden(schema.GroupResource{Resource: "pods"}, object.GetName(), errors.New("no such ServiceAccount"))
 }
 
-func TestClusterThatIsDeletedDuringAPassIsNoError(t *testing.T) {
+// TestDeletionDuringPassIsNoError: a cluster that is deleted during a pass is no error.
+func TestDeletionDuringPassIsNoError(t *testing.T) {
 	s := newStage(t)
 	stop := s.startDruid()
 	names := s.whole(3)

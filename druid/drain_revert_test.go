@@ -20,7 +20,8 @@ import (
 	"github.com/etcd-druid/druid/manifests"
 )
 
-func TestScaleDownIsTakenBackUntilAnAgentClaimedIt(t *testing.T) {
+// TestScaleDownRevertedUntilClaimed: a scale-down can be reverted until an agent claims it.
+func TestScaleDownRevertedUntilClaimed(t *testing.T) {
 	t.Parallel()
 	kept := func(t *testing.T, s *stage, names []string, member string) {
 		s.eventually("keep the member", func() error {
@@ -213,7 +214,7 @@ func TestClaimsFollowTheRetentionPolicy(t *testing.T) {
 }
 
 // The caches may show a cluster that is deleted already, so that what it owned stays. Taken then, the data would go.
-func TestClaimIsNotTakenByAClusterThatIsDeleted(t *testing.T) {
+func TestDeletedClusterTakesNoClaim(t *testing.T) {
 	s := newStage(t)
 	stop := s.startDruid()
 	names := s.whole(1)
@@ -259,7 +260,8 @@ func TestOwnersAreWrittenByCompareAndSet(t *testing.T) {
 	}
 }
 
-func TestOrphanedClusterIsNeitherAdoptedNorTouched(t *testing.T) {
+// TestOrphanedClusterUntouched: an orphaned cluster is neither adopted nor touched.
+func TestOrphanedClusterUntouched(t *testing.T) {
 	s := newStage(t)
 	s.startDruid()
 	names := s.whole(3)
@@ -294,7 +296,8 @@ func TestOrphanedClusterIsNeitherAdoptedNorTouched(t *testing.T) {
 	}
 }
 
-func TestNewClusterShowsTheVolumesOfTheOneBefore(t *testing.T) {
+// TestNewClusterShowsFormerVolumes: a new cluster shows the volumes of the one before.
+func TestNewClusterShowsFormerVolumes(t *testing.T) {
 	s := newStage(t)
 	s.startDruid()
 	names := s.whole(3)

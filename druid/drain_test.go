@@ -27,8 +27,9 @@ func (s *stage) budgetIs(want int32) error {
 	return nil
 }
 
+// TestScaleDownStepsThroughAnyDruid: a scale-down goes on step by step through any druid.
 // Each druid takes one step of the way; the next finds everything in the Leases.
-func TestScaleDownGoesStepByStepThroughAnyDruid(t *testing.T) {
+func TestScaleDownStepsThroughAnyDruid(t *testing.T) {
 	s := newStage(t)
 	stop := s.startDruid()
 	names := s.whole(3)
@@ -132,7 +133,8 @@ func TestOnlyTheAnswerToItsOwnRequestCounts(t *testing.T) {
 	}
 }
 
-func TestUnreadableLeaseOrMarkStopsTheDrainAndNothingElse(t *testing.T) {
+// TestUnreadableLeaseStopsOnlyDrain: an unreadable Lease or mark stops the drain and nothing else.
+func TestUnreadableLeaseStopsOnlyDrain(t *testing.T) {
 	t.Parallel()
 	tests := map[string]func(*coordinationv1.Lease){
 		"the mark":  func(l *coordinationv1.Lease) { l.Annotations[leases.AnnotationRemoval] = `{"state":"gone"}` },
@@ -202,7 +204,8 @@ func TestJoinersThatNeverJoinedAreWithdrawn(t *testing.T) {
 	s.condition("demo", v1alpha1.ConditionProgressing, metav1.ConditionFalse, v1alpha1.ReasonReconciled)
 }
 
-func TestClusterThatNeverFormedDropsNamesAtOnce(t *testing.T) {
+// TestUnformedClusterDropsNamesAtOnce: a cluster that never formed drops names at once.
+func TestUnformedClusterDropsNamesAtOnce(t *testing.T) {
 	s := newStage(t)
 	s.startDruid()
 	s.createCluster("demo", 3)

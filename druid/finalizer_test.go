@@ -29,7 +29,8 @@ func joined(t *testing.T, count int32) (s *stage, names []string, stop func()) {
 	return s, names, stop
 }
 
-func TestAClusterThatJoinsIsHeldBeforeAnybodyMayJoinAndAsLongAsOthersAreThere(t *testing.T) {
+// TestJoiningClusterHasFinalizer: a cluster that joins has the finalizer before any member may join, and as long as others are there.
+func TestJoiningClusterHasFinalizer(t *testing.T) {
 	s, _, _ := joined(t, 1)
 	held, err := s.calls.firstCall("PATCH", "/etcdclusters/demo")
 	if err != nil {
@@ -56,7 +57,8 @@ func TestAClusterThatJoinsIsHeldBeforeAnybodyMayJoinAndAsLongAsOthersAreThere(t 
 	}
 }
 
-func TestMembersOfAClusterThatIsDeletedAlongsideOthersLeaveBeforeItGoes(t *testing.T) {
+// TestDeletedJoinedMembersLeaveFirst: members of a cluster that is deleted alongside others leave before it goes.
+func TestDeletedJoinedMembersLeaveFirst(t *testing.T) {
 	s, names, stop := joined(t, 3)
 	s.delete("demo", metav1.DeletePropagationBackground)
 	s.condition("demo", v1alpha1.ConditionProgressing, metav1.ConditionTrue, v1alpha1.ReasonLeavingJoinedCluster)
@@ -77,7 +79,8 @@ func TestMembersOfAClusterThatIsDeletedAlongsideOthersLeaveBeforeItGoes(t *testi
 	}
 }
 
-func TestADeletionAlongsideOthersBeforeAnybodyHasBegunToJoinIsNotHeldUp(t *testing.T) {
+// TestDeletionBeforeJoinNotHeld: a deletion before any member began to join is not held up.
+func TestDeletionBeforeJoinNotHeld(t *testing.T) {
 	s := newStage(t)
 	s.joins = true
 	s.startDruid()
@@ -90,7 +93,8 @@ func TestADeletionAlongsideOthersBeforeAnybodyHasBegunToJoinIsNotHeldUp(t *testi
 	s.ended()
 }
 
-func TestADeletionThatBeginsWhileTheSeedJoinsWaitsUntilItIsIn(t *testing.T) {
+// TestDeletionWaitsForJoiningSeed: a deletion that begins while the seed joins waits until it is in.
+func TestDeletionWaitsForJoiningSeed(t *testing.T) {
 	s := newStage(t)
 	s.joins = true
 	s.startDruid()
@@ -109,7 +113,8 @@ func TestADeletionThatBeginsWhileTheSeedJoinsWaitsUntilItIsIn(t *testing.T) {
 	s.ended()
 }
 
-func TestClusterThatIsOrphanedAlongsideOthersIsLetGoAsItIs(t *testing.T) {
+// TestOrphanedJoinedClusterReleased: a cluster that is orphaned alongside others is released as it is.
+func TestOrphanedJoinedClusterReleased(t *testing.T) {
 	s, _, _ := joined(t, 1)
 	s.delete("demo", metav1.DeletePropagationOrphan)
 	s.eventually("it is let go", func() error { return s.isHeld(false) })
@@ -119,9 +124,10 @@ func TestClusterThatIsOrphanedAlongsideOthersIsLetGoAsItIs(t *testing.T) {
 	}
 }
 
+// TestForegroundDeletionMembersLeave: members of a cluster that is deleted in the foreground come back to leave.
 // The garbage collector takes Pods and Leases at once, anyone who holds the EtcdCluster. Afterwards the members come back on their
 // volumes, and leave.
-func TestMembersOfAClusterThatIsDeletedInTheForegroundComeBackToLeave(t *testing.T) {
+func TestForegroundDeletionMembersLeave(t *testing.T) {
 	s, names, _ := joined(t, 3)
 	uid := s.delete("demo", metav1.DeletePropagationForeground)
 	s.condition("demo", v1alpha1.ConditionProgressing, metav1.ConditionTrue, v1alpha1.ReasonLeavingJoinedCluster)
@@ -141,8 +147,9 @@ func TestMembersOfAClusterThatIsDeletedInTheForegroundComeBackToLeave(t *testing
 	s.ended()
 }
 
+// TestLostLeasesNeedOrderToRemove: lost Leases during a deletion remove no member without an order.
 // kubectl delete leases --all takes the orders too. They are given again.
-func TestLostLeasesDuringADeletionRemoveNoMemberWithoutAnOrder(t *testing.T) {
+func TestLostLeasesNeedOrderToRemove(t *testing.T) {
 	s, names, _ := joined(t, 3)
 	s.delete("demo", metav1.DeletePropagationBackground)
 	s.requested()
@@ -153,8 +160,9 @@ func TestLostLeasesDuringADeletionRemoveNoMemberWithoutAnOrder(t *testing.T) {
 	s.ended()
 }
 
+// TestHeldDeletionRetriesTrouble: trouble of a deletion that is held is tried again.
 // What goes wrong on the way is no end of it.
-func TestTroubleOfADeletionThatIsHeldIsTriedAgain(t *testing.T) {
+func TestHeldDeletionRetriesTrouble(t *testing.T) {
 	s, names, stop := joined(t, 1)
 	stop()
 	s.end(names[0])
@@ -170,7 +178,8 @@ func TestTroubleOfADeletionThatIsHeldIsTriedAgain(t *testing.T) {
 	}
 }
 
-func TestClusterAlongsideOthersDoesNotHoldUpItsNamespace(t *testing.T) {
+// TestJoinedClusterReleasesNamespace: a cluster alongside others does not hold up its namespace.
+func TestJoinedClusterReleasesNamespace(t *testing.T) {
 	s, names, stop := joined(t, 1)
 	stop()
 	if err := s.Delete(t.Context(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: s.namespace}}); err != nil {
@@ -185,8 +194,9 @@ func TestClusterAlongsideOthersDoesNotHoldUpItsNamespace(t *testing.T) {
 	s.ended()
 }
 
+// TestFinalizerRemovedByLiveReadOnly: a deleted cluster is released only after a live read.
 // A plan that is older than what the agents report removes no member: the voters would stay in the others' list.
-func TestADeletedClusterIsLetGoByALiveReadAlone(t *testing.T) {
+func TestFinalizerRemovedByLiveReadOnly(t *testing.T) {
 	s, _, stop := joined(t, 1)
 	stop()
 	s.changeRecord(func(r *leases.Record) { alongside(r) })

@@ -33,7 +33,8 @@ import (
 	"github.com/etcd-druid/druid/manifests"
 )
 
-func TestNamesAreRecordedBeforeAnythingBearsThem(t *testing.T) {
+// TestNamesRecordedBeforeUse: names are recorded before anything bears them.
+func TestNamesRecordedBeforeUse(t *testing.T) {
 	s := newStage(t)
 	s.startDruid()
 	s.createCluster("demo", 3)

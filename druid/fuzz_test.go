@@ -162,8 +162,10 @@ func merge(target, patch any) any {
 var patches = []string{
 	`{}`, `{"spec":{"replicas":-1}}`, `{"spec":{"storage":{"size":"1e40Gi"}}}`, `{"spec":{"etcd":{"quotaBackendBytes":"-1","heartbeatInterval":"-3h"}}}`,
 	`{"spec":{"backup":{"full":{"schedule":"@every 1s","timeZone":"Local"},"delta":{"period":"0s"}}}}`, `{"spec":{"version":"3.6.999999999999999999"}}`,
-	`{"spec":{"tls":{"client":{"auto":{"leafLifetime":"1ns","caLifetime":"2562047h47m16.854775807s"}}}}}`, `{"metadata":{"annotations":{"etcd.druid.dev/leave-first":",,"}}}`,
-	`{"spec":{"bootstrap":{"restore":{"from":{"name":"other"},"to":{"revision":9223372036854775807}}}}}`, `{"status":{"formerTLS":"{","spec":"{","clusterID":"x"}}`,
+	`{"spec":{"tls":{"client":{"auto":{"leafLifetime":"1ns","caLifetime":"2562047h47m16.854775807s"}}}}}`,
+	`{"metadata":{"annotations":{"etcd.druid.dev/leave-first":",,"}}}`,
+	`{"spec":{"bootstrap":{"restore":{"from":{"name":"other"},"to":{"revision":9223372036854775807}}}}}`,
+	`{"status":{"formerTLS":"{","spec":"{","clusterID":"x"}}`,
 	`{"spec":{"store":{"s3":{"endpoint":"https://[::1]:0/%zz","prefix":"/../"}}}}`, `{"spec":{"additionalMetadata":{"labels":{"app.kubernetes.io/name":"x"}}}}`,
 }
 
@@ -183,18 +185,30 @@ func seed[T any](f *testing.F, server asks, resource string, samples []string) {
 
 // clusterSpecs have the fields of an EtcdCluster that no sample has.
 var clusterSpecs = []string{
-	`"spec":{"replicas":1,"version":"3.5.33","storage":{"size":"1Gi","medium":"Memory"},"resources":{"limits":{"memory":"4Gi"}},"tls":{"client":{"secretRef":{"name":"own","clientName":"agents"}},"peer":{"secretRef":{"name":"own"}}}}`,
-	`"spec":{"replicas":5,"version":"3.6.16","storage":{"size":"1Gi","medium":"Disk"},"etcd":{"quotaBackendBytes":"2Gi","autoCompactionMode":"Periodic","autoCompactionRetention":"1h30m","snapshotCount":10000,"heartbeatInterval":"200ms","electionTimeout":"1.5s"}}`,
-	`"spec":{"replicas":3,"storage":{"size":"1Gi"},"tls":{"client":{"certManager":{"issuerRef":{"name":"ca"}},"mode":"Server","extraSANs":["etcd.example.com","192.0.2.1"]},"peer":{"certManager":{"issuerRef":{"name":"ca","kind":"ClusterIssuer"}}}}}`,
-	`"spec":{"replicas":3,"storage":{"size":"1Gi"},"tls":{"client":{"auto":{}},"peer":{"auto":{}}},"auth":{"enabled":true,"users":[{"name":"app","roles":["app"]}],"roles":[{"name":"app","permissions":[{"key":"/a/","prefix":true,"type":"ReadWrite"}]}],"passwordsSecretRef":{"name":"passwords"}}}`,
-	`"spec":{"replicas":3,"storage":{"size":"1Gi"},"bootstrap":{"join":{"endpoints":["https://etcd-0.old:2379"],"tls":{"secretRef":{"name":"old"}},"removeOthers":true}}}`,
-	`"spec":{"replicas":3,"storage":{"size":"1Gi"},"env":[{"name":"GOGC","value":"$(X)"}],"nodeSelector":{"disk":"fast"},"additionalMetadata":{"labels":{"a":"b"},"annotations":{"c":"d"}},"networkPolicy":{"clients":[{"podSelector":{}}],"metrics":[]},"leaderService":{"enabled":true},"clientService":{"type":"LoadBalancer"},"defragmentation":{"schedule":"0 3 * * *","timeZone":"Europe/Berlin","window":"2h"}},"status":{"clusterID":"00000000000000ab","epoch":1,"members":[{"name":"demo-aaaaa","version":"3.6.16"}]}`,
-	`"spec":{"replicas":3,"storage":{"size":"1Gi"},"backup":{"store":{"directory":{"claimName":"c"}},"full":{"schedule":"@daily"},"encryption":{"keySecretRef":{"name":"k"}}}}`,
+	`"spec":{"replicas":1,"version":"3.5.33","storage":{"size":"1Gi","medium":"Memory"},"resources":{"limits":{"memory":"4Gi"}},` +
+		`"tls":{"client":{"secretRef":{"name":"own","clientName":"agents"}},"peer":{"secretRef":{"name":"own"}}}}`,
+	`"spec":{"replicas":5,"version":"3.6.16","storage":{"size":"1Gi","medium":"Disk"},"etcd":{"quotaBackendBytes":"2Gi",` +
+		`"autoCompactionMode":"Periodic","autoCompactionRetention":"1h30m","snapshotCount":10000,"heartbeatInterval":"200ms","electionTimeout":"1.5s"}}`,
+	`"spec":{"replicas":3,"storage":{"size":"1Gi"},"tls":{"client":{"certManager":{"issuerRef":{"name":"ca"}},"mode":"Server",` +
+		`"extraSANs":["etcd.example.com","192.0.2.1"]},"peer":{"certManager":{"issuerRef":{"name":"ca","kind":"ClusterIssuer"}}}}}`,
+	`"spec":{"replicas":3,"storage":{"size":"1Gi"},"tls":{"client":{"auto":{}},"peer":{"auto":{}}},"auth":{"enabled":true,` +
+		`"users":[{"name":"app","roles":["app"]}],"roles":[{"name":"app","permissions":[{"key":"/a/","prefix":true,"type":"ReadWrite"}]}],` +
+		`"passwordsSecretRef":{"name":"passwords"}}}`,
+	`"spec":{"replicas":3,"storage":{"size":"1Gi"},"bootstrap":{"join":{"endpoints":["https://etcd-0.old:2379"],` +
+		`"tls":{"secretRef":{"name":"old"}},"removeOthers":true}}}`,
+	`"spec":{"replicas":3,"storage":{"size":"1Gi"},"env":[{"name":"GOGC","value":"$(X)"}],"nodeSelector":{"disk":"fast"},` +
+		`"additionalMetadata":{"labels":{"a":"b"},"annotations":{"c":"d"}},"networkPolicy":{"clients":[{"podSelector":{}}],"metrics":[]},` +
+		`"leaderService":{"enabled":true},"clientService":{"type":"LoadBalancer"},"defragmentation":{"schedule":"0 3 * * ` +
+		`*","timeZone":"Europe/Berlin","window":"2h"}},"status":{"clusterID":"00000000000000ab","epoch":1,"members":[{"name":"demo-aaaaa","version":"3.6.16"}]}`,
+	`"spec":{"replicas":3,"storage":{"size":"1Gi"},"backup":{"store":{"directory":{"claimName":"c"}},"full":{"schedule":"@daily"},` +
+		`"encryption":{"keySecretRef":{"name":"k"}}}}`,
 }
 
 // snapshotSpecs have the fields of an EtcdSnapshot that no sample has.
 var snapshotSpecs = []string{
-	`"spec":{"clusterRef":{"name":"demo"},"type":"Full","store":{"s3":{"bucket":"bucket","prefix":"p","region":"eu-central-1","endpoint":"https://s3.example.com","credentialsSecretRef":{"name":"c"},"caSecretRef":{"name":"ca","key":"ca.crt"}}},"encryption":{"keySecretRef":{"name":"k"}}}`,
+	`"spec":{"clusterRef":{"name":"demo"},"type":"Full","store":{"s3":{"bucket":"bucket","prefix":"p","region":"eu-central-1",` +
+		`"endpoint":"https://s3.example.com","credentialsSecretRef":{"name":"c"},"caSecretRef":{"name":"ca","key":"ca.crt"}}},` +
+		`"encryption":{"keySecretRef":{"name":"k"}}}`,
 	`"spec":{"clusterRef":{"name":"demo"},"type":"Full","store":{"directory":{"hostPath":"/srv/backups"}}}`,
 }
 
@@ -284,7 +298,8 @@ func render(cluster *v1alpha1.EtcdCluster) (string, error) {
 	}
 	const member = "demo-aaaaa"
 	options := manifests.Options{AgentImage: "agent"}
-	record := leases.Record{Phase: leases.PhaseForming, Seed: member, Epoch: 1, Nonce: "0123456789abcdef", MaxLearners: leases.MaxLearners, Members: []string{member}}
+	record := leases.Record{Phase: leases.PhaseForming, Seed: member, Epoch: 1, Nonce: "0123456789abcdef", MaxLearners: leases.MaxLearners,
+		Members: []string{member}}
 	add(manifests.SpecHash(cluster))
 	add(manifests.Pod(cluster, member, options))
 	add(manifests.PersistentVolumeClaim(cluster, member), nil)

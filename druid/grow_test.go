@@ -23,7 +23,8 @@ const larger = `{"spec":{"storage":{"size":"8Gi"},"etcd":{"quotaBackendBytes":"6
 
 func gib(n int64) string { return strconv.FormatInt(n<<30, 10) }
 
-func TestVolumesGrowInPlaceAndNoQuotaIsAboveThem(t *testing.T) {
+// TestVolumesGrowBeforeQuota: volumes grow in place and no quota is above them.
+func TestVolumesGrowBeforeQuota(t *testing.T) {
 	c, names := renewed(t)
 	c.expandable(names, true)
 	claims := c.uids(names, &corev1.PersistentVolumeClaim{})
@@ -80,7 +81,8 @@ func TestVolumesGrowInPlaceAndNoQuotaIsAboveThem(t *testing.T) {
 	}
 }
 
-func TestDriverThatGrowsAtAMountGetsOnePodAfterAnother(t *testing.T) {
+// TestGrowAtMountReplacesPodsInTurn: a driver that grows at a mount gets one Pod after another.
+func TestGrowAtMountReplacesPodsInTurn(t *testing.T) {
 	c, names := renewed(t)
 	c.expandable(names, true)
 	c.patchCluster(`{"spec":{"storage":{"size":"8Gi"}}}`) // the quota is 2Gi, before and after
@@ -121,7 +123,8 @@ func TestDriverThatGrowsAtAMountGetsOnePodAfterAnother(t *testing.T) {
 	}
 }
 
-func TestVolumesThatCannotGrowAreReportedAndHoldNothingUp(t *testing.T) {
+// TestUngrowableVolumesReported: volumes that cannot grow are reported and hold nothing up.
+func TestUngrowableVolumesReported(t *testing.T) {
 	t.Parallel()
 	tests := map[string]struct {
 		allow bool

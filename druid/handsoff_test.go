@@ -12,14 +12,16 @@ import (
 	"github.com/etcd-druid/druid/api/v1alpha1"
 )
 
-func TestDruidTakesNoActionWhileItsHandsAreOff(t *testing.T) {
+// TestHandsOffTakesNoAction: druid takes no action while its hands are off.
+func TestHandsOffTakesNoAction(t *testing.T) {
 	c, names := renewed(t)
 	if err := c.annotates(v1alpha1.HandsOffAnnotation, " disk copy on n2, ask Kim "); err != nil {
 		t.Fatal(err)
 	}
 	c.pass()
 	c.stands(v1alpha1.ReasonHandsOff)
-	if p := c.progressing(); p.Status != metav1.ConditionFalse || !strings.HasSuffix(p.Message, "hands-off: disk copy on n2, ask Kim.") || p.LastTransitionTime.Sub(c.at).Abs() > time.Second {
+	if p := c.progressing(); p.Status != metav1.ConditionFalse || !strings.HasSuffix(p.Message, "hands-off: disk copy on n2, ask Kim.") ||
+		p.LastTransitionTime.Sub(c.at).Abs() > time.Second {
 		t.Errorf("condition is %+v", p)
 	}
 	if reported := strings.Join(c.reported(), "\n"); !strings.Contains(reported, "Normal "+v1alpha1.ReasonHandsOff) {
@@ -50,8 +52,9 @@ func TestDruidTakesNoActionWhileItsHandsAreOff(t *testing.T) {
 	}
 }
 
+// TestHandsOnRestartsDeadline: the deadline begins again when hands are on again.
 // The time of a change does not run out while druid must not act.
-func TestTheDeadlineBeginsAgainWhenHandsAreOnAgain(t *testing.T) {
+func TestHandsOnRestartsDeadline(t *testing.T) {
 	c, names := renewed(t)
 	c.patchCluster(`{"spec":{"resources":{"requests":{"cpu":"100m"}}}}`)
 	c.pass()
@@ -62,7 +65,8 @@ func TestTheDeadlineBeginsAgainWhenHandsAreOnAgain(t *testing.T) {
 	c.patchCluster(`{"spec":{"resources":{"requests":{"cpu":"200m"}}}}`)
 	c.reported()
 	c.after(late)
-	if p := c.progressing(); !strings.Contains(p.Message, fmt.Sprintf("a look at the disk. Until then, generation %d of spec is not accepted", c.cluster().Generation)) {
+	if p := c.progressing(); !strings.Contains(p.Message,
+		fmt.Sprintf("a look at the disk. Until then, generation %d of spec is not accepted", c.cluster().Generation)) {
 		t.Errorf("condition is %+v", p)
 	}
 	if reported := strings.Join(c.reported(), "\n"); strings.Contains(reported, "waits until") {

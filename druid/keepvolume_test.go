@@ -13,8 +13,9 @@ import (
 	"github.com/etcd-druid/druid/manifests"
 )
 
+// TestNamedMembersVolumeKept: the volume of a member that the user names is kept.
 // A member is replaced while its volume is to stay. Another one is replaced later, and its volume is deleted as the spec says.
-func TestTheVolumeOfAMemberThatTheUserNamesIsKept(t *testing.T) {
+func TestNamedMembersVolumeKept(t *testing.T) {
 	s := newStage(t)
 	s.install("admission.yaml")
 	s.startDruid()
@@ -33,7 +34,8 @@ func TestTheVolumeOfAMemberThatTheUserNamesIsKept(t *testing.T) {
 	if err := s.fetch(names[0], &kept); err != nil || kept.UID != uid || kept.DeletionTimestamp != nil {
 		t.Fatalf("claim is %+v, %v; want it to stay", kept, err)
 	}
-	if kept.Labels[leases.LabelCluster] != "demo" || kept.Labels[leases.LabelMember] != "" || kept.Labels[manifests.LabelClusterUID] != "" || len(kept.OwnerReferences) > 0 {
+	if kept.Labels[leases.LabelCluster] != "demo" || kept.Labels[leases.LabelMember] != "" || kept.Labels[manifests.LabelClusterUID] != "" ||
+		len(kept.OwnerReferences) > 0 {
 		t.Errorf("claim has labels %v and owners %v, want only the name of the cluster", kept.Labels, kept.OwnerReferences)
 	}
 

@@ -30,7 +30,8 @@ func (s *stage) denies(key, value, says string) {
 	})
 }
 
-func TestMembersLeaveInTheOrderOfTheAnnotation(t *testing.T) {
+// TestLeaveOrderByAnnotation: members leave in the order of the annotation.
+func TestLeaveOrderByAnnotation(t *testing.T) {
 	s := newStage(t)
 	s.install("admission.yaml")
 	s.startDruid()

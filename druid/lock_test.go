@@ -42,7 +42,8 @@ func (w *witness) look() {
 	}
 }
 
-func TestFiveEditsInTheMiddleOfAnUpdateEndInTheLast(t *testing.T) {
+// TestQueuedEditsEndInTheLast: five edits in the middle of an update end in the last.
+func TestQueuedEditsEndInTheLast(t *testing.T) {
 	c, names := renewed(t)
 	w := &witness{c, map[string]bool{}, map[string]bool{}}
 	w.look()
@@ -68,7 +69,8 @@ func TestFiveEditsInTheMiddleOfAnUpdateEndInTheLast(t *testing.T) {
 	if reported := strings.Join(c.reported(), "\n"); strings.Count(reported, v1alpha1.ReasonSpecChanged) != 5 || strings.Contains(reported, "was adopted") {
 		t.Errorf("each edit is reported once to wait, events are\n%s", reported)
 	}
-	if message := c.progressing().Message; !strings.Contains(message, fmt.Sprintf("The edit (generation %d of spec) is accepted when that is complete", c.cluster().Generation)) {
+	if message := c.progressing().Message; !strings.Contains(message,
+		fmt.Sprintf("The edit (generation %d of spec) is accepted when that is complete", c.cluster().Generation)) {
 		t.Errorf("message %q does not say what waits", message)
 	}
 	for range 2 {
@@ -148,7 +150,8 @@ func TestAnEditIsAcceptedAtOnceOnRequest(t *testing.T) {
 	c.adopted(true)
 }
 
-func TestAfterTheDeadlineDruidHealsAndResumesAtTheNextEdit(t *testing.T) {
+// TestAfterDeadlineHealThenResume: after the deadline druid heals, and resumes at the next edit.
+func TestAfterDeadlineHealThenResume(t *testing.T) {
 	c, names := renewed(t)
 	c.patchCluster(`{"spec":{"replicas":1}}`)
 	c.pass()
@@ -188,7 +191,8 @@ func TestAfterTheDeadlineDruidHealsAndResumesAtTheNextEdit(t *testing.T) {
 	c.stands(v1alpha1.ReasonDeadlineExceeded)
 }
 
-func TestBootstrapThatFailsIsLeftAloneUntilItHasTimeAgain(t *testing.T) {
+// TestFailedBootstrapWaitsForMoreTime: a bootstrap that fails is left alone until it has time again.
+func TestFailedBootstrapWaitsForMoreTime(t *testing.T) {
 	s := newStage(t)
 	stop := s.startDruid()
 	s.createCluster("demo", 3)
@@ -232,7 +236,8 @@ func TestBootstrapThatFailsIsLeftAloneUntilItHasTimeAgain(t *testing.T) {
 	}
 }
 
-func TestBootstrapFromABackupThatGetsOnIsNotCut(t *testing.T) {
+// TestProgressingBootstrapNotCut: a bootstrap from a backup that gets on is not cut.
+func TestProgressingBootstrapNotCut(t *testing.T) {
 	s := newStage(t)
 	stop := s.startDruid()
 	s.createCluster("demo", 1)
@@ -251,7 +256,8 @@ func TestBootstrapFromABackupThatGetsOnIsNotCut(t *testing.T) {
 	c.stands(v1alpha1.ReasonBootstrapFailed)
 }
 
-func TestStatusObservedThatCannotBeReadStopsNoOther(t *testing.T) {
+// TestUnreadableStatusStopsNoOther: the status.observed that cannot be read stops no other.
+func TestUnreadableStatusStopsNoOther(t *testing.T) {
 	c, _ := renewed(t)
 	c.patchStatus(`{"status":{"observed":{"replicas":"many"}}}`)
 	err := c.reconcile(c.Reconciler)
@@ -316,7 +322,8 @@ func (c *clocked) adopted(pending bool) {
 	c.Helper()
 	is := c.cluster()
 	if waits := is.Status.ObservedGeneration != is.Generation; waits != pending {
-		c.Fatalf("generation %d, observed %d, want that the edit waits: %t; Progressing is %+v", is.Generation, is.Status.ObservedGeneration, pending, c.progressing())
+		c.Fatalf("generation %d, observed %d, want that the edit waits: %t; Progressing is %+v", is.Generation, is.Status.ObservedGeneration, pending,
+			c.progressing())
 	}
 }
 

@@ -44,7 +44,8 @@ func TestLostPodComesBackUnderItsName(t *testing.T) {
 	}
 }
 
-func TestDeletedClaimGoesWithItsPodAndBothComeBack(t *testing.T) {
+// TestDeletedClaimAndPodReturn: a deleted claim goes with its Pod and both come back.
+func TestDeletedClaimAndPodReturn(t *testing.T) {
 	s := newStage(t)
 	s.startDruid()
 	names := s.whole(3)
@@ -141,7 +142,8 @@ func (s *stage) deleteLease(name string) {
 	}
 }
 
-func TestAllLeasesDeletedComeBackAndNothingElseChanges(t *testing.T) {
+// TestDeletedLeasesReturn: all Leases deleted come back and nothing else changes.
+func TestDeletedLeasesReturn(t *testing.T) {
 	s := newStage(t)
 	s.startDruid()
 	names := s.whole(3)
@@ -174,7 +176,8 @@ func TestAllLeasesDeletedComeBackAndNothingElseChanges(t *testing.T) {
 	}
 }
 
-func TestARecordThatVanishedDuringBootstrapBlocksTheBootstrap(t *testing.T) {
+// TestLostBootstrapRecordBlocks: a record that vanished during bootstrap blocks the bootstrap.
+func TestLostBootstrapRecordBlocks(t *testing.T) {
 	s := newStage(t)
 	s.startDruid()
 	s.createCluster("demo", 3)
@@ -283,7 +286,8 @@ func (c *clocked) homeless(name string) {
 	c.pass()
 }
 
-func TestLearnerWhosePodDoesNotComeIsNamedToTheLeader(t *testing.T) {
+// TestLostLearnerNamedToLeader: a learner whose Pod does not come is named to the leader.
+func TestLostLearnerNamedToLeader(t *testing.T) {
 	c, names := stuckCluster(t, 3)
 	joiner := names[2]
 	const learner = "a1b2"
@@ -313,7 +317,8 @@ func TestLearnerWhosePodDoesNotComeIsNamedToTheLeader(t *testing.T) {
 	}
 }
 
-func TestSlotOfAMemberThatDoesNotComeBackIsGivenBack(t *testing.T) {
+// TestLostMembersSlotReturned: a slot of a member that does not come back is given back.
+func TestLostMembersSlotReturned(t *testing.T) {
 	c, names := stuckCluster(t, 3)
 	holder := names[0]
 	slot := func(podUID string) *leases.Replacing {

@@ -47,7 +47,8 @@ func inCondition(kind string, status metav1.ConditionStatus, reason string, sinc
 	return c
 }
 
-func TestMetricsKeepTheConventionsAndAreListed(t *testing.T) {
+// TestMetricsFollowConventions: metrics keep the conventions and are listed.
+func TestMetricsFollowConventions(t *testing.T) {
 	registry := exports.NewRegistry()
 	if _, err := newMetrics(registry); err != nil {
 		t.Fatal(err)
@@ -59,7 +60,8 @@ func TestMetricsKeepTheConventionsAndAreListed(t *testing.T) {
 	registry.Hold(t, "../docs/reference/metrics.md", "druid")
 }
 
-func TestFleetIsCountedAndOnlyAbnormalConditionsNameTheirCluster(t *testing.T) {
+// TestFleetMetricsNameAbnormalClusters: the fleet is counted and only abnormal conditions name their cluster.
+func TestFleetMetricsNameAbnormalClusters(t *testing.T) {
 	three := clusters{items: []v1alpha1.EtcdCluster{
 		inCondition("Degraded", "True", "NodeLost", 300), inCondition("Degraded", "True", "NodeLost", 200), inCondition("Degraded", "False", "AsExpected", 100),
 	}}
@@ -105,7 +107,8 @@ etcd_druid_snapshots{phase="Succeeded"} 0
 			f := newFleet(tc.reader, tc.elected, slog.New(slog.DiscardHandler))
 			got, err := testutil.CollectAndFormat(f, expfmt.TypeTextPlain, "etcd_druid_clusters", "etcd_druid_leading",
 				"etcd_druid_earliest_progress_deadline_timestamp_seconds", "etcd_druid_pending_edits",
-				"etcd_druid_members", "etcd_druid_certificate_authorities", "etcd_druid_earliest_authority_expiration_timestamp_seconds", "etcd_druid_condition_transition_timestamp_seconds", "etcd_druid_snapshots")
+				"etcd_druid_members", "etcd_druid_certificate_authorities", "etcd_druid_earliest_authority_expiration_timestamp_seconds",
+				"etcd_druid_condition_transition_timestamp_seconds", "etcd_druid_snapshots")
 			if err != nil {
 				t.Fatal(err)
 			}

@@ -87,9 +87,10 @@ func mutated(pod *corev1.Pod) error {
 	return nil
 }
 
+// TestWebhookChangedPodsWaitForEdit: Pods that a webhook changes are replaced only for an edit.
 // A service mesh and a LimitRange change each Pod when it is created. druid replaces a Pod for an edit of the spec, once, and for nothing
 // that others added.
-func TestPodsThatAWebhookChangesAreReplacedOnlyForAnEdit(t *testing.T) {
+func TestWebhookChangedPodsWaitForEdit(t *testing.T) {
 	s := newStage(t)
 	server := httptest.NewTLSServer(http.HandlerFunc(addSidecar))
 	defer server.Close()

@@ -140,7 +140,8 @@ func TestPodOfALostNodeMovesWithItsVolume(t *testing.T) {
 	}
 }
 
-func TestLocalVolumeOfALostNodeIsGivenUpInSteps(t *testing.T) {
+// TestLostNodesVolumeGivenUpInSteps: a local volume of a lost node is given up in steps.
+func TestLostNodesVolumeGivenUpInSteps(t *testing.T) {
 	c, names, nodes := onNodes(t, true)
 	affected := names[0]
 	claims := c.uids(names, &corev1.PersistentVolumeClaim{})
@@ -210,7 +211,8 @@ func (s *stage) letGo(name string) {
 	}
 }
 
-func TestLocalVolumeIsKeptWhileTheOthersAreNoQuorum(t *testing.T) {
+// TestLocalVolumeKeptWithoutQuorum: a local volume is kept while the others are no quorum.
+func TestLocalVolumeKeptWithoutQuorum(t *testing.T) {
 	c, names, nodes := onNodes(t, true)
 	c.kubelet(names[1], false)
 	c.away(names[0], nodes[0], outOfService)
@@ -228,7 +230,8 @@ func TestLocalVolumeIsKeptWhileTheOthersAreNoQuorum(t *testing.T) {
 	}
 }
 
-func TestDeclarationThatIsTakenBackStopsWhatWasAnnounced(t *testing.T) {
+// TestWithdrawnDeclarationStopsAction: a declaration that is taken back stops what was announced.
+func TestWithdrawnDeclarationStopsAction(t *testing.T) {
 	c, names, nodes := onNodes(t, true)
 	c.node(nodes[0], false, outOfService)
 	c.nodeController(names[0])
@@ -287,8 +290,9 @@ func TestNodeThatIsDeletedIsLostAfterAWhile(t *testing.T) {
 	}
 }
 
+// TestDeadNodesMemberGetsNoClients: a member whose agent was down when its node died receives no clients.
 // The node controller marks no Pod that was not ready as a whole: what its kubelet wrote last of etcd stays.
-func TestMemberWhoseAgentWasDownWhenItsNodeDiedReceivesNoClients(t *testing.T) {
+func TestDeadNodesMemberGetsNoClients(t *testing.T) {
 	c, names, nodes := onNodes(t, true)
 	c.eventually("the agent of "+names[0]+" is down", func() error {
 		var pod corev1.Pod

@@ -26,7 +26,8 @@ const originInterval = 5 * time.Second
 // result is stored and not looked up again.
 func observeOrigin(ctx context.Context, from source, o *observation) error {
 	b := o.cluster.Spec.Bootstrap
-	if o.lock.edit.Seen != policy.SeenFirst || o.cluster.Status.Restore != nil || b == nil || b.Restore == nil || b.Restore.From == nil || b.Restore.From.SnapshotRef == nil {
+	if o.lock.edit.Seen != policy.SeenFirst || o.cluster.Status.Restore != nil || b == nil || b.Restore == nil || b.Restore.From == nil ||
+		b.Restore.From.SnapshotRef == nil {
 		return nil
 	}
 	named := originOf{from: b.Restore.From, namespace: o.cluster.Namespace}
@@ -144,17 +145,20 @@ func backupsOf(cluster *v1alpha1.EtcdCluster) (all []*v1alpha1.BackupSpec) {
 func (n *originOf) words(rule string) string {
 	name := n.from.SnapshotRef.Name
 	if n.snapshot == nil {
-		return fmt.Sprintf("the cluster restores EtcdSnapshot %s, which does not exist in this namespace. The cluster starts when the EtcdSnapshot has succeeded", name)
+		return fmt.Sprintf("the cluster restores EtcdSnapshot %s, which does not exist in this namespace. The cluster starts when the EtcdSnapshot has succeeded",
+			name)
 	}
 	status, of := n.snapshot.Status, n.snapshot.Spec.ClusterRef.Name
 	newAgain := ". Create this EtcdCluster again with spec.bootstrap.restore.from.store, the location of the backup"
 	switch rule {
 	case "snapshot-failed":
-		return fmt.Sprintf("EtcdSnapshot %s has failed (%s), so there is nothing to restore. Create this EtcdCluster again with another one", name, oneLine(status.Message))
+		return fmt.Sprintf("EtcdSnapshot %s has failed (%s), so there is nothing to restore. Create this EtcdCluster again with another one", name,
+			oneLine(status.Message))
 	case "snapshot-blank":
 		return fmt.Sprintf("EtcdSnapshot %s has succeeded, and its status.artifact names no object. Create this EtcdCluster again with another one", name)
 	case "cluster-gone":
-		return fmt.Sprintf("EtcdSnapshot %s belongs to EtcdCluster %s, which does not exist any more%s, or create that one again with its spec.backup", name, of, newAgain)
+		return fmt.Sprintf("EtcdSnapshot %s belongs to EtcdCluster %s, which does not exist any more%s, or create that one again with its spec.backup",
+			name, of, newAgain)
 	case "cluster-unsaved":
 		return fmt.Sprintf("EtcdSnapshot %s belongs to EtcdCluster %s, which has no spec.backup any more%s", name, of, newAgain)
 	case "backup-moved":

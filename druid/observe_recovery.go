@@ -25,7 +25,8 @@ const (
 
 // recoveryWishOf reads spec.recovery and the annotation that approves a plan.
 func recoveryWishOf(cluster *v1alpha1.EtcdCluster) policy.RecoveryWish {
-	w := policy.RecoveryWish{Approved: cluster.Annotations[v1alpha1.RecoverAnnotation], Cluster: string(cluster.UID), Namespace: cluster.Namespace, Name: cluster.Name}
+	w := policy.RecoveryWish{Approved: cluster.Annotations[v1alpha1.RecoverAnnotation], Cluster: string(cluster.UID), Namespace: cluster.Namespace,
+		Name: cluster.Name}
 	spec := ptr.Deref(cluster.Spec.Recovery, v1alpha1.RecoverySpec{})
 	w.Automatic = spec.Policy == v1alpha1.RecoveryAutomatic
 	w.MaxRevisions, w.MaxSeconds = policy.BoundsOf(spec.MaxDataLoss)
@@ -123,7 +124,8 @@ func (r *Reconciler) observeRecovery(ctx context.Context, from source, o *observ
 // savedUntil is the time up to which all changes are in the backup store, by the clock of the agent that saved them.
 func savedUntil(o *observation) time.Time {
 	full, delta := o.observed.Full.Reports, o.observed.Delta.Reports
-	if lease := o.leases[leases.DeltaSnapshotName(o.cluster.Name)]; lease != nil && lease.Spec.RenewTime != nil && delta.EverSaved() && delta.Revision >= full.Revision {
+	if lease := o.leases[leases.DeltaSnapshotName(o.cluster.Name)]; lease != nil && lease.Spec.RenewTime != nil && delta.EverSaved() &&
+		delta.Revision >= full.Revision {
 		return lease.Spec.RenewTime.Time.Add(-delta.Lag)
 	}
 	return full.Taken

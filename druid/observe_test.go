@@ -163,16 +163,20 @@ func TestContainerProblem(t *testing.T) {
 		says   string
 	}{
 		"a container that comes up is no problem": {status: corev1.ContainerStatus{State: wait("ContainerCreating", "")}},
-		"one that ran and runs again is none":     {status: corev1.ContainerStatus{LastTerminationState: ended, State: corev1.ContainerState{Running: &corev1.ContainerStateRunning{}}}},
-		"an install that succeeded is none":       {status: corev1.ContainerStatus{State: corev1.ContainerState{Terminated: &corev1.ContainerStateTerminated{}}}},
+		"one that ran and runs again is none": {
+			status: corev1.ContainerStatus{LastTerminationState: ended, State: corev1.ContainerState{Running: &corev1.ContainerStateRunning{}}}},
+		"an install that succeeded is none": {status: corev1.ContainerStatus{State: corev1.ContainerState{Terminated: &corev1.ContainerStateTerminated{}}}},
 		"etcd's image": {
-			corev1.ContainerStatus{Name: manifests.ContainerEtcd, State: wait("ErrImagePull", "attempt 7")}, v1alpha1.ReasonImagePullFailed, "image etcd:1 cannot be pulled. Check spec.image",
+			corev1.ContainerStatus{Name: manifests.ContainerEtcd, State: wait("ErrImagePull", "attempt 7")}, v1alpha1.ReasonImagePullFailed,
+			"image etcd:1 cannot be pulled. Check spec.image",
 		},
 		"the agent's image": {
-			corev1.ContainerStatus{Name: manifests.ContainerAgent, State: wait("ImagePullBackOff", "back-off 10s")}, v1alpha1.ReasonImagePullFailed, "image agent:1 cannot be pulled. Check druid's --agent-image",
+			corev1.ContainerStatus{Name: manifests.ContainerAgent, State: wait("ImagePullBackOff", "back-off 10s")}, v1alpha1.ReasonImagePullFailed,
+			"image agent:1 cannot be pulled. Check druid's --agent-image",
 		},
 		"a volume mounted noexec": {
-			corev1.ContainerStatus{Name: manifests.ContainerEtcd, State: wait("RunContainerError", `exec: "/druid/agent": permission denied`)}, v1alpha1.ReasonContainerCannotStart, "permission denied",
+			corev1.ContainerStatus{Name: manifests.ContainerEtcd, State: wait("RunContainerError", `exec: "/druid/agent": permission denied`)},
+			v1alpha1.ReasonContainerCannotStart, "permission denied",
 		},
 		"one that ends again and again, in its own words": {
 			corev1.ContainerStatus{Name: manifests.ContainerEtcd, State: wait("CrashLoopBackOff", "back-off 5m"), LastTerminationState: ended},

@@ -61,7 +61,8 @@ func TestRepositoryOfEtcdIsValidated(t *testing.T) {
 	}
 }
 
-func TestIntervalsThatNoAgentWouldTakeAreRefusedAtTheStart(t *testing.T) {
+// TestBadAgentIntervalsRefused: intervals that no agent would take are refused at the start.
+func TestBadAgentIntervalsRefused(t *testing.T) {
 	for name, test := range map[string]struct{ arg, want string }{
 		"renewals that flood the API server": {"--agent-renew-interval=500ms", "--agent-renew-interval is 500ms, want 1s to 5m0s"},
 		"renewals that say nothing":          {"--agent-renew-interval=1h", "--agent-renew-interval is 1h0m0s, want 1s to 5m0s"},
@@ -81,8 +82,9 @@ func TestIntervalsThatNoAgentWouldTakeAreRefusedAtTheStart(t *testing.T) {
 	}
 }
 
+// TestAgentIntervalsNeedNoNewPod: intervals of the agents change without a new Pod.
 // The agents read their file again: no Pod is replaced for it.
-func TestIntervalsOfTheAgentsChangeWithoutANewPod(t *testing.T) {
+func TestAgentIntervalsNeedNoNewPod(t *testing.T) {
 	s := newStage(t)
 	stop := s.startDruid()
 	names := s.whole(3)
@@ -101,7 +103,8 @@ func TestIntervalsOfTheAgentsChangeWithoutANewPod(t *testing.T) {
 		if err != nil {
 			return err
 		}
-		if got.RenewInterval != config.Duration(5*time.Second) || got.LeaseDuration != config.Duration(15*time.Second) || got.SuperfluousGracePeriod != config.Duration(20*time.Second) {
+		if got.RenewInterval != config.Duration(5*time.Second) || got.LeaseDuration != config.Duration(15*time.Second) ||
+			got.SuperfluousGracePeriod != config.Duration(20*time.Second) {
 			return fmt.Errorf("it has %s, %s and %s, want 5s, 15s and 20s", got.RenewInterval, got.LeaseDuration, got.SuperfluousGracePeriod)
 		}
 		return nil
@@ -114,8 +117,9 @@ func TestIntervalsOfTheAgentsChangeWithoutANewPod(t *testing.T) {
 	}
 }
 
+// TestDruidLimitedToNamespaces: druid works in the namespaces that it is given.
 // A druid for some namespaces has its ClusterRole there alone, and next to it only what it reads of things without a namespace.
-func TestDruidWorksInTheNamespacesThatItIsGiven(t *testing.T) {
+func TestDruidLimitedToNamespaces(t *testing.T) {
 	first := newStage(t)
 	first.user = "system:serviceaccount:druid-system:druid-of-" + first.namespace
 	second, other := *first, *first
@@ -168,7 +172,8 @@ func (s *stage) writeNames(names ...string) {
 	s.edit(leases.RecordName("demo"), &lease, func() { lease.Annotations[leases.Prefix+"members"] = strings.Join(names, ",") })
 }
 
-func TestNamesThatAreTakenOutOfTheRecordComeBack(t *testing.T) {
+// TestRemovedNamesReturnToRecord: names that are taken out of the record come back.
+func TestRemovedNamesReturnToRecord(t *testing.T) {
 	s := newStage(t)
 	s.startDruid()
 	names := s.whole(3)

@@ -79,25 +79,29 @@ func TestASnapshotStandsForAStateInAPlace(t *testing.T) {
 		lineage  string
 		says     string
 	}{
-		"a full in the store of its cluster":         {savedAs("ns", savedFull, at), backedUp(own), nil, "found", &own, keys, full, "00000003-ab", ""},
-		"a full where an edit waits":                 {savedAs("ns", savedFull, at), adopted, nil, "found", &own, keys, full, "00000003-ab", ""},
-		"a full in a volume":                         {savedAs("ns", savedFull, "dir://"+config.BackupDir+"/store/"), backedUp(mounted), nil, "found", &mounted, keys, full, "00000003-ab", ""},
+		"a full in the store of its cluster": {savedAs("ns", savedFull, at), backedUp(own), nil, "found", &own, keys, full, "00000003-ab", ""},
+		"a full where an edit waits":         {savedAs("ns", savedFull, at), adopted, nil, "found", &own, keys, full, "00000003-ab", ""},
+		"a full in a volume": {savedAs("ns", savedFull, "dir://"+config.BackupDir+"/store/"), backedUp(mounted), nil, "found",
+			&mounted, keys, full, "00000003-ab", ""},
 		"a full in a store of its own":               {sentElsewhere, backedUp(own), nil, "found", &other, otherKeys, full, "00000003-ab", ""},
 		"a full in a store of its own, cluster gone": {sentElsewhere, nil, nil, "found", &other, otherKeys, full, "00000003-ab", ""},
 		"a delta":                                        {savedAs("ns", savedDelta, at), backedUp(own), nil, "found", &own, keys, delta, "00000003-ab", ""},
 		"a delta that had nothing to save":               {nothingLeft, backedUp(own), nil, "snapshot-blank", nil, nil, nil, "", "names no object"},
 		"a full of a cluster that is gone":               {savedAs("ns", savedFull, at), nil, nil, "cluster-gone", nil, nil, nil, "", "from.store"},
 		"a full of a cluster that is gone, and reported": {savedAs("ns", savedFull, at), nil, &own, "found", &own, nil, full, "00000003-ab", ""},
-		"a full of a cluster without backups":            {savedAs("ns", savedFull, at), &v1alpha1.EtcdCluster{}, nil, "cluster-unsaved", nil, nil, nil, "", "no spec.backup any more"},
-		"a full of before the cluster moved":             {savedAs("ns", savedFull, at), backedUp(bucketOf("new")), nil, "backup-moved", nil, nil, nil, "", at},
+		"a full of a cluster without backups": {savedAs("ns", savedFull, at), &v1alpha1.EtcdCluster{}, nil, "cluster-unsaved", nil, nil,
+			nil, "", "no spec.backup any more"},
+		"a full of before the cluster moved": {savedAs("ns", savedFull, at), backedUp(bucketOf("new")), nil, "backup-moved", nil, nil, nil, "", at},
 		"a full that is reported nothing of": {change(savedAs("ns", savedFull, at), func(s *v1alpha1.EtcdSnapshotStatus) { s.Artifact = nil }), backedUp(own), nil,
 			"snapshot-blank", nil, nil, nil, "", "status.artifact names no object"},
-		"one that failed": {change(savedAs("ns", savedFull, at), func(s *v1alpha1.EtcdSnapshotStatus) { s.Phase, s.Message = v1alpha1.SnapshotFailed, "no such bucket" }), backedUp(own), nil,
+		"one that failed": {change(savedAs("ns", savedFull, at),
+			func(s *v1alpha1.EtcdSnapshotStatus) { s.Phase, s.Message = v1alpha1.SnapshotFailed, "no such bucket" }), backedUp(own), nil,
 			"snapshot-failed", nil, nil, nil, "", "no such bucket"},
 		"one that runs": {change(savedAs("ns", savedFull, at), func(s *v1alpha1.EtcdSnapshotStatus) { s.Phase = v1alpha1.SnapshotRunning }), backedUp(own), nil,
 			"snapshot-unfinished", nil, nil, nil, "", "Its phase is Running"},
-		"one that no agent saw": {etcdSnapshot("ns", "saved", v1alpha1.SnapshotFull), backedUp(own), nil, "snapshot-unfinished", nil, nil, nil, "", "Its phase is new: no agent has responded yet"},
-		"none":                  {nil, nil, nil, "snapshot-absent", nil, nil, nil, "", "does not exist in this namespace"},
+		"one that no agent saw": {etcdSnapshot("ns", "saved", v1alpha1.SnapshotFull), backedUp(own), nil, "snapshot-unfinished", nil, nil, nil, "",
+			"Its phase is new: no agent has responded yet"},
+		"none": {nil, nil, nil, "snapshot-absent", nil, nil, nil, "", "does not exist in this namespace"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			from := &v1alpha1.RestoreSource{SnapshotRef: &v1alpha1.SnapshotReference{Name: "saved"}, Store: c.reported}
@@ -136,7 +140,8 @@ func (s *stage) restoreOf(pod string) (string, error) {
 	return "", fmt.Errorf("the agent of Pod %s restores nothing", pod)
 }
 
-func TestAClusterWaitsForTheSnapshotThatItBeginsWith(t *testing.T) {
+// TestClusterWaitsForOriginSnapshot: a cluster waits for the snapshot that it begins with.
+func TestClusterWaitsForOriginSnapshot(t *testing.T) {
 	s := newStage(t)
 	defer s.startDruid()()
 	child := s.newCluster("born", 1)
@@ -146,7 +151,8 @@ func TestAClusterWaitsForTheSnapshotThatItBeginsWith(t *testing.T) {
 	if err := s.Create(t.Context(), child); err != nil {
 		t.Fatal(err)
 	}
-	if c := s.condition("born", v1alpha1.ConditionProgressing, metav1.ConditionTrue, v1alpha1.ReasonWaitingForSnapshot); !strings.Contains(c.Message, "EtcdSnapshot saved") {
+	if c := s.condition("born", v1alpha1.ConditionProgressing, metav1.ConditionTrue,
+		v1alpha1.ReasonWaitingForSnapshot); !strings.Contains(c.Message, "EtcdSnapshot saved") {
 		t.Errorf("it says %q", c.Message)
 	}
 	demo := s.newCluster("demo", 1)
@@ -163,7 +169,8 @@ func TestAClusterWaitsForTheSnapshotThatItBeginsWith(t *testing.T) {
 	}
 	s.becomes("saved", v1alpha1.SnapshotPending)
 	s.eventually("Progressing reports how far the snapshot is", func() error {
-		if c := s.condition("born", v1alpha1.ConditionProgressing, metav1.ConditionTrue, v1alpha1.ReasonWaitingForSnapshot); !strings.Contains(c.Message, "Its phase is Pending") {
+		if c := s.condition("born", v1alpha1.ConditionProgressing, metav1.ConditionTrue,
+			v1alpha1.ReasonWaitingForSnapshot); !strings.Contains(c.Message, "Its phase is Pending") {
 			return fmt.Errorf("it says %q", c.Message)
 		}
 		return nil
@@ -205,7 +212,8 @@ func TestAClusterWaitsForTheSnapshotThatItBeginsWith(t *testing.T) {
 // made are the objects of a cluster that druid made.
 func (s *stage) made(cluster string) (names []string) {
 	s.Helper()
-	for kind, list := range map[string]client.ObjectList{"Lease": &coordinationv1.LeaseList{}, "Pod": &corev1.PodList{}, "claim": &corev1.PersistentVolumeClaimList{}} {
+	for kind, list := range map[string]client.ObjectList{"Lease": &coordinationv1.LeaseList{}, "Pod": &corev1.PodList{},
+		"claim": &corev1.PersistentVolumeClaimList{}} {
 		if err := s.List(s.Context(), list, client.InNamespace(s.namespace), client.MatchingLabels{leases.LabelCluster: cluster}); err != nil {
 			s.Fatal(err)
 		}

@@ -40,7 +40,8 @@ func TestAgentsGetTheImageOfDruidsPod(t *testing.T) {
 	})
 }
 
-func TestDruidDoesNotStartWithoutAnImageForTheAgents(t *testing.T) {
+// TestDruidNeedsAgentImage: druid does not start without an image for the agents.
+func TestDruidNeedsAgentImage(t *testing.T) {
 	s := newStage(t)
 	other := &corev1.Pod{
 		ObjectMeta: metav1.ObjectMeta{Namespace: s.namespace, Name: "other"},

@@ -130,7 +130,8 @@ func TestPausedClusterComesBackOnTheSameClaim(t *testing.T) {
 	s.members("demo", 3)
 }
 
-func TestPausedClusterWhoseClaimWasDeletedIsNeverFormedAgain(t *testing.T) {
+// TestPausedClusterNeverFormsAgain: a paused cluster whose claim was deleted is never formed again.
+func TestPausedClusterNeverFormsAgain(t *testing.T) {
 	s := newStage(t)
 	s.startDruid()
 	lastMember := s.whole(1)[0]
@@ -158,7 +159,8 @@ func TestPausedClusterWhoseClaimWasDeletedIsNeverFormedAgain(t *testing.T) {
 	}
 }
 
-func TestPauseWaitsUntilTheLastMemberIsBackedUp(t *testing.T) {
+// TestPauseWaitsForLastBackup: a pause waits until the last member is backed up.
+func TestPauseWaitsForLastBackup(t *testing.T) {
 	s := newStage(t)
 	s.startDruid()
 	lastMember := s.whole(1)[0]

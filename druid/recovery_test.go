@@ -37,20 +37,23 @@ func listsMembers(t *testing.T) (c *clocked, names, nodes []string) {
 	return c, names, nodes
 }
 
-func TestStatusSaysWhatIsLeftAfterALossOfTheQuorum(t *testing.T) {
+// TestStatusAfterQuorumLoss: the status says what is left after a loss of the quorum.
+func TestStatusAfterQuorumLoss(t *testing.T) {
 	c, names, nodes := listsMembers(t)
 	if got := c.recovery(); got.Phase != "" {
 		t.Fatalf("a cluster that serves has %+v", got)
 	}
 	c.losesTwo(names, nodes)
-	if got := c.recovery(); got.Phase != v1alpha1.RecoveryProposed || got.Plan == nil || len(got.Plan.GiveUp) != 2 || !strings.Contains(got.Message, "your approval asserts") {
+	if got := c.recovery(); got.Phase != v1alpha1.RecoveryProposed || got.Plan == nil || len(got.Plan.GiveUp) != 2 ||
+		!strings.Contains(got.Message, "your approval asserts") {
 		t.Errorf("two nodes are away: %+v", got)
 	}
 	c.node(nodes[0], false, outOfService)
 	c.node(nodes[1], false, outOfService)
 	c.after(time.Minute)
 	got := c.recovery()
-	if got.Phase != v1alpha1.RecoveryProposed || got.Plan == nil || got.Plan.Source != v1alpha1.RecoveryFromSurvivor || got.Plan.Member != names[2] || got.Plan.Revision != 7 {
+	if got.Phase != v1alpha1.RecoveryProposed || got.Plan == nil || got.Plan.Source != v1alpha1.RecoveryFromSurvivor ||
+		got.Plan.Member != names[2] || got.Plan.Revision != 7 {
 		t.Errorf("two nodes are declared lost: %+v", got)
 	}
 	if condition := c.degraded(t); condition.Reason != v1alpha1.ReasonRecoveryProposed || !strings.Contains(condition.Message, got.Plan.Member) {
@@ -187,13 +190,15 @@ func TestAnApprovedRecoveryIsOrderedOnce(t *testing.T) {
 	c.formsAgain(order, leases.Fork{Parent: "00000001-aa", Revision: 7})
 	c.kubelet(names[2], true)
 	c.renew(names, 2)
-	report := leases.MemberPatch{Member: leases.Member{ID: 0x77, Role: leases.RoleLeader, ClusterID: 0x99, Epoch: order.Epoch, Lineage: leases.LineageOf(order.Epoch, "cc")}}
+	report := leases.MemberPatch{Member: leases.Member{ID: 0x77, Role: leases.RoleLeader, ClusterID: 0x99, Epoch: order.Epoch,
+		Lineage: leases.LineageOf(order.Epoch, "cc")}}
 	if _, err := c.stage.store("demo").PatchMember(t.Context(), names[2], report); err != nil {
 		t.Fatal(err)
 	}
 	c.pass()
 	got, status := c.recovery(), c.cluster().Status
-	if got.Phase != v1alpha1.RecoveryRecovered || got.Last == nil || got.Last.Epoch != int64(order.Epoch) || status.ClusterID != "99" || status.Epoch != int64(order.Epoch) {
+	if got.Phase != v1alpha1.RecoveryRecovered || got.Last == nil || got.Last.Epoch != int64(order.Epoch) || status.ClusterID != "99" ||
+		status.Epoch != int64(order.Epoch) {
 		t.Errorf("after the recovery: %+v, cluster %s of epoch %d", got, status.ClusterID, status.Epoch)
 	}
 	if c.servesClients(names[2]) {
@@ -210,9 +215,10 @@ func TestAnApprovedRecoveryIsOrderedOnce(t *testing.T) {
 	}
 }
 
+// TestReturnedMajorityEndsOrder: a majority that returns ends an order that is executed.
 // You gave two members up, and one of them returns with its data while an agent carries out the order. With the agent's own disk, that is a
 // quorum: druid releases the order, and the agent can record no raft group any more.
-func TestAMajorityThatReturnsEndsAnOrderThatIsExecuted(t *testing.T) {
+func TestReturnedMajorityEndsOrder(t *testing.T) {
 	c, names, nodes := listsMembers(t)
 	c.losesTwo(names, nodes)
 	plan := c.recovery().Plan
@@ -232,9 +238,10 @@ func TestAMajorityThatReturnsEndsAnOrderThatIsExecuted(t *testing.T) {
 	}
 }
 
+// TestFailedOrderGetsCorrectedPod: an order that cannot be carried out gets a corrected Pod.
 // The selected member cannot restore the backup with its quota. The status says what to do, and the Pod with the corrected quota replaces
 // the idle one.
-func TestAnOrderThatCannotBeCarriedOutGetsACorrectedPod(t *testing.T) {
+func TestFailedOrderGetsCorrectedPod(t *testing.T) {
 	c, names, nodes := listsMembers(t)
 	c.losesTwo(names, nodes, outOfService)
 	_, order := c.executes(c.recovery().Plan.Hash, names[2])
@@ -256,7 +263,7 @@ func TestAnOrderThatCannotBeCarriedOutGetsACorrectedPod(t *testing.T) {
 
 // The raft group that was formed again is lost before it has a backup or a second voter. druid proposes what a member of the one before
 // holds, says what is lost, and orders it after an approval.
-func TestALostRaftGroupIsFormedFromTheOneBefore(t *testing.T) {
+func TestLostRaftGroupFormedFromFormer(t *testing.T) {
 	c, names, nodes := listsMembers(t)
 	c.patchCluster(`{"spec":{"recovery":{"policy":"Automatic","maxDataLoss":{"seconds":1000000}}}}`)
 	c.losesTwo(names, nodes)
@@ -269,7 +276,8 @@ func TestALostRaftGroupIsFormedFromTheOneBefore(t *testing.T) {
 	c.after(2 * time.Hour)
 	got := c.recovery()
 	if got.Phase != v1alpha1.RecoveryProposed || got.Plan == nil || got.Plan.Source != v1alpha1.RecoveryFromSurvivor || got.Plan.Member != names[0] ||
-		got.Plan.LostRevisions != nil || !strings.Contains(got.Message, "verything that was written since member "+names[2]+" formed it at 2026-11-24T11:00:00Z is lost") {
+		got.Plan.LostRevisions != nil || !strings.Contains(got.Message,
+		"verything that was written since member "+names[2]+" formed it at 2026-11-24T11:00:00Z is lost") {
 		t.Fatalf("the status is %+v, with plan %+v", got, got.Plan)
 	}
 	c.approve(got.Plan.Hash)

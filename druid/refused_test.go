@@ -97,7 +97,8 @@ func (s *stage) outdate(name string, object client.Object) {
 	s.edit(name, object, func() { object.SetAnnotations(map[string]string{manifests.AnnotationHash: "of an older druid"}) })
 }
 
-func TestALostPodComesBackWhileASharedObjectIsRefused(t *testing.T) {
+// TestPodReturnsDespiteRefusedObject: a lost Pod comes back while a shared object is refused.
+func TestPodReturnsDespiteRefusedObject(t *testing.T) {
 	t.Parallel()
 	for name, test := range map[string]struct {
 		group, resource string
@@ -188,8 +189,9 @@ func TestClientsAreServedWhereNoBudgetMayBe(t *testing.T) {
 	}
 }
 
+// TestNoReplacementWithoutBudget: no Pod is replaced while the budget cannot be raised.
 // What would cost a ready member waits for the budget, and its clients stay.
-func TestNoPodIsReplacedWhileTheBudgetCannotBeRaised(t *testing.T) {
+func TestNoReplacementWithoutBudget(t *testing.T) {
 	c, names := renewed(t)
 	allow := c.refuse("policy", "poddisruptionbudgets", &policyv1.PodDisruptionBudget{})
 	c.patchCluster(`{"spec":{"resources":{"requests":{"cpu":"100m"}}}}`)
@@ -210,8 +212,9 @@ func TestNoPodIsReplacedWhileTheBudgetCannotBeRaised(t *testing.T) {
 	}
 }
 
+// TestFewRequestsInDeletedNamespace: few objects are requested in a namespace that is being deleted.
 // Whatever changes in a namespace that is being deleted, druid asks for an object once in each pause.
-func TestFewObjectsAreRequestedInANamespaceThatIsBeingDeleted(t *testing.T) {
+func TestFewRequestsInDeletedNamespace(t *testing.T) {
 	c, names := stuckCluster(t, 3)
 	namespace := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: c.namespace}}
 	if err := c.stage.Delete(t.Context(), namespace); err != nil {
@@ -245,14 +248,15 @@ func TestProblemsThatNeedTheUserAreReported(t *testing.T) {
 		err      error
 		reported string
 	}{
-		"a quota":                        {apierrors.NewForbidden(pods, "demo-a", errors.New("exceeded quota")), v1alpha1.ReasonAPIRequestRejected},
-		"a namespace that goes":          {terminating, ""},
-		"an object that cannot be":       {apierrors.NewInvalid(schema.GroupKind{Kind: "Pod"}, "demo-a", nil), v1alpha1.ReasonAPIRequestRejected},
-		"a webhook that refuses":         {denied, v1alpha1.ReasonAPIRequestRejected},
-		"a webhook that does not answer": {apierrors.NewInternalError(errors.New(`failed calling webhook "policy": connection refused`)), v1alpha1.ReasonAPIRequestRejected},
-		"an etcd that does not answer":   {apierrors.NewInternalError(errors.New("etcdserver: request timed out")), ""},
-		"a conflict":                     {apierrors.NewConflict(pods, "demo-a", nil), ""},
-		"a name that is taken":           {&foreignError{kind: "Pod", name: "demo-a"}, v1alpha1.ReasonObjectNotOwned},
+		"a quota":                  {apierrors.NewForbidden(pods, "demo-a", errors.New("exceeded quota")), v1alpha1.ReasonAPIRequestRejected},
+		"a namespace that goes":    {terminating, ""},
+		"an object that cannot be": {apierrors.NewInvalid(schema.GroupKind{Kind: "Pod"}, "demo-a", nil), v1alpha1.ReasonAPIRequestRejected},
+		"a webhook that refuses":   {denied, v1alpha1.ReasonAPIRequestRejected},
+		"a webhook that does not answer": {apierrors.NewInternalError(errors.New(`failed calling webhook "policy": connection refused`)),
+			v1alpha1.ReasonAPIRequestRejected},
+		"an etcd that does not answer": {apierrors.NewInternalError(errors.New("etcdserver: request timed out")), ""},
+		"a conflict":                   {apierrors.NewConflict(pods, "demo-a", nil), ""},
+		"a name that is taken":         {&foreignError{kind: "Pod", name: "demo-a"}, v1alpha1.ReasonObjectNotOwned},
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
@@ -296,7 +300,8 @@ func deny(w http.ResponseWriter, r *http.Request) {
 	_ = json.NewEncoder(w).Encode(review)
 }
 
-func TestAPodThatAWebhookRejectsIsReportedAndCreatedLater(t *testing.T) {
+// TestRejectedPodReportedThenCreated: a Pod that a webhook rejects is reported and created later.
+func TestRejectedPodReportedThenCreated(t *testing.T) {
 	for name, test := range map[string]struct {
 		answers bool
 		words   string

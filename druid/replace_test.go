@@ -32,7 +32,8 @@ func (s *stage) replacing(says string) {
 	}
 }
 
-func TestANewMemberReplacesTheOneThatTheUserNames(t *testing.T) {
+// TestNamedMemberReplacedByNew: a new member replaces the one that the user names.
+func TestNamedMemberReplacedByNew(t *testing.T) {
 	s := newStage(t)
 	s.install("admission.yaml")
 	s.startDruid()

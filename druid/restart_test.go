@@ -24,7 +24,8 @@ func stuckCluster(t *testing.T, members int32) (*clocked, []string) {
 	return s.clocked(), names
 }
 
-func TestPodThatStaysNotReadyIsRestartedWithBackOff(t *testing.T) {
+// TestNotReadyPodRestartsWithBackOff: a Pod that stays not ready is restarted with back-off.
+func TestNotReadyPodRestartsWithBackOff(t *testing.T) {
 	c, names := stuckCluster(t, 3)
 	affected := names[1]
 	before := c.uids(names, &corev1.PersistentVolumeClaim{})
@@ -64,7 +65,8 @@ func TestPodThatStaysNotReadyIsRestartedWithBackOff(t *testing.T) {
 		t.Fatal("the second restart came as soon as the first")
 	}
 	condition := c.degraded(t)
-	if condition.Reason != v1alpha1.ReasonMemberStuck || !strings.Contains(condition.Message, affected) || !strings.Contains(condition.Message, "1 restart in a row") {
+	if condition.Reason != v1alpha1.ReasonMemberStuck || !strings.Contains(condition.Message, affected) ||
+		!strings.Contains(condition.Message, "1 restart in a row") {
 		t.Errorf("condition is %s: %s", condition.Reason, condition.Message)
 	}
 	c.after(4 * time.Minute)
@@ -102,7 +104,8 @@ func (c *clocked) degraded(t *testing.T) metav1.Condition {
 	return *meta.FindStatusCondition(cluster.Status.Conditions, v1alpha1.ConditionDegraded)
 }
 
-func TestWhatARestartWouldNotRepairIsLeftAlone(t *testing.T) {
+// TestNoRestartThatRepairsNothing: what a restart would not repair is left alone.
+func TestNoRestartThatRepairsNothing(t *testing.T) {
 	t.Parallel()
 	const long = 20 * time.Minute
 	tests := map[string]struct {

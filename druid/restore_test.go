@@ -82,7 +82,7 @@ func (c *clocked) savesFinally(phase v1alpha1.SnapshotPhase) *v1alpha1.EtcdSnaps
 }
 
 // A restore is planned, and begins only after the approval: clients are cut off, a final backup is made, and the order is written once.
-func TestARestoreInPlaceIsOrderedAfterItsApproval(t *testing.T) {
+func TestRestoreOrderedAfterApproval(t *testing.T) {
 	c, names := restorable(t)
 	c.requestsRestore(`{"revision":5}`)
 	if got := c.recovery(); got.Phase != v1alpha1.RecoveryPlanning {
@@ -90,7 +90,8 @@ func TestARestoreInPlaceIsOrderedAfterItsApproval(t *testing.T) {
 	}
 	c.planned()
 	got := c.recovery()
-	if got.Phase != v1alpha1.RecoveryProposed || got.Plan == nil || !strings.HasSuffix(got.Plan.Backup, "@5") || got.Plan.LostRevisions == nil || *got.Plan.LostRevisions != 2 {
+	if got.Phase != v1alpha1.RecoveryProposed || got.Plan == nil || !strings.HasSuffix(got.Plan.Backup, "@5") || got.Plan.LostRevisions == nil ||
+		*got.Plan.LostRevisions != 2 {
 		t.Fatalf("the status is %+v, plan %+v", got, got.Plan)
 	}
 	before := len(c.deeds.writes())
@@ -118,7 +119,8 @@ func TestARestoreInPlaceIsOrderedAfterItsApproval(t *testing.T) {
 		t.Errorf("the backup is %+v", snapshot.Spec)
 	}
 	record, order := c.ordered()
-	if !order.Restores() || order.Stage != leases.StagePrepare || order.Revision != 5 || order.Lineage != record.Lineage || record.Phase != leases.PhaseRecovering {
+	if !order.Restores() || order.Stage != leases.StagePrepare || order.Revision != 5 || order.Lineage != record.Lineage ||
+		record.Phase != leases.PhaseRecovering {
 		t.Fatalf("the order is %+v", order)
 	}
 	// The user withdraws it.
@@ -134,7 +136,8 @@ func TestARestoreInPlaceIsOrderedAfterItsApproval(t *testing.T) {
 	if record, _ = c.ordered(); record.Restore.Request.Nonce != "" {
 		t.Errorf("the request for the plan stays: %+v", record.Restore)
 	}
-	if warnings := strings.Join(c.reported(), "\n"); !strings.Contains(warnings, v1alpha1.EventRestoreReleased) || !strings.Contains(warnings, v1alpha1.EventRestoreProposed) {
+	if warnings := strings.Join(c.reported(), "\n"); !strings.Contains(warnings, v1alpha1.EventRestoreReleased) ||
+		!strings.Contains(warnings, v1alpha1.EventRestoreProposed) {
 		t.Errorf("the Events are %s", warnings)
 	}
 	// The same approval does nothing about the same request.
@@ -145,8 +148,9 @@ func TestARestoreInPlaceIsOrderedAfterItsApproval(t *testing.T) {
 	}
 }
 
+// TestRestoreNeedsFinalBackup: a restore without its final backup does not begin.
 // A final backup that fails, or takes too long, ends the restore, and clients are served again.
-func TestARestoreWithoutItsFinalBackupDoesNotBegin(t *testing.T) {
+func TestRestoreNeedsFinalBackup(t *testing.T) {
 	for name, test := range map[string]struct {
 		save func(c *clocked, names []string)
 		says string
@@ -183,8 +187,9 @@ func TestARestoreWithoutItsFinalBackupDoesNotBegin(t *testing.T) {
 	}
 }
 
+// TestLateLabelKeepsPodCutOff: a late label sends no clients to a Pod that was cut off.
 // A druid plans to send clients to a Pod, and is suspended before it writes the label. Another one cuts clients off meanwhile.
-func TestALateLabelSendsNoClientsToAPodThatWasCutOff(t *testing.T) {
+func TestLateLabelKeepsPodCutOff(t *testing.T) {
 	c, names := restorable(t)
 	c.requestsRestore(`{"revision":5}`)
 	c.planned()

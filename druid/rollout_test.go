@@ -92,7 +92,8 @@ func (c *clocked) pulls(name string) {
 	}
 }
 
-func TestEditedSpecReplacesOnePodAfterAnotherTheLeadersLast(t *testing.T) {
+// TestRolloutOnePodAtATimeLeaderLast: an edited spec replaces one Pod after another, the leader's last.
+func TestRolloutOnePodAtATimeLeaderLast(t *testing.T) {
 	c, names := renewed(t)
 	claims := c.uids(names, &corev1.PersistentVolumeClaim{})
 	c.patchCluster(`{"spec":{"resources":{"requests":{"cpu":"123m"}}}}`)
@@ -131,7 +132,8 @@ func TestEditedSpecReplacesOnePodAfterAnotherTheLeadersLast(t *testing.T) {
 	}
 }
 
-func TestImageThatDoesNotExistTakesDownOneMemberAndIsCorrected(t *testing.T) {
+// TestBadImageStopsAtOneMember: a image that does not exist takes down one member and is corrected.
+func TestBadImageStopsAtOneMember(t *testing.T) {
 	c, names := renewed(t)
 	c.patchCluster(`{"spec":{"image":"registry.invalid/etcd"}}`)
 	c.pass()

@@ -14,7 +14,8 @@ import (
 func rotationRequest(cluster *v1alpha1.EtcdCluster, p manifests.Plane) string {
 	request := cluster.Annotations[v1alpha1.RotateCAAnnotation]
 	only, _, _ := strings.Cut(request, ":")
-	if other := manifests.Plane(only); other != p && (other == manifests.PlaneClient || other == manifests.PlanePeer) || len(request) > v1alpha1.MaxRotateCALength {
+	if other := manifests.Plane(only); other != p && (other == manifests.PlaneClient || other == manifests.PlanePeer) ||
+		len(request) > v1alpha1.MaxRotateCALength {
 		return ""
 	}
 	return request
@@ -31,7 +32,8 @@ func unhandled(cluster *v1alpha1.EtcdCluster, p manifests.Plane) bool {
 func badRotation(cluster *v1alpha1.EtcdCluster) string {
 	request := cluster.Annotations[v1alpha1.RotateCAAnnotation]
 	if len(request) > v1alpha1.MaxRotateCALength {
-		return fmt.Sprintf("annotation %s is longer than %d characters; use a shorter value, for example a date", v1alpha1.RotateCAAnnotation, v1alpha1.MaxRotateCALength)
+		return fmt.Sprintf("annotation %s is longer than %d characters; use a shorter value, for example a date", v1alpha1.RotateCAAnnotation,
+			v1alpha1.MaxRotateCALength)
 	}
 	for p := range manifests.Issued(cluster) {
 		if request == "" || rotationRequest(cluster, p) != "" {
@@ -52,8 +54,9 @@ const (
 	holdInterval = 10 * time.Minute
 )
 
-// held says whether clients had their time since all Secrets have what the present phase gives them, and how much of it the status is
-// to have. Only time counts that druid saw pass, by its monotonic clock: the clock of a node can be set, and that of another node can differ.
+// held says whether clients had their time since all Secrets have what the present phase gives them, and how much of it
+// the status is to have. Only time counts that druid saw pass, by its monotonic clock: the clock of a node can be set,
+// and that of another node can differ.
 func (r *Reconciler) held(o *observation, p manifests.Plane, hold time.Duration) (held bool, counted time.Duration) {
 	s := manifests.PlaneStatus(o.cluster, p)
 	if s == nil || s.DistributedAt == nil {
@@ -73,8 +76,8 @@ func (r *Reconciler) held(o *observation, p manifests.Plane, hold time.Duration)
 	return held, counted
 }
 
-// urgentAfter is the longest time for which druid sees that certificates end soon before it waits for no client. A clock that was wrong when its
-// machine started is set within that time.
+// urgentAfter is the longest time for which druid sees that certificates end soon before it waits for no client. A
+// clock that was wrong when its machine started is set within that time.
 const urgentAfter = 10 * time.Minute
 
 // urgent says whether so little time is left that clients are not waited for, for half of the time that they would get.

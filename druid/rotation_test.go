@@ -39,7 +39,8 @@ func newRotation(t *testing.T) *rotation {
 	stop := s.startDruid()
 	cluster := s.newCluster("demo", 3)
 	cluster.Spec.TLS = &v1alpha1.TLSSpec{
-		Client: &v1alpha1.ClientTLS{Auto: &v1alpha1.AutoTLS{}, TrustHold: &metav1.Duration{Duration: time.Minute}}, Peer: &v1alpha1.PeerTLS{Auto: &v1alpha1.AutoTLS{}},
+		Client: &v1alpha1.ClientTLS{Auto: &v1alpha1.AutoTLS{}, TrustHold: &metav1.Duration{Duration: time.Minute}},
+		Peer:   &v1alpha1.PeerTLS{Auto: &v1alpha1.AutoTLS{}},
 	}
 	if err := s.Create(t.Context(), cluster); err != nil {
 		t.Fatal(err)
@@ -181,8 +182,9 @@ func (r *rotation) deleteSecret(name string) {
 	}
 }
 
-// Both authorities are replaced on request, by one restart of each member at a time before and after the switch. The request stays, and requests nothing more.
-func TestAuthoritiesAreReplacedOnRequestOneMemberAtATime(t *testing.T) {
+// Both authorities are replaced on request, by one restart of each member at a time before and after the switch. The
+// request stays, and requests nothing more.
+func TestAuthorityRotationOneMemberAtATime(t *testing.T) {
 	r := newRotation(t)
 	before := map[manifests.Plane]string{}
 	for _, p := range bothPlanes {
@@ -208,7 +210,8 @@ func TestAuthoritiesAreReplacedOnRequestOneMemberAtATime(t *testing.T) {
 			t.Errorf("phase %q", phase)
 		}
 	}
-	for _, phase := range []v1alpha1.TLSPhase{v1alpha1.TLSTrustingBoth, v1alpha1.TLSWaitingForClients, v1alpha1.TLSWaitingForOldCertificates, v1alpha1.TLSTrustingNew} {
+	for _, phase := range []v1alpha1.TLSPhase{v1alpha1.TLSTrustingBoth, v1alpha1.TLSWaitingForClients, v1alpha1.TLSWaitingForOldCertificates,
+		v1alpha1.TLSTrustingNew} {
 		if !slices.Contains(phases, phase) {
 			t.Errorf("phase %s did not come: %q", phase, phases)
 		}
@@ -240,13 +243,14 @@ func TestAuthoritiesAreReplacedOnRequestOneMemberAtATime(t *testing.T) {
 	if r.restarts != restarts {
 		t.Error("a member was restarted afterwards")
 	}
-	if made := r.deeds.writes()[calls:]; slices.ContainsFunc(made, func(call string) bool { return strings.Contains(call, "/secrets") || strings.Contains(call, "/pods/") }) {
+	if made := r.deeds.writes()[calls:]; slices.ContainsFunc(made,
+		func(call string) bool { return strings.Contains(call, "/secrets") || strings.Contains(call, "/pods/") }) {
 		t.Errorf("druid does not rest: %q", made)
 	}
 }
 
 // A value of the annotation requests one replacement, whatever applies it again. Another value requests another one, and can name a plane.
-func TestEachValueOfTheAnnotationRequestsOneReplacement(t *testing.T) {
+func TestRotationOncePerAnnotationValue(t *testing.T) {
 	r := newRotation(t)
 	first := r.plane(manifests.PlanePeer).Authority
 	r.annotate("peer:1")
@@ -282,7 +286,8 @@ func TestEachValueOfTheAnnotationRequestsOneReplacement(t *testing.T) {
 	r.annotate(strings.Repeat("x", 300))
 	r.look()
 	c := r.cluster()
-	if ready := meta.FindStatusCondition(c.Status.Conditions, v1alpha1.ConditionCertificatesReady); ready == nil || !strings.Contains(ready.Message, "longer than 253 characters") {
+	if ready := meta.FindStatusCondition(c.Status.Conditions, v1alpha1.ConditionCertificatesReady); ready == nil ||
+		!strings.Contains(ready.Message, "longer than 253 characters") {
 		t.Errorf("the condition is %+v", ready)
 	}
 }
@@ -347,8 +352,9 @@ func TestTheClockOfDruidIsMonotonic(t *testing.T) {
 	}
 }
 
+// TestUnstartedPlaneSurvivesLostSecrets: a plane that lost its Secrets before the first start goes on.
 // A cluster whose Secrets were all lost before it started an etcd goes on with another authority.
-func TestAPlaneThatLostItsSecretsBeforeTheFirstStartGoesOn(t *testing.T) {
+func TestUnstartedPlaneSurvivesLostSecrets(t *testing.T) {
 	for name, claimed := range map[string]bool{"no member has claimed the first start": false, "a member has claimed it": true} {
 		t.Run(name, func(t *testing.T) {
 			s := newStage(t)
@@ -366,7 +372,8 @@ func TestAPlaneThatLostItsSecretsBeforeTheFirstStartGoesOn(t *testing.T) {
 			if claimed {
 				s.claimFirstStart(names[0])
 			}
-			for _, secret := range []string{manifests.AuthorityName("demo", manifests.PlaneClient, 1), manifests.CertificatesName("demo", manifests.PlaneClient), manifests.ConnectionName("demo")} {
+			for _, secret := range []string{manifests.AuthorityName("demo", manifests.PlaneClient, 1),
+				manifests.CertificatesName("demo", manifests.PlaneClient), manifests.ConnectionName("demo")} {
 				if err := s.Delete(t.Context(), &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: s.namespace, Name: secret}}); err != nil {
 					t.Fatal(err)
 				}
@@ -382,7 +389,8 @@ func TestAPlaneThatLostItsSecretsBeforeTheFirstStartGoesOn(t *testing.T) {
 			s.secret(manifests.ConnectionName("demo"), "")
 			made := s.secret(manifests.CertificatesName("demo", manifests.PlaneClient), "")
 			trusted := readIssued(&made).trusted
-			if status := manifests.PlaneStatus(s.cluster(), manifests.PlaneClient); len(trusted) != 1 || len(status.Trusted) != 1 || status.Authority != pki.Fingerprint(trusted[0]) || status.Trusted[0].Generation != 2 {
+			if status := manifests.PlaneStatus(s.cluster(), manifests.PlaneClient); len(trusted) != 1 || len(status.Trusted) != 1 ||
+				status.Authority != pki.Fingerprint(trusted[0]) || status.Trusted[0].Generation != 2 {
 				t.Errorf("trusted are %d authorities, and the status is %+v", len(trusted), status)
 			}
 			s.form("demo", names)

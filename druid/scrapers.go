@@ -30,9 +30,12 @@ var scrapers = rules.New(status(http.StatusUnauthorized), []rules.Row[scraper, s
 		Name: "token-denied", When: scraper{review.TokenDenied}, Verdict: http.StatusForbidden,
 		Why: "Kubernetes says that the owner of the token may not get /metrics: bind a ClusterRole with the verb get on the nonResourceURL /metrics",
 	},
-	{Name: "token-unknown", When: scraper{review.TokenUnknown}, Verdict: http.StatusServiceUnavailable, Why: "the Kubernetes API did not check the token: try again"},
-	{Name: "token-not-checked", When: scraper{review.TokenLimited}, Verdict: http.StatusTooManyRequests, Why: "too many tokens were checked: try again in a second"},
-	{Name: "token-invalid", When: scraper{review.TokenInvalid}, Verdict: http.StatusUnauthorized, Why: "Kubernetes does not accept the token: use one that has not ended"},
+	{Name: "token-unknown", When: scraper{review.TokenUnknown}, Verdict: http.StatusServiceUnavailable,
+		Why: "the Kubernetes API did not check the token: try again"},
+	{Name: "token-not-checked", When: scraper{review.TokenLimited}, Verdict: http.StatusTooManyRequests,
+		Why: "too many tokens were checked: try again in a second"},
+	{Name: "token-invalid", When: scraper{review.TokenInvalid}, Verdict: http.StatusUnauthorized,
+		Why: "Kubernetes does not accept the token: use one that has not ended"},
 	{Name: "no-token", Verdict: http.StatusUnauthorized, Why: "the caller is unknown: send a token of Kubernetes in the header Authorization"},
 })
 

@@ -83,7 +83,8 @@ func (s *stage) scrape(config *tls.Config, address, token string) (code int, bod
 	return code, body, served
 }
 
-func TestMetricsAreReadWithAPermittedTokenOnly(t *testing.T) {
+// TestMetricsNeedPermittedToken: metrics are read with a permitted token only.
+func TestMetricsNeedPermittedToken(t *testing.T) {
 	s := newStage(t)
 	address := secureMetrics(t, s, func(*Options) {})
 	foreign := env.Token(t, s.config, s.namespace, "foreign", rbacv1.PolicyRule{
@@ -150,8 +151,9 @@ func (s *stage) mayScrape(account string) {
 	})
 }
 
+// TestMetricsCertificateFromDirectory: metrics are served with the certificate in a directory.
 // A certificate of the user is served, and the one that replaces it, without a restart of druid.
-func TestMetricsAreServedWithTheCertificateInADirectory(t *testing.T) {
+func TestMetricsCertificateFromDirectory(t *testing.T) {
 	s := newStage(t)
 	dir, now := t.TempDir(), time.Now()
 	pair, err := pki.NewAuthority("test", now, time.Hour)
@@ -191,7 +193,8 @@ func TestMetricsAreServedWithTheCertificateInADirectory(t *testing.T) {
 	})
 }
 
-func TestMetricsWithoutTheirCertificateAreRefusedAtTheStart(t *testing.T) {
+// TestMetricsCertificateRequiredAtStart: metrics without their certificate are refused at the start.
+func TestMetricsCertificateRequiredAtStart(t *testing.T) {
 	empty := t.TempDir()
 	for name, c := range map[string]struct {
 		args []string
@@ -210,8 +213,9 @@ func TestMetricsWithoutTheirCertificateAreRefusedAtTheStart(t *testing.T) {
 	}
 }
 
+// TestMetricsRefusedWithoutKubernetes: metrics are not read while Kubernetes is away.
 // Without the Kubernetes API no token is known, and the log does not show it.
-func TestMetricsAreNotReadWhileKubernetesIsAway(t *testing.T) {
+func TestMetricsRefusedWithoutKubernetes(t *testing.T) {
 	var written bytes.Buffer
 	filter, err := scrapersOnly(slog.New(slog.NewJSONHandler(&written, nil)))(&rest.Config{Host: "https://127.0.0.1:1"}, nil)
 	if err != nil {

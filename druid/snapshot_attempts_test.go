@@ -122,7 +122,7 @@ func (s *saver) endsOverdue(name string, began time.Time, each func(), words ...
 }
 
 // A kubelet without memory rejects each Pod at once. druid creates it again after a growing pause, and gives up.
-func TestAPodThatTheKubeletRejectsIsCreatedAgainWithPausesAndAnEnd(t *testing.T) {
+func TestRejectedSnapshotPodRetriesBounded(t *testing.T) {
 	s := newStage(t).saver()
 	began := s.at
 	uid := s.asks(inOwnStore(s.namespace, "a"))
@@ -155,8 +155,9 @@ func TestAPodThatTheKubeletRejectsIsCreatedAgainWithPausesAndAnEnd(t *testing.T)
 	}
 }
 
+// TestSnapshotFailsIfPodNotAdmitted: an EtcdSnapshot whose Pod is never admitted fails.
 // A quota admits no Pod. The EtcdSnapshot says so, and does not stay open.
-func TestAnEtcdSnapshotWhosePodIsNeverAdmittedFails(t *testing.T) {
+func TestSnapshotFailsIfPodNotAdmitted(t *testing.T) {
 	s := newStage(t).saver()
 	none := corev1.ResourceList{corev1.ResourcePods: resource.MustParse("1")}
 	quota := &corev1.ResourceQuota{ObjectMeta: metav1.ObjectMeta{Namespace: s.namespace, Name: "pods"}, Spec: corev1.ResourceQuotaSpec{Hard: none}}

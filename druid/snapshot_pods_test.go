@@ -85,7 +85,8 @@ func podEnded(t testing.TB, code int32, message any) corev1.ContainerState {
 func (s *stage) savePods() {
 	s.Helper()
 	var pods corev1.PodList
-	if err := s.List(s.Context(), &pods, client.InNamespace(s.namespace), client.MatchingLabels{leases.LabelComponent: string(leases.ComponentSnapshot)}); err != nil {
+	if err := s.List(s.Context(), &pods, client.InNamespace(s.namespace),
+		client.MatchingLabels{leases.LabelComponent: string(leases.ComponentSnapshot)}); err != nil {
 		s.Fatal(err)
 	}
 	for i := range pods.Items {
@@ -95,8 +96,9 @@ func (s *stage) savePods() {
 	}
 }
 
+// TestSnapshotInOwnStoreUsesPod: an EtcdSnapshot in its own store is saved by a Pod.
 // A cluster without spec.backup is saved by a Pod, which is replaced if something ends it, and never twice.
-func TestAnEtcdSnapshotInItsOwnStoreIsSavedByAPod(t *testing.T) {
+func TestSnapshotInOwnStoreUsesPod(t *testing.T) {
 	s := newStage(t)
 	s.startDruid()
 	s.whole(1)
@@ -104,12 +106,14 @@ func TestAnEtcdSnapshotInItsOwnStoreIsSavedByAPod(t *testing.T) {
 	pod := s.snapshotPod(uid, nil)
 	second := s.asks(inOwnStore(s.namespace, "b"))
 	command := strings.Join(pod.Spec.Containers[0].Command, " ")
-	for _, part := range []string{"backup save", "--endpoint=http://demo-client." + s.namespace + ".svc:2379", "--request=" + uid, "--prefix=" + s.namespace + "/demo", "=own-credentials"} {
+	for _, part := range []string{"backup save", "--endpoint=http://demo-client." + s.namespace + ".svc:2379", "--request=" + uid,
+		"--prefix=" + s.namespace + "/demo", "=own-credentials"} {
 		if !strings.Contains(command, part) {
 			t.Errorf("the command lacks %q: %s", part, command)
 		}
 	}
-	if pod.Spec.AutomountServiceAccountToken == nil || *pod.Spec.AutomountServiceAccountToken || len(pod.OwnerReferences) != 1 || pod.OwnerReferences[0].Kind != "EtcdSnapshot" {
+	if pod.Spec.AutomountServiceAccountToken == nil || *pod.Spec.AutomountServiceAccountToken || len(pod.OwnerReferences) != 1 ||
+		pod.OwnerReferences[0].Kind != "EtcdSnapshot" {
 		t.Errorf("the Pod has a token or another owner: %+v", pod.OwnerReferences)
 	}
 	s.reportsPod(pod, corev1.PodPending, corev1.ContainerState{}, corev1.PodCondition{
@@ -140,7 +144,8 @@ func TestAnEtcdSnapshotInItsOwnStoreIsSavedByAPod(t *testing.T) {
 
 	pod = s.snapshotPod(second, nil)
 	s.reportsPod(pod, corev1.PodFailed, podEnded(t, 1, leases.SnapshotAnswer{UID: second, Phase: leases.SnapshotFailed, Error: "access denied"}))
-	if status := s.becomes("b", v1alpha1.SnapshotFailed); status.Message != "Access denied. Resolve this, and create another EtcdSnapshot." || status.Artifact != nil {
+	if status := s.becomes("b", v1alpha1.SnapshotFailed); status.Message != "Access denied. Resolve this, and create another EtcdSnapshot." ||
+		status.Artifact != nil {
 		t.Errorf("failed: %+v", status)
 	}
 	// A process that the kernel killed would be killed again.
@@ -201,7 +206,8 @@ func TestABackupInItsOwnStoreIsDeletedByAPod(t *testing.T) {
 		note   string
 	}{
 		"deleted": {leases.SnapshotAnswer{Phase: leases.SnapshotSucceeded}, v1alpha1.EventBackupDeleted, "s3://b/demo/full was deleted"},
-		"refused": {leases.SnapshotAnswer{Phase: leases.SnapshotFailed, Error: "delta backups need it"}, v1alpha1.EventBackupRetained, "stays in the store: delta backups need it"},
+		"refused": {leases.SnapshotAnswer{Phase: leases.SnapshotFailed, Error: "delta backups need it"}, v1alpha1.EventBackupRetained,
+			"stays in the store: delta backups need it"},
 	} {
 		snapshot := inOwnStore(s.namespace, name)
 		snapshot.Spec.DeletionPolicy = v1alpha1.SnapshotDelete
@@ -223,7 +229,7 @@ func TestABackupInItsOwnStoreIsDeletedByAPod(t *testing.T) {
 
 // Who creates an EtcdSnapshot with a store uses Secrets, a claim and the data of a cluster through druid, so the user needs
 // the permissions to use them without druid.
-func TestAnEtcdSnapshotUsesOnlyWhatItsUserMayUse(t *testing.T) {
+func TestEtcdSnapshotUsesOnlyUserRights(t *testing.T) {
 	s := newStage(t)
 	s.install("admission.yaml")
 	rule := func(group, resource, verb string, names ...string) rbacv1.PolicyRule {
@@ -242,14 +248,19 @@ func TestAnEtcdSnapshotUsesOnlyWhatItsUserMayUse(t *testing.T) {
 		snapshot *v1alpha1.EtcdSnapshot
 		says     string // empty: allowed
 	}{
-		"a Secret that the user may get":       {[]rbacv1.PolicyRule{create, update, get("own-credentials")}, inOwnStore(s.namespace, "a"), ""},
-		"a Secret that the user may not get":   {[]rbacv1.PolicyRule{create, update, get("other")}, inOwnStore(s.namespace, "a"), "only if you may get Secret own-credentials"},
-		"a cluster of which the user is none":  {[]rbacv1.PolicyRule{create, get("own-credentials")}, inOwnStore(s.namespace, "a"), "you may not update that EtcdCluster"},
-		"every Secret but one of the store":    {[]rbacv1.PolicyRule{create, update, get("own-credentials", "own-ca", "own-sse")}, all, "Secret own-sse and Secret own-keys"},
-		"all Secrets of the store":             {[]rbacv1.PolicyRule{create, update, get("own-credentials", "own-ca", "own-sse", "own-keys")}, all, ""},
-		"a claim that the user may not update": {[]rbacv1.PolicyRule{create, update}, inClaim(s.namespace, "a", "archive"), "you may not update PersistentVolumeClaim archive"},
-		"a claim that the user may update":     {[]rbacv1.PolicyRule{create, update, rule("", "persistentvolumeclaims", "update", "archive")}, inClaim(s.namespace, "a", "archive"), ""},
-		"the store of the cluster":             {[]rbacv1.PolicyRule{create}, etcdSnapshot(s.namespace, "a", v1alpha1.SnapshotFull), ""},
+		"a Secret that the user may get": {[]rbacv1.PolicyRule{create, update, get("own-credentials")}, inOwnStore(s.namespace, "a"), ""},
+		"a Secret that the user may not get": {[]rbacv1.PolicyRule{create, update, get("other")}, inOwnStore(s.namespace, "a"),
+			"only if you may get Secret own-credentials"},
+		"a cluster of which the user is none": {[]rbacv1.PolicyRule{create, get("own-credentials")}, inOwnStore(s.namespace, "a"),
+			"you may not update that EtcdCluster"},
+		"every Secret but one of the store": {[]rbacv1.PolicyRule{create, update, get("own-credentials", "own-ca", "own-sse")}, all,
+			"Secret own-sse and Secret own-keys"},
+		"all Secrets of the store": {[]rbacv1.PolicyRule{create, update, get("own-credentials", "own-ca", "own-sse", "own-keys")}, all, ""},
+		"a claim that the user may not update": {[]rbacv1.PolicyRule{create, update}, inClaim(s.namespace, "a", "archive"),
+			"you may not update PersistentVolumeClaim archive"},
+		"a claim that the user may update": {[]rbacv1.PolicyRule{create, update, rule("", "persistentvolumeclaims", "update", "archive")},
+			inClaim(s.namespace, "a", "archive"), ""},
+		"the store of the cluster": {[]rbacv1.PolicyRule{create}, etcdSnapshot(s.namespace, "a", v1alpha1.SnapshotFull), ""},
 	}
 	n := 0
 	for name, c := range cases {

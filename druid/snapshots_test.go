@@ -36,7 +36,8 @@ func backedUp(t *testing.T) *stage {
 	return s
 }
 
-func TestEtcdSnapshotsAreOrderedOneByOneAndReported(t *testing.T) {
+// TestSnapshotsOrderedOneByOne: EtcdSnapshots are ordered one by one and reported.
+func TestSnapshotsOrderedOneByOne(t *testing.T) {
 	s := backedUp(t)
 	first := s.snapshot("a", v1alpha1.SnapshotFull, nil)
 	s.orders(full, first)
@@ -101,7 +102,8 @@ func TestAFinalEtcdSnapshotIsOrderedAsOne(t *testing.T) {
 	}
 }
 
-func TestADeletedEtcdSnapshotIsWithdrawnAndTheNextOrdered(t *testing.T) {
+// TestDeletedSnapshotWithdrawn: a deleted EtcdSnapshot is withdrawn and the next ordered.
+func TestDeletedSnapshotWithdrawn(t *testing.T) {
 	s := backedUp(t)
 	s.orders(full, s.snapshot("a", v1alpha1.SnapshotFull, nil))
 	second := s.snapshot("b", v1alpha1.SnapshotFull, new(int32(0)))
@@ -212,7 +214,8 @@ func (s *stage) concludedAs(status v1alpha1.EtcdSnapshotStatus) {
 	goesOn := status.Phase == v1alpha1.SnapshotPending || status.Phase == v1alpha1.SnapshotRunning
 	for kind, want := range map[string]bool{v1alpha1.ConditionReconciling: goesOn, v1alpha1.ConditionStalled: status.Phase == v1alpha1.SnapshotFailed} {
 		c := meta.FindStatusCondition(status.Conditions, kind)
-		if (c != nil) != want || c != nil && (c.Status != metav1.ConditionTrue || c.Reason != string(status.Phase) || c.Message != status.Message || c.LastTransitionTime.Year() < 2000) {
+		if (c != nil) != want || c != nil && (c.Status != metav1.ConditionTrue || c.Reason != string(status.Phase) || c.Message != status.Message ||
+			c.LastTransitionTime.Year() < 2000) {
 			s.Errorf("in phase %s, condition %s is %+v", status.Phase, kind, c)
 		}
 	}
@@ -310,5 +313,6 @@ func (s *stage) serveOrders() {
 }
 
 func done7(uid string) leases.SnapshotAnswer {
-	return leases.SnapshotAnswer{UID: uid, Phase: leases.SnapshotSucceeded, Object: "demo/full", URI: "s3://b/demo/full", Revision: 7, Size: 9, SHA256: "ab", StorageVersion: "3.6"}
+	return leases.SnapshotAnswer{UID: uid, Phase: leases.SnapshotSucceeded, Object: "demo/full", URI: "s3://b/demo/full", Revision: 7, Size: 9,
+		SHA256: "ab", StorageVersion: "3.6"}
 }

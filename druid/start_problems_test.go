@@ -11,7 +11,8 @@ import (
 	"github.com/etcd-druid/druid/api/v1alpha1"
 )
 
-func TestWhatKeepsAMemberFromStartingIsReported(t *testing.T) {
+// TestStartProblemsReported: what keeps a member from starting is reported.
+func TestStartProblemsReported(t *testing.T) {
 	s := newStage(t)
 	s.startDruid()
 	t.Run("a StorageClass that does not exist, until it does", func(t *testing.T) {

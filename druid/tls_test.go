@@ -146,8 +146,9 @@ func TestTLSIsTurnedOnAndOffByRollingUpdates(t *testing.T) {
 	}
 }
 
+// TestFormerSchemeMemberGetsNewPod: a member that kept the former scheme gets another Pod.
 // A member whose etcd listens otherwise than its Pod says, because it started without a quorum, gets another Pod.
-func TestAMemberThatKeptTheFormerSchemeGetsAnotherPod(t *testing.T) {
+func TestFormerSchemeMemberGetsNewPod(t *testing.T) {
 	c, names := renewed(t)
 	c.patchCluster(`{"spec":{"tls":{"peer":{"auto":{}}}}}`)
 	c.rolls(names)
@@ -158,9 +159,10 @@ func TestAMemberThatKeptTheFormerSchemeGetsAnotherPod(t *testing.T) {
 	}
 }
 
+// TestUnreportedSchemeReplacesNoPod: a scheme that is not reported replaces no Pod.
 // The agents of an earlier version do not report how etcd listens to its peers. That is no reason to replace their Pods, and TLS of peers
 // is not removed before it is known.
-func TestASchemeThatIsNotReportedReplacesNoPod(t *testing.T) {
+func TestUnreportedSchemeReplacesNoPod(t *testing.T) {
 	c, names := renewed(t)
 	c.patchCluster(`{"spec":{"tls":{"peer":{"auto":{}}}}}`)
 	c.rolls(names)
@@ -220,9 +222,10 @@ func TestTLSIsTurnedBackInTheMiddle(t *testing.T) {
 	}
 }
 
+// TestTLSSourceChangesInOrder: another source of TLS is used after the first one.
 // The source of the certificates is another one before all members have left the first one. They leave it first, and what the status says
 // of its authorities ends.
-func TestAnotherSourceOfTLSIsUsedAfterTheFirstOne(t *testing.T) {
+func TestTLSSourceChangesInOrder(t *testing.T) {
 	c, names := renewed(t)
 	c.patchCluster(`{"spec":{"tls":{"peer":{"auto":{}}}}}`)
 	c.rolls(names)
@@ -277,7 +280,8 @@ func (c *clocked) mounts(name, secret string) bool {
 		c.Fatal(err)
 	}
 	for _, volume := range pod.Spec.Volumes {
-		if p := volume.Projected; p != nil && slices.ContainsFunc(p.Sources, func(s corev1.VolumeProjection) bool { return s.Secret != nil && s.Secret.Name == secret }) {
+		if p := volume.Projected; p != nil && slices.ContainsFunc(p.Sources,
+			func(s corev1.VolumeProjection) bool { return s.Secret != nil && s.Secret.Name == secret }) {
 			return true
 		}
 	}

@@ -62,7 +62,8 @@ func (c *clocked) progresses(reason string, words ...string) {
 	}
 }
 
-func TestVersionChangesAfterAVerifiedBackupAndOnlyWhileTheMembersAreEqual(t *testing.T) {
+// TestUpgradeNeedsBackupAndEquality: the version changes after a verified backup, and only while the members are equal.
+func TestUpgradeNeedsBackupAndEquality(t *testing.T) {
 	c, names := renewed(t)
 	c.patchCluster(backupsOn)
 	c.pass()
@@ -155,7 +156,8 @@ func TestVersionChangesAfterAVerifiedBackupAndOnlyWhileTheMembersAreEqual(t *tes
 	}
 }
 
-func TestALostPodComesBackAsItWasUntilTheFirstOfAnotherMinorMayGo(t *testing.T) {
+// TestLostPodKeepsVersionUntilTurn: a lost Pod comes back as it was until the first of another minor may go.
+func TestLostPodKeepsVersionUntilTurn(t *testing.T) {
 	c, names := renewed(t)
 	ready := func(i int, version string) {
 		c.kubelet(names[i], true)
@@ -209,7 +211,7 @@ func TestALostPodComesBackAsItWasUntilTheFirstOfAnotherMinorMayGo(t *testing.T) 
 }
 
 // An edit that the change of version itself waits for goes first, one Pod after another, with the etcd that each of them ran.
-func TestAnEditThatTheVersionWaitsForGoesBeforeIt(t *testing.T) {
+func TestEditAppliedBeforeVersion(t *testing.T) {
 	c, names := renewed(t)
 	for i := range names {
 		c.runsVersion(names, i, "3.6.16")
@@ -283,9 +285,10 @@ func (c *clocked) snapshotCount(name string) string {
 	return ""
 }
 
-// A count that is too large for a change of version is lowered while the edit of the version stands, and at once: each Pod gets it as the version that
-// it runs, and only then the version.
-func TestASmallerSnapshotCountReachesThePodsBeforeTheVersion(t *testing.T) {
+// TestSnapshotCountAppliedBeforeVersion: a smaller snapshot count reaches the Pods before the version. A count that is
+// too large for a change of version is lowered while the edit of the version stands, and at once: each Pod gets it as
+// the version that it runs, and only then the version.
+func TestSnapshotCountAppliedBeforeVersion(t *testing.T) {
 	const why = "a member has 200000"
 	c, names := renewed(t)
 	for i := range names {

@@ -85,7 +85,8 @@ func reportsMore(before, after *coordinationv1.Lease) bool {
 func savesMore(before, after *coordinationv1.Lease) bool {
 	was, wasErr := leases.DecodeBackup(before)
 	is, isErr := leases.DecodeBackup(after)
-	return wasErr != nil || isErr != nil || was.EverSaved() != is.EverSaved() || was.Error != is.Error || was.Lineage != is.Lineage || was.SupersededBy != is.SupersededBy ||
+	return wasErr != nil || isErr != nil || was.EverSaved() != is.EverSaved() || was.Error != is.Error || was.Lineage != is.Lineage ||
+		was.SupersededBy != is.SupersededBy ||
 		!was.Since.Equal(is.Since) || leases.ComponentOf(after) == leases.ComponentFullSnapshot && !was.Taken.Equal(is.Taken)
 }
 

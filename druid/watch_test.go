@@ -113,7 +113,8 @@ func TestOnlyChangesCostAPass(t *testing.T) {
 	}
 }
 
-func TestOnlyAnExpiryThatWasNotSeenCausesAPass(t *testing.T) {
+// TestOnlyUnseenExpiryCausesPass: only an expiry that was not seen causes a pass.
+func TestOnlyUnseenExpiryCausesPass(t *testing.T) {
 	const duration = 45 * time.Second
 	begun := time.Unix(1000, 0)
 	lease := func(renewed int64) *coordinationv1.Lease {
@@ -170,7 +171,8 @@ func TestExpiriesAreReported(t *testing.T) {
 		group.Go(func() error { return r.watchExpiries(ctx) })
 		begun := time.Now()
 		e := <-r.expiries
-		if after := time.Since(begun); e.Object.GetName() != "demo" || e.Object.GetNamespace() != "ns" || after < 45*time.Second || after > 45*time.Second+expiryInterval {
+		if after := time.Since(begun); e.Object.GetName() != "demo" || e.Object.GetNamespace() != "ns" || after < 45*time.Second ||
+			after > 45*time.Second+expiryInterval {
 			t.Errorf("reported %s/%s after %s", e.Object.GetNamespace(), e.Object.GetName(), after)
 		}
 		cancel()

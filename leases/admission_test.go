@@ -11,8 +11,9 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
+// TestAdmissionPolicyListsBackupReports: the admission policy lists what agents report about backups.
 // The admission policy refuses a report as a whole if it has an annotation that the policy does not list.
-func TestTheAdmissionPolicyListsWhatAgentsReportAboutBackups(t *testing.T) {
+func TestAdmissionPolicyListsBackupReports(t *testing.T) {
 	policy, err := os.ReadFile("../manifests/install/admission.yaml")
 	if err != nil {
 		t.Fatal(err)

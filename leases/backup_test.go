@@ -55,7 +55,8 @@ func TestBackupPatch(t *testing.T) {
 	}
 }
 
-func TestBackupRenewalReportsWhenAndForHowLong(t *testing.T) {
+// TestBackupRenewalTimes: backup renewal reports when and for how long.
+func TestBackupRenewalTimes(t *testing.T) {
 	now := time.Unix(1700000000, 0)
 	patch := BackupPatch{Backup: Backup{Error: strings.Repeat("é", 1000)}, RenewTime: &now, Duration: 90*time.Second + 1}.encode()
 	lease := apply(t, &coordinationv1.Lease{}, patch)
@@ -111,10 +112,12 @@ func (e *Election) WithTimes(duration time.Duration) *Election {
 func TestAVerificationIsReportedInOneWrite(t *testing.T) {
 	at := time.Date(2026, 11, 21, 20, 0, 0, 0, time.UTC)
 	broken := Verification{
-		Verdict: VerdictBroken, At: at, Full: "full", Revision: 7, Lineage: "00000001-a", VerifiedFull: "older", Broken: "delta", KnownBroken: []string{"full", "delta"}, Trouble: "why", Tried: at,
+		Verdict: VerdictBroken, At: at, Full: "full", Revision: 7, Lineage: "00000001-a", VerifiedFull: "older", Broken: "delta",
+		KnownBroken: []string{"full", "delta"}, Trouble: "why", Tried: at,
 	}
 	lease := apply(t, &coordinationv1.Lease{}, BackupPatch{Backup: fullSaved()}.encode())
-	for _, v := range []Verification{broken, {Verdict: VerdictVerified, At: at, Full: "full", Revision: 9, VerifiedFull: "full"}, {Trouble: "no room", Tried: at}, {}} {
+	for _, v := range []Verification{broken, {Verdict: VerdictVerified, At: at, Full: "full", Revision: 9, VerifiedFull: "full"},
+		{Trouble: "no room", Tried: at}, {}} {
 		lease = apply(t, lease, v.encode())
 		got, err := DecodeVerification(lease)
 		if err != nil {

@@ -128,7 +128,8 @@ func FuzzDiskReport(f *testing.F) {
 func FuzzRecovery(f *testing.F) {
 	f.Add(`{"epoch":2,"nonce":"ab","stage":"Prepare","mode":"Survivor","chosen":"demo-a"}`, `{"order":"2-ab"}`)
 	f.Add(`{"epoch":2}`, `null`)
-	f.Add(`{"epoch":2,"nonce":"ab","stage":"Prepare","mode":"Survivor","chosen":"demo-a","Chosen":"demo-b","chosen":"demo-c"}`, `{"order":"2-ab","podUID":"p","PODUID":"q"}`)
+	f.Add(`{"epoch":2,"nonce":"ab","stage":"Prepare","mode":"Survivor","chosen":"demo-a","Chosen":"demo-b","chosen":"demo-c"}`,
+		`{"order":"2-ab","podUID":"p","PODUID":"q"}`)
 	f.Fuzz(func(t *testing.T, order, attempt string) {
 		lease := &coordinationv1.Lease{}
 		if err := (Record{Phase: PhaseRecovering, Epoch: 1, FormedEpoch: 1}).Encode(lease); err != nil {

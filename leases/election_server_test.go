@@ -171,7 +171,8 @@ func (s *severed) RoundTrip(r *http.Request) (*http.Response, error) {
 	return s.next.RoundTrip(r)
 }
 
-func TestLeaderWithoutTheServerHasEndedWhenAnotherBegins(t *testing.T) {
+// TestCutOffLeaderEndsBeforeNext: the leader without the server has ended when another begins.
+func TestCutOffLeaderEndsBeforeNext(t *testing.T) {
 	t.Parallel()
 	s := leaderServer(t)
 	line := &severed{}

@@ -73,7 +73,8 @@ func TestLeaderIsElectedOnceAndHandsOver(t *testing.T) {
 	})
 }
 
-func TestLeaderGivesUpWellBeforeAnybodyMayFollow(t *testing.T) {
+// TestLeaderEndsBeforeSuccessor: the leader gives up well before another may follow.
+func TestLeaderEndsBeforeSuccessor(t *testing.T) {
 	election(t, func(t *testing.T, s *leaseServer) {
 		a := newCandidate(t, s, "a").campaign(t)
 		after(time.Second)
@@ -103,7 +104,8 @@ func TestLeaderGivesUpWellBeforeAnybodyMayFollow(t *testing.T) {
 	})
 }
 
-func TestLeaderOutlivesAShortOutageAndALostAnswer(t *testing.T) {
+// TestLeaderSurvivesShortOutage: the leader outlives a short outage and a lost answer.
+func TestLeaderSurvivesShortOutage(t *testing.T) {
 	election(t, func(t *testing.T, s *leaseServer) {
 		a := newCandidate(t, s, "a").campaign(t)
 		after(20 * time.Second)
@@ -180,8 +182,9 @@ func TestCandidateTakesOnlyWhatItSawUnchanged(t *testing.T) {
 	})
 }
 
+// TestCutOffCampaignReleasesLease: a campaign that is cut off gives the Lease back.
 // The answer to the write that takes the Lease arrives after the campaign ended.
-func TestCampaignThatIsCutOffGivesTheLeaseBack(t *testing.T) {
+func TestCutOffCampaignReleasesLease(t *testing.T) {
 	for _, cut := range []int{5, 15, 25, 35, 45} { // of 10 ms each on their way: a read, its answer, a write, its answer
 		election(t, func(t *testing.T, s *leaseServer) {
 			a := newCandidate(t, s, "a").campaign(t)
@@ -209,7 +212,8 @@ func TestRestartedLeaderGoesOn(t *testing.T) {
 	})
 }
 
-func TestDutiesThatEndByThemselvesKeepTheLease(t *testing.T) {
+// TestEndedDutiesKeepLease: duties that end by themselves keep the Lease.
+func TestEndedDutiesKeepLease(t *testing.T) {
 	election(t, func(t *testing.T, s *leaseServer) {
 		c, calls := newCandidate(t, s, "a"), 0
 		ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute)
@@ -228,7 +232,7 @@ func TestDutiesThatEndByThemselvesKeepTheLease(t *testing.T) {
 }
 
 // Whatever the network does, two agents never lead at once, and when it works again, one leads.
-func TestNeverTwoLeadersWhateverTheNetworkDoes(t *testing.T) {
+func TestNeverTwoLeaders(t *testing.T) {
 	var terms, lost atomic.Int32
 	for seed := range uint64(60) {
 		t.Run(fmt.Sprint(seed), func(t *testing.T) {

@@ -29,9 +29,9 @@ var speeds = []DiskSpeed{SpeedOK, SpeedSlow, SpeedVerySlow}
 // Fsync is how long the etcd of a member takes to write its log to the disk. The zero value is unknown.
 type Fsync struct {
 	Speed DiskSpeed
-	// P99 is the upper bound of the bucket of etcd's histogram that has the 99th percentile. It is a power of two in milliseconds, at
-	// most 8.192 s, which stands for all longer times too. It is of the last minutes. 0 means that they had too few writes for a percentile, or
-	// that etcd did not serve its metrics: then Speed is an earlier verdict.
+	// P99 is the upper bound of the bucket of etcd's histogram that has the 99th percentile. It is a power of two in
+	// milliseconds, at most 8.192 s, which stands for all longer times too. It is of the last minutes. 0 means that they
+	// had too few writes for a percentile, or that etcd did not serve its metrics: then Speed is an earlier verdict.
 	P99 time.Duration
 }
 

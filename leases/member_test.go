@@ -103,7 +103,8 @@ func apply(t testing.TB, lease *coordinationv1.Lease, patch any) *coordinationv1
 	return &out
 }
 
-func TestRecordPatchReportsTheWholeRecordAndNothingElse(t *testing.T) {
+// TestRecordPatchHasWholeRecordOnly: a record patch reports the whole record and nothing else.
+func TestRecordPatchHasWholeRecordOnly(t *testing.T) {
 	foreign := map[string]string{"someone.else/key": "stays"}
 	lease := &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{ResourceVersion: "7", Annotations: foreign}}
 	for _, record := range []Record{fullRecord(), {Phase: PhaseForming, Epoch: 1}} {
@@ -179,7 +180,8 @@ func TestRenewTimeMovesOnlyWhenItIsSet(t *testing.T) {
 	}
 }
 
-func TestMemberPatchStaysSmallWhateverTheReason(t *testing.T) {
+// TestMemberPatchStaysSmall: a member patch stays small whatever the reason.
+func TestMemberPatchStaysSmall(t *testing.T) {
 	now := time.Unix(1700000000, 123456000)
 	m := fullMember()
 	m.Reason = strings.Repeat("\x01\"ü", 4000)

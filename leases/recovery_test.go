@@ -39,12 +39,14 @@ func TestAnOrderFormsARaftGroupOnce(t *testing.T) {
 	claimed := must(executed.Claimed(a))
 	formed := must(claimed.Reformed(a, Recovered{Epoch: 2, Mode: RecoverSurvivor, Member: "demo-b", Revision: 9}, Fork{Parent: "00000001-aa", Revision: 7}))
 	if formed.Phase != PhaseFormed || formed.ClusterID != 9 || formed.FormedEpoch != 2 || formed.MaxLearners != MaxLearners35 ||
-		formed.Lineage != LineageOf(2, "cc") || formed.MemberList != nil || formed.Order() != nil || formed.Recovered.Plan != "77" || formed.Fork == nil || formed.Fork.Revision != 7 {
+		formed.Lineage != LineageOf(2, "cc") || formed.MemberList != nil || formed.Order() != nil || formed.Recovered.Plan != "77" ||
+		formed.Fork == nil || formed.Fork.Revision != 7 {
 		t.Errorf("formed: %+v", formed)
 	}
 	refused := map[string]error{}
 	_, refused["a second Formed"] = formed.Reformed(a, Recovered{Epoch: 2}, Fork{Parent: "00000001-aa", Revision: 7})
-	_, refused["Formed of a superseded attempt"] = must(executed.Claimed(RecoveryAttempt{Order: "2-bb", Nonce: "dd", PodUID: "pod", ClusterID: "a"})).Reformed(a, Recovered{Epoch: 2}, Fork{Parent: "00000001-aa", Revision: 7})
+	_, refused["Formed of a superseded attempt"] = must(executed.Claimed(RecoveryAttempt{Order: "2-bb", Nonce: "dd", PodUID: "pod", ClusterID: "a"})).Reformed(a,
+		Recovered{Epoch: 2}, Fork{Parent: "00000001-aa", Revision: 7})
 	_, refused["the same epoch again"] = formed.Prepare(survivorOrder)
 	_, refused["the same epoch while it stands"] = prepared.Prepare(survivorOrder)
 	_, refused["Execute without a claim"] = prepared.Execute(survivorOrder)
@@ -99,7 +101,8 @@ func TestAPatchWritesEachFieldOfARecord(t *testing.T) {
 // A record that was rolled back names an order of an epoch that formed since. It requests nothing.
 func TestAnOrderOfAFormedEpochIsNotInEffect(t *testing.T) {
 	r := formedRecord()
-	r.Phase, r.Recovery, r.FormedEpoch = PhaseRecovering, &Recovery{Epoch: 2, Nonce: "bb", Stage: StageExecute, Report: "c", Mode: RecoverSurvivor, Chosen: "demo-b"}, 2
+	r.Phase, r.Recovery, r.FormedEpoch = PhaseRecovering,
+		&Recovery{Epoch: 2, Nonce: "bb", Stage: StageExecute, Report: "c", Mode: RecoverSurvivor, Chosen: "demo-b"}, 2
 	if r.Order() != nil || r.Attempted() != nil {
 		t.Error("the order is in effect")
 	}

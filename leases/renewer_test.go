@@ -146,7 +146,8 @@ func TestRenewerCostsOneCallPerInterval(t *testing.T) {
 	})
 }
 
-func TestRenewerReportsAChangeOfStateAtOnceAndABurstOnce(t *testing.T) {
+// TestRenewerReportsChangeOnce: renewer reports a change of state at once and a burst once.
+func TestRenewerReportsChangeOnce(t *testing.T) {
 	renewing(t, func(t *testing.T, s *leaseServer, r *Renewer, _ *bytes.Buffer) {
 		s.after(3 * time.Second)
 		s.writes = 0
@@ -161,7 +162,8 @@ func TestRenewerReportsAChangeOfStateAtOnceAndABurstOnce(t *testing.T) {
 	})
 }
 
-func TestRenewTimeStandsStillWhileTheMemberIsNotWell(t *testing.T) {
+// TestRenewTimeStopsWhileUnwell: renew time stands still while the member is not well.
+func TestRenewTimeStopsWhileUnwell(t *testing.T) {
 	renewing(t, func(t *testing.T, s *leaseServer, r *Renewer, _ *bytes.Buffer) {
 		r.Publish(alive(func(*Member) {}))
 		s.after(2 * time.Second)
@@ -203,7 +205,8 @@ func TestRenewerAnswersWhatOthersWrote(t *testing.T) {
 	})
 }
 
-func TestRenewerOutlivesALostLeaseAndALostServer(t *testing.T) {
+// TestRenewerSurvivesLostLease: renewer outlives a lost Lease and a lost server.
+func TestRenewerSurvivesLostLease(t *testing.T) {
 	renewing(t, func(t *testing.T, s *leaseServer, r *Renewer, log *bytes.Buffer) {
 		r.Publish(alive(func(*Member) {}))
 		s.after(2 * time.Second)

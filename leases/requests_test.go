@@ -9,9 +9,10 @@ import (
 
 func TestRemovalRequestIsReadAsItWasWritten(t *testing.T) {
 	for name, r := range map[string]RemovalRequest{
-		"no mark":                    {},
-		"requested":                  {State: RemovalRequested, Mark: "x7k2p", At: "2026-11-21T10:00:00Z"},
-		"removing":                   {State: RemovalBegun, Mark: "x7k2p", At: "2026-11-21T10:00:00Z", By: "pod", MemberID: "8e9e05c52164694d", ClusterID: "cdf818194e3a8c32"},
+		"no mark":   {},
+		"requested": {State: RemovalRequested, Mark: "x7k2p", At: "2026-11-21T10:00:00Z"},
+		"removing": {State: RemovalBegun, Mark: "x7k2p", At: "2026-11-21T10:00:00Z", By: "pod", MemberID: "8e9e05c52164694d",
+			ClusterID: "cdf818194e3a8c32"},
 		"removing what never joined": {State: RemovalBegun, Mark: "x7k2p", By: "pod", ClusterID: "c"},
 		"done":                       {State: RemovalDone, Mark: "x7k2p", By: "pod", MemberID: "8", ClusterID: "c", RaftTerm: 3, RaftIndex: 42},
 		"done for what never joined": {State: RemovalDone, Mark: "x7k2p", By: "pod", ClusterID: "c", RaftTerm: 3, RaftIndex: 42},

@@ -213,8 +213,9 @@ func TestRecordIsWatchedByName(t *testing.T) {
 	}
 }
 
+// TestDruidAnnotationsCompareAndSet: druid's annotations are written by compare and set.
 // What druid writes on a Lease is a compare-and-set that leaves everything else on the Lease unchanged.
-func TestDruidsAnnotationsAreWrittenByCompareAndSet(t *testing.T) {
+func TestDruidAnnotationsCompareAndSet(t *testing.T) {
 	order, repairing := leases.UpgradeOrder{Nonce: "one", Version: "3.6.5"}, leases.Repairing{Restarts: 2}
 	encodedOrder, err1 := order.Encode()
 	encodedRepairing, err2 := repairing.Encode()

@@ -8,7 +8,8 @@ import (
 
 func TestTLSIsReadAsItWasWritten(t *testing.T) {
 	at := time.Date(2027, 2, 22, 12, 0, 0, 0, time.UTC)
-	want := TLS{}.With("client", TLSPlane{Trusted: "a,b", NotAfter: at.In(time.FixedZone("east", 3600)), Problem: "tls.key is missing; add it"}).With("peer", TLSPlane{NotAfter: at, ComparesNames: true})
+	want := TLS{}.With("client", TLSPlane{Trusted: "a,b", NotAfter: at.In(time.FixedZone("east", 3600)), Problem: "tls.key is missing; add it"}).With("peer",
+		TLSPlane{NotAfter: at, ComparesNames: true})
 	if got := ParseTLS(want.format()); got != want {
 		t.Errorf("%+v was read from %s, want %+v", got, want.format(), want)
 	}
@@ -21,8 +22,9 @@ func TestTLSIsReadAsItWasWritten(t *testing.T) {
 	}
 }
 
+// TestCertificatesKeepLeaseRenewed: certificates never keep a Lease from being renewed.
 // Whatever the certificates are, the Lease is renewed.
-func TestCertificatesNeverKeepALeaseFromBeingRenewed(t *testing.T) {
+func TestCertificatesKeepLeaseRenewed(t *testing.T) {
 	plane := TLSPlane{Trusted: strings.Repeat("f,", 4000), Issuer: strings.Repeat("f", 32), Problem: strings.Repeat("x", 500)}
 	patch := MemberPatch{Member: Member{ID: 1, Role: RoleLeader, Rule: "resume", Reason: strings.Repeat("y", 500), TLS: TLS{Client: plane, Peer: plane}}}
 	encoded, err := patch.encode()

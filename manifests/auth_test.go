@@ -60,7 +60,8 @@ func TestUsersAndRolesReachTheAgents(t *testing.T) {
 		t.Fatal(err)
 	}
 	got := r.Auth
-	if got == nil || !got.Enabled || got.Passwords != config.PasswordsDir || len(got.Users) != 2 || got.Users[1].Name != "kube-apiserver" || got.Users[0].PasswordKey != "app-password" {
+	if got == nil || !got.Enabled || got.Passwords != config.PasswordsDir || len(got.Users) != 2 || got.Users[1].Name != "kube-apiserver" ||
+		got.Users[0].PasswordKey != "app-password" {
 		t.Fatalf("the agents get %+v", got)
 	}
 	if got.Hash() != AuthConfig(cluster) || got.Hash() == "" {
@@ -68,7 +69,8 @@ func TestUsersAndRolesReachTheAgents(t *testing.T) {
 	}
 	var ranges []string
 	for _, p := range got.Roles[0].Permissions {
-		ranges = append(ranges, strings.Join([]string{string(p.Key), string(p.RangeEnd), map[bool]string{true: "r"}[p.Read] + map[bool]string{true: "w"}[p.Write]}, " "))
+		ranges = append(ranges, strings.Join([]string{string(p.Key), string(p.RangeEnd), map[bool]string{true: "r"}[p.Read] + map[bool]string{true: "w"}[p.Write]},
+			" "))
 	}
 	if want := []string{"/app/ /app0 rw", "/a /b r", "/lock  w"}; !slices.Equal(ranges, want) {
 		t.Errorf("permissions are %q, want %q", ranges, want)
@@ -105,8 +107,9 @@ func TestTheLevelOfTheLogReachesTheAgents(t *testing.T) {
 	}
 }
 
+// TestConfigWithoutAuthHasNoGeneration: without auth the configuration has no generation.
 // A cluster whose authentication druid does not manage has no trace of it in the configuration of the agents.
-func TestWithoutAuthTheConfigurationHasNoGeneration(t *testing.T) {
+func TestConfigWithoutAuthHasNoGeneration(t *testing.T) {
 	reloadable := config.DefaultReloadable()
 	reloadable.Generation = 7
 	applied, err := configMap(plain(), reloadable)

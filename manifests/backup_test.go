@@ -135,7 +135,8 @@ func TestRestoreOrder(t *testing.T) {
 			}}, &config.Restore{Prefix: "default/old", Revision: 7},
 		},
 		"another cluster's, in another store": {
-			fullBootstrap(), &config.Restore{Store: []byte(`{"directory":{"path":"/restore/store"},"clientEncryption":{"keysDir":"/restore/keys"}}`), Prefix: "other/old", Time: &moment},
+			fullBootstrap(), &config.Restore{Store: []byte(`{"directory":{"path":"/restore/store"},"clientEncryption":{"keysDir":"/restore/keys"}}`),
+				Prefix: "other/old", Time: &moment},
 		},
 		"a file, in its own store": {
 			&v1alpha1.BootstrapSpec{Restore: &v1alpha1.RestoreSpec{From: &v1alpha1.RestoreSource{File: "old/snapshot.db"}}},
@@ -146,7 +147,8 @@ func TestRestoreOrder(t *testing.T) {
 			&config.Restore{File: "snapshot.db", Store: []byte(`{"directory":{"path":"/restore/store"}}`)},
 		},
 		"an EtcdSnapshot that was not observed": {
-			fromSnapshot(), &config.Restore{Unresolved: "the backup of EtcdSnapshot before-the-move is unknown: status.restore of EtcdCluster demo does not have it yet"},
+			fromSnapshot(), &config.Restore{Unresolved: "the backup of EtcdSnapshot before-the-move is unknown: status.restore of EtcdCluster demo " +
+				"does not have it yet"},
 		},
 	} {
 		t.Run(name, func(t *testing.T) {

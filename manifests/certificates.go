@@ -98,7 +98,8 @@ func tlsSources(cluster *v1alpha1.EtcdCluster) []tlsSource {
 	return all
 }
 
-func tlsSourceOf(cluster *v1alpha1.EtcdCluster, p Plane, auto *v1alpha1.AutoTLS, ref *v1alpha1.TLSSecretRef, cm *v1alpha1.CertManagerTLS, mode config.TLSMode) tlsSource {
+func tlsSourceOf(cluster *v1alpha1.EtcdCluster, p Plane, auto *v1alpha1.AutoTLS, ref *v1alpha1.TLSSecretRef, cm *v1alpha1.CertManagerTLS,
+	mode config.TLSMode) tlsSource {
 	if cm != nil {
 		ref = &v1alpha1.TLSSecretRef{Name: CertificatesName(cluster.Name, p), ClientName: dialerName(cluster.Name, p)}
 	}

@@ -24,7 +24,8 @@ func secured() *v1alpha1.EtcdCluster {
 	return cluster
 }
 
-func TestCertificatesAreValidForTheLeaderService(t *testing.T) {
+// TestCertificatesCoverLeaderService: certificates are valid for the leader Service.
+func TestCertificatesCoverLeaderService(t *testing.T) {
 	for _, wanted := range []bool{true, false} {
 		cluster := secured()
 		cluster.Spec.LeaderService = &v1alpha1.LeaderServiceSpec{Enabled: wanted}
@@ -37,11 +38,13 @@ func TestCertificatesAreValidForTheLeaderService(t *testing.T) {
 	}
 }
 
-func TestCertificatesAreValidWhereClientsAndPeersConnect(t *testing.T) {
+// TestCertificatesCoverEndpoints: certificates are valid where clients and peers connect.
+func TestCertificatesCoverEndpoints(t *testing.T) {
 	cluster := secured()
 	client := CertificatesOf(cluster, PlaneClient, "example.local")
 	for _, want := range []string{
-		"*." + PeerServiceName(cluster.Name) + "." + cluster.Namespace + ".svc", "*." + PeerServiceName(cluster.Name) + "." + cluster.Namespace + ".svc.example.local",
+		"*." + PeerServiceName(cluster.Name) + "." + cluster.Namespace + ".svc",
+		"*." + PeerServiceName(cluster.Name) + "." + cluster.Namespace + ".svc.example.local",
 		"*." + NodesServiceName(cluster.Name) + "." + cluster.Namespace + ".svc.example.local",
 		ClientServiceName(cluster.Name), ClientServiceName(cluster.Name) + "." + cluster.Namespace + ".svc", "localhost", "etcd.example.com",
 	} {
@@ -123,7 +126,7 @@ func TestSecretsAreMountedInTheAgentAlone(t *testing.T) {
 }
 
 // The agent gets the Secret for the cluster to join, alone or next to the others. etcd and the Pod of an EtcdSnapshot do not.
-func TestTheAgentGetsTheSecretForTheClusterToJoin(t *testing.T) {
+func TestAgentGetsJoinSecret(t *testing.T) {
 	for name, base := range map[string]func() *v1alpha1.EtcdCluster{"without TLS of its own": plain, "with TLS": secured} {
 		t.Run(name, func(t *testing.T) {
 			cluster := base()
@@ -171,7 +174,8 @@ func secretFiles(volumes []corev1.Volume, name string) (files []string) {
 	return files
 }
 
-func TestEndpointsHaveTheSchemeOfTheClientPort(t *testing.T) {
+// TestEndpointSchemeMatchesClientPort: endpoints have the scheme of the client port.
+func TestEndpointSchemeMatchesClientPort(t *testing.T) {
 	cluster := plain()
 	host := ClientServiceName(cluster.Name) + "." + cluster.Namespace + ".svc:2379"
 	if got := Endpoints(cluster); !slices.Equal(got, []string{"http://" + host}) {

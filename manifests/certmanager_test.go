@@ -30,7 +30,8 @@ func requesting() *v1alpha1.EtcdCluster {
 	return cluster
 }
 
-func TestCertificatesOfCertManagerAreWhatMembersAndClientsNeed(t *testing.T) {
+// TestCertManagerCertificatesSuffice: certificates of cert-manager are what members and clients need.
+func TestCertManagerCertificatesSuffice(t *testing.T) {
 	cluster := requesting()
 	name := cluster.Name
 	all := map[string]map[string]any{}

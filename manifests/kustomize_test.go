@@ -117,8 +117,8 @@ func followLimitPage(t *testing.T) string {
 	return overlay
 }
 
-// TestDruidIsLimitedToNamespacesAsItsPageSays compares what the page makes with the installation.
-func TestDruidIsLimitedToNamespacesAsItsPageSays(t *testing.T) {
+// TestKustomizeLimitsNamespaces compares what the page makes with the installation.
+func TestKustomizeLimitsNamespaces(t *testing.T) {
 	got := kustomize(t, followLimitPage(t))
 	want := kustomize(t, installDir)
 	for _, name := range []string{"RoleBinding team-a/druid", "RoleBinding team-b/druid"} {

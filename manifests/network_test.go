@@ -52,21 +52,24 @@ func TestWhoCanConnect(t *testing.T) {
 		from    caller
 		want    []int32
 	}{
-		"a member":                               {unlimited(), list(own), caller{demoPods, ownSpace, ""}, allPorts},
-		"any Pod":                                {unlimited(), list(own), caller{theirs, theirs, ""}, notPeers},
-		"a member of another cluster":            {unlimited(), list(own), caller{labels.Set(Selector("other")), ownSpace, ""}, notPeers},
-		"a member of that name elsewhere":        {unlimited(), list(own), caller{demoPods, theirs, ""}, notPeers},
-		"any address":                            {unlimited(), list(own), caller{ip: "198.51.100.7"}, notPeers},
-		"a restricted member":                    {restrict(), list(own), caller{demoPods, ownSpace, ""}, []int32{config.ClientPort, config.PeerPort, config.APIPort}},
-		"a restricted Pod of an EtcdSnapshot":    {restrict(), list(own), caller{snapshotLabels(t), ownSpace, ""}, []int32{config.ClientPort, config.APIPort}},
-		"a Pod that no list names":               {restrict(), list(own), caller{theirs, ownSpace, ""}, []int32{config.APIPort}},
-		"a client by its Pod":                    {restrict(), list(own), caller{labels.Set{"etcd-client": "demo"}, ownSpace, ""}, []int32{config.ClientPort, config.APIPort}},
-		"such a Pod in another namespace":        {restrict(), list(own), caller{labels.Set{"etcd-client": "demo"}, theirs, ""}, []int32{config.APIPort}},
-		"a client by its namespace":              {restrict(), list(own), caller{theirs, labels.Set{"team": "b"}, ""}, []int32{config.ClientPort, config.APIPort}},
-		"such a namespace that is excluded":      {restrict(), list(own), caller{theirs, labels.Set{"team": "b", "closed": ""}, ""}, []int32{config.APIPort}},
-		"a client by its address":                {restrict(), list(own), caller{ip: "203.0.113.7"}, []int32{config.ClientPort, config.APIPort}},
-		"such an address that is excluded":       {restrict(), list(own), caller{ip: "203.0.113.200"}, []int32{config.APIPort}},
-		"Prometheus":                             {restrict(), list(own), caller{theirs, labels.Set{"kubernetes.io/metadata.name": "monitoring"}, ""}, []int32{config.MetricsPort, config.AgentPort, config.APIPort}},
+		"a member":                        {unlimited(), list(own), caller{demoPods, ownSpace, ""}, allPorts},
+		"any Pod":                         {unlimited(), list(own), caller{theirs, theirs, ""}, notPeers},
+		"a member of another cluster":     {unlimited(), list(own), caller{labels.Set(Selector("other")), ownSpace, ""}, notPeers},
+		"a member of that name elsewhere": {unlimited(), list(own), caller{demoPods, theirs, ""}, notPeers},
+		"any address":                     {unlimited(), list(own), caller{ip: "198.51.100.7"}, notPeers},
+		"a restricted member": {restrict(), list(own), caller{demoPods, ownSpace, ""},
+			[]int32{config.ClientPort, config.PeerPort, config.APIPort}},
+		"a restricted Pod of an EtcdSnapshot": {restrict(), list(own), caller{snapshotLabels(t), ownSpace, ""}, []int32{config.ClientPort, config.APIPort}},
+		"a Pod that no list names":            {restrict(), list(own), caller{theirs, ownSpace, ""}, []int32{config.APIPort}},
+		"a client by its Pod": {restrict(), list(own), caller{labels.Set{"etcd-client": "demo"}, ownSpace, ""},
+			[]int32{config.ClientPort, config.APIPort}},
+		"such a Pod in another namespace":   {restrict(), list(own), caller{labels.Set{"etcd-client": "demo"}, theirs, ""}, []int32{config.APIPort}},
+		"a client by its namespace":         {restrict(), list(own), caller{theirs, labels.Set{"team": "b"}, ""}, []int32{config.ClientPort, config.APIPort}},
+		"such a namespace that is excluded": {restrict(), list(own), caller{theirs, labels.Set{"team": "b", "closed": ""}, ""}, []int32{config.APIPort}},
+		"a client by its address":           {restrict(), list(own), caller{ip: "203.0.113.7"}, []int32{config.ClientPort, config.APIPort}},
+		"such an address that is excluded":  {restrict(), list(own), caller{ip: "203.0.113.200"}, []int32{config.APIPort}},
+		"Prometheus": {restrict(), list(own), caller{theirs, labels.Set{"kubernetes.io/metadata.name": "monitoring"}, ""},
+			[]int32{config.MetricsPort, config.AgentPort, config.APIPort}},
 		"a joined cluster, members unknown":      {joining(), leases.Record{Members: []string{member}}, caller{ip: "198.51.100.7"}, allPorts},
 		"a joined cluster with external members": {joining(), list(own, external), caller{ip: "198.51.100.7"}, allPorts},
 		"a joined cluster without them":          {joining(), list(own), caller{ip: "198.51.100.7"}, notPeers},
@@ -110,7 +113,8 @@ func admits(t *testing.T, policy *networkingv1.NetworkPolicy, from caller, port 
 func includes(t *testing.T, peer networkingv1.NetworkPolicyPeer, from caller) bool {
 	t.Helper()
 	if peer.IPBlock != nil {
-		return from.ip != "" && within(from.ip, peer.IPBlock.CIDR) && !slices.ContainsFunc(peer.IPBlock.Except, func(cidr string) bool { return within(from.ip, cidr) })
+		return from.ip != "" && within(from.ip, peer.IPBlock.CIDR) &&
+			!slices.ContainsFunc(peer.IPBlock.Except, func(cidr string) bool { return within(from.ip, cidr) })
 	}
 	if from.ip != "" || peer.PodSelector != nil && !selects(t, peer.PodSelector, from.pod) {
 		return false

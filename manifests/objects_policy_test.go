@@ -175,7 +175,8 @@ func TestATokenOfDruidChangesNoSpec(t *testing.T) {
 			"add an owner":               `{"metadata":{"ownerReferences":[{"apiVersion":"v1","kind":"ConfigMap","name":"a","uid":"a"}]}}`,
 			"remove another's finalizer": `{"metadata":{"finalizers":[]}}`,
 			"add another's finalizer":    `{"metadata":{"finalizers":["example.com/hold","example.com/more"]}}`,
-			"change the spec":            map[bool]string{true: `{"spec":{"replicas":1}}`, false: `{"spec":{"deletionPolicy":"Delete"}}`}[object == client.Object(cluster)],
+			"change the spec": map[bool]string{true: `{"spec":{"replicas":1}}`,
+				false: `{"spec":{"deletionPolicy":"Delete"}}`}[object == client.Object(cluster)],
 		} {
 			if err := in.patch(t, object, types.MergePatchType, patch)(); !refusedBy("druid-specs", err) {
 				t.Errorf("%s of %T: %v, want a refusal by the policy", name, object, err)

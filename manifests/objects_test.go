@@ -31,7 +31,8 @@ func TestGoldenObjects(t *testing.T) {
 		golden.File(t, filepath.Join("testdata", name, "pod.yaml"), string(raw))
 	}
 	for name, cluster := range map[string]*v1alpha1.EtcdCluster{"full": full(), "tls": secured()} {
-		pod, err := SnapshotPod(cluster, ownStore(cluster), SnapshotRun{Record: leases.Record{ClusterID: 7, Lineage: "00000001-ab"}, Within: SnapshotTimeout}, options())
+		pod, err := SnapshotPod(cluster, ownStore(cluster),
+			SnapshotRun{Record: leases.Record{ClusterID: 7, Lineage: "00000001-ab"}, Within: SnapshotTimeout}, options())
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -117,7 +118,8 @@ func TestNamesOfTheLongestClusterFit(t *testing.T) {
 	}
 }
 
-func TestSharedObjectsBearTheHashOfTheirContent(t *testing.T) {
+// TestSharedObjectsHaveContentHash: shared objects bear the hash of their content.
+func TestSharedObjectsHaveContentHash(t *testing.T) {
 	hashes := func(members ...string) map[string]string {
 		shared, err := Shared(plain(), leases.Record{Members: members}, options())
 		if err != nil {

@@ -92,7 +92,8 @@ var podAttempts = map[string]func(*corev1.Pod){
 	"has a container that may run as root": func(p *corev1.Pod) { p.Spec.Containers[0].SecurityContext.RunAsNonRoot = new(false) },
 	"has a container of a Windows user":    func(p *corev1.Pod) { p.Spec.Containers[0].SecurityContext.WindowsOptions = windowsUser },
 	"has a privileged init container": func(p *corev1.Pod) {
-		p.Spec.InitContainers = append(p.Spec.InitContainers, corev1.Container{Name: "more", Image: "more", SecurityContext: &corev1.SecurityContext{Privileged: new(true)}})
+		p.Spec.InitContainers = append(p.Spec.InitContainers,
+			corev1.Container{Name: "more", Image: "more", SecurityContext: &corev1.SecurityContext{Privileged: new(true)}})
 	},
 	"has a privileged container": func(p *corev1.Pod) {
 		p.Spec.Containers[0].SecurityContext = &corev1.SecurityContext{Privileged: new(true)}
@@ -114,7 +115,8 @@ var podAttempts = map[string]func(*corev1.Pod){
 	},
 	"mounts the root of the node": mounting("root", corev1.VolumeSource{HostPath: &corev1.HostPathVolumeSource{Path: "/", Type: new(corev1.HostPathDirectory)}}),
 	"mounts any file of the node": mounting("backup-store", corev1.VolumeSource{HostPath: &corev1.HostPathVolumeSource{Path: "/etc/shadow"}}),
-	"mounts a socket of the node": mounting("backup-store", corev1.VolumeSource{HostPath: &corev1.HostPathVolumeSource{Path: "/run/containerd.sock", Type: new(corev1.HostPathSocket)}}),
+	"mounts a socket of the node": mounting("backup-store",
+		corev1.VolumeSource{HostPath: &corev1.HostPathVolumeSource{Path: "/run/containerd.sock", Type: new(corev1.HostPathSocket)}}),
 	"mounts a volume of a driver": mounting("driver", corev1.VolumeSource{CSI: &corev1.CSIVolumeSource{Driver: "example.com"}}),
 	"mounts a share":              mounting("share", corev1.VolumeSource{NFS: &corev1.NFSVolumeSource{Server: "192.0.2.1", Path: "/"}}),
 }

@@ -128,7 +128,8 @@ func (in *installed) druidRights(t *testing.T) {
 			return in.druid.Delete(ctx, &corev1.PersistentVolume{ObjectMeta: metav1.ObjectMeta{Name: "any"}}, client.DryRunAll)
 		}, false},
 		"change a node": {func() error {
-			return in.druid.Patch(ctx, &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "any"}}, client.RawPatch("application/merge-patch+json", []byte(`{}`)), client.DryRunAll)
+			return in.druid.Patch(ctx, &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "any"}},
+				client.RawPatch("application/merge-patch+json", []byte(`{}`)), client.DryRunAll)
 		}, false},
 		"change endpoints": {func() error {
 			return in.druid.Create(ctx, &discoveryv1.EndpointSlice{

@@ -58,7 +58,8 @@ func SnapshotPod(cluster *v1alpha1.EtcdCluster, snapshot *v1alpha1.EtcdSnapshot,
 		args = append(args, "--key="+run.Drop)
 	} else {
 		verb = "save"
-		args = append(args, "--lineage="+run.Record.Lineage, "--cluster-id="+leases.FormatID(run.Record.ClusterID), "--cluster-uid="+string(cluster.UID), "--endpoint="+Endpoints(cluster)[0])
+		args = append(args, "--lineage="+run.Record.Lineage, "--cluster-id="+leases.FormatID(run.Record.ClusterID),
+			"--cluster-uid="+string(cluster.UID), "--endpoint="+Endpoints(cluster)[0])
 		if cluster.Spec.Bootstrap != nil && cluster.Spec.Bootstrap.Restore != nil {
 			args = append(args, "--restored")
 		}

@@ -125,8 +125,8 @@ var specEdits = map[string]struct {
 	"priorityClassName": {edit: func(c *v1alpha1.EtcdCluster) { c.Spec.PriorityClassName = "high" }},
 }
 
-// TestSpecHashReportsWhichEditsNeedOtherPods compares it with the Pods that are made: they differ if and only if it does.
-func TestSpecHashReportsWhichEditsNeedOtherPods(t *testing.T) {
+// TestSpecHashShowsPodEdits compares it with the Pods that are made: they differ if and only if it does.
+func TestSpecHashShowsPodEdits(t *testing.T) {
 	before, err := Pod(plain(), member, options())
 	if err != nil {
 		t.Fatal(err)
@@ -204,9 +204,10 @@ func TestSpecHashIsForEver(t *testing.T) {
 	}
 }
 
+// TestInstallationNamesEtcdRepository: an installation names the repository of etcd.
 // Nodes without access to the default registry pull etcd from another one. Running Pods are not outdated by it, and a cluster
 // that names its image keeps it.
-func TestAnInstallationNamesTheRepositoryOfEtcd(t *testing.T) {
+func TestInstallationNamesEtcdRepository(t *testing.T) {
 	for name, test := range map[string]struct{ spec, installation, want string }{
 		"nothing is said":              {v1alpha1.DefaultImage, "", "gcr.io/etcd-development/etcd:v3.6.16"},
 		"the installation says it":     {v1alpha1.DefaultImage, "r.example:5000/etcd", "r.example:5000/etcd:v3.6.16"},

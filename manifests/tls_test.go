@@ -68,8 +68,9 @@ func TestEveryStageHasPodsOfItsOwn(t *testing.T) {
 	}
 }
 
+// TestFormerTLSKeptWhileUsed: a former TLS is kept until members do not use it.
 // What members use stays known after it was removed from the spec, and a plane with another source arrives at Off first.
-func TestFormerTLSIsKeptUntilMembersDoNotUseIt(t *testing.T) {
+func TestFormerTLSKeptWhileUsed(t *testing.T) {
 	cluster := secured()
 	before := TLSOf(cluster)
 	for name, tc := range map[string]struct {
@@ -77,11 +78,14 @@ func TestFormerTLSIsKeptUntilMembersDoNotUseIt(t *testing.T) {
 		client, peer       bool
 		clientGoal, peerTo v1alpha1.TLSStage
 	}{
-		"all is removed":         {nil, true, true, v1alpha1.TLSStageOff, v1alpha1.TLSStageOff},
-		"peers are removed":      {&v1alpha1.TLSSpec{Client: before.Client}, false, true, v1alpha1.TLSStageOn, v1alpha1.TLSStageOff},
-		"nothing changes":        {&before, false, false, v1alpha1.TLSStageOn, v1alpha1.TLSStageOn},
-		"peers of another owner": {&v1alpha1.TLSSpec{Client: before.Client, Peer: &v1alpha1.PeerTLS{Auto: &v1alpha1.AutoTLS{}}}, false, true, v1alpha1.TLSStageOn, v1alpha1.TLSStageOff},
-		"another mode":           {&v1alpha1.TLSSpec{Client: &v1alpha1.ClientTLS{SecretRef: before.Client.SecretRef, Auto: before.Client.Auto, Mode: v1alpha1.TLSServerOnly}, Peer: before.Peer}, true, false, v1alpha1.TLSStageOff, v1alpha1.TLSStageOn},
+		"all is removed":    {nil, true, true, v1alpha1.TLSStageOff, v1alpha1.TLSStageOff},
+		"peers are removed": {&v1alpha1.TLSSpec{Client: before.Client}, false, true, v1alpha1.TLSStageOn, v1alpha1.TLSStageOff},
+		"nothing changes":   {&before, false, false, v1alpha1.TLSStageOn, v1alpha1.TLSStageOn},
+		"peers of another owner": {&v1alpha1.TLSSpec{Client: before.Client, Peer: &v1alpha1.PeerTLS{Auto: &v1alpha1.AutoTLS{}}}, false, true,
+			v1alpha1.TLSStageOn, v1alpha1.TLSStageOff},
+		"another mode": {&v1alpha1.TLSSpec{Client: &v1alpha1.ClientTLS{SecretRef: before.Client.SecretRef, Auto: before.Client.Auto,
+			Mode: v1alpha1.TLSServerOnly},
+			Peer: before.Peer}, true, false, v1alpha1.TLSStageOff, v1alpha1.TLSStageOn},
 		"plain text is allowed": {&v1alpha1.TLSSpec{Client: &v1alpha1.ClientTLS{Auto: before.Client.Auto, Plaintext: v1alpha1.PlaintextAllow}, Peer: before.Peer},
 			false, false, v1alpha1.TLSStageBoth, v1alpha1.TLSStageOn},
 	} {

@@ -47,7 +47,8 @@ func TestComparisonsAreSafeForAllFacts(t *testing.T) {
 		})
 }
 
-func TestOddMembersAreReplacedSafelyForAllFacts(t *testing.T) {
+// TestOddMemberReplacementSafe: odd members are replaced safely for all facts.
+func TestOddMemberReplacementSafe(t *testing.T) {
 	checkTable(t, oddMembers, "oddMembers", "A member whose data differs: membership.oddMembers",
 		"Asked by the agent of a member whose Lease has the mark.", func(f OddFacts, d rules.Decision[OddVerdict]) string {
 			if d.Verdict != OddReplace {
@@ -65,9 +66,11 @@ func TestOddMembersAreReplacedSafelyForAllFacts(t *testing.T) {
 		})
 }
 
-func TestUncheckedStartsAreResolvedSafelyForAllFacts(t *testing.T) {
+// TestUncheckedStartResolutionSafe: unchecked starts are resolved safely for all facts.
+func TestUncheckedStartResolutionSafe(t *testing.T) {
 	checkTable(t, uncheckedStarts, "uncheckedStarts", "A member that etcd did not compare at its start: membership.uncheckedStarts",
-		"Asked by the agent of a member whose etcd started without its initial check, or before the agent.", func(f UncheckedFacts, d rules.Decision[UncheckedVerdict]) string {
+		"Asked by the agent of a member whose etcd started without its initial check, or before the agent.",
+		func(f UncheckedFacts, d rules.Decision[UncheckedVerdict]) string {
 			switch {
 			case d.Verdict != UncheckedWait && f.Authoritative != rules.Yes:
 				return "the voters may be of another group"
@@ -159,7 +162,8 @@ func wrongVerdict(voters int, kinds []int, got Comparison) string {
 	return ""
 }
 
-func TestADifferenceIsConfirmedAtASecondRevision(t *testing.T) {
+// TestDifferenceNeedsSecondRevision: a difference is confirmed at a second revision.
+func TestDifferenceNeedsSecondRevision(t *testing.T) {
 	odd := func(revision int64, ids ...uint64) Comparison {
 		c := Comparison{Verdict: VerdictOdd, Rule: "odd", Revision: revision, Majority: Content{Revision: revision, Hash: 7}}
 		for _, id := range ids {

@@ -35,7 +35,8 @@ func TestDefragsAreSafeForAllFacts(t *testing.T) {
 		"Asked by the leader's agent once a minute. At most one member is defragmented, and nothing else changed, each time.", brokenDefrag)
 }
 
-func TestFragmentedIsWhatReachesBothThresholds(t *testing.T) {
+// TestFragmentedAtBothThresholds: fragmented is what reaches both thresholds.
+func TestFragmentedAtBothThresholds(t *testing.T) {
 	const mib = 1 << 20
 	defaults := Thresholds{FreePercent: 45, FreeBytes: 100 * mib}
 	for name, tc := range map[string]struct {
@@ -88,7 +89,8 @@ func TestFollowersComeFirstByName(t *testing.T) {
 	}
 }
 
-func TestNoDefragmentationIsRepeatedForNothing(t *testing.T) {
+// TestNoRepeatedUselessDefrag: no defragmentation is repeated for nothing.
+func TestNoRepeatedUselessDefrag(t *testing.T) {
 	after := Space{Size: 1000, InUse: 400}
 	for name, tc := range map[string]struct {
 		last DefragAttempt

@@ -69,8 +69,9 @@ func (b *borrowed) take(endpoint string) []error {
 	return errs
 }
 
+// TestOtherMembersAnswerReported: an answer of another member is reported about the client.
 // A client that reached another member must not be lent again: its address can belong to the right member later.
-func TestAnAnswerOfAnotherMemberIsReportedAboutTheClient(t *testing.T) {
+func TestOtherMembersAnswerReported(t *testing.T) {
 	endpoint, peerURL := single(t, "one")
 	memberID, clusterID, err := ExpectedIDs("m", peerURL, "one")
 	if err != nil {

@@ -22,8 +22,8 @@ func (s DiskSpeed) String() string { return rules.Word(s, "ok", "slow", "unknown
 // Followers says whether a follower is a much better leader than the leader.
 type Followers uint8
 
-// The states. FollowersFaster: a follower that can lead writes its log much faster. FollowersNone: no follower can lead. FollowersUnknown: no
-// follower that can lead is known to be much faster, and the speed of one is unknown.
+// The states. FollowersFaster: a follower that can lead writes its log much faster. FollowersNone: no follower can
+// lead. FollowersUnknown: no follower that can lead is known to be much faster, and the speed of one is unknown.
 const (
 	FollowersFaster Followers = 1 << iota
 	FollowersSimilar
@@ -100,8 +100,8 @@ func FollowersDecide(f HandoverFacts) bool {
 }
 
 const (
-	// muchFaster is by how much a follower is faster than the leader. Each measured time is the upper bound of a bucket, and each bound is twice
-	// the one before it. So a follower is in fact more than four times as fast.
+	// muchFaster is by how much a follower is faster than the leader. Each measured time is the upper bound of a bucket,
+	// and each bound is twice the one before it. So a follower is in fact more than four times as fast.
 	muchFaster = 8
 	// inStep is how many entries of the raft log a follower can lack. etcd refuses writes while a member has more to apply (server/etcdserver,
 	// maxGapBetweenApplyAndCommitIndex).
@@ -130,7 +130,8 @@ func FastestFollower(raftIndex uint64, p99 time.Duration, followers []Follower) 
 		case found == FollowersNone:
 			found = FollowersSimilar
 		}
-		if best.P99 == 0 || cmp.Or(cmp.Compare(f.P99, best.P99), cmp.Compare(best.Status.RaftIndex, f.Status.RaftIndex), cmp.Compare(f.Status.MemberID, best.Status.MemberID)) < 0 {
+		if best.P99 == 0 || cmp.Or(cmp.Compare(f.P99, best.P99), cmp.Compare(best.Status.RaftIndex, f.Status.RaftIndex),
+			cmp.Compare(f.Status.MemberID, best.Status.MemberID)) < 0 {
 			best = f
 		}
 	}

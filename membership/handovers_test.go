@@ -9,7 +9,8 @@ import (
 
 func TestHandoversAreSafeForAllFacts(t *testing.T) {
 	checkTable(t, handovers, "handovers", "A leader with a slow disk: membership.handovers",
-		"Asked by the leader's agent. It reads the Leases of the followers only if all facts before them allow a transfer.", func(f HandoverFacts, d HandoverDecision) string {
+		"Asked by the leader's agent. It reads the Leases of the followers only if all facts before them allow a transfer.",
+		func(f HandoverFacts, d HandoverDecision) string {
 			may := f.Disk == DiskSlow && f.Lasting == rules.Yes && f.Moved == rules.No && f.Authoritative == rules.Yes && f.Leads == rules.Yes &&
 				f.Stable == rules.Yes && f.Followers == FollowersFaster
 			switch {

@@ -11,7 +11,8 @@ import (
 	"github.com/etcd-druid/druid/internal/rules"
 )
 
-func TestAMemberIsFoundByItsPeerURLBeforeItsName(t *testing.T) {
+// TestMemberFoundByPeerURLThenName: a member is found by its peer URL before its name.
+func TestMemberFoundByPeerURLThenName(t *testing.T) {
 	namesake := Member{ID: 1, Name: "c-a", PeerURLs: []string{"http://stray:2380"}}
 	unstarted := Member{ID: 2, PeerURLs: []string{"http://c-a:2380"}}
 	moved := Member{ID: 3, Name: "c-b", PeerURLs: []string{"http://other:2380"}}
@@ -36,9 +37,10 @@ func TestAMemberIsFoundByItsPeerURLBeforeItsName(t *testing.T) {
 	}
 }
 
+// TestUnstartedLearnerEitherScheme: an unstarted learner is desired under either scheme.
 // A learner that was added under one scheme and never started is still the member that the record lists, when its Pod has the
 // other scheme. Otherwise it would be superfluous and removed.
-func TestAnUnstartedLearnerIsDesiredUnderEitherScheme(t *testing.T) {
+func TestUnstartedLearnerEitherScheme(t *testing.T) {
 	https := func(name string) string { return "https://" + name + ":2380" }
 	learner := Member{ID: 7, PeerURLs: []string{"http://c-a:2380"}, Learner: true}
 	if got := Desired(learner, []string{"c-a"}, https); got != rules.Yes {

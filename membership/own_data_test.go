@@ -2,8 +2,8 @@ package membership
 
 import "testing"
 
-// TestOnlyAComparedMemberAgrees tries each combination of answers of up to four voters at two revisions: none, one of two contents, or one at
-// another compaction. Member 9 is a learner.
+// TestOnlyAComparedMemberAgrees tries each combination of answers of up to four voters at two revisions: none, one of
+// two contents, or one at another compaction. Member 9 is a learner.
 func TestOnlyAComparedMemberAgrees(t *testing.T) {
 	const kinds, learner = 4, 9
 	judged := func(voters, n int, revision int64) (Comparison, []int) {

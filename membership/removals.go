@@ -113,8 +113,9 @@ var promotions = rules.New(WaitPromote, []rules.Row[PromotionFacts, PromotionVer
 		Why: "all learners have started, so they are promoted one directly after another"},
 	{Name: "learner-limit", When: PromotionFacts{Kind: LearnerStarted, Voters: OneVoter, Joined: rules.No | rules.Unknown, Room: rules.No}, Verdict: PromoteMember,
 		Why: "the other members can join only after the promotion of this one"},
-	{Name: "await-joiners", When: PromotionFacts{Kind: LearnerStarted, Voters: OneVoter, Joined: rules.No | rules.Unknown, Room: rules.Yes | rules.Unknown}, Verdict: WaitPromote,
-		Why: "two voters tolerate less than one, so all learners start before the first promotion"},
+	{Name: "await-joiners", When: PromotionFacts{Kind: LearnerStarted, Voters: OneVoter, Joined: rules.No | rules.Unknown, Room: rules.Yes | rules.Unknown},
+		Verdict: WaitPromote,
+		Why:     "two voters tolerate less than one, so all learners start before the first promotion"},
 })
 
 // DecidePromotion says whether a member requests its own promotion.
@@ -131,7 +132,8 @@ const (
 	RulerUnknown                    // there is no leader, or it did not report
 )
 
-var rulerNames = map[Ruler]string{RulerExternal: "an external member", RulerOurs: "another member of the EtcdCluster", RulerSelf: "itself", RulerUnknown: "unknown"}
+var rulerNames = map[Ruler]string{RulerExternal: "an external member", RulerOurs: "another member of the EtcdCluster", RulerSelf: "itself",
+	RulerUnknown: "unknown"}
 
 func (r Ruler) String() string { return rulerNames[r] }
 

@@ -25,7 +25,8 @@ const (
 	UncheckedLead UncheckedVerdict = "Lead"
 )
 
-// uncheckedStarts is the complete policy of the agent of a member that etcd did not compare with the others at its start. The first match wins.
+// uncheckedStarts is the complete policy of the agent of a member that etcd did not compare with the others at its
+// start. The first match wins.
 var uncheckedStarts = rules.New(UncheckedWait, []rules.Row[UncheckedFacts, UncheckedVerdict]{
 	{Name: "record-not-authoritative", When: UncheckedFacts{Authoritative: notYes}, Verdict: UncheckedWait,
 		Why: "the voters might belong to another raft group than the cluster record"},

@@ -47,7 +47,8 @@ const allow verdict = http.StatusOK
 var callers = rules.New(verdict(http.StatusForbidden), []rules.Row[facts, verdict]{
 	{
 		Name: "plain-text", When: facts{channel: channelOpen}, Verdict: http.StatusForbidden,
-		Why: "the connection is not secure: use HTTPS on the agent's port 8443, or without spec.tls.client a forwarded port 8080 (kubectl port-forward), or create an EtcdSnapshot",
+		Why: "the connection is not secure: use HTTPS on the agent's port 8443, or without spec.tls.client a forwarded port 8080 (kubectl " +
+			"port-forward), or create an EtcdSnapshot",
 	},
 	{
 		Name: "certificate", When: facts{channel: channelTLS, certificate: certificateAllowed}, Verdict: allow,
@@ -58,9 +59,12 @@ var callers = rules.New(verdict(http.StatusForbidden), []rules.Row[facts, verdic
 		Name: "token-denied", When: facts{token: review.TokenDenied}, Verdict: http.StatusForbidden,
 		Why: "Kubernetes says that the owner of the token may not do this: grant the permission that this action needs",
 	},
-	{Name: "token-invalid", When: facts{token: review.TokenInvalid}, Verdict: http.StatusUnauthorized, Why: "Kubernetes does not accept the token: use one that has not ended"},
-	{Name: "token-unknown", When: facts{token: review.TokenUnknown}, Verdict: http.StatusServiceUnavailable, Why: "the Kubernetes API did not check the token: try again, or use a certificate"},
-	{Name: "token-not-checked", When: facts{token: review.TokenLimited}, Verdict: http.StatusTooManyRequests, Why: "too many tokens were checked: try again in a second"},
+	{Name: "token-invalid", When: facts{token: review.TokenInvalid}, Verdict: http.StatusUnauthorized,
+		Why: "Kubernetes does not accept the token: use one that has not ended"},
+	{Name: "token-unknown", When: facts{token: review.TokenUnknown}, Verdict: http.StatusServiceUnavailable,
+		Why: "the Kubernetes API did not check the token: try again, or use a certificate"},
+	{Name: "token-not-checked", When: facts{token: review.TokenLimited}, Verdict: http.StatusTooManyRequests,
+		Why: "too many tokens were checked: try again in a second"},
 	{
 		Name: "other-certificate", When: facts{channel: channelTLS, certificate: certificateOther}, Verdict: http.StatusForbidden,
 		Why: "the certificate belongs to a client that may not act: set agentAPI for the client in spec.tls.client.clients, or send a token",

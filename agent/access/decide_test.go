@@ -9,8 +9,9 @@ import (
 	"github.com/etcd-druid/druid/test/rulestest"
 )
 
+// TestAccessNeedsKnownSecureCaller: only known callers act over secure connections.
 // Only a known caller acts, and only over a connection on which nothing else reads what it shows.
-func TestOnlyKnownCallersActOverSecureConnections(t *testing.T) {
+func TestAccessNeedsKnownSecureCaller(t *testing.T) {
 	cases := rulestest.Check(t, callers, func(f facts, d rules.Decision[verdict]) string {
 		switch {
 		case d.Verdict != allow && d.Verdict < http.StatusBadRequest:

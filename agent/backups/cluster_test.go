@@ -164,7 +164,8 @@ func (g *group) newAgent(i int, api *rest.Config, namespace string) *neighbour {
 		Self: func() (Identity, bool) { return g.self(i), true },
 		Log:  slog.New(slog.NewTextHandler(testWriter{g.t}, nil)).With("member", i),
 	})
-	d.fullPace, d.recorderPace, d.readPace = pace{100 * time.Millisecond, time.Second}, pace{100 * time.Millisecond, time.Second}, pace{100 * time.Millisecond, time.Second}
+	d.fullPace, d.recorderPace, d.readPace = pace{100 * time.Millisecond, time.Second}, pace{100 * time.Millisecond, time.Second},
+		pace{100 * time.Millisecond, time.Second}
 	d.beats = func(config.Backup) beats { return beats{time.Second, time.Second} }
 	return &neighbour{Duty: d, t: g.t, decisions: decisions}
 }

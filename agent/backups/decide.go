@@ -208,8 +208,10 @@ func (e *supersededError) Error() string { return e.text }
 
 // supersededBy says what you can do: only you can know which of the two clusters belongs here.
 func (s *session) supersededBy(l catalog.Lineage) error {
-	return &supersededError{by: l, text: fmt.Sprintf("another lineage in the same place is newer: lineage %s below %s, while this cluster has lineage %s. A restore of the latest state would use the other lineage, so nothing is deleted. Give this cluster a place of its own, "+
-		"with another prefix of its store, or as an EtcdCluster with another name or namespace", l, s.config.Prefix, s.self.Lineage)}
+	return &supersededError{by: l, text: fmt.Sprintf(
+		"another lineage in the same place is newer: lineage %s below %s, while this cluster has lineage %s. A restore of the latest state would "+
+			"use the other lineage, so nothing is deleted. Give this cluster a place of its own, "+
+			"with another prefix of its store, or as an EtcdCluster with another name or namespace", l, s.config.Prefix, s.self.Lineage)}
 }
 
 // maxHeader is larger than the longest header of a delta backup, in bytes.

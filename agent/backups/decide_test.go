@@ -17,7 +17,8 @@ import (
 	"github.com/etcd-druid/druid/test/rulestest"
 )
 
-func TestDecisionsKeepTheCatalogCompleteForAllFacts(t *testing.T) {
+// TestDecisionsKeepCatalogComplete: decisions keep the catalog complete for all facts.
+func TestDecisionsKeepCatalogComplete(t *testing.T) {
 	cases := rulestest.Check(t, backupRules, func(f Facts, d rules.Decision[Verdict]) string {
 		unsaved := f.CatalogState == CatalogEmpty || f.CatalogState == CatalogBroken || f.CatalogState == CatalogBehind
 		switch {
@@ -35,16 +36,19 @@ func TestDecisionsKeepTheCatalogCompleteForAllFacts(t *testing.T) {
 			return "a full without a pause after the one that failed"
 		case d.Verdict == Wait && f.Recorder == RecorderOff && (unsaved || f.CatalogState == CatalogComplete):
 			return "writes are not saved, and no backup is made"
-		case d.Verdict == Wait && f.Full == FullIdle && (unsaved || f.CatalogState == CatalogComplete && (f.Due == rules.Yes || f.Asked == rules.Yes || f.Doubted == rules.Yes)):
+		case d.Verdict == Wait && f.Full == FullIdle &&
+			(unsaved || f.CatalogState == CatalogComplete && (f.Due == rules.Yes || f.Asked == rules.Yes || f.Doubted == rules.Yes)):
 			return "a full backup is needed, and none is made"
 		}
 		return ""
 	})
 	rulestest.Section(t, "../../docs/reference/decisions.md", "backups", "What is backed up now: agent/backups.backupRules",
-		"Asked by the agent next to the raft leader, again after each thing that it started. `catalog`: what the store holds of this lineage, against what etcd still holds.", backupRules, cases)
+		"Asked by the agent next to the raft leader, again after each thing that it started. `catalog`: what the store holds of this lineage, "+
+			"against what etcd still holds.", backupRules, cases)
 }
 
-func TestFullsAreDueByTimeAndBySizeForAllFacts(t *testing.T) {
+// TestFullDueByTimeAndSize: fulls are due by time and by size for all facts.
+func TestFullDueByTimeAndSize(t *testing.T) {
 	cases := rulestest.Check(t, dueRules, func(f DueFacts, d rules.Decision[rules.YesNo]) string {
 		if want := rules.YesNoOf(f.Time == rules.Yes || f.Large == rules.Yes && f.Paid == rules.Yes); d.Verdict != want {
 			return "want " + want.String()
@@ -52,11 +56,13 @@ func TestFullsAreDueByTimeAndBySizeForAllFacts(t *testing.T) {
 		return ""
 	})
 	rulestest.Section(t, "../../docs/reference/decisions.md", "due", "Whether another full is due: agent/backups.dueRules",
-		"It is `due` of the table of what is backed up. What follows the newest full is large when it takes half of etcd's quota in a restore that keeps the history: "+
+		"It is `due` of the table of what is backed up. What follows the newest full is large when it takes half of etcd's quota in a restore that "+
+			"keeps the history: "+
 			"4 bytes for each byte of a delta, or 512 for each revision, whichever is more.", dueRules, cases)
 }
 
-func TestWhatFollowsAFullIsMeasuredAgainstTheQuota(t *testing.T) {
+// TestBytesAfterFullComparedWithQuota: what follows a full is measured against the quota.
+func TestBytesAfterFullComparedWithQuota(t *testing.T) {
 	now := time.UnixMilli(1)
 	full := func(size int64) catalog.Full { return catalog.Full{Key: "full", Revision: 100, Size: size} }
 	for name, test := range map[string]struct {
@@ -137,7 +143,8 @@ func TestAForkInsideALineageIsFollowedByAFull(t *testing.T) {
 	restored(t, files, client, last)
 }
 
-func TestMetricsKeepTheConventionsAndAreListed(t *testing.T) {
+// TestMetricsFollowConventions: metrics keep the conventions and are listed.
+func TestMetricsFollowConventions(t *testing.T) {
 	registry := exports.NewRegistry()
 	if _, err := NewMetrics(registry, prometheus.NewCounterVec(prometheus.CounterOpts{Name: "decisions_total", Help: "Decisions."}, nil)); err != nil {
 		t.Fatal(err)

@@ -45,7 +45,8 @@ func raft(ctx context.Context, lead func(context.Context)) error {
 // moves is how often leadership moves. Run some hundred moves manually.
 var moves = flag.Int("moves", 3, "how often leadership moves under writes")
 
-func TestEveryAcknowledgedWriteIsSavedWhileLeadershipMoves(t *testing.T) {
+// TestWritesSavedAcrossLeaderMoves: every acknowledged write is saved while leadership moves.
+func TestWritesSavedAcrossLeaderMoves(t *testing.T) {
 	t.Parallel()
 	g := newGroup(t, 3)
 	c := directory(t.TempDir())
@@ -107,7 +108,8 @@ func TestTwoLeadersSaveOneCatalog(t *testing.T) {
 	verifyAll(t, s, client, last)
 }
 
-func TestTheLastDeltaIsSavedWhenLeadershipEnds(t *testing.T) {
+// TestLastDeltaSavedAtLeadershipEnd: the last delta is saved when leadership ends.
+func TestLastDeltaSavedAtLeadershipEnd(t *testing.T) {
 	t.Parallel()
 	g := newGroup(t, 1)
 	c := directory(t.TempDir())
@@ -145,7 +147,8 @@ func savedBefore(t *testing.T, a *neighbour, c *config.Backup, client *clientv3.
 	return len(history(t, s).Fulls)
 }
 
-func TestCompactionOfWhatWasNotSavedIsFollowedByAFull(t *testing.T) {
+// TestCompactedUnsavedWritesGetFull: a compaction of what was not saved is followed by a full.
+func TestCompactedUnsavedWritesGetFull(t *testing.T) {
 	t.Parallel()
 	admin, namespace, agentOf := snapshotLeases(t)
 	g := newGroup(t, 1)
@@ -222,7 +225,8 @@ func TestNothingIsSavedOnTopOfAnotherHistory(t *testing.T) {
 		}, "ahead"},
 		"a lineage of another cluster": {func(t *testing.T, g *group, c *config.Backup) {
 			t.Helper()
-			err := catalog.WriteBootstrap(t.Context(), opened(t, c), prefix, catalog.Formation{Lineage: lineage, ClusterID: "beef", ClusterUID: "other", Created: time.Now()})
+			err := catalog.WriteBootstrap(t.Context(), opened(t, c), prefix,
+				catalog.Formation{Lineage: lineage, ClusterID: "beef", ClusterUID: "other", Created: time.Now()})
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -263,7 +267,8 @@ func TestNothingIsSavedOnTopOfAnotherHistory(t *testing.T) {
 	}
 }
 
-func TestConfigurationAndIdentityMayComeGoAndChange(t *testing.T) {
+// TestConfigAndIdentityChange: the configuration and the identity may come, go and change.
+func TestConfigAndIdentityChange(t *testing.T) {
 	t.Parallel()
 	g := newGroup(t, 1)
 	first, second := directory(t.TempDir()), directory(t.TempDir())

@@ -173,8 +173,8 @@ type replacing struct {
 	handed bool
 }
 
-// unverified counts the full backups that are newer than the last verified one. The verdict can come at any time, so it is counted again for
-// each decision.
+// unverified counts the full backups that are newer than the last verified one. The verdict can come at any time, so it
+// is counted again for each decision.
 func (r replacing) unverified(verifiedFull string) (n int) {
 	for i := len(r.fulls) - 1; i >= 0 && r.fulls[i] != verifiedFull; i-- {
 		n++

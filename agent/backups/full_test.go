@@ -19,7 +19,8 @@ import (
 	"github.com/etcd-druid/druid/test/rulestest"
 )
 
-func TestABrokenFullIsReplacedAtARestForAllFacts(t *testing.T) {
+// TestBrokenFullReplacedForAllFacts: a broken full is replaced at a rest for all facts.
+func TestBrokenFullReplacedForAllFacts(t *testing.T) {
 	cases := rulestest.Check(t, replaceRules, func(f ReplaceFacts, d rules.Decision[Replacement]) string {
 		got := d.Verdict
 		switch {
@@ -33,10 +34,12 @@ func TestABrokenFullIsReplacedAtARestForAllFacts(t *testing.T) {
 		return ""
 	})
 	rulestest.Section(t, "../../docs/reference/decisions.md", "replace", "What follows a full that was found to be broken: agent/backups.replaceRules",
-		"It is `found broken` of the table of what is backed up. The pause is 10 minutes after the second full of a leader, and doubles up to 6 hours.", replaceRules, cases)
+		"It is `found broken` of the table of what is backed up. The pause is 10 minutes after the second full of a leader, and doubles up to 6 hours.",
+		replaceRules, cases)
 }
 
-func TestFullBackupsAreCountedSinceTheLastVerifiedOne(t *testing.T) {
+// TestFullsCountedSinceVerified: full backups are counted since the last verified one.
+func TestFullsCountedSinceVerified(t *testing.T) {
 	r := replacing{fulls: keysOf([]catalog.Full{{Key: "a"}, {Key: "b"}, {Key: "c"}})}
 	for verified, want := range map[string]int{"": 3, "a": 2, "c": 0, "gone": 3} {
 		if got := r.unverified(verified); got != want {
@@ -45,8 +48,9 @@ func TestFullBackupsAreCountedSinceTheLastVerifiedOne(t *testing.T) {
 	}
 }
 
+// TestTwoBrokenFullsMoveLeadership: leadership moves after two broken full backups that follow a verified one.
 // The verdict about the first full backup can arrive after the second one was taken.
-func TestLeadershipMovesAfterTwoBrokenFullBackupsThatFollowAVerifiedOne(t *testing.T) {
+func TestTwoBrokenFullsMoveLeadership(t *testing.T) {
 	s := &session{
 		reporter:  &reporter{verified: leases.Verification{Verdict: leases.VerdictBroken, Full: "c", VerifiedFull: "a"}},
 		newest:    catalog.Full{Key: "c"},
@@ -114,9 +118,10 @@ func rottenAgent(t *testing.T, takes int64) (a *neighbour, c *config.Backup, put
 	return a, c, puts, handed
 }
 
+// TestFailedFullHandsNothingOn: a full backup that failed hands nothing on to the next one.
 // A store that accepts no full backup says nothing about the member: leadership stays, and the backup is retried like
 // any other.
-func TestAFullThatDidNotComeToBeHandsNothingOn(t *testing.T) {
+func TestFailedFullHandsNothingOn(t *testing.T) {
 	a, _, puts, handed := rottenAgent(t, 1)
 	eventually(t, "the full is tried again", func() error {
 		if n := puts.Load(); n < 4 {

@@ -59,7 +59,8 @@ const (
 
 var (
 	catalogNames = map[CatalogState]string{
-		CatalogUnknown: "unknown", CatalogEmpty: "empty", CatalogComplete: "complete", CatalogBroken: "broken", CatalogBehind: "far behind", CatalogAhead: "ahead of etcd",
+		CatalogUnknown: "unknown", CatalogEmpty: "empty", CatalogComplete: "complete", CatalogBroken: "broken", CatalogBehind: "far behind",
+		CatalogAhead: "ahead of etcd",
 	}
 	recorderNames = map[Recorder]string{RecorderOff: "off", RecorderOn: "on", RecorderResting: "resting"}
 	fullNames     = map[Full]string{FullIdle: "idle", FullRunning: "running", FullResting: "resting"}
@@ -284,4 +285,13 @@ func (s *session) know(h catalog.History, now time.Time) error {
 	due, err := s.config.FullDue(newest.At)
 	s.due = due
 	return err
+}
+
+// hindrances are the errors for the states of the backups.
+var hindrances = map[CatalogState]error{
+	CatalogAhead: errors.New("the store has revisions that etcd never had, so its backups are of another history"),
+	CatalogBehind: errors.New("too many changes wait to be saved to read them without delaying writes. The leader takes a new full backup, and " +
+		"no revision between the last saved one and that backup can be restored"),
+	CatalogBroken: errors.New("the saved backups do not continue to the revisions in etcd: revisions in between are missing or differ. The " +
+		"leader takes a new full backup, and no revision in between can be restored"),
 }

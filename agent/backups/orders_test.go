@@ -143,7 +143,8 @@ func TestOrdersAreObeyedOnceAndAnswered(t *testing.T) {
 	verifyAll(t, s, client, last)
 }
 
-func TestAFinalFullIsNamedSoAndFollowsTheDeltas(t *testing.T) {
+// TestFinalFullNamedAfterDeltas: a final full is named so and follows the deltas.
+func TestFinalFullNamedAfterDeltas(t *testing.T) {
 	t.Parallel()
 	admin, namespace, agentOf := snapshotLeases(t)
 	o := orderer{t, admin, namespace}
@@ -216,7 +217,8 @@ func TestFinalAndOrdinaryFullsAreTakenApart(t *testing.T) {
 	}
 }
 
-func TestAnOrderThatAPredecessorLeftIsPerformedAgain(t *testing.T) {
+// TestPredecessorsOrderPerformedAgain: an order that a predecessor left is performed again.
+func TestPredecessorsOrderPerformedAgain(t *testing.T) {
 	t.Parallel()
 	admin, namespace, agentOf := snapshotLeases(t)
 	o := orderer{t, admin, namespace}

@@ -31,7 +31,8 @@ func seesAgain(t *testing.T) (g *group, a *neighbour) {
 	return g, a
 }
 
-func TestBackupsThatVanishAreMissedWhileTheRecorderRuns(t *testing.T) {
+// TestVanishedBackupsNoticed: backups that vanish are missed while the recorder runs.
+func TestVanishedBackupsNoticed(t *testing.T) {
 	t.Parallel()
 	g, a := seesAgain(t)
 	c := directory(t.TempDir())
@@ -76,7 +77,8 @@ func TestBackupsThatVanishAreMissedWhileTheRecorderRuns(t *testing.T) {
 	restored(t, files, client, last)
 }
 
-func TestAnotherClusterUnderTheSamePrefixIsReportedAndStopsDeletion(t *testing.T) {
+// TestOtherClusterUnderPrefixReported: another cluster under the same prefix is reported and stops deletion.
+func TestOtherClusterUnderPrefixReported(t *testing.T) {
 	t.Parallel()
 	g, a := seesAgain(t)
 	c := directory(t.TempDir())

@@ -167,13 +167,6 @@ func (h *reporter) read(ctx context.Context, newest catalog.Full, since time.Tim
 	h.note(ctx, "deltas", &h.delta, hindrance)
 }
 
-// hindrances are the errors for the states of the backups.
-var hindrances = map[CatalogState]error{
-	CatalogAhead:  errors.New("the store has revisions that etcd never had, so its backups are of another history"),
-	CatalogBehind: errors.New("too many changes wait to be saved to read them without delaying writes. The leader takes a new full backup, and no revision between the last saved one and that backup can be restored"),
-	CatalogBroken: errors.New("the saved backups do not continue to the revisions in etcd: revisions in between are missing or differ. The leader takes a new full backup, and no revision in between can be restored"),
-}
-
 // fullTaken reports a full backup and the state after it.
 func (h *reporter) fullTaken(b leases.Backup, taken catalog.Full, c CatalogState) {
 	h.change(func() {

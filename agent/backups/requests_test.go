@@ -49,7 +49,8 @@ func (o orderer) deletes(uid, uri string, want leases.SnapshotPhase) leases.Snap
 	return o.answered(fullLease, uid, want)
 }
 
-func TestAFullIsDeletedByOrderUnlessSomethingNeedsIt(t *testing.T) {
+// TestFullDeletedUnlessNeeded: a full is deleted by order unless something needs it.
+func TestFullDeletedUnlessNeeded(t *testing.T) {
 	t.Parallel()
 	admin, namespace, agentOf := snapshotLeases(t)
 	o := orderer{t, admin, namespace}
@@ -153,7 +154,8 @@ func TestAFullIsDeletedByOrderUnlessSomethingNeedsIt(t *testing.T) {
 	}
 }
 
-func TestADeletionThatIsNotPerformedInTimeFails(t *testing.T) {
+// TestLateDeletionFails: a deletion that is not performed in time fails.
+func TestLateDeletionFails(t *testing.T) {
 	t.Parallel()
 	admin, namespace, agentOf := snapshotLeases(t)
 	o := orderer{t, admin, namespace}
@@ -214,8 +216,9 @@ func TestWhatIsFarBehindIsFollowedByAFull(t *testing.T) {
 	}
 }
 
+// TestRecorderFarBehindGetsFull: a recorder that falls far behind is followed by a full.
 // The same applies to changes that a recorder could not read because the store accepted nothing.
-func TestARecorderThatFallsFarBehindIsFollowedByAFull(t *testing.T) {
+func TestRecorderFarBehindGetsFull(t *testing.T) {
 	t.Parallel()
 	_, _, agentOf := snapshotLeases(t)
 	g := newGroup(t, 1)
@@ -297,7 +300,8 @@ func (w whileListed) List(ctx context.Context, prefix string) iter.Seq2[store.Ob
 	return w.Store.List(ctx, prefix)
 }
 
-func TestAListingEndsWhenTheConfigurationChanges(t *testing.T) {
+// TestListingEndsOnConfigChange: a listing ends when the configuration changes.
+func TestListingEndsOnConfigChange(t *testing.T) {
 	t.Parallel()
 	_, _, agentOf := snapshotLeases(t)
 	g := newGroup(t, 1)

@@ -9,13 +9,15 @@ import (
 	"github.com/etcd-druid/druid/leases"
 )
 
+// TestNoDeletionDuringRestoreRequest: nothing is deleted while a restore is requested.
 // The final backup before a restore in place makes older ones superfluous. They stay until the restore is over.
-func TestNothingIsDeletedWhileARestoreIsRequested(t *testing.T) {
+func TestNoDeletionDuringRestoreRequest(t *testing.T) {
 	t.Parallel()
 	g, c, files := threeFulls(t)
 	admin, namespace, agentOf := snapshotLeases(t)
 	record := &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Name: leases.RecordName("demo")}}
-	formed := leases.Record{Phase: leases.PhaseFormed, ClusterID: 7, Epoch: 1, FormedEpoch: 1, Nonce: "aa", Seed: "demo-a", Members: []string{"demo-a"}, MaxLearners: 1}
+	formed := leases.Record{Phase: leases.PhaseFormed, ClusterID: 7, Epoch: 1, FormedEpoch: 1, Nonce: "aa", Seed: "demo-a",
+		Members: []string{"demo-a"}, MaxLearners: 1}
 	if err := formed.Encode(record); err != nil {
 		t.Fatal(err)
 	}

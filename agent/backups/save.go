@@ -129,7 +129,8 @@ func (s *Save) readBack(ctx context.Context, a Artifact) error {
 	}
 	full.Size = a.Size
 	// Only a history with a record is complete, and here the object alone counts.
-	written := catalog.Catalog{Prefix: s.Prefix, Histories: []catalog.History{{Lineage: s.Self.Lineage, Formation: &catalog.Formation{}, Fulls: []catalog.Full{full}}}}
+	written := catalog.Catalog{Prefix: s.Prefix,
+		Histories: []catalog.History{{Lineage: s.Self.Lineage, Formation: &catalog.Formation{}, Fulls: []catalog.Full{full}}}}
 	return verify.Check(ctx, s.Store, written, func(f verify.Finding) error {
 		switch f.State {
 		case verify.ObjectIntact:
@@ -156,8 +157,9 @@ func passing(err error) bool {
 	return slices.Contains(pass, code) || errors.Is(err, context.DeadlineExceeded)
 }
 
-// Drop deletes one full backup that was saved by a Save, of the lineage that its key names. A process that records delta backups in that place needs
-// the full backup before them, so it refuses to delete one there. It succeeds if there is no such object.
+// Drop deletes one full backup that was saved by a Save, of the lineage that its key names. A process that records
+// delta backups in that place needs the full backup before them, so it refuses to delete one there. It succeeds if
+// there is no such object.
 func (s *Save) Drop(ctx context.Context, key string) (a Artifact, err error) {
 	a = Artifact{Kind: kindFull, Key: key, URI: s.URI(key)}
 	full, ok := catalog.ParseFull(s.Prefix, key)

@@ -25,7 +25,8 @@ import (
 func saveOf(t *testing.T, g *group, s store.Store) *Save {
 	t.Helper()
 	return &Save{
-		Endpoint: g.endpoint(0), Dial: transport.NewClients(transport.Transport{}).Dial, Store: s, URI: func(key string) string { return "s3://theirs/" + key }, Prefix: prefix, Self: g.self(0),
+		Endpoint: g.endpoint(0), Dial: transport.NewClients(transport.Transport{}).Dial, Store: s,
+		URI: func(key string) string { return "s3://theirs/" + key }, Prefix: prefix, Self: g.self(0),
 		Log: slog.New(slog.DiscardHandler),
 	}
 }

@@ -32,7 +32,8 @@ func threeFulls(t *testing.T) (*group, *config.Backup, store.Store) {
 	return g, c, files
 }
 
-func TestNothingIsDeletedWhileTheAlarmOfCorruptionStands(t *testing.T) {
+// TestNoDeletionDuringCorruptAlarm: nothing is deleted while the alarm of corruption stands.
+func TestNoDeletionDuringCorruptAlarm(t *testing.T) {
 	t.Parallel()
 	g, c, files := threeFulls(t)
 	_, _, agentOf := snapshotLeases(t) // which report what is known of the backups
@@ -81,7 +82,8 @@ func look(t *testing.T, s *session) error {
 	return err
 }
 
-func TestARecordThatCannotBeReadStopsDeletionAlone(t *testing.T) {
+// TestUnreadableRecordStopsDeletion: a record that cannot be read stops deletion alone.
+func TestUnreadableRecordStopsDeletion(t *testing.T) {
 	t.Parallel()
 	g := newGroup(t, 1)
 	c := directory(t.TempDir())
@@ -119,7 +121,8 @@ func (s archived) Get(ctx context.Context, key string, offset, length int64) (io
 	return s.Store.Get(ctx, key, offset, length)
 }
 
-func TestARecordOfAnotherLineageThatIsRefusedStopsDeletionAlone(t *testing.T) {
+// TestRefusedLineageStopsDeletion: a record of another lineage that is refused stops deletion alone.
+func TestRefusedLineageStopsDeletion(t *testing.T) {
 	g := newGroup(t, 1)
 	c := directory(t.TempDir())
 	files := opened(t, c)
@@ -175,9 +178,12 @@ func TestWhichHistoryIsNewerThanOurs(t *testing.T) {
 		"an attempt that saved nothing":            {histories: []catalog.History{history("00000004-a", "", nil)}},
 		"our parent, as our record reports":        {histories: []catalog.History{history(ours, "00000004-a", saved), history("00000004-a", "", saved)}},
 		"our parent, as the identity file reports": {parent: "00000004-a", histories: []catalog.History{history("00000004-a", "", saved)}},
-		"our grandparent":                          {parent: "00000004-a", histories: []catalog.History{history("00000004-a", "00000005-b", nil), history("00000005-b", "", saved)}},
-		"a sibling":                                {parent: "00000001-a", histories: []catalog.History{history("00000001-a", "", saved), history("00000003-b", "00000001-a", saved)}, want: "00000003-b"},
-		"ancestors that say to be each other":      {parent: "00000004-a", histories: []catalog.History{history("00000004-a", "00000005-b", saved), history("00000005-b", "00000004-a", saved)}},
+		"our grandparent": {parent: "00000004-a",
+			histories: []catalog.History{history("00000004-a", "00000005-b", nil), history("00000005-b", "", saved)}},
+		"a sibling": {parent: "00000001-a",
+			histories: []catalog.History{history("00000001-a", "", saved), history("00000003-b", "00000001-a", saved)}, want: "00000003-b"},
+		"ancestors that say to be each other": {parent: "00000004-a",
+			histories: []catalog.History{history("00000004-a", "00000005-b", saved), history("00000005-b", "00000004-a", saved)}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			got, found := superseding(catalog.Catalog{Histories: test.histories}, Identity{Lineage: ours, Parent: test.parent})
@@ -188,7 +194,8 @@ func TestWhichHistoryIsNewerThanOurs(t *testing.T) {
 	}
 }
 
-func TestASupersededClusterDeletesNothingUntilItIsAlone(t *testing.T) {
+// TestSupersededClusterDeletesNothing: a superseded cluster deletes nothing until it is alone.
+func TestSupersededClusterDeletesNothing(t *testing.T) {
 	t.Parallel()
 	const other = catalog.Lineage("00000002-beef")
 	g := newGroup(t, 1)
@@ -231,7 +238,8 @@ func TestASupersededClusterDeletesNothingUntilItIsAlone(t *testing.T) {
 	}
 }
 
-func TestABootstrapThatIsRecordedLateNamesItsParent(t *testing.T) {
+// TestLateBootstrapRecordNamesParent: a bootstrap that is recorded late names its parent.
+func TestLateBootstrapRecordNamesParent(t *testing.T) {
 	t.Parallel()
 	g := newGroup(t, 1)
 	c := directory(t.TempDir())
@@ -244,14 +252,16 @@ func TestABootstrapThatIsRecordedLateNamesItsParent(t *testing.T) {
 	if err := look(t, s); err != nil {
 		t.Fatal(err)
 	}
-	if b := history(t, opened(t, c)).Formation; b == nil || b.Parent != self.Parent || b.Fork != self.Fork || b.Reason != "restore" || !b.Created.Equal(self.Forked) {
+	if b := history(t, opened(t, c)).Formation; b == nil || b.Parent != self.Parent || b.Fork != self.Fork || b.Reason != "restore" ||
+		!b.Created.Equal(self.Forked) {
 		t.Errorf("recorded is %+v", b)
 	}
 }
 
+// TestLeaseNamesSupersedingLineage: the Lease names the lineage that supersedes ours.
 // The same place has backups of a predecessor with a higher epoch, which a restore of the latest state would use. The
 // Lease reports that, saving continues, and the report ends when they are deleted.
-func TestTheLeaseNamesTheLineageThatSupersedesOurs(t *testing.T) {
+func TestLeaseNamesSupersedingLineage(t *testing.T) {
 	t.Parallel()
 	const other = catalog.Lineage("0000ffff-old")
 	g := newGroup(t, 1)

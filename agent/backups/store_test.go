@@ -124,7 +124,8 @@ func inBucket(t *testing.T, endpoint, name string) *config.Backup {
 	return c
 }
 
-func TestAnUnreachableStoreIsReportedAndBackupsCatchUpLater(t *testing.T) {
+// TestUnreachableStoreThenCatchUp: an unreachable store is reported and backups catch up later.
+func TestUnreachableStoreThenCatchUp(t *testing.T) {
 	t.Parallel()
 	admin, namespace, agentOf := snapshotLeases(t)
 	server := bucket.Start(t)
@@ -172,7 +173,8 @@ func decoded(t *testing.T, admin *kubernetes.Clientset, namespace, name string) 
 	return leases.DecodeBackup(lease)
 }
 
-func TestTheLeasesReportWhatIsSavedAndThatNothingWasToSave(t *testing.T) {
+// TestLeasesReportSavedRevisions: the Leases report what is saved and that nothing was to save.
+func TestLeasesReportSavedRevisions(t *testing.T) {
 	t.Parallel()
 	admin, namespace, agentOf := snapshotLeases(t)
 	g := newGroup(t, 1)
@@ -225,7 +227,8 @@ func TestTheLeasesReportWhatIsSavedAndThatNothingWasToSave(t *testing.T) {
 	}
 }
 
-func TestRetentionDeletesOnlyUnderTheLeadersLease(t *testing.T) {
+// TestRetentionNeedsLeadersLease: retention deletes only under the leader's Lease.
+func TestRetentionNeedsLeadersLease(t *testing.T) {
 	t.Parallel()
 	g := newGroup(t, 3)
 	c := directory(t.TempDir())

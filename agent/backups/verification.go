@@ -139,7 +139,8 @@ func found(before leases.Verification, r verify.Result, self Identity, now time.
 		before = leases.Verification{VerifiedFull: before.VerifiedFull, KnownBroken: before.KnownBroken}
 	}
 	known := slices.Clone(before.KnownBroken)
-	v := leases.Verification{At: now, Full: r.Full, Lineage: string(self.Lineage), VerifiedFull: before.VerifiedFull, KnownBroken: known, Trouble: r.Reason, Tried: now}
+	v := leases.Verification{At: now, Full: r.Full, Lineage: string(self.Lineage), VerifiedFull: before.VerifiedFull, KnownBroken: known,
+		Trouble: r.Reason, Tried: now}
 	switch r.Verdict {
 	case verify.Verified:
 		v.Verdict, v.Revision, v.VerifiedFull, v.Trouble = leases.VerdictVerified, r.Checkpoint.Revision, r.Full, ""

@@ -241,7 +241,8 @@ func restored(t *testing.T, s store.Store, c *clientv3.Client, revision int64) {
 	}
 }
 
-func TestAnOrderedBackupCountsAsSavedWhenItIsVerified(t *testing.T) {
+// TestOrderedBackupSavedWhenVerified: an ordered backup counts as saved when it is verified.
+func TestOrderedBackupSavedWhenVerified(t *testing.T) {
 	t.Parallel()
 	admin, namespace, agentOf := snapshotLeases(t)
 	o := orderer{t, admin, namespace}
@@ -314,9 +315,10 @@ func (d damaging) Get(ctx context.Context, key string, offset, length int64) (io
 	return io.NopCloser(strings.NewReader(string(raw))), nil
 }
 
+// TestWaiterSeesOtherVerificationEnd: a caller that waits for another verification notices its end.
 // An agent that no longer leads must not wait for another verification, because it would hold the leader's Lease
 // meanwhile.
-func TestWhoWaitsForAnotherVerificationHeedsItsEnd(t *testing.T) {
+func TestWaiterSeesOtherVerificationEnd(t *testing.T) {
 	t.Parallel()
 	d := New(Options{})
 	d.proving <- struct{}{}

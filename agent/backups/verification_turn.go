@@ -77,8 +77,9 @@ var verificationRules = rules.New(Wait, []rules.Row[VerificationFacts, Verdict]{
 		Why: "the backups were never verified"},
 	{Name: "maybe-repaired", When: VerificationFacts{Turn: TurnOurs, Reported: ReportedBroken, Resting: rules.No, Newer: rules.Yes}, Verdict: VerifyBackups,
 		Why: "the backups were invalid, and there is a new full backup"},
-	{Name: "verification-due", When: VerificationFacts{Turn: TurnOurs, Reported: ReportedVerified | ReportedBroken, Resting: rules.No, Due: rules.Yes}, Verdict: VerifyBackups,
-		Why: "the schedule requires it"},
+	{Name: "verification-due", When: VerificationFacts{Turn: TurnOurs, Reported: ReportedVerified | ReportedBroken, Resting: rules.No, Due: rules.Yes},
+		Verdict: VerifyBackups,
+		Why:     "the schedule requires it"},
 	{Name: "found-out", When: VerificationFacts{Turn: TurnOurs, Reported: ReportedVerified | ReportedBroken, Resting: rules.No, Due: rules.No}, Verdict: Wait,
 		Why: "the result is known, and no verification is due"},
 })

@@ -68,8 +68,10 @@ func TestOneMemberProves(t *testing.T) {
 func TestWhatWasNotFoundOutLeavesWhatIsKnown(t *testing.T) {
 	at, now := time.Unix(1_790_000_000, 0), time.Unix(1_790_100_000, 0)
 	self := Identity{Lineage: lineage}
-	verifiedBefore := leases.Verification{Verdict: leases.VerdictVerified, At: at, Full: "old", Revision: 5, Lineage: string(lineage), VerifiedFull: "old", Tried: at}
-	broken := leases.Verification{Verdict: leases.VerdictBroken, At: at, Full: "old", Lineage: string(lineage), VerifiedFull: "older", Broken: "x", KnownBroken: []string{"x"}, Trouble: "why", Tried: at}
+	verifiedBefore := leases.Verification{Verdict: leases.VerdictVerified, At: at, Full: "old", Revision: 5, Lineage: string(lineage),
+		VerifiedFull: "old", Tried: at}
+	broken := leases.Verification{Verdict: leases.VerdictBroken, At: at, Full: "old", Lineage: string(lineage), VerifiedFull: "older", Broken: "x",
+		KnownBroken: []string{"x"}, Trouble: "why", Tried: at}
 	elsewhere := verifiedBefore
 	elsewhere.Lineage = "00000000-b"
 	good := verify.Result{Verdict: verify.Verified, Full: "new", Revision: 9, Checkpoint: &verify.Checkpoint{Revision: 8}}
@@ -79,9 +81,11 @@ func TestWhatWasNotFoundOutLeavesWhatIsKnown(t *testing.T) {
 		change(&v)
 		return v
 	}
-	nowVerified := leases.Verification{Verdict: leases.VerdictVerified, At: now, Full: "new", Revision: 8, Lineage: string(lineage), VerifiedFull: "new", Tried: now}
+	nowVerified := leases.Verification{Verdict: leases.VerdictVerified, At: now, Full: "new", Revision: 8, Lineage: string(lineage),
+		VerifiedFull: "new", Tried: now}
 	nowBroken := func(verifiedFull string) leases.Verification {
-		return leases.Verification{Verdict: leases.VerdictBroken, At: now, Full: "new", Lineage: string(lineage), VerifiedFull: verifiedFull, Broken: "y", KnownBroken: []string{"y"}, Trouble: "torn", Tried: now}
+		return leases.Verification{Verdict: leases.VerdictBroken, At: now, Full: "new", Lineage: string(lineage), VerifiedFull: verifiedFull,
+			Broken: "y", KnownBroken: []string{"y"}, Trouble: "torn", Tried: now}
 	}
 	knows := func(keys ...string) func(*leases.Verification) {
 		return func(v *leases.Verification) { v.KnownBroken = keys }
@@ -104,8 +108,10 @@ func TestWhatWasNotFoundOutLeavesWhatIsKnown(t *testing.T) {
 		"not found out, proven":          {verifiedBefore, none, false, change(verifiedBefore, tried)},
 		"not found out for too long":     {verifiedBefore, none, true, change(verifiedBefore, func(v *leases.Verification) { tried(v); v.Verdict = "" })},
 		"not found out, broken":          {broken, none, true, change(broken, func(v *leases.Verification) { v.Tried, v.KnownBroken = now, []string{"x"} })},
-		"one of several is broken":       {verifiedBefore, verify.Result{Verdict: verify.Broken, Full: "new", Object: "y", Suspects: []string{"y", "z"}, Reason: "torn"}, false, change(nowBroken("old"), knows())},
-		"verified before, now suspect": {verifiedBefore, verify.Result{Verdict: verify.Broken, Full: "old", Object: "old", Suspects: []string{"old"}, Reason: "torn"}, false,
+		"one of several is broken": {verifiedBefore,
+			verify.Result{Verdict: verify.Broken, Full: "new", Object: "y", Suspects: []string{"y", "z"}, Reason: "torn"}, false, change(nowBroken("old"), knows())},
+		"verified before, now suspect": {verifiedBefore,
+			verify.Result{Verdict: verify.Broken, Full: "old", Object: "old", Suspects: []string{"old"}, Reason: "torn"}, false,
 			change(nowBroken("old"), func(v *leases.Verification) { v.Full, v.Broken, v.KnownBroken = "old", "old", nil })},
 		"another history before": {elsewhere, none, false, leases.Verification{Lineage: string(lineage), VerifiedFull: "old", Tried: now, Trouble: "no room"}},
 	} {
@@ -213,8 +219,9 @@ func TestAFollowerProvesWhatTheLeaderSaves(t *testing.T) {
 	}
 }
 
+// TestVerificationRetriedWhenStoreBack: a verification that the store was away for is made when it is back.
 // A verification does not wait for an hour after the store responds again.
-func TestAVerificationThatTheStoreWasAwayForIsMadeWhenItIsBack(t *testing.T) {
+func TestVerificationRetriedWhenStoreBack(t *testing.T) {
 	t.Parallel()
 	_, _, agentOf := snapshotLeases(t)
 	g := newGroup(t, 1)
@@ -246,8 +253,9 @@ func TestAVerificationThatTheStoreWasAwayForIsMadeWhenItIsBack(t *testing.T) {
 	}
 }
 
+// TestVerificationKeepsNewerVerdict: a verification keeps a verdict that came meanwhile.
 // A verification does not overwrite a verdict about a newer full backup that was written while it ran.
-func TestAVerificationKeepsAVerdictThatCameMeanwhile(t *testing.T) {
+func TestVerificationKeepsNewerVerdict(t *testing.T) {
 	t.Parallel()
 	_, _, agentOf := snapshotLeases(t)
 	g := newGroup(t, 1)
@@ -270,7 +278,8 @@ func TestAVerificationKeepsAVerdictThatCameMeanwhile(t *testing.T) {
 	})
 	open := a.Open
 	a.Open = func(ctx context.Context, c store.Config) (store.Store, error) {
-		newer := leases.Verification{Verdict: leases.VerdictBroken, At: time.Now(), Full: full + ".newer", Lineage: string(self.Lineage), Broken: full, Tried: time.Now()}
+		newer := leases.Verification{Verdict: leases.VerdictBroken, At: time.Now(), Full: full + ".newer", Lineage: string(self.Lineage), Broken: full,
+			Tried: time.Now()}
 		if err := a.Leases.ReportVerification(ctx, newer); err != nil {
 			return nil, err
 		}

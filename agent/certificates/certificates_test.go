@@ -91,16 +91,18 @@ func (b *bench) inEffect() string {
 	return string(raw)
 }
 
-func TestWhatIsBadIsNamedAndTheMemberKeepsWhatItHas(t *testing.T) {
+// TestBadCertificateNamedAndOldKept: what is bad is named and the member keeps what it has.
+func TestBadCertificateNamedAndOldKept(t *testing.T) {
 	other := newAuthority(t, "other")
 	for name, c := range map[string]struct {
 		mount func(b *bench)
 		want  string
 	}{
-		"the Secret is deleted":           {func(b *bench) { b.mount(nil, pki.Pair{}) }, "ca.crt is missing"},
-		"no authority":                    {func(b *bench) { b.mount(nil, b.issue(b.ca, server)) }, "ca.crt is missing"},
-		"no certificate":                  {func(b *bench) { b.mount(b.ca.Certificate, pki.Pair{Key: b.ca.Key}) }, "tls.crt is missing"},
-		"no key":                          {func(b *bench) { b.mount(b.ca.Certificate, pki.Pair{Certificate: b.issue(b.ca, server).Certificate}) }, "tls.key is missing"},
+		"the Secret is deleted": {func(b *bench) { b.mount(nil, pki.Pair{}) }, "ca.crt is missing"},
+		"no authority":          {func(b *bench) { b.mount(nil, b.issue(b.ca, server)) }, "ca.crt is missing"},
+		"no certificate":        {func(b *bench) { b.mount(b.ca.Certificate, pki.Pair{Key: b.ca.Key}) }, "tls.crt is missing"},
+		"no key": {func(b *bench) { b.mount(b.ca.Certificate, pki.Pair{Certificate: b.issue(b.ca, server).Certificate}) },
+			"tls.key is missing"},
 		"the key of another certificate":  {func(b *bench) { p := b.issue(b.ca, server); p.Key = b.ca.Key; b.mount(b.ca.Certificate, p) }, "does not belong"},
 		"a certificate as authority":      {func(b *bench) { p := b.issue(b.ca, server); b.mount(p.Certificate, p) }, "not a certificate authority"},
 		"signed by an unlisted authority": {func(b *bench) { b.mount(b.ca.Certificate, b.issue(other, server)) }, "not signed by"},
@@ -173,7 +175,7 @@ func TestANewPodTakesNoOtherAuthority(t *testing.T) {
 }
 
 // A running member takes a certificate of another authority when a user provides it and every member trusts it, and not before.
-func TestACertificateOfAUserWaitsForTheOtherMembers(t *testing.T) {
+func TestUserCertificateWaitsForMembers(t *testing.T) {
 	b := newBench(t)
 	b.cfg.ConfigPath = filepath.Join(t.TempDir(), "config.yaml")
 	other := newAuthority(t, "other")

@@ -8,10 +8,10 @@ import (
 	etcd "github.com/etcd-druid/druid/test/member"
 )
 
-// The three edits by which a user replaces the root of an issuer of cert-manager, on real etcds: the old root signs the new one, which then
-// takes its place, and at last signs itself. Only ca.crt of one authority is there at any time. Clients of the edit before and of this one are
-// served at each restart. Without the first edit, a member is lost.
-func TestARootTakesThePlaceOfTheOneThatSignedIt(t *testing.T) {
+// The three edits by which a user replaces the root of an issuer of cert-manager, on real etcds: the old root signs the
+// new one, which then takes its place, and at last signs itself. Only ca.crt of one authority is there at any time.
+// Clients of the edit before and of this one are served at each restart. Without the first edit, a member is lost.
+func TestRootReplacedByOneItSigned(t *testing.T) {
 	// How certificates are verified depends on Go and not on the minor.
 	for _, minor := range etcd.Minors[len(etcd.Minors)-1:] {
 		t.Run(minor, func(t *testing.T) {

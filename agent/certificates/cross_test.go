@@ -42,7 +42,7 @@ func signedBy(t *testing.T, authority, signer pki.Pair) pki.Pair {
 
 // The old authority has signed the new one, and the certificates come with that signature. A running member trusts them, so it uses them
 // although ca.crt has the new authority alone. A new Pod does so once a member reports that authority.
-func TestAnAuthorityThatTheOldOneSignedIsUsedAtOnce(t *testing.T) {
+func TestCrossSignedAuthorityUsedAtOnce(t *testing.T) {
 	for _, plane := range []string{PlaneClient, PlanePeer} {
 		t.Run(plane, func(t *testing.T) {
 			s := newSwap(t, plane)
@@ -66,7 +66,8 @@ func TestAnAuthorityThatTheOldOneSignedIsUsedAtOnce(t *testing.T) {
 			s.give(withChain(s.old.Certificate))
 			s.keeps("") // another intermediate certificate of the same authority
 			s.give(withChain(cross.Certificate))
-			if state := s.certs.States()[0]; state.Problem != "" || state.Issuer != crossPrint || state.Staged == state.Running || strings.Join(state.Trusted, ",") != s.oldPrint {
+			if state := s.certs.States()[0]; state.Problem != "" || state.Issuer != crossPrint || state.Staged == state.Running ||
+				strings.Join(state.Trusted, ",") != s.oldPrint {
 				t.Fatalf("the member has %+v, want certificates of %s, and a restart", state, crossPrint)
 			}
 			s.give(s.of(s.new))

@@ -106,7 +106,8 @@ func (p *plane) started() bool {
 	return !errors.Is(err, fs.ErrNotExist)
 }
 
-// comparesNames says whether the etcd that was started in this Pod compares the names of peers with their addresses. The caller holds the lock.
+// comparesNames says whether the etcd that was started in this Pod compares the names of peers with their addresses.
+// The caller holds the lock.
 func (p *plane) comparesNames() bool {
 	_, err := os.Stat(filepath.Join(p.dir, fileNamed))
 	return p.name == PlanePeer && p.started() && errors.Is(err, fs.ErrNotExist)

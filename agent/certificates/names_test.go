@@ -8,9 +8,10 @@ import (
 	"github.com/etcd-druid/druid/internal/pki"
 )
 
+// TestPeerNamesFixedWhileEtcdRuns: a certificate for peers gets no names while etcd runs.
 // The running etcds compare the names of peers with addresses, unless they were started with names. So a certificate gets names only with a
 // new Pod, also when the agent was restarted meanwhile.
-func TestACertificateForPeersGetsNoNamesWhileEtcdRuns(t *testing.T) {
+func TestPeerNamesFixedWhileEtcdRuns(t *testing.T) {
 	s := newSwap(t, PlanePeer)
 	without := s.of(s.old)
 	s.give(without)
@@ -82,8 +83,9 @@ func TestANewPodUsesNoNamesOthersCompare(t *testing.T) {
 	}
 }
 
+// TestClientNamesMayGrowWhileEtcdRuns: a certificate for clients may get names while etcd runs.
 // Clients have names as they like: etcd does not compare them.
-func TestACertificateForClientsMayGetNamesWhileEtcdRuns(t *testing.T) {
+func TestClientNamesMayGrowWhileEtcdRuns(t *testing.T) {
 	s := newSwap(t, PlaneClient)
 	next := s.of(s.old)
 	next.client = s.issue(s.old, pki.Request{CommonName: "agent", DNSNames: []string{"agent.example.com"}, Client: true, Lifetime: time.Hour})

@@ -219,10 +219,11 @@ func (r *ring) dropOld(consumer *tls.Config) {
 	}
 }
 
-// The steps of a replacement in the order of the table druid/policy.rotationRows: no connection of a client that follows its Secret fails. And
-// each step before its time, which the named row holds back: real etcds then lose a member or a client. Connections that are open would go on,
-// so a member that is to be lost starts again.
-func TestEachStepOfAReplacementBeforeItsTimeCutsSomethingOff(t *testing.T) {
+// TestEarlyReplacementStepCutsOff: each step of a replacement before its time cuts something off. The steps of a
+// replacement in the order of the table druid/policy.rotationRows: no connection of a client that follows its Secret
+// fails. And each step before its time, which the named row holds back: real etcds then lose a member or a client.
+// Connections that are open would go on, so a member that is to be lost starts again.
+func TestEarlyReplacementStepCutsOff(t *testing.T) {
 	for _, minor := range etcd.Minors {
 		t.Run(minor, func(t *testing.T) {
 			t.Parallel()

@@ -115,9 +115,10 @@ func (s *swap) keeps(problem string) {
 	}
 }
 
+// TestAuthoritySwappedAtOnceNotUsed: an authority that is replaced at once is not used.
 // Certificates and ca.crt are replaced at once by those of another root. This is what happens in each plane, with a secretRef and with
 // cert-manager, which renews the Secrets one after another.
-func TestAnAuthorityThatIsReplacedAtOnceIsNotUsed(t *testing.T) {
+func TestAuthoritySwappedAtOnceNotUsed(t *testing.T) {
 	const unknown, unlisted = "unknown to the running etcd of a member", "not signed by a certificate authority in ca.crt"
 	for _, plane := range []string{PlaneClient, PlanePeer} {
 		for name, c := range map[string]struct {
@@ -167,8 +168,9 @@ func TestAnAuthorityThatIsReplacedAtOnceIsNotUsed(t *testing.T) {
 	}
 }
 
+// TestNewPodWaitsAfterAuthoritySwap: a new Pod waits after an authority is replaced at once.
 // A Pod that is created again has no certificate of the old authority. It does not start before the others trust the new one.
-func TestANewPodWaitsAfterAnAuthorityIsReplacedAtOnce(t *testing.T) {
+func TestNewPodWaitsAfterAuthoritySwap(t *testing.T) {
 	for _, plane := range []string{PlaneClient, PlanePeer} {
 		t.Run(plane, func(t *testing.T) {
 			s := newSwap(t, plane)
@@ -187,8 +189,9 @@ func TestANewPodWaitsAfterAnAuthorityIsReplacedAtOnce(t *testing.T) {
 	}
 }
 
+// TestExpiredCertsIgnoreOtherAuthority: certificates that end are not replaced by those of another authority.
 // The certificates in effect end while the new ones are not trusted. The running etcd keeps them, and no later one can start with them.
-func TestCertificatesThatEndAreNotReplacedByThoseOfAnotherAuthority(t *testing.T) {
+func TestExpiredCertsIgnoreOtherAuthority(t *testing.T) {
 	for _, plane := range []string{PlaneClient, PlanePeer} {
 		t.Run(plane, func(t *testing.T) {
 			s := newSwap(t, plane)

@@ -70,8 +70,9 @@ func TestInstallThatFailsLeavesTheOldOne(t *testing.T) {
 func full() agent.Status {
 	return agent.Status{
 		Namespace: "default", Cluster: "demo", Member: "demo-abcde", PodUID: "p", AgentVersion: "v1",
-		Launch:  agent.LaunchStatus{Connected: true, State: "running", PID: 12},
-		Etcd:    agent.EtcdStatus{Reachable: true, Healthy: true, ClusterID: "c", MemberID: "a", Role: "Leader", Leader: "a", Version: "3.6.16", Revision: 7, Errors: []string{"NOSPACE"}},
+		Launch: agent.LaunchStatus{Connected: true, State: "running", PID: 12},
+		Etcd: agent.EtcdStatus{Reachable: true, Healthy: true, ClusterID: "c", MemberID: "a", Role: "Leader", Leader: "a", Version: "3.6.16",
+			Revision: 7, Errors: []string{"NOSPACE"}},
 		Start:   agent.StartStatus{Mode: "Resume", Rule: "resume", Data: "intact"},
 		Lease:   agent.LeaseStatus{Known: true, HolderIdentity: "a:Leader", PodUID: "p"},
 		Leading: true,

@@ -73,7 +73,8 @@ func TestStepDownDialsAsItsFlagsSay(t *testing.T) {
 	if got := (stepDown{}).transport(); got.Client != nil || got.Plaintext {
 		t.Errorf("without TLS: %v", got)
 	}
-	if got := (stepDown{tlsDir: config.TLSSource + "/client", tlsName: "demo-client.default.svc", plaintext: true}).transport(); got.Client == nil || !got.Plaintext {
+	if got := (stepDown{tlsDir: config.TLSSource + "/client", tlsName: "demo-client.default.svc", plaintext: true}).transport(); got.Client == nil ||
+		!got.Plaintext {
 		t.Errorf("with TLS: %v", got)
 	}
 }

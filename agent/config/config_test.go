@@ -68,19 +68,20 @@ func TestValidateNamesFieldAndRange(t *testing.T) {
 		change func(*Config)
 		want   string // empty: valid
 	}{
-		"a whole configuration is valid":     {func(*Config) {}, ""},
-		"no member":                          {func(c *Config) { c.Member = "" }, "--member is empty"},
-		"a relative volume":                  {func(c *Config) { c.VolumePath = "data" }, `--volume is "data", want an absolute path`},
-		"an unknown minor":                   {func(c *Config) { c.EtcdVersion = "3.4.9" }, "want 3.5.x, 3.6.x or 3.7.x"},
-		"a port out of range":                {func(c *Config) { c.PeerPort = 70000 }, "--peer-port is 70000, want 1 to 65535"},
-		"two listeners on one port":          {func(c *Config) { c.AgentPort = 2379 }, "--agent-port is 2379, the same as --client-port"},
-		"a negative quota":                   {func(c *Config) { c.QuotaBackendBytes = -1 }, "--quota-backend-bytes is -1"},
-		"a compaction mode of another kind":  {func(c *Config) { c.AutoCompactionMode = "daily" }, "want periodic or revision"},
-		"an election timeout too short":      {func(c *Config) { c.ElectionTimeout = 400 * time.Millisecond }, "--election-timeout is 400ms"},
-		"an election timeout too long":       {func(c *Config) { c.ElectionTimeout = time.Minute }, "to 50s"},
-		"a restore that is no JSON":          {func(c *Config) { c.Restore = "{" }, "--restore: "},
-		"a restore without a prefix":         {func(c *Config) { c.Restore = "{}" }, "--restore has no prefix"},
-		"a restore to two targets":           {func(c *Config) { c.Restore = `{"prefix":"a/b","revision":1,"name":"x"}` }, "more than one of revision, time and name"},
+		"a whole configuration is valid":    {func(*Config) {}, ""},
+		"no member":                         {func(c *Config) { c.Member = "" }, "--member is empty"},
+		"a relative volume":                 {func(c *Config) { c.VolumePath = "data" }, `--volume is "data", want an absolute path`},
+		"an unknown minor":                  {func(c *Config) { c.EtcdVersion = "3.4.9" }, "want 3.5.x, 3.6.x or 3.7.x"},
+		"a port out of range":               {func(c *Config) { c.PeerPort = 70000 }, "--peer-port is 70000, want 1 to 65535"},
+		"two listeners on one port":         {func(c *Config) { c.AgentPort = 2379 }, "--agent-port is 2379, the same as --client-port"},
+		"a negative quota":                  {func(c *Config) { c.QuotaBackendBytes = -1 }, "--quota-backend-bytes is -1"},
+		"a compaction mode of another kind": {func(c *Config) { c.AutoCompactionMode = "daily" }, "want periodic or revision"},
+		"an election timeout too short":     {func(c *Config) { c.ElectionTimeout = 400 * time.Millisecond }, "--election-timeout is 400ms"},
+		"an election timeout too long":      {func(c *Config) { c.ElectionTimeout = time.Minute }, "to 50s"},
+		"a restore that is no JSON":         {func(c *Config) { c.Restore = "{" }, "--restore: "},
+		"a restore without a prefix":        {func(c *Config) { c.Restore = "{}" }, "--restore has no prefix"},
+		"a restore to two targets": {func(c *Config) { c.Restore = `{"prefix":"a/b","revision":1,"name":"x"}` },
+			"more than one of revision, time and name"},
 		"a restore that it does not know":    {func(c *Config) { c.Restore = `{"prefix":"a/b","later":"x"}` }, `unknown field "later"`},
 		"a restore of a file of a cluster":   {func(c *Config) { c.Restore = `{"prefix":"a/b","file":"x"}` }, "--restore: a file cannot be combined"},
 		"a restore of a file to a revision":  {func(c *Config) { c.Restore = `{"file":"x","revision":7}` }, "--restore: a file cannot be combined"},
@@ -102,9 +103,10 @@ func TestValidateNamesFieldAndRange(t *testing.T) {
 	}
 }
 
+// TestFormerCommandLinesUnderstood: command lines of former releases are understood.
 // A Pod keeps its command line while it exists, but its agent can change. So the agent must accept every command line
 // of an earlier release.
-func TestCommandLinesOfFormerReleasesAreUnderstood(t *testing.T) {
+func TestFormerCommandLinesUnderstood(t *testing.T) {
 	files, err := filepath.Glob(filepath.Join("testdata", "commandlines", "*"))
 	if err != nil || len(files) == 0 {
 		t.Fatalf("command lines are in %v (%v)", files, err)

@@ -118,7 +118,8 @@ func (r Reloadable) Validate() error {
 	default:
 		errs = append(errs, fmt.Errorf("logLevel is %q, want debug, info, warn or error", r.LogLevel))
 	}
-	errs = append(errs, r.ValidateIntervals(IntervalNames{Renew: "renewInterval", Lease: "leaseDuration", Grace: "superfluousGracePeriod", Comparison: "comparisonInterval"}))
+	errs = append(errs, r.ValidateIntervals(
+		IntervalNames{Renew: "renewInterval", Lease: "leaseDuration", Grace: "superfluousGracePeriod", Comparison: "comparisonInterval"}))
 	errs = append(errs, r.Backup.Validate())
 	errs = append(errs, r.Defragmentation.validate()...)
 	errs = append(errs, r.Auth.Validate())

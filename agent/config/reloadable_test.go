@@ -14,8 +14,11 @@ import (
 )
 
 func TestReloadableIsReadAsItWasWritten(t *testing.T) {
-	want := Reloadable{LogLevel: "debug", RenewInterval: Duration(20 * time.Second), LeaseDuration: Duration(time.Minute), SuperfluousGracePeriod: Duration(90 * time.Second), ComparisonInterval: Duration(time.Hour),
-		Defragmentation: Defragmentation{Enabled: true, Schedule: "0 3 * * *", TimeZone: "Europe/Berlin", Window: Duration(2 * time.Hour), MinFreePercent: 30, MinFreeBytes: 7, Interval: Duration(2 * time.Minute), OutOfSpace: OutOfSpaceDefragment, HistoryWindow: Duration(time.Minute)}, Backup: saved()}
+	want := Reloadable{LogLevel: "debug", RenewInterval: Duration(20 * time.Second), LeaseDuration: Duration(time.Minute),
+		SuperfluousGracePeriod: Duration(90 * time.Second), ComparisonInterval: Duration(time.Hour),
+		Defragmentation: Defragmentation{Enabled: true, Schedule: "0 3 * * *", TimeZone: "Europe/Berlin", Window: Duration(2 * time.Hour), MinFreePercent: 30,
+			MinFreeBytes: 7, Interval: Duration(2 * time.Minute), OutOfSpace: OutOfSpaceDefragment, HistoryWindow: Duration(time.Minute)},
+		Backup: saved()}
 	content, err := want.YAML()
 	if err != nil {
 		t.Fatal(err)
@@ -82,7 +85,8 @@ func TestParseReloadable(t *testing.T) {
 	}
 }
 
-func TestBadContentLeavesTheFormerInForceAndIsLoggedOnce(t *testing.T) {
+// TestBadConfigKeepsFormerAndLogsOnce: bad content leaves the former in force and is logged once.
+func TestBadConfigKeepsFormerAndLogsOnce(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "config.yaml")
 	var out bytes.Buffer
 	live := NewLive(path, slog.New(slog.NewJSONHandler(&out, nil)))
@@ -154,7 +158,8 @@ func TestWindowsOpenWhenTheScheduleFires(t *testing.T) {
 	}
 }
 
-func TestAScheduleThatCannotBeReadOpensNoWindow(t *testing.T) {
+// TestUnreadableScheduleOpensNoWindow: a schedule that cannot be read opens no window.
+func TestUnreadableScheduleOpensNoWindow(t *testing.T) {
 	for name, d := range map[string]Defragmentation{
 		"four fields":              {Schedule: "0 3 * *"},
 		"a range backwards":        {Schedule: "0 5-3 * * *"},
@@ -178,7 +183,8 @@ func TestAScheduleThatCannotBeReadOpensNoWindow(t *testing.T) {
 	}
 }
 
-func TestDefragmentationIsOffUnlessTheFileReportsOn(t *testing.T) {
+// TestDefragmentationOffByDefault: defragmentation is off unless the file reports on.
+func TestDefragmentationOffByDefault(t *testing.T) {
 	for name, content := range map[string]string{"no file": "", "no word of it": "logLevel: debug", "other words": "defragmentation: {minFreePercent: 10}"} {
 		t.Run(name, func(t *testing.T) {
 			r, err := ParseReloadable([]byte(content))

@@ -31,6 +31,7 @@ type reader struct {
 // readers are the agent's inspection, and what etcd has: Verify, which etcdutl runs before it restores, and ReadAll, which
 // etcd runs at each start. ReadAll keeps all entries in memory.
 func readers(b *testing.B) []reader {
+	b.Helper()
 	return []reader{
 		{"inspect", func(dir string, _ *walpb.Snapshot) error {
 			r, err := Inspect(b.Context(), dir, Options{})

@@ -63,12 +63,15 @@ func TestDamageIsNamed(t *testing.T) {
 		"the value of a key is overwritten":        {damage: overwriteValue, want: Corrupt, kind: BadPage},
 		"the consistent index has a wrong size":    {damage: setMeta(schema.MetaConsistentIndexKeyName, []byte{1}), quick: true, want: Corrupt, kind: BadBackend},
 		"the bucket of keys is gone":               {damage: dropKeys, quick: true, want: Corrupt, kind: BadBackend},
-		"the backend is behind the snapshot":       {damage: setMeta(schema.MetaConsistentIndexKeyName, binary.BigEndian.AppendUint64(nil, 5)), quick: true, want: Corrupt, kind: MissingSnapshotFile},
-		"no .snap file, a whole log, 3.6":          {etcd: "3.6.12", damage: all(setStorageVersion("3.6.0"), removeSnaps), quick: true, want: Intact},
-		"no .snap file, a purged log, 3.6":         {etcd: "3.6.12", damage: all(setStorageVersion("3.6.0"), removeSnaps, removeWAL(0)), quick: true, want: Corrupt, kind: MissingSnapshotFile},
-		"no .snap file, a purged log, 3.7":         {damage: all(removeSnaps, removeWAL(0)), quick: true, want: Intact},
-		"newest .snap file torn, older one, 3.6":   {etcd: "3.6.12", damage: all(setStorageVersion("3.6.0"), tearNewestSnap), quick: true, want: Intact},
-		"every .snap file torn, purged log, 3.6":   {etcd: "3.6.12", damage: all(setStorageVersion("3.6.0"), tearSnaps, removeWAL(0)), quick: true, want: Corrupt, kind: MissingSnapshotFile},
+		"the backend is behind the snapshot": {damage: setMeta(schema.MetaConsistentIndexKeyName, binary.BigEndian.AppendUint64(nil, 5)),
+			quick: true, want: Corrupt, kind: MissingSnapshotFile},
+		"no .snap file, a whole log, 3.6": {etcd: "3.6.12", damage: all(setStorageVersion("3.6.0"), removeSnaps), quick: true, want: Intact},
+		"no .snap file, a purged log, 3.6": {etcd: "3.6.12", damage: all(setStorageVersion("3.6.0"), removeSnaps, removeWAL(0)), quick: true,
+			want: Corrupt, kind: MissingSnapshotFile},
+		"no .snap file, a purged log, 3.7":       {damage: all(removeSnaps, removeWAL(0)), quick: true, want: Intact},
+		"newest .snap file torn, older one, 3.6": {etcd: "3.6.12", damage: all(setStorageVersion("3.6.0"), tearNewestSnap), quick: true, want: Intact},
+		"every .snap file torn, purged log, 3.6": {etcd: "3.6.12", damage: all(setStorageVersion("3.6.0"), tearSnaps, removeWAL(0)), quick: true,
+			want: Corrupt, kind: MissingSnapshotFile},
 	}
 	for name, tc := range tests {
 		t.Run(name, func(t *testing.T) {

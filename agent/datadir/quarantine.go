@@ -148,7 +148,8 @@ const (
 	ReasonDiffers    = "differs"
 )
 
-// keepReplaced is how long such data is kept, as far as there is room: an operator can find out only later what it lost, or why it differed.
+// keepReplaced is how long such data is kept, as far as there is room: an operator can find out only later what it
+// lost, or why it differed.
 const keepReplaced = 7 * 24 * time.Hour
 
 // Room is the free space of a volume, and the size of the database on it, both in bytes. It is zero if that is unknown.
@@ -242,7 +243,8 @@ var pruneRules = rules.New(KeepQuarantined, []rules.Row[PruneFacts, PruneVerdict
 	{Name: "not-a-voter", When: PruneFacts{Voter: rules.No | rules.Unknown}, Verdict: KeepQuarantined},
 	{Name: "no-healthy-quorum", When: PruneFacts{Voter: rules.Yes, Quorum: rules.No | rules.Unknown}, Verdict: KeepQuarantined},
 	{Name: "other-epoch", When: PruneFacts{Voter: rules.Yes, Quorum: rules.Yes, Current: rules.No | rules.Unknown}, Verdict: KeepQuarantined},
-	{Name: "data-undecided", When: PruneFacts{Voter: rules.Yes, Quorum: rules.Yes, Current: rules.Yes, Undecided: rules.Yes | rules.Unknown}, Verdict: KeepQuarantined},
+	{Name: "data-undecided", When: PruneFacts{Voter: rules.Yes, Quorum: rules.Yes, Current: rules.Yes, Undecided: rules.Yes | rules.Unknown},
+		Verdict: KeepQuarantined},
 	{Name: "data-is-elsewhere", When: PruneFacts{Voter: rules.Yes, Quorum: rules.Yes, Current: rules.Yes, Undecided: rules.No}, Verdict: DeleteQuarantined},
 })
 

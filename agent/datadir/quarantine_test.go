@@ -67,8 +67,9 @@ func TestIdentityFileIsNeverHalfUnderstood(t *testing.T) {
 	}
 }
 
+// TestOrderChangesIdentityVersion: an order changes the version of the identity file.
 // An older agent reads only version 1, so it refuses a volume that acknowledges an order.
-func TestAnOrderChangesTheVersionOfTheIdentityFile(t *testing.T) {
+func TestOrderChangesIdentityVersion(t *testing.T) {
 	dir, want := t.TempDir(), testIdentityFile()
 	for version, prepared := range map[int]uint32{1: 0, 2: 7} {
 		want.Prepared = prepared
@@ -278,7 +279,8 @@ func TestPruneDeletesOnlyQuarantinedData(t *testing.T) {
 	}
 }
 
-func TestWhatWasRestoredTakesAnEmptyPlaceAlone(t *testing.T) {
+// TestRestoredDataTakesOnlyEmptyPlace: what was restored takes an empty place alone.
+func TestRestoredDataTakesOnlyEmptyPlace(t *testing.T) {
 	for name, tc := range map[string]struct {
 		before []string // directories
 		fails  bool

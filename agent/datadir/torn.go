@@ -26,8 +26,9 @@ var walTable = crc32.MakeTable(crc32.Castagnoli)
 // sectorSize is what a disk writes completely or not at all (minSectorSize in decoder.go of etcd).
 const sectorSize = 512
 
-// tornByDamage says why what follows the offset off of the last log file cannot be an interrupted write, and is empty if it can be. sum is the
-// checksum of the records before it. It reads the rest of the file only if a record seems to follow: at most one file of the log, 64 MB.
+// tornByDamage says why what follows the offset off of the last log file cannot be an interrupted write, and is empty
+// if it can be. sum is the checksum of the records before it. It reads the rest of the file only if a record seems to
+// follow: at most one file of the log, 64 MB.
 func tornByDamage(f *os.File, off int64, sum uint32) (string, error) {
 	info, err := f.Stat()
 	if err != nil || info.Size() <= off+frameSize {
@@ -55,8 +56,8 @@ func tornByDamage(f *os.File, off int64, sum uint32) (string, error) {
 	return "", nil
 }
 
-// completeWithoutLength says whether a record begins here whose checksum is right. A record of which a part did not reach the disk has another
-// one. etcd writes data with each record but that of a checksum.
+// completeWithoutLength says whether a record begins here whose checksum is right. A record of which a part did not
+// reach the disk has another one. etcd writes data with each record but that of a checksum.
 func completeWithoutLength(raw []byte, sum uint32) bool {
 	kind, raw, isKind := uintField(raw, 1)
 	crc, raw, isCRC := uintField(raw, 2)
@@ -68,8 +69,9 @@ func completeWithoutLength(raw []byte, sum uint32) bool {
 	return m >= 0 && kind >= uint64(wal.MetadataType) && kind <= uint64(wal.SnapshotType) && uint64(crc32.Update(sum, walTable, data)) == crc
 }
 
-// writtenAfter says whether raw begins with an entry that etcd wrote completely: a later write follows it. etcd syncs a write with entries before it
-// begins the next one. A write ends with a hard state, so that what follows a hard state belongs to a later write.
+// writtenAfter says whether raw begins with an entry that etcd wrote completely: a later write follows it. etcd syncs a
+// write with entries before it begins the next one. A write ends with a hard state, so that what follows a hard state
+// belongs to a later write.
 func writtenAfter(raw []byte) bool {
 	torn, raw, ok := frame(raw)
 	if !ok {

@@ -7,7 +7,8 @@ import (
 	"github.com/etcd-druid/druid/test/rulestest"
 )
 
-func TestAuthenticationIsSwitchedSafelyForAllFacts(t *testing.T) {
+// TestAuthSwitchSafeForAllFacts: authentication is switched safely for all facts.
+func TestAuthSwitchSafeForAllFacts(t *testing.T) {
 	cases := rulestest.Check(t, authRules, func(f authFacts, d authDecision) string {
 		acts := d.Verdict == authProvision || d.Verdict == authEnable || d.Verdict == authDisable
 		switch {

@@ -86,7 +86,8 @@ func newAuthCluster(t *testing.T, minor string) *authCluster {
 func (c *authCluster) createLeases() {
 	c.t.Helper()
 	record := &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Name: leases.RecordName("demo")}}
-	if err := (leases.Record{Phase: leases.PhaseFormed, ClusterID: c.self.ClusterID, Epoch: 1, FormedEpoch: 1, Members: []string{member.Name}}).Encode(record); err != nil {
+	if err := (leases.Record{Phase: leases.PhaseFormed, ClusterID: c.self.ClusterID, Epoch: 1, FormedEpoch: 1, Members: []string{member.Name}}).Encode(
+		record); err != nil {
 		c.t.Fatal(err)
 	}
 	own := &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Name: member.Name, Annotations: map[string]string{leases.AnnotationPodUID: "mine"}}}

@@ -200,7 +200,7 @@ func TestAnOlderConfigurationIsNotApplied(t *testing.T) {
 }
 
 // Someone turned authentication on by hand. The leader's agent says so, and takes over when spec.auth says so.
-func TestAuthenticationThatWasTurnedOnByHandIsReported(t *testing.T) {
+func TestAuthEnabledByHandReported(t *testing.T) {
 	eachMinor(t, func(t *testing.T, c *authCluster) {
 		ctx := t.Context()
 		_, err1 := c.etcd.Client.RoleAdd(ctx, "root")

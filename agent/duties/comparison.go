@@ -87,7 +87,8 @@ type marked struct {
 }
 
 // conclude decides about the result of a comparison, and takes one step.
-func (r *comparison) conclude(ctx context.Context, self Cluster, view membership.View, found membership.Comparison) (rules.Decision[membership.ComparisonVerdict], error) {
+func (r *comparison) conclude(ctx context.Context, self Cluster, view membership.View,
+	found membership.Comparison) (rules.Decision[membership.ComparisonVerdict], error) {
 	equal := found.Found()&(membership.FoundSame|membership.FoundUnknown) != 0
 	if !equal {
 		r.report(found, false)

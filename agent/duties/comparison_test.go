@@ -26,7 +26,8 @@ func TestTheLeaderWhoseDataDiffersIsMarked(t *testing.T) {
 	c.marks(c.leader)
 }
 
-func TestOfTwoMembersWhoseDataDiffersOneIsMarked(t *testing.T) {
+// TestOneOfTwoDifferingMembersMarked: of two members whose data differs, one is marked.
+func TestOneOfTwoDifferingMembersMarked(t *testing.T) {
 	c := newCompared(t, []string{"demo-a", "demo-b", "demo-c", "demo-d", "demo-e"})
 	c.flip(c.followers()[1])
 	c.flip(c.followers()[0])
@@ -34,7 +35,8 @@ func TestOfTwoMembersWhoseDataDiffersOneIsMarked(t *testing.T) {
 	c.marks(c.followers()[0])
 }
 
-func TestADifferenceInTheLastRevisionWaitsForAnotherOne(t *testing.T) {
+// TestLastRevisionDifferenceWaits: a difference in the last revision waits for another one.
+func TestLastRevisionDifferenceWaits(t *testing.T) {
 	const value = "value of the last revision"
 	c := newCompared(t, names)
 	odd := c.followers()[0]
@@ -100,7 +102,8 @@ func TestAMarkIsRemovedWhenAllAreEqual(t *testing.T) {
 	})
 }
 
-func TestTheAlarmCorruptIsDisarmedWhenAllAreEqual(t *testing.T) {
+// TestCorruptAlarmDisarmedWhenEqual: the alarm corrupt is disarmed when all are equal.
+func TestCorruptAlarmDisarmedWhenEqual(t *testing.T) {
 	c := newCompared(t, names)
 	odd := c.followers()[0]
 	c.flip(odd)
@@ -126,7 +129,8 @@ func TestTheAlarmCorruptIsDisarmedWhenAllAreEqual(t *testing.T) {
 	}
 }
 
-func TestAMarkedLeaderTakesTheSlotAndMovesLeadership(t *testing.T) {
+// TestMarkedLeaderMovesLeadership: a marked leader takes the slot and moves leadership.
+func TestMarkedLeaderMovesLeadership(t *testing.T) {
 	c := newCompared(t, names)
 	odd := c.leader
 	c.flip(odd)

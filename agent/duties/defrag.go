@@ -212,7 +212,8 @@ func (r *databases) defragged(ctx context.Context, w sizes, took time.Duration, 
 	}
 	if left {
 		// We do not lead any more; etcd goes on, and the next leader's agent measures.
-		r.Log.InfoContext(ctx, "leadership lost during defragmentation, etcd continues", "member", w.member.Name, "memberID", leases.FormatID(w.member.ID), "took", took)
+		r.Log.InfoContext(ctx, "leadership lost during defragmentation, etcd continues", "member", w.member.Name, "memberID",
+			leases.FormatID(w.member.ID), "took", took)
 		return done, nil
 	}
 	if failed != nil {

@@ -10,8 +10,9 @@ import (
 	"github.com/etcd-druid/druid/leases"
 )
 
+// TestDefragRequestNeedsSafeQuorum: a requested defragmentation happens only while the quorum is safe.
 // A user can have a member defragmented that the configuration leaves alone. The conditions that protect the quorum hold.
-func TestARequestedDefragmentationHappensOnlyWhileTheQuorumIsSafe(t *testing.T) {
+func TestDefragRequestNeedsSafeQuorum(t *testing.T) {
 	d := newDefragCluster(t, names...)
 	leader, followers := d.mustLead(), d.followers()
 	d.setPolicy(func(p *DefragPolicy) { p.Enabled = rules.No })
@@ -72,7 +73,8 @@ func TestARequestDefragmentsTheOnlyMember(t *testing.T) {
 	}
 }
 
-func TestARequestIsRefusedByAnAgentWithoutDuties(t *testing.T) {
+// TestDefragRequestRefusedWithoutDuties: a request is refused by an agent without duties.
+func TestDefragRequestRefusedWithoutDuties(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		if _, err := New(Options{}).DefragmentNow(t.Context(), "demo-a"); !errors.Is(err, ErrRefused) {
 			t.Errorf("got %v", err)

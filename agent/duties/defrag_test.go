@@ -16,7 +16,8 @@ import (
 	"github.com/etcd-druid/druid/membership"
 )
 
-func TestFollowersAreDefragmentedThenTheLeaderThatWas(t *testing.T) {
+// TestDefragFollowersThenFormerLeader: followers are defragmented first, then the member that led before.
+func TestDefragFollowersThenFormerLeader(t *testing.T) {
 	d := newDefragCluster(t, names...)
 	leader, followers := d.mustLead(), d.followers()
 	d.fragment()
@@ -92,7 +93,8 @@ func TestASuccessorDefragmentsTheRest(t *testing.T) {
 	}
 }
 
-func TestNoMemberIsDefragmentedUnlessAllAreHealthy(t *testing.T) {
+// TestNoDefragUnlessAllHealthy: no member is defragmented unless all are healthy.
+func TestNoDefragUnlessAllHealthy(t *testing.T) {
 	d := newDefragCluster(t, names...)
 	leader, followers := d.mustLead(), d.followers()
 	d.fragment()
@@ -174,8 +176,9 @@ func TestNoMemberIsDefragmentedUnlessAllAreHealthy(t *testing.T) {
 	}
 }
 
+// TestUnrequestedTransferNotCounted: a transfer that was not requested is not counted.
 // A transfer that found no member to take leadership does not count, so the next one need not wait for an hour.
-func TestATransferThatWasNotRequestedIsNotCounted(t *testing.T) {
+func TestUnrequestedTransferNotCounted(t *testing.T) {
 	c := newDrainClusterOf(t, []string{"demo-a"})
 	leader := c.mustLead()
 	var r *databases
@@ -192,7 +195,8 @@ func TestATransferThatWasNotRequestedIsNotCounted(t *testing.T) {
 	}
 }
 
-func TestTheOnlyMemberIsDefragmentedInAChosenWindowAlone(t *testing.T) {
+// TestOnlyMemberDefragInWindowOnly: the only member is defragmented in a chosen window alone.
+func TestOnlyMemberDefragInWindowOnly(t *testing.T) {
 	d := newDefragCluster(t, "demo-a")
 	d.fragment()
 	d.agents()
@@ -217,7 +221,8 @@ func TestTheOnlyMemberIsDefragmentedInAChosenWindowAlone(t *testing.T) {
 	}
 }
 
-func TestTheTimeThatADefragmentationMayTakeGrowsWithTheFile(t *testing.T) {
+// TestDefragTimeoutGrowsWithFile: the time that a defragmentation may take grows with the file.
+func TestDefragTimeoutGrowsWithFile(t *testing.T) {
 	for size, want := range map[int64]time.Duration{0: time.Minute, 1 << 29: 90 * time.Second, 8 << 30: 9 * time.Minute} {
 		if got := defragTimeout(membership.Space{Size: size}); got != want {
 			t.Errorf("%d bytes: %s, want %s", size, got, want)

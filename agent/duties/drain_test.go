@@ -113,7 +113,8 @@ func TestNoMemberIsRemovedWhileAnotherIsDown(t *testing.T) {
 	d.done(removalCandidate, "again", id)
 }
 
-func TestAMarkThatTheSlotDoesNotNameOrdersNothing(t *testing.T) {
+// TestMarkWithoutSlotOrdersNothing: a mark that the slot does not name orders nothing.
+func TestMarkWithoutSlotOrdersNothing(t *testing.T) {
 	d := newDrainCluster(t)
 	leader, others := d.mustLead(), d.followers()
 	d.agent(leader, podUID(leader), nil)
@@ -252,18 +253,19 @@ func TestWhatAMarkMeansToTheLeadersAgent(t *testing.T) {
 		id   uint64
 		want membership.Mark
 	}{
-		"no mark":                          {slot, leases.RemovalRequest{}, 0xb, membership.NotAsked},
-		"asked":                            {slot, leases.RemovalRequest{State: leases.RemovalRequested, Mark: "x"}, 0xb, membership.Requested},
-		"asked under another mark":         {slot, leases.RemovalRequest{State: leases.RemovalRequested, Mark: "y"}, 0xb, membership.NotAsked},
-		"asked, and the slot is free":      {nil, leases.RemovalRequest{State: leases.RemovalRequested, Mark: "x"}, 0xb, membership.NotAsked},
-		"claimed by us":                    {slot, claim, 0xb, membership.ClaimedByUs},
-		"claimed by us, gone since":        {slot, claim, 0, membership.ClaimedByUs},
-		"claimed by us under another ID":   {slot, claim, 0xd, membership.ClaimedByAnother},
-		"claimed by another Pod":           {slot, with(func(r *leases.RemovalRequest) { r.By = "other" }), 0xb, membership.ClaimedByAnother},
-		"claimed in another raft group":    {slot, with(func(r *leases.RemovalRequest) { r.ClusterID = "d" }), 0xb, membership.ClaimedByAnother},
-		"claimed under another mark":       {slot, with(func(r *leases.RemovalRequest) { r.Mark = "y" }), 0xb, membership.NotAsked},
-		"done":                             {slot, with(func(r *leases.RemovalRequest) { r.State = leases.RemovalDone }), 0, membership.RemovalAcknowledged},
-		"done by another":                  {slot, with(func(r *leases.RemovalRequest) { r.State, r.By = leases.RemovalDone, "other" }), 0, membership.RemovalAcknowledged},
+		"no mark":                        {slot, leases.RemovalRequest{}, 0xb, membership.NotAsked},
+		"asked":                          {slot, leases.RemovalRequest{State: leases.RemovalRequested, Mark: "x"}, 0xb, membership.Requested},
+		"asked under another mark":       {slot, leases.RemovalRequest{State: leases.RemovalRequested, Mark: "y"}, 0xb, membership.NotAsked},
+		"asked, and the slot is free":    {nil, leases.RemovalRequest{State: leases.RemovalRequested, Mark: "x"}, 0xb, membership.NotAsked},
+		"claimed by us":                  {slot, claim, 0xb, membership.ClaimedByUs},
+		"claimed by us, gone since":      {slot, claim, 0, membership.ClaimedByUs},
+		"claimed by us under another ID": {slot, claim, 0xd, membership.ClaimedByAnother},
+		"claimed by another Pod":         {slot, with(func(r *leases.RemovalRequest) { r.By = "other" }), 0xb, membership.ClaimedByAnother},
+		"claimed in another raft group":  {slot, with(func(r *leases.RemovalRequest) { r.ClusterID = "d" }), 0xb, membership.ClaimedByAnother},
+		"claimed under another mark":     {slot, with(func(r *leases.RemovalRequest) { r.Mark = "y" }), 0xb, membership.NotAsked},
+		"done":                           {slot, with(func(r *leases.RemovalRequest) { r.State = leases.RemovalDone }), 0, membership.RemovalAcknowledged},
+		"done by another": {slot, with(func(r *leases.RemovalRequest) { r.State, r.By = leases.RemovalDone, "other" }), 0,
+			membership.RemovalAcknowledged},
 		"done in another raft group":       {slot, with(func(r *leases.RemovalRequest) { r.State, r.ClusterID = leases.RemovalDone, "d" }), 0xb, membership.NotAsked},
 		"done under another mark":          {slot, with(func(r *leases.RemovalRequest) { r.State, r.Mark = leases.RemovalDone, "y" }), 0, membership.NotAsked},
 		"a mark that cannot be understood": {slot, leases.RemovalRequest{State: leases.RemovalUnreadable}, 0xb, membership.MarkUnreadable},

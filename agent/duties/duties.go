@@ -80,8 +80,8 @@ type Options struct {
 	// Comparison and false. It can be nil.
 	Compare  func() time.Duration
 	Compared func(found membership.Comparison, equal bool)
-	// Fsync returns how fast the agent's own member wrote its log in the last minutes, zero if that is unknown. nil means that leadership is never
-	// moved for a slow disk.
+	// Fsync returns how fast the agent's own member wrote its log in the last minutes, zero if that is unknown. nil means
+	// that leadership is never moved for a slow disk.
 	Fsync func() leases.Fsync
 	// PlanRestore plans a restore in place to the target. lineage is that of the cluster record. An error is a sentence for the user. nil
 	// means that requests for a plan are not answered.
@@ -100,8 +100,8 @@ type Duties struct {
 	planRest loop.Backoff
 
 	slowFor, handoverRest, followersAge time.Duration
-	// handedOver is when this agent last moved leadership for a slow disk. It outlives a leadership. If it is lost with the process, slowFor still
-	// has to pass.
+	// handedOver is when this agent last moved leadership for a slow disk. It outlives a leadership. If it is lost with
+	// the process, slowFor still has to pass.
 	handedOver time.Time
 
 	defrag defragMemory

@@ -115,9 +115,10 @@ func diskSpeed(f leases.Fsync) membership.DiskSpeed {
 	}
 }
 
-// compareDisks reads the record, and then the Leases of all voters and their state in etcd. It does not read them if no transfer is possible. It
-// returns the member that should lead.
-func (r *handover) compareDisks(ctx context.Context, self Cluster, view membership.View, own leases.Fsync, f *membership.HandoverFacts) (to membership.Member, err error) {
+// compareDisks reads the record, and then the Leases of all voters and their state in etcd. It does not read them if no
+// transfer is possible. It returns the member that should lead.
+func (r *handover) compareDisks(ctx context.Context, self Cluster, view membership.View, own leases.Fsync,
+	f *membership.HandoverFacts) (to membership.Member, err error) {
 	if err := r.read(ctx); err != nil {
 		return to, err
 	}
@@ -159,8 +160,8 @@ func (r *handover) compareDisks(ctx context.Context, self Cluster, view membersh
 	return to, nil
 }
 
-// reported returns what a follower reports about its disk, or 0 if its agent did not renew the Lease since the last look, if the Lease is about another
-// member ID, or if the member is being removed.
+// reported returns what a follower reports about its disk, or 0 if its agent did not renew the Lease since the last
+// look, if the Lease is about another member ID, or if the member is being removed.
 func (r *handover) reported(m membership.Member, lease leases.Member) time.Duration {
 	before, seen := r.versions[m.Name]
 	if !seen || before == lease.LeaseVersion || lease.ID != m.ID || lease.Removal.State != leases.RemovalNone || lease.Odd() {

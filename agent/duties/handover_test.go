@@ -127,8 +127,9 @@ func TestALeaderWithASlowDiskHandsOverOnce(t *testing.T) {
 	}
 }
 
+// TestSlowLeaderStaysWithoutFaster: a slow leader stays without a much faster follower.
 // Nothing moves while the reports are too old, or all disks are as slow.
-func TestASlowLeaderStaysWithoutAMuchFasterFollower(t *testing.T) {
+func TestSlowLeaderStaysWithoutFaster(t *testing.T) {
 	d := newDisks(t)
 	leader := d.mustLead()
 	d.set(leader, slow)
@@ -211,7 +212,7 @@ func TestADiskIsSlowSinceItWasFirstSeenSlow(t *testing.T) {
 }
 
 // An earlier verdict without a measured time makes no follower a target. The measured one does.
-func TestAnEarlierVerdictMakesNoFollowerATarget(t *testing.T) {
+func TestOldVerdictMakesNoTarget(t *testing.T) {
 	d := newDisks(t)
 	leader := d.mustLead()
 	d.set(leader, slow)
@@ -241,8 +242,9 @@ func TestAVoterWithoutALeaseIsUnknown(t *testing.T) {
 	d.stays(leader)
 }
 
+// TestSlowLeaderReadsNoLeaseInVain: a slow leader reads no Lease while nothing can move.
 // A slow leader of a joined raft group does not read the Leases of the members: the one of the external member is unreadable here.
-func TestASlowLeaderReadsNoLeaseWhileNothingCanMove(t *testing.T) {
+func TestSlowLeaderReadsNoLeaseInVain(t *testing.T) {
 	d := newDisks(t)
 	leader := d.mustLead()
 	external := d.followers()[0]

@@ -22,8 +22,8 @@ const oddTable = "membership.oddMembers"
 // oddInterval is the pause between two looks at the mark on the own Lease, which costs nothing.
 const oddInterval = time.Second
 
-// undecidedOften is how many comparisons in a row may say nothing before the pause between them grows. The first ones follow a start, when the
-// member and those that restart with it do not answer yet.
+// undecidedOften is how many comparisons in a row may say nothing before the pause between them grows. The first ones
+// follow a start, when the member and those that restart with it do not answer yet.
 const undecidedOften = 5
 
 // maxUndecidedPause bounds how far that pause grows. A member that is marked meanwhile is replaced that much later at most.
@@ -41,8 +41,8 @@ type OddMember struct {
 	// Marked says whether the agent's own Lease had the mark of a member whose data differs when it was last read. Until then,
 	// OddMember sends no requests.
 	Marked func() bool
-	// Unchecked says whether the data of the running etcd was not compared with that of the other members at its start, and Compared says that it
-	// was compared since.
+	// Unchecked says whether the data of the running etcd was not compared with that of the other members at its start,
+	// and Compared says that it was compared since.
 	Unchecked func() bool
 	Compared  func()
 	Log       *slog.Logger
@@ -106,7 +106,8 @@ func (o *OddMember) look(ctx context.Context, stop func(ctx context.Context, rea
 	if err != nil {
 		return err
 	}
-	authoritative := rules.AnswerOf(record.Phase == leases.PhaseFormed && record.ClusterID == self.ClusterID && record.Lists(self.Member) && own.PodUID == self.PodUID)
+	authoritative := rules.AnswerOf(record.Phase == leases.PhaseFormed && record.ClusterID == self.ClusterID && record.Lists(self.Member) &&
+		own.PodUID == self.PodUID)
 	data := membership.OwnDataOf(found, self.MemberID)
 	if o.undecided++; data != membership.OwnUndecided {
 		o.undecided = 0

@@ -5,7 +5,8 @@ import (
 	"time"
 )
 
-func TestThePauseOfUndecidedComparisonsIsBounded(t *testing.T) {
+// TestUndecidedComparisonPauseBounded: the pause of undecided comparisons is bounded.
+func TestUndecidedComparisonPauseBounded(t *testing.T) {
 	for undecided, want := range map[int]time.Duration{
 		0: oddInterval, undecidedOften: oddInterval, undecidedOften + 1: 2 * oddInterval, undecidedOften + 3: 8 * oddInterval,
 		undecidedOften + 9: maxUndecidedPause, 1000: maxUndecidedPause,

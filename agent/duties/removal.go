@@ -92,7 +92,8 @@ func (r *removal) facts(self Cluster, view membership.View, m membership.Member,
 		Coming:   coming,
 		Quorum:   rules.Unknown,
 		Elapsed:  rules.AnswerOf(seen && time.Since(since) >= r.Grace()),
-		Turn:     rules.AnswerOf(r.record.PendingRemoval == nil && r.record.Undecided == leases.Undecided{} && (r.removedAt.IsZero() || time.Since(r.removedAt) >= r.Grace())),
+		Turn: rules.AnswerOf(r.record.PendingRemoval == nil && r.record.Undecided == leases.Undecided{} &&
+			(r.removedAt.IsZero() || time.Since(r.removedAt) >= r.Grace())),
 	}
 }
 

@@ -21,10 +21,11 @@ import (
 	"github.com/etcd-druid/druid/test/member"
 )
 
+// TestLostLeasesRemoveNoMember: Leases that vanish before the Pods remove no member.
 // When the EtcdCluster is deleted, its Leases, its Role and its Pods disappear in any order. Here the Leases disappear
 // first, at the worst time: according to the last record, two members are superfluous, and their grace period ends
 // just then.
-func TestLeasesThatVanishBeforeThePodsRemoveNoMember(t *testing.T) {
+func TestLostLeasesRemoveNoMember(t *testing.T) {
 	t.Parallel()
 	tests := map[string]func(leader string) []string{
 		"the record":    func(string) []string { return []string{leases.RecordName("demo")} },
@@ -92,7 +93,8 @@ func (c *cluster) dutiesUntil(leader string, over *atomic.Bool) *member.Buffer {
 	return log
 }
 
-func TestALearnerThatNeverStartsIsRemovedOnlyWhenDruidNamesIt(t *testing.T) {
+// TestUnstartedLearnerRemovedIfNamed: a learner that never starts is removed only when druid names it.
+func TestUnstartedLearnerRemovedIfNamed(t *testing.T) {
 	c := newCluster(t)
 	leader := c.mustLead()
 	const joiner = "demo-d"
@@ -138,7 +140,8 @@ func TestALearnerThatNeverStartsIsRemovedOnlyWhenDruidNamesIt(t *testing.T) {
 	})
 }
 
-func TestAStrayVoterGoesOnlyWhenAHealthyQuorumIsLeft(t *testing.T) {
+// TestStrayVoterRemovalNeedsQuorum: a stray voter goes only when a healthy quorum is left.
+func TestStrayVoterRemovalNeedsQuorum(t *testing.T) {
 	c := newCluster(t)
 	leader := c.mustLead()
 	others := slices.DeleteFunc(slices.Clone(names), func(n string) bool { return n == leader })

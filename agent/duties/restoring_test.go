@@ -45,7 +45,8 @@ func (d *drainCluster) plans(pod string, p *planner) {
 	server := d.members[leader].Server
 	self := Cluster{ClusterID: uint64(server.Cluster().ID()), MemberID: uint64(server.MemberID()), Member: leader, PodUID: pod}
 	duties := New(Options{
-		Store: d.store, Dial: transport.NewClients(transport.Transport{}).Dial, Local: d.endpoint(leader), Self: func() (Cluster, bool) { p.looks.Add(1); return self, true }, PeerURL: d.peerURL,
+		Store: d.store, Dial: transport.NewClients(transport.Transport{}).Dial, Local: d.endpoint(leader),
+		Self: func() (Cluster, bool) { p.looks.Add(1); return self, true }, PeerURL: d.peerURL,
 		Decisions: prometheus.NewCounterVec(prometheus.CounterOpts{Name: "plans_total", Help: "Decisions."}, []string{"table", "rule"}),
 		Grace:     func() time.Duration { return time.Hour }, Log: slog.New(slog.DiscardHandler), PlanRestore: p.call,
 		Complete: func(r leases.Record) (leases.Record, bool) { p.phase.Store(&r.Phase); return r, false },
@@ -155,8 +156,9 @@ func TestARequestForARestoreIsAnswered(t *testing.T) {
 	d.planned("the plan after the store hung", func(p leases.RestorePlan) bool { return p.Final() && p.Nonce == "second" && p.Revision == 9 })
 }
 
+// TestUnauthorizedAgentPlansNoRestore: an agent without authority plans no restore.
 // An agent whose Pod was replaced answers nothing, and neither does one while an order stands.
-func TestAnAgentWithoutAuthorityPlansNoRestore(t *testing.T) {
+func TestUnauthorizedAgentPlansNoRestore(t *testing.T) {
 	d := newDrainCluster(t)
 	p := &planner{}
 	p.is(func(context.Context, leases.RestoreTarget) (leases.RestorePlan, error) {

@@ -12,7 +12,8 @@ import (
 	"github.com/etcd-druid/druid/membership"
 )
 
-func TestTransferMovesLeadershipToAHealthyVoter(t *testing.T) {
+// TestTransferToHealthyVoter: a transfer moves leadership to a healthy voter.
+func TestTransferToHealthyVoter(t *testing.T) {
 	c := newCluster(t)
 	leader := c.mustLead()
 	var to uint64
@@ -52,7 +53,8 @@ func TestLeadershipMovesToTheNamedVoter(t *testing.T) {
 		})
 	}
 	leader := c.mustLead()
-	if to, err := TransferTo(t.Context(), transport.NewClients(transport.Transport{}).Dial, c.endpoint(leader), "no-such-member"); !errors.Is(err, ErrNoVoter) || to.ID != 0 {
+	if to, err := TransferTo(t.Context(), transport.NewClients(transport.Transport{}).Dial, c.endpoint(leader), "no-such-member"); !errors.Is(err, ErrNoVoter) ||
+		to.ID != 0 {
 		t.Errorf("to no member: %v, %v", to, err)
 	}
 	if now := c.mustLead(); now != leader {
@@ -60,7 +62,8 @@ func TestLeadershipMovesToTheNamedVoter(t *testing.T) {
 	}
 }
 
-func TestOnlyAVoterThatServesIsANamedSuccessor(t *testing.T) {
+// TestNamedSuccessorMustServe: only a voter that serves is a named successor.
+func TestNamedSuccessorMustServe(t *testing.T) {
 	view := membership.View{Members: []membership.Member{{ID: 1, Name: "a"}, {ID: 2, Name: "b"}, {ID: 3, Name: "c"}, {ID: 4, Name: "d", Learner: true}}}
 	voters := []membership.Status{
 		{MemberID: 1, Leader: 1, Role: membership.RoleLeader}, {MemberID: 2, Leader: 1, Role: membership.RoleMember, RaftIndex: 7},
@@ -92,7 +95,8 @@ func TestOnlyAVoterThatServesIsANamedSuccessor(t *testing.T) {
 	}
 }
 
-func TestSuccessorIsTheMostCaughtUpHealthyVoter(t *testing.T) {
+// TestSuccessorIsMostCaughtUp: the successor is the healthy voter that has caught up the most.
+func TestSuccessorIsMostCaughtUp(t *testing.T) {
 	voter := func(id, index uint64, change func(*membership.Status)) membership.Status {
 		s := membership.Status{MemberID: id, RaftIndex: index, Leader: 1, Role: membership.RoleMember}
 		change(&s)

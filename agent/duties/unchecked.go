@@ -13,7 +13,8 @@ import (
 const uncheckedTable = "membership.uncheckedStarts"
 
 // resolve takes the step that a comparison by a member permits that started without etcd's own check.
-func (o *OddMember) resolve(ctx context.Context, self Cluster, view membership.View, found membership.Comparison, d rules.Decision[membership.UncheckedVerdict]) error {
+func (o *OddMember) resolve(ctx context.Context, self Cluster, view membership.View, found membership.Comparison,
+	d rules.Decision[membership.UncheckedVerdict]) error {
 	if o.reported.To(d.Rule) {
 		o.Decisions.WithLabelValues(uncheckedTable, d.Rule).Inc()
 		o.Log.InfoContext(ctx, "data of this member compared after its start", "mode", d.Verdict, "rule", d.Rule, "reason", d.Why, "verdict", string(found.Verdict),

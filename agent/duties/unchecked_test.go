@@ -21,7 +21,8 @@ import (
 	"github.com/etcd-druid/druid/test/embedded"
 )
 
-func TestAnUncheckedMemberWhoseDataDiffersMarksItself(t *testing.T) {
+// TestUncheckedDifferingMemberMarked: an unchecked member whose data differs marks itself.
+func TestUncheckedDifferingMemberMarked(t *testing.T) {
 	c := newCompared(t, names)
 	odd := c.followers()[0]
 	c.flip(odd)
@@ -40,7 +41,8 @@ func TestAnUncheckedMemberWhoseDataDiffersMarksItself(t *testing.T) {
 	c.hasUnchecked("odd")
 }
 
-func TestAnUncheckedMemberWithGoodDataLeadsAndTheOddOneIsMarked(t *testing.T) {
+// TestUncheckedGoodMemberLeads: an unchecked member with good data leads and the odd one is marked.
+func TestUncheckedGoodMemberLeads(t *testing.T) {
 	c := newCompared(t, names)
 	odd, good := c.followers()[0], c.followers()[1]
 	c.flip(odd)
@@ -64,7 +66,8 @@ func TestAnUncheckedMemberWithGoodDataLeadsAndTheOddOneIsMarked(t *testing.T) {
 	}
 }
 
-func TestAnUncheckedMemberIsDoneOnlyWhenAllAreCompared(t *testing.T) {
+// TestUncheckedDoneWhenAllCompared: an unchecked member is done only when all are compared.
+func TestUncheckedDoneWhenAllCompared(t *testing.T) {
 	c := newCompared(t, names)
 	away := c.followers()[1]
 	c.stop(away)

@@ -158,7 +158,8 @@ func (r *upgrade) passLog(ctx context.Context) (err error) {
 		return err
 	}
 	defer func() { done(err) }()
-	r.Log.InfoContext(ctx, "started to write raft entries, so that each member takes a raft snapshot before the next minor version", "entries", r.upgrading.missing)
+	r.Log.InfoContext(ctx, "started to write raft entries, so that each member takes a raft snapshot before the next minor version", "entries",
+		r.upgrading.missing)
 	ctx, cancel := context.WithTimeout(ctx, lengthenTimeout)
 	defer cancel()
 	return membership.LengthenLog(ctx, client, r.upgrading.missing)

@@ -21,7 +21,8 @@ import (
 	"github.com/etcd-druid/druid/test/member"
 )
 
-func performUpgrades(t *testing.T, store *leases.Store, local string, self func() (Cluster, bool), peerURL func(string) string) (decided func(rule string) error) {
+func performUpgrades(t *testing.T, store *leases.Store, local string, self func() (Cluster, bool),
+	peerURL func(string) string) (decided func(rule string) error) {
 	t.Helper()
 	seen := prometheus.NewRegistry()
 	decisions := prometheus.NewCounterVec(prometheus.CounterOpts{Name: "upgrades_total", Help: "Decisions."}, []string{"table", "rule"})
@@ -68,7 +69,8 @@ func upgradesOf(t *testing.T, m *member.Member) (agrees func(leases.UpgradeOrder
 
 // answersOf is upgradesOf for answers of any kind. says writes what the member's agent reports about etcd's snapshot
 // count, from within a Pod.
-func answersOf(t *testing.T, m *member.Member) (answered func(order leases.UpgradeOrder, want leases.UpgradeVerdict, why string), says func(count uint64, pod string)) {
+func answersOf(t *testing.T, m *member.Member) (answered func(order leases.UpgradeOrder, want leases.UpgradeVerdict, why string),
+	says func(count uint64, pod string)) {
 	t.Helper()
 	status, err := membership.ReadStatus(t.Context(), m.Client, m.Endpoint)
 	if err != nil {
@@ -126,8 +128,9 @@ func writtenBy35(t *testing.T, args ...string) (m *member.Member, put *clientv3.
 	return member.Start(t, "3.6", member.Options{Dir: m.Dir, PeerURL: m.PeerURL, Args: args}), put
 }
 
+// TestOlderMinorsLogLeftBehind: what the minor before the last wrote is left behind.
 // etcd 3.7 panics on what 3.5 left in the log, unless 3.6 took a snapshot since then.
-func TestWhatTheMinorBeforeTheLastWroteIsLeftBehind(t *testing.T) {
+func TestOlderMinorsLogLeftBehind(t *testing.T) {
 	t.Parallel()
 	m, put := writtenBy35(t)
 	upgradesOf(t, m)(leases.UpgradeOrder{Nonce: "on", Version: "3.7.99"})
@@ -138,7 +141,7 @@ func TestWhatTheMinorBeforeTheLastWroteIsLeftBehind(t *testing.T) {
 // The snapshot counts that the agents report decide, not the one of the leader. Nothing continues before the count is
 // known, while it is too large, or based on the report of an earlier Pod. A smaller count is enough later, without
 // another wait.
-func TestTheLargestSnapshotCountOfTheMembersDecides(t *testing.T) {
+func TestLargestSnapshotCountDecides(t *testing.T) {
 	t.Parallel()
 	m, put := writtenBy35(t, "--snapshot-count=1500")
 	answered, says := answersOf(t, m)
@@ -153,9 +156,10 @@ func TestTheLargestSnapshotCountOfTheMembersDecides(t *testing.T) {
 	holdsAfterUpgrade(t, m, put)
 }
 
+// TestSecondNextMinorRequestLeavesLog: a second request for the next minor leaves the log behind again.
 // A member that returned to 3.5 in the meantime can have written what 3.7 cannot read. So a second request for 3.7
 // counts from its own start.
-func TestASecondRequestForTheNextMinorLeavesTheLogBehindAgain(t *testing.T) {
+func TestSecondNextMinorRequestLeavesLog(t *testing.T) {
 	t.Parallel()
 	m := member.Start(t, "3.5", member.Options{})
 	m.Stop(t)

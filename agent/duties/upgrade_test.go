@@ -92,14 +92,16 @@ func TestMembersAreComparedAtOneRevision(t *testing.T) {
 	}
 }
 
+// TestChangedListIsNoOtherRequest: a list that changed meanwhile is not another.
 // A learner that is added and removed while the lists are read is not a difference.
-func TestAListThatChangedMeanwhileIsNotAnother(t *testing.T) {
+func TestChangedListIsNoOtherRequest(t *testing.T) {
 	c := newCluster(t)
 	leader, err := c.leader()
 	if err != nil {
 		t.Fatal(err)
 	}
-	r := &upgrade{round: newRound(New(Options{Dial: transport.NewClients(transport.Transport{}).Dial, Local: c.endpoint(leader), Log: slog.New(slog.DiscardHandler)}))}
+	r := &upgrade{
+		round: newRound(New(Options{Dial: transport.NewClients(transport.Transport{}).Dial, Local: c.endpoint(leader), Log: slog.New(slog.DiscardHandler)}))}
 	var before membership.View
 	c.eventually("all members have published their client URLs", func() (err error) {
 		before, err = membership.Observe(t.Context(), r.Dial, membership.Query{Endpoints: []string{r.Local}, Timeout: callTimeout})
@@ -159,7 +161,7 @@ func (d *drainCluster) startUpgrading(leader, pod string) (decided func(rule str
 // Each minor version that supports it is downgraded with its data: etcd announces the downgrade and converts its
 // storage to the earlier format, and the earlier version starts on it. A canceled downgrade leaves the later version
 // as it was.
-func TestDowngradesAreAnnouncedAwaitedAndTakenBack(t *testing.T) {
+func TestDowngradeAnnouncedAndCancelled(t *testing.T) {
 	for i, minor := range member.Minors[1:] {
 		earlier := member.Minors[i]
 		t.Run(minor+" to "+earlier, func(t *testing.T) {

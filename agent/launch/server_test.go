@@ -115,7 +115,8 @@ func send(t *testing.T, c *Conn, r Report, lock *os.File) {
 	}
 }
 
-func TestAgentLetsGoOfTheVolumeBeforeEtcdStarts(t *testing.T) {
+// TestAgentReleasesVolumeBeforeEtcd: the agent releases the volume before etcd starts.
+func TestAgentReleasesVolumeBeforeEtcd(t *testing.T) {
 	_, decider, socket := serve(t)
 	conn := dial(t, socket)
 	send(t, conn, Report{State: StateIdle, Clean: true}, lockFile(t))
@@ -169,7 +170,8 @@ func TestQuestionEndsWithItsLaunch(t *testing.T) {
 	}
 }
 
-func TestQuestionEndsWhenLaunchGoesOnWithoutItsAnswer(t *testing.T) {
+// TestQuestionEndsWhenLaunchGoesOn: the question ends when launch goes on without its answer.
+func TestQuestionEndsWhenLaunchGoesOn(t *testing.T) {
 	server, decider, socket := serve(t)
 	conn := dial(t, socket)
 	send(t, conn, Report{State: StateIdle}, lockFile(t))
@@ -277,7 +279,8 @@ func TestLaunchOfAnotherUserIsRefused(t *testing.T) {
 		_ = conn.Close()
 	})
 	other.Wait()
-	if asOther == nil || !(strings.Contains(asOther.Error(), "EOF") || strings.Contains(asOther.Error(), "reset") || strings.Contains(asOther.Error(), "broken pipe")) {
+	if asOther == nil || !(strings.Contains(asOther.Error(), "EOF") || strings.Contains(asOther.Error(), "reset") ||
+		strings.Contains(asOther.Error(), "broken pipe")) {
 		t.Errorf("another user's connection: %v, want it closed", asOther)
 	}
 	if status, _ := server.State(); status.Report.PID == 666 {

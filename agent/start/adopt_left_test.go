@@ -91,14 +91,15 @@ func (c *cluster) sourceLeaves(s source, names ...string) {
 	c.changeRecord("the record lists the members that are left", func(r leases.Record) (leases.Record, error) {
 		r.MemberList = &leases.MemberList{}
 		for _, name := range slices.Sorted(maps.Keys(left)) {
-			r.MemberList.Members = append(r.MemberList.Members, leases.ListedMember{ID: leases.FormatID(left[name]), Name: name, PeerURL: c.members[name].b.peerURL(name)})
+			r.MemberList.Members = append(r.MemberList.Members,
+				leases.ListedMember{ID: leases.FormatID(left[name]), Name: name, PeerURL: c.members[name].b.peerURL(name)})
 		}
 		return r, nil
 	})
 }
 
-// usesForPeers gives each member certificates of the authority for peers, and other files of the Secret. With restarts, the etcds start again in
-// their Pods, one after the other.
+// usesForPeers gives each member certificates of the authority for peers, and other files of the Secret. With restarts,
+// the etcds start again in their Pods, one after the other.
 func (c *cluster) usesForPeers(with files, authority pki.Pair, restarts bool) {
 	c.t.Helper()
 	names := slices.Sorted(maps.Keys(c.members))

@@ -52,7 +52,8 @@ func brokenByAdoption(f AdoptionFacts, a adoption) string {
 	return ""
 }
 
-func TestWhatSpeaksAgainstAClusterThatIsToBeJoined(t *testing.T) {
+// TestJoinRefusals: the reasons not to join a cluster.
+func TestJoinRefusals(t *testing.T) {
 	tests := map[string]struct {
 		change func(*sourceSight)
 		want   Source
@@ -64,28 +65,39 @@ func TestWhatSpeaksAgainstAClusterThatIsToBeJoined(t *testing.T) {
 		"one endpoint is of another cluster": {func(s *sourceSight) { s.foreign = []string{"http://b:2379"} }, SourceOther, "http://b:2379"},
 		"authentication is on":               {func(s *sourceSight) { s.readErr = rpctypes.ErrUserEmpty }, SourceUnfit, "authentication is enabled"},
 		"no quorum reads":                    {func(s *sourceSight) { s.readErr = errors.New("deadline") }, SourceSilent, "deadline"},
-		"authentication is on, and the certificate names a user":       {func(s *sourceSight) { s.readErr = errAuthEnabled }, SourceUnfit, "authentication is enabled"},
-		"authentication is on, and the certificate names another user": {func(s *sourceSight) { s.readErr = rpctypes.ErrUserNotFound }, SourceUnfit, "authentication is enabled"},
-		"peers speak TLS":                {func(s *sourceSight) { s.view.Members[0].PeerURLs = []string{"https://a:2380"} }, SourceUnfit, "with a spec.tls.peer.secretRef"},
-		"clients speak TLS":              {func(s *sourceSight) { s.view.Members[1].ClientURLs = []string{"https://b:2379"} }, SourceUnfit, "with spec.bootstrap.join.tls"},
-		"a peer rejects our certificate": {func(s *sourceSight) { s.peerErrs = map[uint64]error{2: errors.New("bad certificate")} }, SourceAiling, "with the certificates of spec.tls.peer: bad certificate"},
-		"it has a learner":               {func(s *sourceSight) { s.view.Members[1].Learner = true }, SourceAiling, "member b (2): it is a learner"},
+		"authentication is on, and the certificate names a user": {func(s *sourceSight) { s.readErr = errAuthEnabled }, SourceUnfit,
+			"authentication is enabled"},
+		"authentication is on, and the certificate names another user": {func(s *sourceSight) { s.readErr = rpctypes.ErrUserNotFound }, SourceUnfit,
+			"authentication is enabled"},
+		"peers speak TLS": {func(s *sourceSight) { s.view.Members[0].PeerURLs = []string{"https://a:2380"} }, SourceUnfit,
+			"with a spec.tls.peer.secretRef"},
+		"clients speak TLS": {func(s *sourceSight) { s.view.Members[1].ClientURLs = []string{"https://b:2379"} }, SourceUnfit,
+			"with spec.bootstrap.join.tls"},
+		"a peer rejects our certificate": {func(s *sourceSight) { s.peerErrs = map[uint64]error{2: errors.New("bad certificate")} }, SourceAiling,
+			"with the certificates of spec.tls.peer: bad certificate"},
+		"it has a learner": {func(s *sourceSight) { s.view.Members[1].Learner = true }, SourceAiling, "member b (2): it is a learner"},
 		"our own learner is none of its": {func(s *sourceSight) {
 			s.view.Members = append(s.view.Members, membership.Member{ID: 9, PeerURLs: []string{"http://us:2380"}, Learner: true})
 		}, SourceFit, ""},
-		"a member never started":                         {func(s *sourceSight) { s.view.Members[1].Name = "" }, SourceAiling, "never started"},
-		"a member does not answer":                       {func(s *sourceSight) { s.statusErrs[2] = errors.New("no route") }, SourceAiling, "no route"},
-		"a member runs an older minor":                   {status(2, func(s *membership.Status) { s.Version = "3.5.31" }), SourceUnfit, "the minor versions must be the same"},
-		"a member runs a newer minor":                    {status(2, func(s *membership.Status) { s.Version = "3.7.0" }), SourceUnfit, "the minor versions must be the same"},
-		"a member runs a patch with bugs":                {status(1, func(s *membership.Status) { s.Version = "3.6.11" }), SourceUnfit, "upgrade it to 3.6.12 or later"},
-		"a member runs a vendor's patch":                 {status(1, func(s *membership.Status) { s.Version = "3.6.12-0" }), SourceFit, ""},
-		"a member's version cannot be read":              {status(1, func(s *membership.Status) { s.Version = "3.6.x" }), SourceUnfit, "want 3.minor.patch"},
-		"a member knows no leader":                       {status(1, func(s *membership.Status) { s.Leader = 0 }), SourceAiling, "no leader"},
-		"an alarm stands":                                {status(1, func(s *membership.Status) { s.Errors = []string{"alarm:NOSPACE"} }), SourceAiling, "NOSPACE"},
-		"the database is too large for ours":             {status(1, func(s *membership.Status) { s.DBSize = 95 << 20 }), SourceUnfit, "quota of 100 MiB"},
-		"what an operator must repair is reported first": {both(status(1, func(s *membership.Status) { s.Leader = 0 }), status(2, func(s *membership.Status) { s.Version = "3.5.31" })), SourceUnfit, "member b"},
-		"of two that ail the first is reported":          {both(status(1, func(s *membership.Status) { s.Leader = 0 }), status(2, func(s *membership.Status) { s.Leader = 0 })), SourceAiling, "member a"},
-		"what is unfit is not hidden by an ache":         {both(status(1, func(s *membership.Status) { s.Version = "3.5.31" }), status(2, func(s *membership.Status) { s.Leader = 0 })), SourceUnfit, "member a"},
+		"a member never started":   {func(s *sourceSight) { s.view.Members[1].Name = "" }, SourceAiling, "never started"},
+		"a member does not answer": {func(s *sourceSight) { s.statusErrs[2] = errors.New("no route") }, SourceAiling, "no route"},
+		"a member runs an older minor": {status(2, func(s *membership.Status) { s.Version = "3.5.31" }), SourceUnfit,
+			"the minor versions must be the same"},
+		"a member runs a newer minor": {status(2, func(s *membership.Status) { s.Version = "3.7.0" }), SourceUnfit,
+			"the minor versions must be the same"},
+		"a member runs a patch with bugs": {status(1, func(s *membership.Status) { s.Version = "3.6.11" }), SourceUnfit,
+			"upgrade it to 3.6.12 or later"},
+		"a member runs a vendor's patch":     {status(1, func(s *membership.Status) { s.Version = "3.6.12-0" }), SourceFit, ""},
+		"a member's version cannot be read":  {status(1, func(s *membership.Status) { s.Version = "3.6.x" }), SourceUnfit, "want 3.minor.patch"},
+		"a member knows no leader":           {status(1, func(s *membership.Status) { s.Leader = 0 }), SourceAiling, "no leader"},
+		"an alarm stands":                    {status(1, func(s *membership.Status) { s.Errors = []string{"alarm:NOSPACE"} }), SourceAiling, "NOSPACE"},
+		"the database is too large for ours": {status(1, func(s *membership.Status) { s.DBSize = 95 << 20 }), SourceUnfit, "quota of 100 MiB"},
+		"what an operator must repair is reported first": {
+			both(status(1, func(s *membership.Status) { s.Leader = 0 }), status(2, func(s *membership.Status) { s.Version = "3.5.31" })), SourceUnfit, "member b"},
+		"of two that ail the first is reported": {
+			both(status(1, func(s *membership.Status) { s.Leader = 0 }), status(2, func(s *membership.Status) { s.Leader = 0 })), SourceAiling, "member a"},
+		"what is unfit is not hidden by an ache": {
+			both(status(1, func(s *membership.Status) { s.Version = "3.5.31" }), status(2, func(s *membership.Status) { s.Leader = 0 })), SourceUnfit, "member a"},
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
@@ -200,8 +212,9 @@ func (c *cluster) adopted(running []*etcd.Member) {
 	}
 }
 
+// TestDeadAgentsLearnerAddedAgain: a learner of an agent that died is added again.
 // A learner is added and its agent dies before etcd starts. The next agent does not know of it and does not start it.
-func TestALearnerOfAnAgentThatDiedIsAddedAgain(t *testing.T) {
+func TestDeadAgentsLearnerAddedAgain(t *testing.T) {
 	running := etcd.StartCluster(t, "3.6", 1)
 	c := newCluster(t, "3.6.16", "c-a")
 	c.joining(running)
@@ -227,7 +240,8 @@ func TestALearnerOfAnAgentThatDiedIsAddedAgain(t *testing.T) {
 	}
 }
 
-func TestOnlyTheClusterThatWasBegunToBeJoinedIs(t *testing.T) {
+// TestJoinOnlyTheClusterBegunWith: a member joins only the cluster that it began to join.
+func TestJoinOnlyTheClusterBegunWith(t *testing.T) {
 	running, other := etcd.StartCluster(t, "3.6", 1), etcd.StartCluster(t, "3.6", 1, "--initial-cluster-token=other")
 	c := newCluster(t, "3.6.16", "c-a")
 	c.joining(append(running, other...))
@@ -261,7 +275,8 @@ func TestOnlyTheClusterThatWasBegunToBeJoinedIs(t *testing.T) {
 	c.lists(running[0].Client, "etcd-0", "c-a")
 }
 
-func TestAClusterThatCannotBeJoinedIsLeftAlone(t *testing.T) {
+// TestUnjoinableClusterUntouched: a cluster that cannot be joined is left alone.
+func TestUnjoinableClusterUntouched(t *testing.T) {
 	running := etcd.StartCluster(t, "3.6", 1)
 	c := newCluster(t, "3.7.3", "c-a")
 	c.joining(running)

@@ -142,8 +142,9 @@ func TestARunningClusterThatUsesTLSIsJoined(t *testing.T) {
 	}
 }
 
+// TestJoinRunningTLSCluster: a running cluster whose clients use TLS is joined.
 // Only the clients of the source use TLS.
-func TestARunningClusterWhoseClientsUseTLSIsJoined(t *testing.T) {
+func TestJoinRunningTLSCluster(t *testing.T) {
 	c := newCluster(t, "3.6.16", "c-a")
 	s := c.secureSource("3.6", 1, "http")
 	c.joiningSecurely(s)
@@ -163,8 +164,9 @@ func (c *cluster) seedWaits(rule string, s source, words ...string) {
 	}
 }
 
+// TestJoinTLSClusterObstacles: what prevents a member from joining a cluster that uses TLS is named.
 // What is wrong is named, changes nothing, and is corrected without a restart if it is in the Secret.
-func TestWhatPreventsToJoinAClusterThatUsesTLSIsNamed(t *testing.T) {
+func TestJoinTLSClusterObstacles(t *testing.T) {
 	c := newCluster(t, "3.6.16", "c-a")
 	c.withTLS()
 	s := c.secureSource("3.6", 1, "https")

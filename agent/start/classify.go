@@ -298,7 +298,8 @@ func formationOf(identityFile datadir.IdentityFile, etcdVersion string, now time
 		created = now
 	}
 	return catalog.Formation{
-		Lineage: catalog.Lineage(identityFile.Lineage), Parent: catalog.Lineage(identityFile.Parent), Fork: identityFile.Fork, Reason: "restore", File: identityFile.File,
+		Lineage: catalog.Lineage(identityFile.Lineage), Parent: catalog.Lineage(identityFile.Parent), Fork: identityFile.Fork, Reason: "restore",
+		File:      identityFile.File,
 		ClusterID: leases.FormatID(uint64(identityFile.ClusterID)), ClusterUID: identityFile.Cluster,
 		EtcdVersion: etcdVersion, Created: created,
 	}

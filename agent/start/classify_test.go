@@ -31,7 +31,8 @@ var (
 	}
 )
 
-func TestDataIsOursOnlyIfNothingSpeaksAgainstIt(t *testing.T) {
+// TestDataOursUnlessContradicted: data is ours only if nothing speaks against it.
+func TestDataOursUnlessContradicted(t *testing.T) {
 	with := func(change func(*volumeState)) volumeState { v := ourData; change(&v); return v }
 	lease := leases.Member{ID: 0xa, ClusterID: 0xc, VolumeUID: "vol", Floor: leases.Raft{Term: 3, Committed: 50}}
 	behind := lease
@@ -70,10 +71,13 @@ func TestDataIsOursOnlyIfNothingSpeaksAgainstIt(t *testing.T) {
 		"identity file that the disk does not give":        {with(func(v *volumeState) { v.identityFileErr = errors.New("EIO") }), ownLease{}, DataUnread},
 		"disk does not answer":                             {with(func(v *volumeState) { v.err = errors.New("EIO") }), ownLease{}, DataUnread},
 		"damaged":                                          {with(func(v *volumeState) { v.report.State = datadir.Corrupt }), ownLease{}, Corrupt},
-		"damaged and another's":                            {with(func(v *volumeState) { v.report.State, v.identityFile.Cluster = datadir.Corrupt, "x" }), ownLease{}, Foreign},
-		"of a newer etcd":                                  {with(func(v *volumeState) { v.report.State = datadir.NewerSchema }), ownLease{}, Newer},
-		"empty, whatever the identity file says":           {with(func(v *volumeState) { v.report.State, v.identityFile.Cluster = datadir.Empty, "x" }), ownLease{}, Empty},
-		"empty, on a volume that is another's":             {with(func(v *volumeState) { v.report.State = datadir.Empty }), ownLease{member: leases.Member{VolumeUID: "other"}}, Empty},
+		"damaged and another's": {with(func(v *volumeState) { v.report.State, v.identityFile.Cluster = datadir.Corrupt, "x" }),
+			ownLease{}, Foreign},
+		"of a newer etcd": {with(func(v *volumeState) { v.report.State = datadir.NewerSchema }), ownLease{}, Newer},
+		"empty, whatever the identity file says": {with(func(v *volumeState) { v.report.State, v.identityFile.Cluster = datadir.Empty, "x" }),
+			ownLease{}, Empty},
+		"empty, on a volume that is another's": {with(func(v *volumeState) { v.report.State = datadir.Empty }),
+			ownLease{member: leases.Member{VolumeUID: "other"}}, Empty},
 	}
 	for name, tc := range tests {
 		t.Run(name, func(t *testing.T) {
@@ -124,7 +128,8 @@ func TestEpochAndBootstrapOfOurData(t *testing.T) {
 	}
 }
 
-func TestRecordIsCompletedOnlyFromItsOwnCluster(t *testing.T) {
+// TestRecordCompletedOnlyByOwnCluster: a record is completed only from its own cluster.
+func TestRecordCompletedOnlyByOwnCluster(t *testing.T) {
 	identityFile := ourData.identityFile
 	identityFile.MaxLearners, identityFile.Formed, identityFile.Epoch, identityFile.Lineage = 16, true, 2, leases.LineageOf(2, "n")
 	base := leases.Record{Phase: leases.PhaseFormed, ClusterID: 0xc, Epoch: 2, FormedEpoch: 2}
@@ -190,7 +195,8 @@ func TestLineagesOfOnePlaceNeverShareAnEpoch(t *testing.T) {
 	}
 }
 
-func TestOnlyALineageOfThisVeryClusterForbidsItsBootstrap(t *testing.T) {
+// TestOnlyOwnLineageForbidsBootstrap: only a lineage of this very cluster forbids its bootstrap.
+func TestOnlyOwnLineageForbidsBootstrap(t *testing.T) {
 	ours, others := &catalog.Formation{ClusterUID: "us"}, &catalog.Formation{ClusterUID: "them"}
 	full := []catalog.Full{{Revision: 1}}
 	deltas := []catalog.Delta{{From: 1, To: 2}}
@@ -231,7 +237,8 @@ func TestABackupIsToBlameOnlyForWhatItIs(t *testing.T) {
 	}
 }
 
-func TestAPlanThatFailedIsNotTriedAgainForAWhile(t *testing.T) {
+// TestFailedPlanRestsBeforeRetry: a plan that failed is not tried again for a while.
+func TestFailedPlanRestsBeforeRetry(t *testing.T) {
 	broken := &snapshot.DamagedError{Object: "full/a", Reason: "bad"}
 	plan, other := catalog.Plan{Full: catalog.Full{Key: "full/a"}}, catalog.Plan{Full: catalog.Full{Key: "full/b"}}
 	recalled := func(r restores, plan catalog.Plan) Backup {
@@ -266,7 +273,8 @@ func TestAPlanThatFailedIsNotTriedAgainForAWhile(t *testing.T) {
 	}
 }
 
-func TestAFullThatHoldsTooMuchIsPlannedWithout(t *testing.T) {
+// TestOversizedFullPlannedWithout: a full that holds too much is planned without.
+func TestOversizedFullPlannedWithout(t *testing.T) {
 	path := t.TempDir()
 	s, err := dir.Open(store.Directory{Path: path})
 	must(t, err)

@@ -38,7 +38,8 @@ func brokenByClients(f clientFacts, d rules.Decision[clientVerdict]) string {
 func TestNoLearnerGetsClients(t *testing.T) {
 	cases := rulestest.Check(t, clientRules, brokenByClients)
 	rulestest.Section(t, "../../docs/reference/decisions.md", "clients", "When a member joins as a learner: bootstrap.clientRules",
-		"A learner refuses most requests of clients. So the agent waits until no clients are sent to its Pod. It sees the label that makes the Services select the Pod in a file that the kubelet writes.",
+		"A learner refuses most requests of clients. So the agent waits until no clients are sent to its Pod. It sees the label that makes the "+
+			"Services select the Pod in a file that the kubelet writes.",
 		clientRules, cases)
 }
 
@@ -51,7 +52,7 @@ func (m *member) labelled(value string) {
 }
 
 // A member that served clients lost its data. Until the Pod left the client Service, no learner is added.
-func TestALearnerStartsWhenItsPodLeftTheClientService(t *testing.T) {
+func TestLearnerStartsAfterPodLeftService(t *testing.T) {
 	c, before := formed(t)
 	lost := c.members["c-b"]
 	lost.halt()
@@ -98,14 +99,19 @@ func TestWhatIsKnownOfClients(t *testing.T) {
 		want  clientVerdict
 	}
 	for name, looks := range map[string][]look{
-		"a member that never voted":                            {{0, leases.Member{}, servingNo, clientsJoin}},
-		"a member without the file that never voted":           {{0, leases.Member{}, servingUnknown, clientsJoin}},
-		"a learner that starts again":                          {{0, learner, servingNo, clientsJoin}},
-		"a new Pod of a voter":                                 {{0, voter, servingNo, clientsReport}, {1, learner, servingNo, clientsWait}, {proxyLag + 1, learner, servingNo, clientsJoin}},
-		"a Pod without the file":                               {{0, voter, servingUnknown, clientsReport}, {1, learner, servingUnknown, clientsWait}, {proxyLag + 1, learner, servingUnknown, clientsWait}, {unseenLag + 1, learner, servingUnknown, clientsJoin}},
-		"a Pod that serves":                                    {{0, voter, servingYes, clientsReport}, {1, learner, servingYes, clientsWait}, {time.Minute, learner, servingYes, clientsJoin}},
-		"a Lease that the agent wrote again":                   {{0, voter, servingNo, clientsReport}, {1, learner, servingNo, clientsWait}, {proxyLag, voter, servingNo, clientsReport}, {proxyLag + 2, learner, servingNo, clientsWait}},
-		"an agent that began while the Pod was in the Service": {{0, learner, servingYes, clientsWait}, {1, learner, servingNo, clientsWait}, {proxyLag + 1, learner, servingNo, clientsJoin}},
+		"a member that never voted":                  {{0, leases.Member{}, servingNo, clientsJoin}},
+		"a member without the file that never voted": {{0, leases.Member{}, servingUnknown, clientsJoin}},
+		"a learner that starts again":                {{0, learner, servingNo, clientsJoin}},
+		"a new Pod of a voter": {{0, voter, servingNo, clientsReport}, {1, learner, servingNo, clientsWait},
+			{proxyLag + 1, learner, servingNo, clientsJoin}},
+		"a Pod without the file": {{0, voter, servingUnknown, clientsReport}, {1, learner, servingUnknown, clientsWait},
+			{proxyLag + 1, learner, servingUnknown, clientsWait}, {unseenLag + 1, learner, servingUnknown, clientsJoin}},
+		"a Pod that serves": {{0, voter, servingYes, clientsReport}, {1, learner, servingYes, clientsWait},
+			{time.Minute, learner, servingYes, clientsJoin}},
+		"a Lease that the agent wrote again": {{0, voter, servingNo, clientsReport}, {1, learner, servingNo, clientsWait},
+			{proxyLag, voter, servingNo, clientsReport}, {proxyLag + 2, learner, servingNo, clientsWait}},
+		"an agent that began while the Pod was in the Service": {{0, learner, servingYes, clientsWait}, {1, learner, servingNo, clientsWait},
+			{proxyLag + 1, learner, servingNo, clientsJoin}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			var seen clientsLeaving

@@ -23,7 +23,8 @@ import (
 	"github.com/etcd-druid/druid/membership"
 )
 
-func TestAttemptThatAnotherClaimedIsStoppedAndQuarantined(t *testing.T) {
+// TestClaimedAttemptStopsAndQuarantines: an attempt that another claimed is stopped and quarantined.
+func TestClaimedAttemptStopsAndQuarantines(t *testing.T) {
 	t.Parallel()
 	c := newCluster(t, "3.7.3", "c-a")
 	seed := c.members["c-a"]

@@ -163,7 +163,8 @@ func (m *member) last() Published {
 	return m.said[len(m.said)-1]
 }
 
-func TestEmptiedSeedOfAClusterThatIsDownNeverFormsAnother(t *testing.T) {
+// TestEmptySeedFormsNoSecondCluster: an emptied seed of a cluster that is down never forms another.
+func TestEmptySeedFormsNoSecondCluster(t *testing.T) {
 	c, _ := formed(t)
 	for _, m := range c.members {
 		m.halt()
@@ -221,7 +222,8 @@ func TestMajorityRestartsWithoutKubernetes(t *testing.T) {
 	}
 }
 
-func TestForeignAndSupersededMembersAreRefused(t *testing.T) {
+// TestForeignAndSupersededRefused: foreign and superseded members are refused.
+func TestForeignAndSupersededRefused(t *testing.T) {
 	c, _ := formed(t)
 	b, other := c.members["c-b"], c.members["c-c"]
 	b.halt()
@@ -250,7 +252,8 @@ func TestForeignAndSupersededMembersAreRefused(t *testing.T) {
 	c.decides("c-b", "superseded")
 }
 
-func TestRecordThatWasMadeAgainIsCompletedByAMember(t *testing.T) {
+// TestRecreatedRecordCompletedByMember: a record that was made again is completed by a member.
+func TestRecreatedRecordCompletedByMember(t *testing.T) {
 	c, _ := formed(t)
 	want, _ := c.record()
 	if err := c.leases.Delete(t.Context(), leases.RecordName("c"), metav1.DeleteOptions{}); err != nil {

@@ -181,7 +181,7 @@ func TestAReleasedRestoreResumes(t *testing.T) {
 
 // The backups do not reach what was approved any more. The disk report of the selected member says that it cannot restore, its agent says
 // why, and the release brings the cluster back.
-func TestARestoreThatDoesNotReachItsPlanIsReleased(t *testing.T) {
+func TestRestoreShortOfPlanReleased(t *testing.T) {
 	c := savedInPlace(t)
 	order := c.order()
 	order.Target, order.Revision = &leases.RestoreTarget{Time: time.Now()}, c.last+1
@@ -239,7 +239,8 @@ func TestAnAttemptFailsForGoodOrForNow(t *testing.T) {
 		leases.FailedVersion: {restore.ErrVersion, store.ErrNewer},
 		leases.FailedAuth:    {restore.ErrAuth},
 		leases.FailedKey:     {store.ErrNoKey},
-		"":                   {restore.ErrBusy, store.ErrForbidden, store.ErrNoBucket, store.ErrChanged, errNoBackups, context.DeadlineExceeded, errors.New("connection refused")},
+		"": {restore.ErrBusy, store.ErrForbidden, store.ErrNoBucket, store.ErrChanged, errNoBackups, context.DeadlineExceeded,
+			errors.New("connection refused")},
 	} {
 		for _, err := range errs {
 			if got := failureOf(fmt.Errorf("restore: %w", err)); got != want {
@@ -249,8 +250,9 @@ func TestAnAttemptFailsForGoodOrForNow(t *testing.T) {
 	}
 }
 
+// TestOrderGivenUpAfterTwoFailures: an order is given up after two failures that are alike.
 // One failure can pass although it looks as if it stayed. Two in a row that are alike do not.
-func TestAnOrderIsGivenUpAfterTwoFailuresThatAreAlike(t *testing.T) {
+func TestOrderGivenUpAfterTwoFailures(t *testing.T) {
 	for _, mode := range []leases.RecoveryMode{leases.RecoverRestore, leases.RecoverBackup} {
 		testGivenUp(t, &leases.Recovery{Mode: mode, Epoch: 2, Nonce: "bb"})
 	}
@@ -305,7 +307,8 @@ func TestAnOrderIsPlannedAsItWasApproved(t *testing.T) {
 		{Lineage: parent, Formation: &catalog.Formation{Lineage: parent, Created: at}, Fulls: []catalog.Full{full(parent, 10, at)}, Deltas: []catalog.Delta{
 			{Lineage: parent, Key: "delta", From: 11, To: 20, At: at.Add(time.Minute)}, {Lineage: parent, Key: "beyond", From: 21, To: 30, At: at.Add(2 * time.Minute)},
 		}},
-		{Lineage: child, Formation: &catalog.Formation{Lineage: child, Parent: parent, Fork: 20, Created: at.Add(time.Hour)}, Fulls: []catalog.Full{full(child, 100, at.Add(time.Hour))}},
+		{Lineage: child, Formation: &catalog.Formation{Lineage: child, Parent: parent, Fork: 20, Created: at.Add(time.Hour)},
+			Fulls: []catalog.Full{full(child, 100, at.Add(time.Hour))}},
 	}}
 	restores := func(lineage catalog.Lineage, revision int64, target leases.RestoreTarget) leases.Recovery {
 		return leases.Recovery{Mode: leases.RecoverRestore, Lineage: string(lineage), Revision: revision, Target: &target}

@@ -148,9 +148,10 @@ func (s *nameServer) of(name string) []string {
 	return slices.Clone(s.addresses[name])
 }
 
+// TestFormAndHealWithoutReverseLookup: members form and heal without reverse lookup.
 // Members whose addresses have no names form a cluster with TLS of peers, and one that lost its disk joins it again. etcd compares the
 // names in a certificate with the names of the address that it comes from, and there are none.
-func TestMembersFormAndHealWithoutReverseLookup(t *testing.T) {
+func TestFormAndHealWithoutReverseLookup(t *testing.T) {
 	if !withNames(t) {
 		return
 	}

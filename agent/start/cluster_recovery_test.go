@@ -138,7 +138,8 @@ func TestASurvivorFormsTheClusterAgain(t *testing.T) {
 		t.Errorf("the revision after the recovery is %d, and was %d", after, revision)
 	}
 	record, _ := c.record()
-	if record.ClusterID == before.ClusterID || record.Recovered == nil || record.Fork == nil || record.Fork.Parent != before.Lineage || record.Fork.Revision != revision {
+	if record.ClusterID == before.ClusterID || record.Recovered == nil || record.Fork == nil || record.Fork.Parent != before.Lineage ||
+		record.Fork.Revision != revision {
 		t.Errorf("the record is %+v with %+v; the writes ended at revision %d of lineage %s", record, record.Fork, revision, before.Lineage)
 	}
 	if rules := c.members["c-a"].deeds(); !inOrder(rules, "prepare-ordered", "form-ordered", "place-recovered", "resume-majority") {
@@ -150,9 +151,10 @@ func TestASurvivorFormsTheClusterAgain(t *testing.T) {
 	}
 }
 
+// TestLateMemberKnowsLineageParent: a member that joins later knows the parent of the lineage.
 // The backup store does not respond while the cluster is formed again, and the record is lost after that. Each member that
 // joins knows from where the data came, so that the agent of each leader can write the lineage.
-func TestAMemberThatJoinsLaterKnowsTheParentOfTheLineage(t *testing.T) {
+func TestLateMemberKnowsLineageParent(t *testing.T) {
 	c, revision := crashed(t, 20)
 	before, _ := c.record()
 	for name, m := range c.members {
@@ -185,7 +187,8 @@ func TestAMemberThatJoinsLaterKnowsTheParentOfTheLineage(t *testing.T) {
 	record, _ := c.record()
 	for name, m := range c.members {
 		identityFile, err := datadir.ReadIdentityFile(m.cfg.VolumePath)
-		if got := forkIn(identityFile); err != nil || got == nil || *got != *record.Fork || got.Parent != before.Lineage || got.Revision != revision || got.At.IsZero() {
+		if got := forkIn(identityFile); err != nil || got == nil || *got != *record.Fork || got.Parent != before.Lineage || got.Revision != revision ||
+			got.At.IsZero() {
 			t.Errorf("%s knows the fork %+v, %v; the record has %+v", name, got, err, record.Fork)
 		}
 	}
@@ -277,7 +280,7 @@ func TestAnAcknowledgementEndsBeforeItsFence(t *testing.T) {
 
 // A member that was off comes back with its data after the cluster was formed again without it. Its etcd finds no quorum
 // and stops, its data is kept, and it joins.
-func TestALateMemberJoinsTheClusterThatWasFormedAgain(t *testing.T) {
+func TestLateMemberJoinsReformedCluster(t *testing.T) {
 	const writes = 20
 	c, revision := crashed(t, writes)
 	for _, name := range []string{"c-a", "c-b"} {
@@ -387,7 +390,8 @@ func TestAMajorityThatWasReplacedStops(t *testing.T) {
 		return nil
 	})
 	for name, m := range c.members {
-		if report, err := datadir.Inspect(t.Context(), m.cfg.VolumePath, datadir.Options{EtcdVersion: m.cfg.EtcdVersion}); err != nil || report.State != datadir.Intact {
+		if report, err := datadir.Inspect(t.Context(), m.cfg.VolumePath, datadir.Options{EtcdVersion: m.cfg.EtcdVersion}); err != nil ||
+			report.State != datadir.Intact {
 			t.Errorf("the data of %s is %v, %v", name, report, err)
 		}
 	}

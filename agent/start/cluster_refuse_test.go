@@ -23,7 +23,8 @@ import (
 	single "github.com/etcd-druid/druid/test/member"
 )
 
-func TestNothingIsFormedOfWhatIsNotThereOrNotWhole(t *testing.T) {
+// TestNothingFormedFromPartialBackup: nothing is formed of what is not there or not whole.
+func TestNothingFormedFromPartialBackup(t *testing.T) {
 	t.Parallel()
 	path := t.TempDir()
 	place, last := saved(t, "3.6", path, "ns/c")
@@ -45,8 +46,9 @@ func TestNothingIsFormedOfWhatIsNotThereOrNotWhole(t *testing.T) {
 		rule  string
 		says  string
 	}{
-		"nothing was saved":          {config.Restore{Prefix: "ns/other"}, nil, "nothing-to-restore", `no full backup below "ns/other"`},
-		"not yet that much":          {config.Restore{Prefix: "ns/c", Revision: last + 9}, nil, "nothing-to-restore", fmt.Sprintf("does not hold revision %d", last+9)},
+		"nothing was saved": {config.Restore{Prefix: "ns/other"}, nil, "nothing-to-restore", `no full backup below "ns/other"`},
+		"not yet that much": {config.Restore{Prefix: "ns/c", Revision: last + 9}, nil, "nothing-to-restore",
+			fmt.Sprintf("does not hold revision %d", last+9)},
 		"the directory is not there": {ordered, func(t *testing.T, path string) { must(t, os.RemoveAll(path)) }, "store-unreachable", "no such bucket"},
 		"the full is damaged":        {ordered, func(t *testing.T, path string) { flip(t, filepath.Join(path, full)) }, "backup-unusable", full},
 		"a delta is damaged":         {ordered, func(t *testing.T, path string) { flip(t, filepath.Join(path, changes)) }, "backup-unusable", changes},
@@ -87,7 +89,8 @@ func flip(t *testing.T, path string) {
 	must(t, os.WriteFile(path, content, 0o600))
 }
 
-func TestAClusterWithBackupsIsFormedOnlyWhereItNeverWas(t *testing.T) {
+// TestBackedUpClusterFormedOnlyOnce: a cluster with backups is formed only if it never existed.
+func TestBackedUpClusterFormedOnlyOnce(t *testing.T) {
 	t.Parallel()
 	for name, tc := range map[string]struct {
 		prepare func(t *testing.T, place history.Place)
@@ -149,7 +152,8 @@ func savedOften(t *testing.T, path string) (covered, alone string, last int64) {
 	return covered, place.Full(t, source.Client).Key, last
 }
 
-func TestADamagedFullIsRestoredAroundUnlessThatLosesSomething(t *testing.T) {
+// TestDamagedFullSkippedIfNothingLost: a damaged full is restored around unless that loses something.
+func TestDamagedFullSkippedIfNothingLost(t *testing.T) {
 	t.Parallel()
 	path := t.TempDir()
 	covered, alone, last := savedOften(t, path)
@@ -194,7 +198,8 @@ func TestADamagedFullIsRestoredAroundUnlessThatLosesSomething(t *testing.T) {
 		seed := c.members["c-a"]
 		seed.start()
 		c.beginsNothing("c-a", "backup-unusable", "--without "+alone)
-		if reported := seed.last().Reason; !strings.Contains(reported, "full backup "+alone+" is damaged") || !strings.Contains(reported, "spec.bootstrap.restore.to") {
+		if reported := seed.last().Reason; !strings.Contains(reported, "full backup "+alone+" is damaged") ||
+			!strings.Contains(reported, "spec.bootstrap.restore.to") {
 			t.Errorf("it says %q", reported)
 		}
 		if left, err := datadir.PruneBegun(seed.cfg.VolumePath); left || err != nil {

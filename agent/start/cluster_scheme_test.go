@@ -117,7 +117,7 @@ func TestTLSIsTurnedOnAndOffMemberByMember(t *testing.T) {
 
 // Members join and leave while TLS is turned on, and while it is turned off: a member with TLS only joins others that connect to peers in
 // plain text, one with plain text joins others that use TLS, and one of the previous kind is removed. No write is lost.
-func TestMembersAreScaledWhileTLSIsTurnedOnAndOff(t *testing.T) {
+func TestScaleWhileTLSChanges(t *testing.T) {
 	t.Parallel()
 	all := []string{"c-a", "c-b", "c-c", "c-d", "c-e"}
 	c := newCluster(t, "3.6.16", all...)
@@ -290,8 +290,8 @@ func (w *writer) check() {
 	w.c.t.Logf("%d writes, none lost; longest time without one %s", w.last, w.gap)
 }
 
-// All members end at once, and two come back in Pods that are to use TLS. Neither finds a quorum that could change the list, so both listen as
-// the list says. They would not reach each other otherwise.
+// All members end at once, and two come back in Pods that are to use TLS. Neither finds a quorum that could change the
+// list, so both listen as the list says. They would not reach each other otherwise.
 func TestMembersWithoutAQuorumListenAsBefore(t *testing.T) {
 	for _, version := range []string{"3.5.35", "3.6.16", "3.7.3"} {
 		t.Run(version, func(t *testing.T) {
@@ -346,7 +346,8 @@ func TestTheOnlyMemberTurnsTLSOfPeersOnAndOff(t *testing.T) {
 			c.put("c-a", "color", "blue")
 			c.eventually("the leader publishes the member list", func() error { // its agent completes the record at the same time
 				r, at := c.record()
-				r.MemberList = &leases.MemberList{Members: []leases.ListedMember{{ID: leases.FormatID(before["c-a"]), Name: "c-a", PeerURL: "http://" + only.cfg.ListenHost + ":2380"}}}
+				r.MemberList = &leases.MemberList{Members: []leases.ListedMember{
+					{ID: leases.FormatID(before["c-a"]), Name: "c-a", PeerURL: "http://" + only.cfg.ListenHost + ":2380"}}}
 				_, err := c.store.UpdateRecord(t.Context(), at, r)
 				return err
 			})

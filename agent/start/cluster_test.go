@@ -455,7 +455,8 @@ func (c *cluster) client(name string) *clientv3.Client {
 
 // view is the member list as name returns it.
 func (c *cluster) view(name string) (membership.View, error) {
-	return membership.Observe(c.t.Context(), transport.NewClients(c.dial()).Dial, membership.Query{Endpoints: []string{c.endpoint(name)}, Timeout: 5 * time.Second})
+	return membership.Observe(c.t.Context(), transport.NewClients(c.dial()).Dial,
+		membership.Query{Endpoints: []string{c.endpoint(name)}, Timeout: 5 * time.Second})
 }
 
 func (c *cluster) endpoint(name string) string {

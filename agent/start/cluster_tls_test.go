@@ -188,13 +188,14 @@ func (c *cluster) outsidersStayOut() {
 		settings *tls.Config
 		enters   bool
 	}{
-		"a certificate of the authority":        {c.secure.dial.Client, true},
-		"plain text":                            {nil, false},
-		"no certificate":                        {&tls.Config{RootCAs: c.pool(), MinVersion: tls.VersionTLS12}, false},
-		"a certificate of another authority":    {c.clientOf(foreign, pki.Request{CommonName: "test", Client: true, Lifetime: time.Hour}), false},
-		"a certificate of the peers' authority": {c.clientOf(c.secure.authorities[certificates.PlanePeer], pki.Request{CommonName: "test", Client: true, Lifetime: time.Hour}), false},
-		"an expired certificate":                {c.clientOf(own, pki.Request{CommonName: "test", Client: true, Lifetime: -time.Minute}), false},
-		"a certificate for servers":             {c.clientOf(own, pki.Request{CommonName: "test", Server: true, Lifetime: time.Hour}), false},
+		"a certificate of the authority":     {c.secure.dial.Client, true},
+		"plain text":                         {nil, false},
+		"no certificate":                     {&tls.Config{RootCAs: c.pool(), MinVersion: tls.VersionTLS12}, false},
+		"a certificate of another authority": {c.clientOf(foreign, pki.Request{CommonName: "test", Client: true, Lifetime: time.Hour}), false},
+		"a certificate of the peers' authority": {
+			c.clientOf(c.secure.authorities[certificates.PlanePeer], pki.Request{CommonName: "test", Client: true, Lifetime: time.Hour}), false},
+		"an expired certificate":    {c.clientOf(own, pki.Request{CommonName: "test", Client: true, Lifetime: -time.Minute}), false},
+		"a certificate for servers": {c.clientOf(own, pki.Request{CommonName: "test", Server: true, Lifetime: time.Hour}), false},
 	} {
 		dial := transport.Transport{Client: o.settings}
 		ctx, cancel := context.WithTimeout(c.t.Context(), 2*time.Second)

@@ -158,7 +158,8 @@ func (m *member) wrongs(plane string, good files) []wrong {
 	}
 	all := []wrong{
 		{"the key of another certificate", files{"tls.key": request(func(*pki.Request) {}).Key}, "server certificate: the private key does not belong", false},
-		{"a chain without its intermediate", pairOf(incomplete).with(files{"ca.crt": rootPair.Certificate}), "server certificate: the certificate is not signed by", false},
+		{"a chain without its intermediate", pairOf(incomplete).with(files{"ca.crt": rootPair.Certificate}),
+			"server certificate: the certificate is not signed by", false},
 		{"an authority that did not sign the certificate", files{"ca.crt": other.Certificate}, "server certificate: the certificate is not signed by", false},
 		{"another authority of the same name", files{"ca.crt": named.Certificate}, "server certificate: the certificate is not signed by", false},
 		{"expired", pairOf(expired), "server certificate: the certificate has expired", false},
@@ -170,11 +171,16 @@ func (m *member) wrongs(plane string, good files) []wrong {
 		{"authority and certificate swapped", pairOf(own).with(files{"ca.crt": good["tls.crt"]}), "ca.crt is not a certificate authority", false},
 		{"the authority as certificate", pairOf(own), "server certificate: ", false},
 		{"certificate and key swapped", files{"tls.crt": good["tls.key"], "tls.key": good["tls.crt"]}, "server certificate: tls.crt is not PEM", false},
-		{"the pair of another cluster, with its authority", pairOf(c.issue(other, right)).with(clientOf(c.issue(other, pki.Request{CommonName: "druid-agent", Client: true, Lifetime: time.Hour}))).with(files{"ca.crt": other.Certificate}), "unknown to the running etcd", false},
-		{"the client's key of another certificate", files{"client.key": client(func(*pki.Request) {}).Key}, "client certificate: the private key does not belong", false},
+		{"the pair of another cluster, with its authority",
+			pairOf(c.issue(other, right)).with(clientOf(c.issue(other, pki.Request{CommonName: "druid-agent", Client: true, Lifetime: time.Hour}))).with(
+				files{"ca.crt": other.Certificate}), "unknown to the running etcd", false},
+		{"the client's key of another certificate", files{"client.key": client(func(*pki.Request) {}).Key},
+			"client certificate: the private key does not belong", false},
 		{"an expired client", clientOf(client(func(r *pki.Request) { r.Lifetime = -time.Minute })), "client certificate: the certificate has expired", false},
-		{"a client of another authority", clientOf(c.issue(other, pki.Request{CommonName: "druid-agent", Client: true, Lifetime: time.Hour})), "client certificate: the certificate is not signed by", false},
-		{"a client for servers", clientOf(client(func(r *pki.Request) { r.Client, r.Server = false, true })), "client certificate: the certificate lacks an extended key usage", false},
+		{"a client of another authority", clientOf(c.issue(other, pki.Request{CommonName: "druid-agent", Client: true, Lifetime: time.Hour})),
+			"client certificate: the certificate is not signed by", false},
+		{"a client for servers", clientOf(client(func(r *pki.Request) { r.Client, r.Server = false, true })),
+			"client certificate: the certificate lacks an extended key usage", false},
 		{"client and server swapped", files{
 			"tls.crt": good["client.crt"], "tls.key": good["client.key"], "client.crt": good["tls.crt"], "client.key": good["tls.key"],
 		}, "server certificate: ", false},
@@ -217,7 +223,7 @@ func (m *member) shows(plane string) (string, error) {
 
 // Each wrong pair is given to all members of a running cluster, on each plane. The agents name what is wrong, and every etcd shows the last
 // good certificate, connects to its peers and serves. In a new Pod, etcd is not started with the pair, for the same reason.
-func TestEachWrongPairIsNamedAndTheMembersServeOn(t *testing.T) {
+func TestWrongPairNamedAndMembersServe(t *testing.T) {
 	t.Parallel()
 	names := []string{"c-a", "c-b", "c-c"}
 	c := newCluster(t, "3.7.3", names...)

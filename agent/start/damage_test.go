@@ -23,7 +23,8 @@ import (
 	"github.com/etcd-druid/druid/leases"
 )
 
-func TestOnlyDamageOfOneObjectOfThePlanIsPlannedAround(t *testing.T) {
+// TestOnlySingleObjectDamageAvoided: only damage of one object of the plan is planned around.
+func TestOnlySingleObjectDamageAvoided(t *testing.T) {
 	plan := catalog.Plan{Full: catalog.Full{Key: "c/full/1"}, Deltas: []catalog.Delta{{Key: "c/delta/2"}, {Key: "c/delta/3"}}}
 	words := func(key string, is error) error { return fmt.Errorf("get %s in directory /x: %w: see there", key, is) }
 	for name, tc := range map[string]struct {
@@ -110,7 +111,8 @@ func (b *Bootstrapper) finds(t *testing.T, damaged string) {
 	b.restores.failed(o.storeAnswer.plan, o.storeAnswer.file, fmt.Errorf("restore: %w", bad), time.Now())
 }
 
-func TestDamageIsPlannedAroundWhereNothingIsLost(t *testing.T) {
+// TestDamageAvoidedIfNothingLost: damage is planned around where nothing is lost.
+func TestDamageAvoidedIfNothingLost(t *testing.T) {
 	moment := noon.Add(30 * time.Minute)
 	for name, tc := range map[string]struct {
 		order config.Restore
@@ -120,10 +122,11 @@ func TestDamageIsPlannedAroundWhereNothingIsLost(t *testing.T) {
 		// says is part of the reported reason, or of the last note of the plan.
 		says []string
 	}{
-		"nothing":                       {config.Restore{}, nil, []string{f9}, nil},
-		"the newest full":               {config.Restore{}, []string{f9}, []string{f7, d8}, []string{"after revision 9, if there are any, are not restored"}},
-		"two fulls":                     {config.Restore{}, []string{f9, f7}, []string{f3, d4, d8}, []string{"after revision 9, if there are any, are not restored"}},
-		"every full":                    {config.Restore{}, []string{f9, f7, f3}, nil, []string{"the backups cannot reach the requested state", "no full backup below", f7, "--without " + f3}},
+		"nothing":         {config.Restore{}, nil, []string{f9}, nil},
+		"the newest full": {config.Restore{}, []string{f9}, []string{f7, d8}, []string{"after revision 9, if there are any, are not restored"}},
+		"two fulls":       {config.Restore{}, []string{f9, f7}, []string{f3, d4, d8}, []string{"after revision 9, if there are any, are not restored"}},
+		"every full": {config.Restore{}, []string{f9, f7, f3}, nil,
+			[]string{"the backups cannot reach the requested state", "no full backup below", f7, "--without " + f3}},
 		"the newest full and its delta": {config.Restore{}, []string{f9, d8}, nil, []string{"reach revision 7 of lineage", "instead of revision 9", d8}},
 		"the full before a revision":    {config.Restore{Revision: 9}, []string{f7}, []string{f3, d4, d8}, []string{f7 + " is left out: "}},
 		"the fulls before a revision":   {config.Restore{Revision: 9}, []string{f7, f3}, []string{f9}, []string{f7 + " is left out: "}},
@@ -159,7 +162,8 @@ func TestDamageIsPlannedAroundWhereNothingIsLost(t *testing.T) {
 	}
 }
 
-func TestDamageIsLookedAtAgainWhereItIsInTheWay(t *testing.T) {
+// TestBlockingDamageReadAgain: damage is looked at again where it is in the way.
+func TestBlockingDamageReadAgain(t *testing.T) {
 	b := ordered(t, config.Restore{Name: path.Base(f9)})
 	b.finds(t, f9)
 	if o := b.looks(t); o.Backup != BackupUnusable {
@@ -178,9 +182,10 @@ func TestDamageIsLookedAtAgainWhereItIsInTheWay(t *testing.T) {
 	}
 }
 
+// TestAllDamageReadAgainIfNoPlanLeft: all damage is looked at again where no way around is left.
 // All objects are checked again. Any of them might have been repaired, and a plan without them can be impossible
 // although no single object is the cause.
-func TestAllDamageIsLookedAtAgainWhereNoWayAroundIsLeft(t *testing.T) {
+func TestAllDamageReadAgainIfNoPlanLeft(t *testing.T) {
 	for name, vain := range map[string]func(*testing.T, *Bootstrapper){
 		"every full is damaged": func(t *testing.T, b *Bootstrapper) { b.finds(t, f7); b.finds(t, f3) },
 		"two histories": func(t *testing.T, b *Bootstrapper) {
@@ -206,7 +211,8 @@ func TestAllDamageIsLookedAtAgainWhereNoWayAroundIsLeft(t *testing.T) {
 	}
 }
 
-func TestWhatSpokeAgainstTheDataIsNotForgotten(t *testing.T) {
+// TestDataObjectionsRemembered: what spoke against the data is not forgotten.
+func TestDataObjectionsRemembered(t *testing.T) {
 	lease := leases.Member{ID: 0xa, ClusterID: 0xc, VolumeUID: "vol", PodUID: "pod", Floor: leases.Raft{Term: 3, Committed: 50}}
 	with := func(change func(*leases.Member)) ownLease { m := lease; change(&m); return ownLease{member: m} }
 	formed := func(id uint64) recordState {
@@ -220,15 +226,17 @@ func TestWhatSpokeAgainstTheDataIsNotForgotten(t *testing.T) {
 		recordBefore, record recordState
 		rule, says           string
 	}{
-		"nothing was read":                     {unread, unread, unreadRecord, unreadRecord, "resume-majority", ""},
-		"nothing spoke against it":             {with(func(*leases.Member) {}), unread, formed(0xc), unreadRecord, "resume-majority", ""},
-		"it went back in time":                 {behind, unread, unreadRecord, unreadRecord, "lease-unread", "timeout"},
-		"it is another volume's":               {with(func(m *leases.Member) { m.VolumeUID = "x" }), unread, unreadRecord, unreadRecord, "lease-unread", "timeout"},
-		"another Pod bears the name":           {with(func(m *leases.Member) { m.PodUID = "x" }), unread, unreadRecord, unreadRecord, "superseded", "names the Pod with UID x"},
+		"nothing was read":         {unread, unread, unreadRecord, unreadRecord, "resume-majority", ""},
+		"nothing spoke against it": {with(func(*leases.Member) {}), unread, formed(0xc), unreadRecord, "resume-majority", ""},
+		"it went back in time":     {behind, unread, unreadRecord, unreadRecord, "lease-unread", "timeout"},
+		"it is another volume's":   {with(func(m *leases.Member) { m.VolumeUID = "x" }), unread, unreadRecord, unreadRecord, "lease-unread", "timeout"},
+		"another Pod bears the name": {with(func(m *leases.Member) { m.PodUID = "x" }), unread, unreadRecord, unreadRecord, "superseded",
+			"names the Pod with UID x"},
 		"it is of a group that was lost":       {unread, unread, formed(0xd), unreadRecord, "lease-unread", "timeout"},
 		"it went back, and that is taken back": {behind, with(func(*leases.Member) {}), unreadRecord, unreadRecord, "resume-majority", ""},
 		"it was lost, and that is taken back":  {unread, unread, formed(0xd), formed(0xc), "resume-majority", ""},
-		"it went back, by a Lease of no Pod":   {with(func(m *leases.Member) { m.Floor.Committed = 51 }), with(func(m *leases.Member) { m.PodUID, m.Floor.Committed = "", 51 }), unreadRecord, unreadRecord, "lease-unread", "has not written"},
+		"it went back, by a Lease of no Pod": {with(func(m *leases.Member) { m.Floor.Committed = 51 }),
+			with(func(m *leases.Member) { m.PodUID, m.Floor.Committed = "", 51 }), unreadRecord, unreadRecord, "lease-unread", "has not written"},
 	} {
 		var h lastKnown
 		h.hear(tc.ownBefore, tc.recordBefore)
@@ -242,8 +250,9 @@ func TestWhatSpokeAgainstTheDataIsNotForgotten(t *testing.T) {
 	}
 }
 
+// TestStaleVolumeStaysSoWithoutLease: a volume that went back in time stays so while the Lease cannot be read.
 // A Lease was read a moment ago and cannot be read now. The volume is still stale.
-func TestAVolumeThatWentBackInTimeStaysSoWhileTheLeaseCannotBeRead(t *testing.T) {
+func TestStaleVolumeStaysSoWithoutLease(t *testing.T) {
 	noOne, err := leases.NewClient(&rest.Config{Host: "http://127.0.0.1:1"}, "default")
 	must(t, err)
 	b := alone(t)

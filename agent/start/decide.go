@@ -53,8 +53,9 @@ var startRules = rules.New(ModeRefuse, []rules.Row[Facts, Mode]{
 
 	{Name: "prepare-restore", When: Facts{Record: Recovering, Lease: isOurs, Order: OrderPrepare, Restores: rules.Yes}, Verdict: ModePrepare,
 		Why: "the order restores the cluster also while a quorum lists this member, and the volume acknowledges that before etcd can start on it again"},
-	{Name: "restore-acknowledged", When: Facts{Listed: anyListed &^ NoQuorum, Record: Recovering, Order: OrderWait | OrderForm, Restores: rules.Yes}, Verdict: ModeWait,
-		Why: "this member acknowledged the order to restore the cluster, and waits until the other members have stopped"},
+	{Name: "restore-acknowledged", When: Facts{Listed: anyListed &^ NoQuorum, Record: Recovering, Order: OrderWait | OrderForm, Restores: rules.Yes},
+		Verdict: ModeWait,
+		Why:     "this member acknowledged the order to restore the cluster, and waits until the other members have stopped"},
 	{Name: "resume", When: Facts{Data: Intact, Listed: isListed, Own: OwnID, Epoch: EpochUnknown | Current | Prepared}, Verdict: ModeResume,
 		Why: "a quorum lists this member with the ID of its data"},
 	{Name: "place-recovered", When: Facts{Listed: NoQuorum, Record: Formed | FormedIncomplete, Lease: isOurs, Order: OrderPlace}, Verdict: ModePlace,

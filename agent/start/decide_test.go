@@ -62,7 +62,8 @@ func broken(f Facts, d Decision) string {
 		return "serves again although it acknowledged that the cluster is restored"
 	case d.Mode == ModePrepare && f.Lease&(Superseded|LeaseUnread) != 0:
 		return "acknowledges for a volume that is not ours"
-	case f.Order == OrderPrepare && f.Record == Recovering && (f.Listed == NoQuorum || f.Restores == rules.Yes) && f.Lease&isOurs != 0 && d.Mode != ModePrepare && f.Data&(Foreign|Newer|DataUnread) == 0:
+	case f.Order == OrderPrepare && f.Record == Recovering && (f.Listed == NoQuorum || f.Restores == rules.Yes) && f.Lease&isOurs != 0 &&
+		d.Mode != ModePrepare && f.Data&(Foreign|Newer|DataUnread) == 0:
 		return "an order waits for a member that can acknowledge it"
 	case storeAnswer && f.Record&isForming != 0 && f.Backup&(BackupUnusable|StoreUnreachable) != 0:
 		return "a bootstrap although it is not known what the store holds"
@@ -146,7 +147,8 @@ func TestDecideIsSafeForAllFacts(t *testing.T) {
 	}
 	rulestest.Reachable(t, startRules, cases)
 	golden.Section(t, "../../docs/reference/decisions.md", "start", "## How a member starts: bootstrap.startRules\n\n"+
-		"The agent of each member uses this table when its etcd does not run. The reason of a Wait or a Refuse says what the member waits for. The reason of another "+
+		"The agent of each member uses this table when its etcd does not run. The reason of a Wait or a Refuse says what the member waits for. The "+
+		"reason of another "+
 		"decision says why it is safe. The agent "+
 		"queries a backup store only if the decision would be first-boot without one.\n\n"+rulestest.Render(startRules, cases)+
 		fmt.Sprintf("\n%d combinations of facts; hash of all decisions %016x.\n", all, hash.Sum64()))
@@ -156,7 +158,8 @@ func TestDecideIsSafeForAllFacts(t *testing.T) {
 func TestDetoursAreSafeForAllFacts(t *testing.T) {
 	cases := rulestest.Check(t, detours, brokenByFallback)
 	rulestest.Section(t, "../../docs/reference/decisions.md", "detours", "A bootstrap from backups that are damaged: bootstrap.detours",
-		"The agent of the seed uses this table for the plan that leads to the target of spec.bootstrap.restore. Damaged objects are those that earlier attempts of the same process found.", detours, cases)
+		"The agent of the seed uses this table for the plan that leads to the target of spec.bootstrap.restore. Damaged objects are those that "+
+			"earlier attempts of the same process found.", detours, cases)
 }
 
 // brokenByFallback returns the guarantee that a decision violates, or an empty string.

@@ -65,7 +65,8 @@ func (b *Bootstrapper) describe(ctx context.Context, report launch.Report, o *ob
 // diskStates are the states of a disk by what the data means for a start. Data that could not be read has none.
 var diskStates = map[Data]leases.DiskState{
 	Differing: leases.DiskIntact, // for raft it is; druid reads the mark on the Lease
-	Empty:     leases.DiskEmpty, Intact: leases.DiskIntact, Stale: leases.DiskStale, Corrupt: leases.DiskCorrupt, Foreign: leases.DiskForeign, Newer: leases.DiskNewer,
+	Empty:     leases.DiskEmpty, Intact: leases.DiskIntact, Stale: leases.DiskStale, Corrupt: leases.DiskCorrupt, Foreign: leases.DiskForeign,
+	Newer: leases.DiskNewer,
 }
 
 // reportOf describes a volume in the words of the member Lease. own is the member Lease, which names this Pod.

@@ -70,7 +70,8 @@ func TestDiskReportOfALargeClusterFits(t *testing.T) {
 	const most = 1<<63 - 1
 	v := volumeState{
 		report: datadir.Report{
-			State: datadir.Corrupt, Kind: datadir.ConsistentIndexAhead, Commit: most, Last: datadir.Position{Term: most, Index: most}, ConsistentIndex: most, DBSize: 1 << 40,
+			State: datadir.Corrupt, Kind: datadir.ConsistentIndexAhead, Commit: most, Last: datadir.Position{Term: most, Index: most},
+			ConsistentIndex: most, DBSize: 1 << 40,
 		},
 		identityFile: datadir.IdentityFile{ClusterID: most, MemberID: most, Epoch: 1 << 30, Lineage: "ffffffff-" + strings.Repeat("f", 16)},
 	}

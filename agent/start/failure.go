@@ -86,8 +86,8 @@ func (b *Bootstrapper) failureIn(name string) leases.RestoreFailure {
 	return b.unrestorable.failure
 }
 
-// awaitsRelease reports why an order to restore in place cannot be carried out, and waits for its release. It returns false for an order that
-// can be, and for one that has no other end.
+// awaitsRelease reports why an order to restore in place cannot be carried out, and waits for its release. It returns
+// false for an order that can be, and for one that has no other end.
 func (b *Bootstrapper) awaitsRelease(ctx context.Context, order *leases.Recovery, inform func(string)) bool {
 	if !order.Restores() || b.failureIn(order.Name()) == "" {
 		return false

@@ -253,8 +253,9 @@ func (s *finisher) ownLease(ctx context.Context) (fresh, reported rules.Answer) 
 	return fresh, rules.AnswerOf(ShowsRunning(own.member, s.identityFile))
 }
 
-// ShowsRunning reports whether a member Lease says that the member runs in the raft group of its data, under the ID there. An agent writes that
-// and withdraws its disk report in two patches. A disk report that was sent before has no effect after them: it is a compare-and-set.
+// ShowsRunning reports whether a member Lease says that the member runs in the raft group of its data, under the ID
+// there. An agent writes that and withdraws its disk report in two patches. A disk report that was sent before has no
+// effect after them: it is a compare-and-set.
 func ShowsRunning(lease leases.Member, identityFile datadir.IdentityFile) bool {
 	return lease.Disk == nil && lease.ID == uint64(identityFile.MemberID) && lease.ClusterID == uint64(identityFile.ClusterID)
 }

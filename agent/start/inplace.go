@@ -38,9 +38,11 @@ func planOrdered(listed catalog.Catalog, order *leases.Recovery, current string,
 	case err != nil:
 		return plan, err
 	case order.Restores() && string(plan.Full.Lineage) != order.Lineage:
-		return plan, fmt.Errorf("recover: %w: they lead to %s in lineage %s, and the recovery order names lineage %s", errPlanned, order.Target, plan.Full.Lineage, order.Lineage)
+		return plan, fmt.Errorf("recover: %w: they lead to %s in lineage %s, and the recovery order names lineage %s", errPlanned, order.Target,
+			plan.Full.Lineage, order.Lineage)
 	case plan.Reach < order.Revision:
-		return plan, fmt.Errorf("recover: %w: those of lineage %s reach revision %d, and the recovery order names %d", errPlanned, order.Lineage, plan.Reach, order.Revision)
+		return plan, fmt.Errorf("recover: %w: those of lineage %s reach revision %d, and the recovery order names %d", errPlanned, order.Lineage,
+			plan.Reach, order.Revision)
 	}
 	return plan, nil
 }
@@ -54,7 +56,8 @@ func bumpAbove(known int64, plan *catalog.Plan) int64 {
 
 // runOrdered restores what the order names. A full backup can contain more than its name says. If one contains more than the target,
 // the next older one is used.
-func (b *Bootstrapper) runOrdered(ctx context.Context, backups store.Store, listed catalog.Catalog, current string, g *regroup, inform func(string)) (restore.Result, error) {
+func (b *Bootstrapper) runOrdered(ctx context.Context, backups store.Store, listed catalog.Catalog, current string, g *regroup,
+	inform func(string)) (restore.Result, error) {
 	var without []string
 	for {
 		plan, err := planOrdered(listed, &g.order, current, without)

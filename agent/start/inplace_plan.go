@@ -74,7 +74,8 @@ func isUnplanned(err error) bool {
 // selected member can be another one than this one.
 func (b *Bootstrapper) roomNotes(size int64) (notes []string) {
 	if quota := b.cfg.Quota(); size > quota {
-		notes = append(notes, fmt.Sprintf("the database in the backups has about %d MiB, and the quota of etcd is %d MiB; if the restore fails, increase spec.etcd.quotaBackendBytes",
+		notes = append(notes, fmt.Sprintf("the database in the backups has about %d MiB, and the quota of etcd is %d MiB; if the restore fails, "+
+			"increase spec.etcd.quotaBackendBytes",
 			size>>20, quota>>20))
 	}
 	need := size + datadir.LogRoom

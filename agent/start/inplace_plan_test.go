@@ -45,7 +45,8 @@ func TestARestoreInPlaceIsPlanned(t *testing.T) {
 	b := planning(t, path, nil)
 	newest, err := b.PlanRestore(t.Context(), leases.RestoreTarget{}, lineage)
 	must(t, err)
-	if newest.Lineage != lineage || newest.Full == "" || newest.Deltas != 1 || newest.Revision != last || newest.Error != "" || newest.Nonce != "" || len(newest.Notes) != 0 {
+	if newest.Lineage != lineage || newest.Full == "" || newest.Deltas != 1 || newest.Revision != last || newest.Error != "" ||
+		newest.Nonce != "" || len(newest.Notes) != 0 {
 		t.Errorf("the newest state: %+v", newest)
 	}
 	objects := map[string]int64{}
@@ -67,7 +68,8 @@ func TestARestoreInPlaceIsPlanned(t *testing.T) {
 	}
 
 	small := planning(t, path, func(cfg *config.Config) { cfg.QuotaBackendBytes = 4096 })
-	if p, err := small.PlanRestore(t.Context(), leases.RestoreTarget{}, lineage); err != nil || !strings.Contains(strings.Join(p.Notes, " "), "increase spec.etcd.quotaBackendBytes") {
+	if p, err := small.PlanRestore(t.Context(), leases.RestoreTarget{}, lineage); err != nil ||
+		!strings.Contains(strings.Join(p.Notes, " "), "increase spec.etcd.quotaBackendBytes") {
 		t.Errorf("a small quota: %+v, %v", p, err)
 	}
 }
@@ -87,10 +89,11 @@ func TestWhyARestoreInPlaceIsNotPlanned(t *testing.T) {
 	}{
 		"no backups":           {"", nil, leases.RestoreTarget{}, lineage, "set spec.backup"},
 		"a store that is away": {filepath.Join(path, "away"), nil, leases.RestoreTarget{}, lineage, "the agent tries again"},
-		"another lineage":      {path, nil, leases.RestoreTarget{Lineage: "00000001-aa"}, lineage, "set another target in spec.recovery.restore: no backup leads to the newest state of lineage 00000001-aa"},
-		"no such revision":     {path, nil, leases.RestoreTarget{Revision: last + 1}, lineage, "set another target in spec.recovery.restore"},
-		"before the backups":   {path, nil, leases.RestoreTarget{Time: time.Unix(1, 0)}, lineage, "set another target in spec.recovery.restore"},
-		"an older etcd":        {path, func(cfg *config.Config) { cfg.EtcdVersion = "3.5.35" }, leases.RestoreTarget{}, lineage, "cannot be used"},
+		"another lineage": {path, nil, leases.RestoreTarget{Lineage: "00000001-aa"}, lineage,
+			"set another target in spec.recovery.restore: no backup leads to the newest state of lineage 00000001-aa"},
+		"no such revision":   {path, nil, leases.RestoreTarget{Revision: last + 1}, lineage, "set another target in spec.recovery.restore"},
+		"before the backups": {path, nil, leases.RestoreTarget{Time: time.Unix(1, 0)}, lineage, "set another target in spec.recovery.restore"},
+		"an older etcd":      {path, func(cfg *config.Config) { cfg.EtcdVersion = "3.5.35" }, leases.RestoreTarget{}, lineage, "cannot be used"},
 	} {
 		plan, err := planning(t, test.path, test.change).PlanRestore(t.Context(), test.target, test.current)
 		if err == nil || !strings.Contains(err.Error(), test.want) {

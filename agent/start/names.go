@@ -37,9 +37,9 @@ func (b *Bootstrapper) observePeerNames(ctx context.Context) {
 	}
 }
 
-// OthersCompareNames says whether the members that run refuse a peer whose certificate has names. They do if the Leases of a quorum say so.
-// The Lease of a member that is lost says what it did: when all other members start again, they write theirs, and those of the lost ones are
-// no quorum. Of two members, one is enough.
+// OthersCompareNames says whether the members that run refuse a peer whose certificate has names. They do if the Leases
+// of a quorum say so. The Lease of a member that is lost says what it did: when all other members start again, they
+// write theirs, and those of the lost ones are no quorum. Of two members, one is enough.
 func OthersCompareNames(members, compare, unknown int) rules.Answer {
 	needed := max(1, min(membership.Quorum(members), members-1))
 	switch {

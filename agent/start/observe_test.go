@@ -24,7 +24,8 @@ func alone(t *testing.T) *Bootstrapper {
 	}
 }
 
-func TestATraceOfAClusterThatCannotBeReadRulesNothingOut(t *testing.T) {
+// TestUnreadableTraceRulesNothingOut: a trace of a cluster that cannot be read rules nothing out.
+func TestUnreadableTraceRulesNothingOut(t *testing.T) {
 	ours := datadir.IdentityFile{Cluster: us.ClusterUID, Formed: true}
 	anothers := datadir.IdentityFile{Cluster: "x", Formed: true}
 	attempt := datadir.IdentityFile{Cluster: us.ClusterUID}
@@ -34,18 +35,24 @@ func TestATraceOfAClusterThatCannotBeReadRulesNothingOut(t *testing.T) {
 		formed      uint32
 		want        Evidence
 	}{
-		"no identity file was ever written":                                {volume: volumeState{identityFileErr: datadir.ErrNoIdentityFile}, want: NeverFormed},
-		"the record names a formed epoch":                                  {volume: volumeState{identityFileErr: datadir.ErrNoIdentityFile}, formed: 1, want: FormedBefore},
-		"this volume belongs to our group":                                 {volume: volumeState{identityFile: ours}, want: FormedBefore},
-		"this volume belongs to an attempt":                                {volume: volumeState{identityFile: attempt}, want: NeverFormed},
-		"this volume was another's and is empty":                           {volume: volumeState{identityFile: anothers}, want: NeverFormed},
-		"the identity file of this volume cannot be read":                  {volume: volumeState{identityFileErr: errors.New("EIO")}, want: EvidenceUnknown},
-		"the identity file of this volume is of a later agent":             {volume: volumeState{identityFileErr: datadir.ErrBadIdentityFile}, want: EvidenceUnknown},
-		"quarantined data belongs to our group":                            {volume: volumeState{identityFileErr: datadir.ErrNoIdentityFile}, quarantined: stamped(ours), want: FormedBefore},
-		"quarantined data belongs to an attempt":                           {volume: volumeState{identityFileErr: datadir.ErrNoIdentityFile}, quarantined: stamped(attempt), want: NeverFormed},
-		"quarantined data has no identity file":                            {volume: volumeState{identityFileErr: datadir.ErrNoIdentityFile}, quarantined: func(*testing.T, string) {}, want: NeverFormed},
-		"the identity file of quarantined data is of a later agent":        {volume: volumeState{identityFileErr: datadir.ErrNoIdentityFile}, quarantined: written(`{"version":9}`), want: EvidenceUnknown},
-		"the identity file of quarantined data is a directory, not a file": {volume: volumeState{identityFileErr: datadir.ErrNoIdentityFile}, quarantined: unreadable, want: EvidenceUnknown},
+		"no identity file was ever written": {volume: volumeState{identityFileErr: datadir.ErrNoIdentityFile}, want: NeverFormed},
+		"the record names a formed epoch": {volume: volumeState{identityFileErr: datadir.ErrNoIdentityFile},
+			formed: 1, want: FormedBefore},
+		"this volume belongs to our group":                     {volume: volumeState{identityFile: ours}, want: FormedBefore},
+		"this volume belongs to an attempt":                    {volume: volumeState{identityFile: attempt}, want: NeverFormed},
+		"this volume was another's and is empty":               {volume: volumeState{identityFile: anothers}, want: NeverFormed},
+		"the identity file of this volume cannot be read":      {volume: volumeState{identityFileErr: errors.New("EIO")}, want: EvidenceUnknown},
+		"the identity file of this volume is of a later agent": {volume: volumeState{identityFileErr: datadir.ErrBadIdentityFile}, want: EvidenceUnknown},
+		"quarantined data belongs to our group": {volume: volumeState{identityFileErr: datadir.ErrNoIdentityFile},
+			quarantined: stamped(ours), want: FormedBefore},
+		"quarantined data belongs to an attempt": {volume: volumeState{identityFileErr: datadir.ErrNoIdentityFile},
+			quarantined: stamped(attempt), want: NeverFormed},
+		"quarantined data has no identity file": {volume: volumeState{identityFileErr: datadir.ErrNoIdentityFile},
+			quarantined: func(*testing.T, string) {}, want: NeverFormed},
+		"the identity file of quarantined data is of a later agent": {volume: volumeState{identityFileErr: datadir.ErrNoIdentityFile},
+			quarantined: written(`{"version":9}`), want: EvidenceUnknown},
+		"the identity file of quarantined data is a directory, not a file": {volume: volumeState{identityFileErr: datadir.ErrNoIdentityFile},
+			quarantined: unreadable, want: EvidenceUnknown},
 	}
 	for name, tc := range tests {
 		t.Run(name, func(t *testing.T) {
@@ -84,7 +91,8 @@ func must(t *testing.T, err error) {
 	}
 }
 
-func TestOnlyAResponseOfDNSShowsThatAMemberIsAbsent(t *testing.T) {
+// TestOnlyDNSResponseShowsAbsence: only a response of DNS shows that a member is absent.
+func TestOnlyDNSResponseShowsAbsence(t *testing.T) {
 	tests := map[string]struct {
 		err  error
 		want Peers
@@ -105,7 +113,8 @@ func TestOnlyAResponseOfDNSShowsThatAMemberIsAbsent(t *testing.T) {
 	}
 }
 
-func TestTheOnlyMemberReportsThatNoOtherHasItsData(t *testing.T) {
+// TestOnlyMemberReportsSoleData: the only member reports that no other has its data.
+func TestOnlyMemberReportsSoleData(t *testing.T) {
 	b := alone(t)
 	if _, err := b.list(t.Context(), leases.Record{Members: []string{us.Member}, Seed: us.Member}, 0xc); !errors.Is(err, errOnlyMember) {
 		t.Errorf("got %v, want %v", err, errOnlyMember)
@@ -159,7 +168,8 @@ func TestWhoseTurnItIs(t *testing.T) {
 	}
 }
 
-func TestAMemberThatIsAskedToGoStaysWholeAndJoinsNoMore(t *testing.T) {
+// TestLeavingMemberStaysWholeNoRejoin: a member that is asked to go stays whole and joins no more.
+func TestLeavingMemberStaysWholeNoRejoin(t *testing.T) {
 	member := Facts{
 		Data: Intact, Listed: Voter, Own: OwnID, Record: Formed, Epoch: Current, Place: Desired, Lease: Leaving,
 		Evidence: EvidenceUnknown, Peers: Answering, Backup: NoBackup, Order: NoOrder, Restores: rules.No, Slot: SlotLeaving, Needs: Met, Joining: NotJoining,
@@ -170,22 +180,23 @@ func TestAMemberThatIsAskedToGoStaysWholeAndJoinsNoMore(t *testing.T) {
 		facts Facts
 		want  string
 	}{
-		"asked, restarts":                       {member, "resume"},
-		"claimed, restarts":                     {with(func(f *Facts) { f.Lease = RemovalAcknowledged }), "resume"},
-		"asked, lost its data":                  {with(lost), "asked-to-go"},
-		"taken back, lost its data":             {with(func(f *Facts) { lost(f); f.Lease, f.Slot = Fresh, SlotFree }), "data-lost"},
-		"claimed, lost its data":                {with(func(f *Facts) { lost(f); f.Lease = RemovalAcknowledged }), "removal-acknowledged"},
-		"removed":                               {with(func(f *Facts) { f.Listed, f.Own, f.Lease = Unlisted, OtherID, RemovalAcknowledged }), "removal-acknowledged"},
-		"asked, never joined":                   {with(func(f *Facts) { lost(f); f.Listed = Unconfirmed }), "asked-to-go"},
-		"another goes, a joiner waits":          {with(func(f *Facts) { lost(f); f.Lease, f.Listed = Fresh, Unconfirmed }), "await-drain"},
-		"another goes, a replacement waits":     {with(func(f *Facts) { lost(f); f.Lease = Fresh }), "await-drain"},
-		"another goes, a begun join goes on":    {with(func(f *Facts) { lost(f); f.Lease, f.Listed, f.Joining = Fresh, Unstarted, JoiningNow }), "finish-join"},
-		"another goes, a removed one waits":     {with(func(f *Facts) { f.Lease, f.Listed, f.Own = Fresh, Unlisted, OtherID }), "await-drain"},
-		"another goes, a good member restarts":  {with(func(f *Facts) { f.Lease = Fresh }), "resume"},
-		"another goes, a majority restarts":     {with(func(f *Facts) { f.Lease, f.Listed = Fresh, NoQuorum }), "resume-majority"},
-		"asked, all of them restart":            {with(func(f *Facts) { f.Listed = NoQuorum }), "resume-majority"},
-		"asked, removed before it was claimed":  {with(func(f *Facts) { f.Listed, f.Own = Unlisted, OtherID }), "asked-to-go"},
-		"taken back, and was removed meanwhile": {with(func(f *Facts) { f.Listed, f.Own, f.Lease, f.Slot = Unlisted, OtherID, Fresh, SlotFree }), "removed-while-down"},
+		"asked, restarts":                      {member, "resume"},
+		"claimed, restarts":                    {with(func(f *Facts) { f.Lease = RemovalAcknowledged }), "resume"},
+		"asked, lost its data":                 {with(lost), "asked-to-go"},
+		"taken back, lost its data":            {with(func(f *Facts) { lost(f); f.Lease, f.Slot = Fresh, SlotFree }), "data-lost"},
+		"claimed, lost its data":               {with(func(f *Facts) { lost(f); f.Lease = RemovalAcknowledged }), "removal-acknowledged"},
+		"removed":                              {with(func(f *Facts) { f.Listed, f.Own, f.Lease = Unlisted, OtherID, RemovalAcknowledged }), "removal-acknowledged"},
+		"asked, never joined":                  {with(func(f *Facts) { lost(f); f.Listed = Unconfirmed }), "asked-to-go"},
+		"another goes, a joiner waits":         {with(func(f *Facts) { lost(f); f.Lease, f.Listed = Fresh, Unconfirmed }), "await-drain"},
+		"another goes, a replacement waits":    {with(func(f *Facts) { lost(f); f.Lease = Fresh }), "await-drain"},
+		"another goes, a begun join goes on":   {with(func(f *Facts) { lost(f); f.Lease, f.Listed, f.Joining = Fresh, Unstarted, JoiningNow }), "finish-join"},
+		"another goes, a removed one waits":    {with(func(f *Facts) { f.Lease, f.Listed, f.Own = Fresh, Unlisted, OtherID }), "await-drain"},
+		"another goes, a good member restarts": {with(func(f *Facts) { f.Lease = Fresh }), "resume"},
+		"another goes, a majority restarts":    {with(func(f *Facts) { f.Lease, f.Listed = Fresh, NoQuorum }), "resume-majority"},
+		"asked, all of them restart":           {with(func(f *Facts) { f.Listed = NoQuorum }), "resume-majority"},
+		"asked, removed before it was claimed": {with(func(f *Facts) { f.Listed, f.Own = Unlisted, OtherID }), "asked-to-go"},
+		"taken back, and was removed meanwhile": {with(func(f *Facts) { f.Listed, f.Own, f.Lease, f.Slot = Unlisted, OtherID, Fresh, SlotFree }),
+			"removed-while-down"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			if got := Decide(tc.facts); got.Rule != tc.want {

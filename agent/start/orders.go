@@ -118,7 +118,8 @@ func (b *Bootstrapper) withdraw(ctx context.Context) (bool, error) {
 	case err != nil:
 		return false, fmt.Errorf("withdraw the acknowledgement of a recovery order: %w", err)
 	case lease.PodUID != b.cfg.PodUID:
-		return false, fmt.Errorf("withdraw the acknowledgement of a recovery order: the member Lease names the Pod with UID %q, and this Pod has UID %s", lease.PodUID, b.cfg.PodUID)
+		return false, fmt.Errorf("withdraw the acknowledgement of a recovery order: the member Lease names the Pod with UID %q, and this Pod has UID %s",
+			lease.PodUID, b.cfg.PodUID)
 	}
 	crash.Before("withdraw-disk-report")
 	_, err = b.store.PublishDiskReport(ctx, b.cfg.Member, lease.LeaseVersion, nil)

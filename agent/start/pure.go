@@ -60,7 +60,8 @@ func (s *Sight) OrderOf(cfg *config.Config, acknowledged string, report *leases.
 
 // Stops says whether the agent stops an etcd that runs on the data, for what the sight has of the record.
 func (s *Sight) Stops(serves rules.YesNo) bool {
-	return runRules.Decide(RunFacts{Serves: rules.AnswerOf(serves == rules.Yes), Calls: callsOf(recordState{record: s.Record, err: s.RecordErr}, s.IdentityFile)}).Verdict == StopEtcd
+	return runRules.Decide(RunFacts{Serves: rules.AnswerOf(serves == rules.Yes),
+		Calls: callsOf(recordState{record: s.Record, err: s.RecordErr}, s.IdentityFile)}).Verdict == StopEtcd
 }
 
 // classify converts the input to facts. For each fact that can block a start, it returns an explanation.
@@ -74,7 +75,8 @@ func classify(cfg config.Config, v volumeState, own ownLease, r recordState) (Fa
 	var detail string
 	f.Data, detail = classifyData(cfg, v, own)
 	if f.Data == Intact && oddAndConfirmed(cfg, v, own, r) {
-		f.Data, detail = Differing, fmt.Sprintf("its hash is %s, and that of a majority is %s at revision %d", own.member.Differs.Hash, own.member.Differs.Majority, own.member.Differs.Revision)
+		f.Data, detail = Differing, fmt.Sprintf("its hash is %s, and that of a majority is %s at revision %d", own.member.Differs.Hash,
+			own.member.Differs.Majority, own.member.Differs.Revision)
 	}
 	note("data", detail)
 	f.Lease, detail = classifyLease(cfg, own)

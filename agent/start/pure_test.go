@@ -53,7 +53,8 @@ func TestReplacingNeedsAQuorumThatOutlivesIt(t *testing.T) {
 	}
 }
 
-func TestAnEtcdThatEndsAgainAndAgainIsGivenARest(t *testing.T) {
+// TestCrashingEtcdGetsRest: an etcd that ends again and again is given a rest.
+func TestCrashingEtcdGetsRest(t *testing.T) {
 	crashed := func(times int, ran time.Duration) launch.Report {
 		return launch.Report{Crashes: times, LastExit: &launch.Exit{Code: 1, RanFor: ran}}
 	}
@@ -64,9 +65,10 @@ func TestAnEtcdThatEndsAgainAndAgainIsGivenARest(t *testing.T) {
 		reports  []launch.Report
 		want     []time.Duration
 	}{
-		"none before the first start":       {0, []launch.Report{{}}, []time.Duration{0}},
-		"none after the first crash":        {0, []launch.Report{crashed(1, 0), killed}, []time.Duration{0, 0}},
-		"doubling, up to a bound":           {0, []launch.Report{crashed(2, 0), crashed(3, 0), crashed(99, 0)}, []time.Duration{time.Second, 2 * time.Second, maxCrashPause}},
+		"none before the first start": {0, []launch.Report{{}}, []time.Duration{0}},
+		"none after the first crash":  {0, []launch.Report{crashed(1, 0), killed}, []time.Duration{0, 0}},
+		"doubling, up to a bound": {0, []launch.Report{crashed(2, 0), crashed(3, 0), crashed(99, 0)},
+			[]time.Duration{time.Second, 2 * time.Second, maxCrashPause}},
 		"none for one that ran for a while": {0, []launch.Report{crashed(9, time.Minute)}, []time.Duration{0}},
 		"none for a learner that lost a race with another joiner": {
 			2, []launch.Report{crashed(2, 0)}, []time.Duration{0},
@@ -75,7 +77,8 @@ func TestAnEtcdThatEndsAgainAndAgainIsGivenARest(t *testing.T) {
 			2, []launch.Report{notRun, notRun, notRun, notRun, notRun, notRun, notRun},
 			[]time.Duration{time.Second, 2 * time.Second, 4 * time.Second, 8 * time.Second, 16 * time.Second, maxCrashPause, maxCrashPause},
 		},
-		"begun again once it could be run": {0, []launch.Report{notRun, notRun, crashed(1, 0), notRun}, []time.Duration{time.Second, 2 * time.Second, 0, time.Second}},
+		"begun again once it could be run": {0, []launch.Report{notRun, notRun, crashed(1, 0), notRun},
+			[]time.Duration{time.Second, 2 * time.Second, 0, time.Second}},
 	}
 	for name, tc := range tests {
 		t.Run(name, func(t *testing.T) {
@@ -89,8 +92,9 @@ func TestAnEtcdThatEndsAgainAndAgainIsGivenARest(t *testing.T) {
 	}
 }
 
+// TestBuiltDataPlacedWithoutLineage: built data is placed for a record without a lineage.
 // A record that druid made again has no lineage until a member runs, and the first one to run is the one that formed the raft group.
-func TestBuiltDataIsPlacedForARecordWithoutALineage(t *testing.T) {
+func TestBuiltDataPlacedWithoutLineage(t *testing.T) {
 	cfg := config.Config{Cluster: "c", ClusterUID: "uid", Member: "c-a", PodUID: "pod"}
 	own := leases.Member{VolumeUID: "volume", PodUID: "pod"}
 	record := leases.Record{Phase: leases.PhaseFormed, ClusterID: 7, Epoch: 2, FormedEpoch: 2, Nonce: "n", Lineage: "00000002-n"}

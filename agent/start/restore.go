@@ -178,7 +178,8 @@ func (r *restores) failed(plan catalog.Plan, file store.Object, err error, now t
 
 // recall changes the result to unusable if its plan failed recently.
 func (r *restores) recall(answer *storeAnswer, auth restore.AuthData) {
-	if r.spoiled != nil && (!errors.Is(r.spoiled, restore.ErrAuth) || auth == restore.RefuseAuth) && time.Since(r.at) < spoiledFor && reflect.DeepEqual(r.plan, answer.plan) && r.file == answer.file {
+	if r.spoiled != nil && (!errors.Is(r.spoiled, restore.ErrAuth) || auth == restore.RefuseAuth) && time.Since(r.at) < spoiledFor &&
+		reflect.DeepEqual(r.plan, answer.plan) && r.file == answer.file {
 		*answer = answer.because(BackupUnusable, r.spoiled)
 	}
 }
@@ -193,7 +194,8 @@ func (r *restores) others(name string) []string {
 // wrote are unusable here.
 func isUnusable(err error) bool {
 	for _, known := range []error{
-		restore.ErrSwapped, restore.ErrShort, restore.ErrFork, restore.ErrVersion, restore.ErrQuota, restore.ErrAuth, restore.ErrSpaceAlongside, store.ErrDamaged, store.ErrNewer,
+		restore.ErrSwapped, restore.ErrShort, restore.ErrFork, restore.ErrVersion, restore.ErrQuota, restore.ErrAuth, restore.ErrSpaceAlongside,
+		store.ErrDamaged, store.ErrNewer,
 	} {
 		if errors.Is(err, known) {
 			return true

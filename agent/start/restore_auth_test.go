@@ -12,7 +12,7 @@ import (
 
 // Authentication is on in a backup. Without spec.auth no member begins anything, and says what is missing. Once spec.auth is set, the same
 // processes restore it: the agents log in with their certificates, and the users of the backup are there.
-func TestABackupWithAuthenticationWaitsForSpecAuth(t *testing.T) {
+func TestAuthBackupWaitsForSpecAuth(t *testing.T) {
 	t.Parallel()
 	for target, source := range map[string]string{"3.5.35": "3.5", "3.6.16": "3.5", "3.7.3": "3.6"} {
 		t.Run(source+" to "+target[:3], func(t *testing.T) {

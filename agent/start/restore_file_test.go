@@ -93,7 +93,8 @@ func TestEachMinorIsFormedFromAFileOfEtcdctl(t *testing.T) {
 	}
 }
 
-func TestNothingIsFormedOfAFileThatIsNotThereOrNotWhole(t *testing.T) {
+// TestNothingFormedFromPartialFile: nothing is formed of a file that is not there or not whole.
+func TestNothingFormedFromPartialFile(t *testing.T) {
 	t.Parallel()
 	plain, authed := t.TempDir(), t.TempDir()
 	savedFile(t, "3.6", plain, false)
@@ -112,8 +113,10 @@ func TestNothingIsFormedOfAFileThatIsNotThereOrNotWhole(t *testing.T) {
 		rule          string
 		says          string
 	}{
-		"it is not there":           {plain, "3.6.16", func(t *testing.T, path string) { must(t, os.Remove(path)) }, 0, "nothing-to-restore", "no such object called " + oldFile},
-		"the directory is not":      {plain, "3.6.16", func(t *testing.T, path string) { must(t, os.RemoveAll(filepath.Dir(filepath.Dir(path)))) }, 0, "store-unreachable", "no such bucket"},
+		"it is not there": {plain, "3.6.16", func(t *testing.T, path string) { must(t, os.Remove(path)) }, 0, "nothing-to-restore",
+			"no such object called " + oldFile},
+		"the directory is not": {plain, "3.6.16", func(t *testing.T, path string) { must(t, os.RemoveAll(filepath.Dir(filepath.Dir(path)))) }, 0,
+			"store-unreachable", "no such bucket"},
 		"it is cut by a byte":       {plain, "3.6.16", cut(1), 0, "backup-unusable", "is incomplete"},
 		"it has no checksum":        {plain, "3.6.16", cut(sha256.Size), 0, "backup-unusable", "has no checksum at its end"},
 		"a bit flipped":             {plain, "3.6.16", flip, 0, "backup-unusable", oldFile},
@@ -157,7 +160,8 @@ func TestAFileThatIsRepairedIsRestored(t *testing.T) {
 	c.holdsWhatWasSaved("c-a", last)
 }
 
-func TestAFileIsFoundInAStoreWhoseBackupsAreEncrypted(t *testing.T) {
+// TestFileFoundInEncryptedStore: a file is found in a store whose backups are encrypted.
+func TestFileFoundInEncryptedStore(t *testing.T) {
 	path := t.TempDir()
 	last := savedFile(t, "3.6", path, false)
 	b := alone(t)
@@ -174,7 +178,8 @@ func TestAFileIsFoundInAStoreWhoseBackupsAreEncrypted(t *testing.T) {
 	}
 }
 
-func TestABootstrapWaitsForAStoreThatIsSlowAndNotForOneThatHangs(t *testing.T) {
+// TestBootstrapWaitsForSlowStoreOnly: a bootstrap waits for a store that is slow and not for one that hangs.
+func TestBootstrapWaitsForSlowStoreOnly(t *testing.T) {
 	const pace = store.MaxWait - time.Second
 	for name, test := range map[string]struct {
 		slow   storetest.Slow

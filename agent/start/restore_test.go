@@ -108,7 +108,8 @@ func (m *member) restores(order config.Restore) {
 	m.cfg.Restore = text
 }
 
-func TestAClusterIsFormedFromTheBackupsOfItsPredecessor(t *testing.T) {
+// TestClusterFormedFromPredecessor: a cluster is formed from the backups of its predecessor.
+func TestClusterFormedFromPredecessor(t *testing.T) {
 	t.Parallel()
 	path := t.TempDir()
 	place, last := saved(t, "3.6", path, "ns/c")
@@ -189,7 +190,8 @@ func (c *cluster) holdsWhatWasSaved(name string, last int64) {
 	}
 }
 
-func TestEachMinorIsFormedFromTheBackupsOfAnother(t *testing.T) {
+// TestMinorFormedFromOtherMinor: each minor is formed from the backups of another.
+func TestMinorFormedFromOtherMinor(t *testing.T) {
 	t.Parallel()
 	for target, source := range map[string]string{"3.5.35": "3.5", "3.6.16": "3.5", "3.7.3": "3.6"} {
 		t.Run(source+" to "+target[:3], func(t *testing.T) {

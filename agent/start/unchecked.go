@@ -20,8 +20,9 @@ func startsUnchecked(report launch.Report, listed Listed) bool {
 	return endedByItself(report) && listed&NoQuorum == 0
 }
 
-// quorumStillServes reads the member list again, immediately before etcd starts without its check: since the observation, the volume was inspected and
-// Kubernetes was asked. What remains is the time until etcd votes, in which no agent can ask it.
+// quorumStillServes reads the member list again, immediately before etcd starts without its check: since the
+// observation, the volume was inspected and Kubernetes was asked. What remains is the time until etcd votes, in which
+// no agent can ask it.
 func (b *Bootstrapper) quorumStillServes(ctx context.Context, o *observation) bool {
 	record, known := b.knownRecord(o)
 	if !known {
@@ -34,8 +35,9 @@ func (b *Bootstrapper) quorumStillServes(ctx context.Context, o *observation) bo
 	return err == nil
 }
 
-// endedByItself reports whether the previous etcd ended with an error within checkBound. The initial check of etcd ends it so if the data of
-// any other member differs, also if that member is the odd one. The agent compares all voters instead (duties.OddMember).
+// endedByItself reports whether the previous etcd ended with an error within checkBound. The initial check of etcd ends
+// it so if the data of any other member differs, also if that member is the odd one. The agent compares all voters
+// instead (duties.OddMember).
 func endedByItself(report launch.Report) bool {
 	exit := report.LastExit
 	return exit != nil && !report.Clean && exit.Signal == "" && exit.Code > 0 && exit.RanFor <= checkBound

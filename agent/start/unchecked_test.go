@@ -10,7 +10,8 @@ import (
 	"github.com/etcd-druid/druid/agent/launch"
 )
 
-func TestAnEtcdThatEndedByItselfSoonStartsWithoutItsCheck(t *testing.T) {
+// TestSoonEndedEtcdStartsUnchecked: an etcd that ended by itself soon starts without its check.
+func TestSoonEndedEtcdStartsUnchecked(t *testing.T) {
 	ended := func(clean bool, exit launch.Exit) launch.Report { return launch.Report{Clean: clean, LastExit: &exit} }
 	for name, tc := range map[string]struct {
 		report launch.Report
@@ -41,7 +42,7 @@ func failed(crashes int) launch.Report {
 }
 
 // An unchecked start never forms a quorum: with a third member down, the other one alone is none.
-func TestAnUncheckedStartNeedsAQuorumOfTheOthers(t *testing.T) {
+func TestUncheckedStartNeedsQuorum(t *testing.T) {
 	c, _ := formed(t)
 	again := c.members["c-c"]
 	again.halt()
@@ -77,7 +78,7 @@ func TestAnUncheckedStartNeedsAQuorumOfTheOthers(t *testing.T) {
 }
 
 // The quorum is asked again after everything else that precedes a start.
-func TestAQuorumLostAfterTheDecisionStartsNothingUnchecked(t *testing.T) {
+func TestALostQuorumStartsNothingUnchecked(t *testing.T) {
 	c, _ := formed(t)
 	again := c.members["c-c"]
 	again.halt()

@@ -183,10 +183,10 @@ func BenchmarkRun(b *testing.B) {
 	}
 }
 
-// maxSmall is the most memory on the heap for a database of 64 MiB. Two runs on 2 cores had 34 MiB: etcd's index of 65 536 keys, the entries
-// of a transaction, which are at most uncommitted, the pages that bbolt changed for them, and garbage. The collector lets garbage grow to
-// half of what is in use. The pages of the file itself are in the page cache. With the complete tail in memory, which has 21 MiB, it was
-// 66 MiB. The bound is between the two.
+// maxSmall is the most memory on the heap for a database of 64 MiB. Two runs on 2 cores had 34 MiB: etcd's index of 65
+// 536 keys, the entries of a transaction, which are at most uncommitted, the pages that bbolt changed for them, and
+// garbage. The collector lets garbage grow to half of what is in use. The pages of the file itself are in the page
+// cache. With the complete tail in memory, which has 21 MiB, it was 66 MiB. The bound is between the two.
 const maxSmall = 48 << 20
 
 func TestMemoryOfASmallDatabase(t *testing.T) {

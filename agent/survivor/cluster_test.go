@@ -248,7 +248,8 @@ func TestNoAcknowledgedWriteIsLost(t *testing.T) {
 // startRestored runs an etcd on the new data directory.
 func startRestored(t *testing.T, c Config, minor string) *member.Member {
 	t.Helper()
-	return member.Start(t, minor, member.Options{Dir: filepath.Join(c.Volume, "data.restored"), PeerURL: c.PeerURL, Args: []string{"--listen-peer-urls=http://127.0.0.1:0"}})
+	return member.Start(t, minor, member.Options{Dir: filepath.Join(c.Volume, "data.restored"), PeerURL: c.PeerURL,
+		Args: []string{"--listen-peer-urls=http://127.0.0.1:0"}})
 }
 
 // compareHash compares the database at path with what etcd reports.

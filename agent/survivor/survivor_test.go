@@ -277,7 +277,8 @@ func TestAuthenticationIsKept(t *testing.T) {
 		t.Fatal(err)
 	}
 	restored := member.Start(t, "3.7", member.Options{
-		Dir: filepath.Join(cfg.Volume, "data.restored"), PeerURL: cfg.PeerURL, Args: []string{"--listen-peer-urls=http://127.0.0.1:0"}, User: "root", Password: "secret",
+		Dir: filepath.Join(cfg.Volume, "data.restored"), PeerURL: cfg.PeerURL, Args: []string{"--listen-peer-urls=http://127.0.0.1:0"}, User: "root",
+		Password: "secret",
 	})
 	alice, err = clientv3.New(clientv3.Config{Endpoints: []string{restored.Endpoint}, Username: "alice", Password: "secret", Logger: zap.NewNop()})
 	if err != nil {
@@ -418,7 +419,8 @@ func TestACancelledCompactionEnds(t *testing.T) {
 		t.Fatal(err)
 	}
 	// etcd writes its database after a compaction, so that its own is never in the end of the log.
-	request := &etcdserverpb.InternalRaftRequest{Header: &etcdserverpb.RequestHeader{ID: 7}, Compaction: &etcdserverpb.CompactionRequest{Revision: revision, Physical: true}}
+	request := &etcdserverpb.InternalRaftRequest{Header: &etcdserverpb.RequestHeader{ID: 7},
+		Compaction: &etcdserverpb.CompactionRequest{Revision: revision, Physical: true}}
 	raw, err := proto.Marshal(request)
 	if err != nil {
 		t.Fatal(err)

@@ -149,8 +149,9 @@ func TestARenewalEndsAllConnections(t *testing.T) {
 	first.made(2)
 }
 
+// TestAnswerOfOtherMemberEndsConn: the answer of another member ends the connection.
 // An address that belonged to a member of another cluster is dialed again as soon as the answer shows it.
-func TestTheAnswerOfAnotherMemberEndsTheConnection(t *testing.T) {
+func TestAnswerOfOtherMemberEndsConn(t *testing.T) {
 	c, r, m := lentFrom(t)
 	other := member.Start(t, member.Minors[1], member.Options{Token: "other"})
 	ctx, cancel := context.WithTimeout(t.Context(), maxWait)
@@ -214,8 +215,9 @@ func TestAClientInUseIsNotClosed(t *testing.T) {
 	r.has(1)
 }
 
+// TestUnreachedMemberNotDialedUnused: a member that is not reached is not dialed without a user.
 // A client would try to connect again each second, for as long as it is kept. Here the TLS handshakes fail.
-func TestAMemberThatIsNotReachedIsNotDialedWithoutAUser(t *testing.T) {
+func TestUnreachedMemberNotDialedUnused(t *testing.T) {
 	_, r, _ := lentFrom(t)
 	c := NewClients(Transport{Client: &tls.Config{MinVersion: tls.VersionTLS12}})
 	t.Cleanup(c.Close)
@@ -233,9 +235,10 @@ func TestAMemberThatIsNotReachedIsNotDialedWithoutAUser(t *testing.T) {
 	r.rests()
 }
 
+// TestEndedConnNotReplacedUnused: a connection that ended is not replaced without a user.
 // The same for a client that has a connection and no user when the member ends. The address can belong to another member
 // then.
-func TestAConnectionThatEndedIsNotReplacedWithoutAUser(t *testing.T) {
+func TestEndedConnNotReplacedUnused(t *testing.T) {
 	c, r, m := lentFrom(t)
 	other := member.Start(t, member.Minors[1], member.Options{Token: "other"})
 	ask(t, c, r.endpoint)

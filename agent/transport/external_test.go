@@ -14,9 +14,10 @@ import (
 	"github.com/etcd-druid/druid/test/member"
 )
 
+// TestExternalMembersDialedSeparately: external members are dialed in their own way.
 // Two etcds run, one in plain text and one that demands certificates. Whether one is dialed with TLS depends only on who
 // runs it.
-func TestExternalMembersAreDialedInTheirOwnWay(t *testing.T) {
+func TestExternalMembersDialedSeparately(t *testing.T) {
 	authority, err := pki.NewAuthority("external", time.Now(), time.Hour)
 	must(t, err)
 	signer, err := pki.ParseAuthority(authority, time.Now())
@@ -49,14 +50,16 @@ func TestExternalMembersAreDialedInTheirOwnWay(t *testing.T) {
 		endpoint  string
 		fails     bool
 	}{
-		"own members in plain text":                {Transport{External: &External{Owns: all, Client: external}}, plain.Endpoint, false},
-		"own members with TLS":                     {Transport{Client: settings, External: &External{Owns: all}}, secure.Endpoint, false},
-		"own members with TLS, and both answered":  {Transport{Client: settings, Plaintext: true, External: &External{Owns: all}}, plain.Endpoint, false},
-		"external ones with TLS":                   {Transport{External: &External{Owns: none, Client: external}}, secure.Endpoint, false},
-		"external ones in plain text":              {Transport{Client: settings, External: &External{Owns: none}}, plain.Endpoint, false},
-		"external ones never without their TLS":    {Transport{Client: settings, Plaintext: true, External: &External{Owns: none, Client: external}}, plain.Endpoint, true},
-		"own members never as external ones":       {Transport{Client: settings, External: &External{Owns: all, Client: external}}, plain.Endpoint, true},
-		"a name that stands for own members alone": {Transport{External: &External{Owns: func(host string) bool { return host == "127.0.0.1" }}}, plain.Endpoint, false},
+		"own members in plain text":               {Transport{External: &External{Owns: all, Client: external}}, plain.Endpoint, false},
+		"own members with TLS":                    {Transport{Client: settings, External: &External{Owns: all}}, secure.Endpoint, false},
+		"own members with TLS, and both answered": {Transport{Client: settings, Plaintext: true, External: &External{Owns: all}}, plain.Endpoint, false},
+		"external ones with TLS":                  {Transport{External: &External{Owns: none, Client: external}}, secure.Endpoint, false},
+		"external ones in plain text":             {Transport{Client: settings, External: &External{Owns: none}}, plain.Endpoint, false},
+		"external ones never without their TLS": {Transport{Client: settings, Plaintext: true, External: &External{Owns: none, Client: external}},
+			plain.Endpoint, true},
+		"own members never as external ones": {Transport{Client: settings, External: &External{Owns: all, Client: external}}, plain.Endpoint, true},
+		"a name that stands for own members alone": {Transport{External: &External{Owns: func(host string) bool { return host == "127.0.0.1" }}},
+			plain.Endpoint, false},
 	} {
 		t.Run(name, func(t *testing.T) {
 			client, err := test.transport.Etcd(t.Context(), test.endpoint)

@@ -85,9 +85,9 @@ func URL(secure bool, host string, port int) string {
 	return u.String()
 }
 
-// Etcd returns a client of the etcd members at endpoints, for one who keeps it: others use Clients. It connects on first
-// use, so an error means that the configuration is wrong, never that a member is down. The caller closes it. A client of one endpoint queries that
-// endpoint, whichever endpoint a call like Status names.
+// Etcd returns a client of the etcd members at endpoints, for one who keeps it: others use Clients. It connects on
+// first use, so an error means that the configuration is wrong, never that a member is down. The caller closes it. A
+// client of one endpoint queries that endpoint, whichever endpoint a call like Status names.
 func (t Transport) Etcd(ctx context.Context, endpoints ...string) (*clientv3.Client, error) {
 	return t.etcd(ctx, endpoints)
 }

@@ -20,22 +20,25 @@ func testRefusesChangesThatDataWouldNotSurvive(t *testing.T, clusters dynamic.Re
 		before, after []edit
 		want          string // empty: accepted
 	}{
-		"memory instead of a volume":    {[]edit{{"spec.storage.storageClassName", nil}}, inMemory(), "storage.medium must not change"},
-		"a volume instead of memory":    {inMemory(), []edit{{"spec.storage.storageClassName", nil}}, "storage.medium must not change"},
-		"a disk instead of memory":      {inMemory(), onDisk(), "storage.medium must not change"},
-		"a volume instead of a disk":    {onDisk(), []edit{{"spec.storage.storageClassName", nil}}, "storage.medium must not change"},
-		"more of the disk":              {onDisk(), onDisk(edit{"spec.storage.size", "5Gi"}), ""},
-		"more memory":                   {inMemory(), inMemory(edit{"spec.storage.size", "5Gi"}), ""},
-		"a pause of what is in memory":  {inMemory(), inMemory(edit{"spec.replicas", int64(0)}), "replicas must not be 0 with storage.medium: a paused cluster"},
-		"a smaller volume":              {nil, []edit{{"spec.storage.size", "3Gi"}}, "storage.size must not decrease, because Kubernetes cannot"},
-		"a larger volume":               {nil, []edit{{"spec.storage.size", "5Gi"}}, ""},
-		"the same size, otherwise put":  {nil, []edit{{"spec.storage.size", "4096Mi"}}, ""},
-		"another storage class":         {nil, []edit{{"spec.storage.storageClassName", "slow"}}, "storage.storageClassName must not change"},
-		"no storage class any more":     {nil, []edit{{"spec.storage.storageClassName", nil}}, "storage.storageClassName must not change"},
-		"a storage class all at once":   {[]edit{{"spec.storage.storageClassName", nil}}, nil, "storage.storageClassName must not change"},
-		"no provisioning any more":      {[]edit{{"spec.storage.storageClassName", ""}}, []edit{{"spec.storage.storageClassName", nil}}, "storage.storageClassName must not change"},
-		"no provisioning all at once":   {[]edit{{"spec.storage.storageClassName", nil}}, []edit{{"spec.storage.storageClassName", ""}}, "storage.storageClassName must not change"},
-		"still no provisioning":         {[]edit{{"spec.storage.storageClassName", ""}}, []edit{{"spec.storage.storageClassName", ""}, {"spec.storage.size", "5Gi"}}, ""},
+		"memory instead of a volume":   {[]edit{{"spec.storage.storageClassName", nil}}, inMemory(), "storage.medium must not change"},
+		"a volume instead of memory":   {inMemory(), []edit{{"spec.storage.storageClassName", nil}}, "storage.medium must not change"},
+		"a disk instead of memory":     {inMemory(), onDisk(), "storage.medium must not change"},
+		"a volume instead of a disk":   {onDisk(), []edit{{"spec.storage.storageClassName", nil}}, "storage.medium must not change"},
+		"more of the disk":             {onDisk(), onDisk(edit{"spec.storage.size", "5Gi"}), ""},
+		"more memory":                  {inMemory(), inMemory(edit{"spec.storage.size", "5Gi"}), ""},
+		"a pause of what is in memory": {inMemory(), inMemory(edit{"spec.replicas", int64(0)}), "replicas must not be 0 with storage.medium: a paused cluster"},
+		"a smaller volume":             {nil, []edit{{"spec.storage.size", "3Gi"}}, "storage.size must not decrease, because Kubernetes cannot"},
+		"a larger volume":              {nil, []edit{{"spec.storage.size", "5Gi"}}, ""},
+		"the same size, otherwise put": {nil, []edit{{"spec.storage.size", "4096Mi"}}, ""},
+		"another storage class":        {nil, []edit{{"spec.storage.storageClassName", "slow"}}, "storage.storageClassName must not change"},
+		"no storage class any more":    {nil, []edit{{"spec.storage.storageClassName", nil}}, "storage.storageClassName must not change"},
+		"a storage class all at once":  {[]edit{{"spec.storage.storageClassName", nil}}, nil, "storage.storageClassName must not change"},
+		"no provisioning any more": {[]edit{{"spec.storage.storageClassName", ""}}, []edit{{"spec.storage.storageClassName", nil}},
+			"storage.storageClassName must not change"},
+		"no provisioning all at once": {[]edit{{"spec.storage.storageClassName", nil}}, []edit{{"spec.storage.storageClassName", ""}},
+			"storage.storageClassName must not change"},
+		"still no provisioning": {[]edit{{"spec.storage.storageClassName", ""}},
+			[]edit{{"spec.storage.storageClassName", ""}, {"spec.storage.size", "5Gi"}}, ""},
 		"a newer patch":                 {nil, []edit{{"spec.version", "3.6.17"}}, ""},
 		"an older patch":                {nil, []edit{{"spec.version", "3.6.15"}}, ""},
 		"the next minor":                {nil, []edit{{"spec.version", "3.7.3"}}, ""},
@@ -46,16 +49,20 @@ func testRefusesChangesThatDataWouldNotSurvive(t *testing.T, clusters dynamic.Re
 		"no restore any more":           {nil, []edit{{"spec.bootstrap", nil}}, "bootstrap must not change"},
 		"a restore and a join of it":    {nil, []edit{{"spec.bootstrap.join", joinOf("http://a:2379")}}, "bootstrap must not change"},
 		"a join after the bootstrap":    {[]edit{{"spec.bootstrap", nil}}, []edit{{"spec.bootstrap", join("http://a:2379")}}, "bootstrap must not change"},
-		"no join any more":              {[]edit{{"spec.bootstrap", join("http://a:2379")}}, []edit{{"spec.bootstrap", map[string]any{}}}, "bootstrap must not change"},
+		"no join any more": {[]edit{{"spec.bootstrap", join("http://a:2379")}}, []edit{{"spec.bootstrap", map[string]any{}}},
+			"bootstrap must not change"},
 		"another Secret of a join": {
 			[]edit{{"spec.bootstrap", joinSecurely("https://a:2379")}},
-			[]edit{{"spec.bootstrap", joinSecurely("https://a:2379")}, {joinField + ".tls.secretRef.name", "other"}}, "bootstrap must not change, except for join.removeOthers;",
+			[]edit{{"spec.bootstrap", joinSecurely("https://a:2379")}, {joinField + ".tls.secretRef.name", "other"}},
+			"bootstrap must not change, except for join.removeOthers;",
 		},
 		"TLS of peers while others are there": {
-			[]edit{{"spec.bootstrap", join("http://a:2379")}}, []edit{{"spec.bootstrap", join("http://a:2379")}, {"spec.tls", object{"peer": automatic()}}}, "tls.peer must not be added or removed while external members are in the cluster",
+			[]edit{{"spec.bootstrap", join("http://a:2379")}}, []edit{{"spec.bootstrap", join("http://a:2379")}, {"spec.tls", object{"peer": automatic()}}},
+			"tls.peer must not be added or removed while external members are in the cluster",
 		},
 		"no TLS of peers while others are there": {
-			[]edit{{"spec.bootstrap", join("http://a:2379")}, {"spec.tls", object{"peer": automatic()}}}, []edit{{"spec.bootstrap", join("http://a:2379")}}, "tls.peer must not be added or removed while external members are in the cluster",
+			[]edit{{"spec.bootstrap", join("http://a:2379")}, {"spec.tls", object{"peer": automatic()}}},
+			[]edit{{"spec.bootstrap", join("http://a:2379")}}, "tls.peer must not be added or removed while external members are in the cluster",
 		},
 		"TLS of peers when others may go": {
 			[]edit{{"spec.bootstrap", join("http://a:2379")}, {joinField + ".removeOthers", true}},
@@ -64,7 +71,8 @@ func testRefusesChangesThatDataWouldNotSurvive(t *testing.T, clusters dynamic.Re
 		"TLS of clients while others are there": {
 			[]edit{{"spec.bootstrap", join("http://a:2379")}}, []edit{{"spec.bootstrap", join("http://a:2379")}, {"spec.tls", object{"client": automatic()}}}, "",
 		},
-		"other endpoints of a join": {[]edit{{"spec.bootstrap", join("http://a:2379")}}, []edit{{"spec.bootstrap", join("http://b:2379")}}, "bootstrap must not change, except for join.removeOthers;"},
+		"other endpoints of a join": {[]edit{{"spec.bootstrap", join("http://a:2379")}}, []edit{{"spec.bootstrap", join("http://b:2379")}},
+			"bootstrap must not change, except for join.removeOthers;"},
 		"the word that others may go": {
 			[]edit{{"spec.bootstrap", join("http://a:2379")}}, []edit{{"spec.bootstrap", join("http://a:2379")}, {joinField + ".removeOthers", true}}, "",
 		},
@@ -100,7 +108,8 @@ func testRefusesChangesThatDataWouldNotSurvive(t *testing.T, clusters dynamic.Re
 	}
 }
 
-// The minor is changed when all members run the one that was asked for before, or that is asked for again: never do more than two run at once.
+// The minor is changed when all members run the one that was asked for before, or that is asked for again: never do
+// more than two run at once.
 func testChangesTheMinorWhenAllMembersRunOne(t *testing.T, clusters dynamic.ResourceInterface) {
 	created, err := clusters.Create(t.Context(), edited(t, edit{"metadata.name", "minor"}), metav1.CreateOptions{})
 	if err != nil {

@@ -128,7 +128,8 @@ func (s *EtcdClusterStatus) Former() (*TLSSpec, error) {
 	}
 	former := &TLSSpec{}
 	if err := json.Unmarshal(s.FormerTLS.Raw, former); err != nil {
-		return nil, fmt.Errorf("read status.formerTLS, which only druid writes: %w; if druid issued the certificates, remove the field; otherwise set it to the part of spec.tls that was removed", err)
+		return nil, fmt.Errorf("read status.formerTLS, which only druid writes: %w; if druid issued the certificates, remove the field; otherwise "+
+			"set it to the part of spec.tls that was removed", err)
 	}
 	return former, nil
 }

@@ -139,7 +139,8 @@ func (c Catalog) locateIn(group []History, t Target) (*segment, []string, error)
 			at = &s
 			notes = append(notes, noteParent(h, s)...)
 		case at.history.Lineage != s.history.Lineage || at.cut != s.cut:
-			return nil, nil, fmt.Errorf("%w: lineages %s and %s have the same epoch, and the records do not say which one belongs to the cluster; specify the lineage; restorable: %s",
+			return nil, nil, fmt.Errorf("%w: lineages %s and %s have the same epoch, and the records do not say which one belongs to the cluster; "+
+				"specify the lineage; restorable: %s",
 				ErrAmbiguous, full[0].Lineage, h.Lineage, c.restorable())
 		}
 	}
@@ -184,7 +185,8 @@ func noteParent(asked History, s segment) []string {
 		return nil
 	}
 	if len(asked.Fulls) == 0 {
-		return []string{fmt.Sprintf("lineage %s has no full backup yet: this restores lineage %s up to revision %d, where %s forked", asked.Lineage, s.history.Lineage, s.cut, s.forked)}
+		return []string{fmt.Sprintf("lineage %s has no full backup yet: this restores lineage %s up to revision %d, where %s forked", asked.Lineage,
+			s.history.Lineage, s.cut, s.forked)}
 	}
 	return []string{fmt.Sprintf("this state is older than lineage %s: it is from lineage %s", asked.Lineage, s.history.Lineage)}
 }

@@ -220,7 +220,8 @@ func ParseDelta(prefix, key string) (d Delta, ok bool) {
 }
 
 var (
-	fullPattern  = regexp.MustCompile(`^` + fullDir + `/([0-9a-f]{16})-([0-9]{1,15})(?:` + regexp.QuoteMeta(fullSuffix) + `|` + regexp.QuoteMeta(finalSuffix) + `)$`)
+	fullPattern = regexp.MustCompile(`^` + fullDir + `/([0-9a-f]{16})-([0-9]{1,15})(?:` + regexp.QuoteMeta(fullSuffix) + `|` +
+		regexp.QuoteMeta(finalSuffix) + `)$`)
 	deltaPattern = regexp.MustCompile(`^` + deltaDir + `/([0-9a-f]{16})-([0-9a-f]{16})-([0-9]{1,15})` + regexp.QuoteMeta(deltaSuffix) + `$`)
 )
 

@@ -87,7 +87,8 @@ func TestBootstrapsThatMakeNoSense(t *testing.T) {
 }
 
 func TestLineages(t *testing.T) {
-	for _, bad := range []string{"", "-", "00000001", "00000001-", "0000001-a", "000000001-a", "0000000g-a", "0000000A-a", "00000001-A", "00000001-a_b", "00000001-" + strings.Repeat("a", maxNonce+1)} {
+	for _, bad := range []string{"", "-", "00000001", "00000001-", "0000001-a", "000000001-a", "0000000g-a", "0000000A-a", "00000001-A",
+		"00000001-a_b", "00000001-" + strings.Repeat("a", maxNonce+1)} {
 		if l, err := ParseLineage(bad); err == nil {
 			t.Errorf("%q is read as %q", bad, l)
 		}

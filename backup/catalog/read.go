@@ -221,7 +221,8 @@ func WriteBootstrap(ctx context.Context, s store.Store, prefix string, b Formati
 		return err
 	}
 	if !there.sameAs(b) {
-		return fmt.Errorf("%w: %s reports another bootstrap (parent %q, fork %d, cluster %s of %q) than this one (parent %q, fork %d, cluster %s of %q): two clusters use the same prefix of the store; give each cluster its own prefix",
+		return fmt.Errorf("%w: %s reports another bootstrap (parent %q, fork %d, cluster %s of %q) than this one (parent %q, fork %d, cluster %s "+
+			"of %q): two clusters use the same prefix of the store; give each cluster its own prefix",
 			ErrBootstrap, BootstrapKey(prefix, b.Lineage), there.Parent, there.Fork, there.ClusterID, there.ClusterUID, b.Parent, b.Fork, b.ClusterID, b.ClusterUID)
 	}
 	return nil

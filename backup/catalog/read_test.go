@@ -35,7 +35,8 @@ func put(t *testing.T, s store.Store, key, content string) {
 func TestReadMakesACatalogOfOneListing(t *testing.T) {
 	for _, p := range []string{prefix, ""} {
 		s := newStore(t)
-		formation := Formation{Version: 1, Lineage: second, Parent: first, Fork: 20, Reason: "restore", ClusterID: "c", ClusterUID: "u", EtcdVersion: "3.6.16", Created: at(30)}
+		formation := Formation{Version: 1, Lineage: second, Parent: first, Fork: 20, Reason: "restore", ClusterID: "c", ClusterUID: "u",
+			EtcdVersion: "3.6.16", Created: at(30)}
 		if err := WriteBootstrap(t.Context(), s, p, formation); err != nil {
 			t.Fatal(err)
 		}
@@ -73,9 +74,10 @@ func TestReadMakesACatalogOfOneListing(t *testing.T) {
 	}
 }
 
+// TestObjectAgeByStoreClock: an object is at least as old as the store reports.
 // A single object from a clock that was ahead neither ends each restore by time at that object nor stops retention of
 // older objects. The clock of the store may differ by what S3 allows.
-func TestAnObjectIsNoYoungerThanTheStoreKnowsIt(t *testing.T) {
+func TestObjectAgeByStoreClock(t *testing.T) {
 	path := t.TempDir()
 	s, err := dir.Open(store.Directory{Path: path})
 	if err != nil {

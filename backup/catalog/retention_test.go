@@ -55,7 +55,8 @@ func TestRetain(t *testing.T) {
 		want      []string // the reason of each object, oldest first
 	}{
 		"an empty policy keeps everything": {[]History{days}, Policy{}, Evidence{},
-			[]string{"no-policy", "no-policy", "no-policy", "no-policy", "no-policy", "no-policy", "no-policy", "no-policy", "no-policy", "no-policy", "no-policy", "no-policy"}},
+			[]string{"no-policy", "no-policy", "no-policy", "no-policy", "no-policy", "no-policy", "no-policy", "no-policy", "no-policy", "no-policy",
+				"no-policy", "no-policy"}},
 		"count": {[]History{days}, Policy{Count: 2}, Evidence{},
 			[]string{"old", "unused", "old", "unused", "old", "unused", "old", "unused", "count", "count", "newest", "latest"}},
 		"count keeps the deltas after the oldest it counts": {[]History{days}, Policy{Count: 4}, Evidence{},
@@ -73,27 +74,34 @@ func TestRetain(t *testing.T) {
 		"a window keeps what leads into it": {[]History{days}, Policy{KeepAll: 30 * time.Hour}, Evidence{},
 			[]string{"old", "unused", "old", "unused", "old", "unused", "window", "keep-all", "keep-all", "keep-all", "newest", "latest"}},
 		"the newest verified full keeps what follows": {[]History{days}, Policy{Count: 1}, Evidence{Verified: set(name(2*half), name(3*half))},
-			[]string{"old", "unused", "old", "unused", "old", "unused", "newest-verified", "newest-verified", "second-newest", "newest-verified", "newest", "newest-verified"}},
+			[]string{"old", "unused", "old", "unused", "old", "unused", "newest-verified", "newest-verified", "second-newest", "newest-verified",
+				"newest", "newest-verified"}},
 		"a broken newest full keeps the one before": {[]History{days}, Policy{Count: 1}, Evidence{Broken: set(name(5*half), name(2*half))},
 			[]string{"old", "unused", "old", "unused", "broken", "unused", "second-newest", "second-newest", "newest-intact", "latest", "newest", "latest"}},
-		"what was verified and broke since is broken": {[]History{days}, Policy{Count: 1}, Evidence{Broken: set(name(2 * half)), Verified: set(name(2*half), name(half))},
-			[]string{"old", "unused", "newest-verified", "newest-verified", "broken", "newest-verified", "old", "newest-verified", "second-newest", "newest-verified", "newest", "newest-verified"}},
+		"what was verified and broke since is broken": {[]History{days}, Policy{Count: 1},
+			Evidence{Broken: set(name(2 * half)), Verified: set(name(2*half), name(half))},
+			[]string{"old", "unused", "newest-verified", "newest-verified", "broken", "newest-verified", "old", "newest-verified", "second-newest",
+				"newest-verified", "newest", "newest-verified"}},
 		"broken fulls do not count": {[]History{days}, Policy{Count: 2}, Evidence{Broken: set(name(4 * half))},
 			[]string{"old", "unused", "old", "unused", "old", "unused", "count", "count", "broken", "count", "newest", "latest"}},
-		"what overlaps after the newest full stays": {[]History{history(first, 0, "", 0, full(1, 0), delta(2, 5, 1), full(5, 1), delta(6, 8, 2), delta(6, 9, 2), delta(4, 7, 3))}, Policy{Count: 1}, Evidence{},
+		"what overlaps after the newest full stays": {
+			[]History{history(first, 0, "", 0, full(1, 0), delta(2, 5, 1), full(5, 1), delta(6, 8, 2), delta(6, 9, 2), delta(4, 7, 3))}, Policy{Count: 1}, Evidence{},
 			[]string{"second-newest", "second-newest", "newest", "latest", "latest", "latest"}},
-		"a final full stays, and nothing for its sake": {[]History{history(first, 0, "", 0, final(1, 0), delta(2, 5, 1), full(5, 5), full(9, 9), full(12, 12))}, Policy{Count: 1}, Evidence{},
+		"a final full stays, and nothing for its sake": {[]History{history(first, 0, "", 0, final(1, 0), delta(2, 5, 1), full(5, 5), full(9, 9), full(12, 12))},
+			Policy{Count: 1}, Evidence{},
 			[]string{"final", "unused", "old", "second-newest", "newest"}},
 		"a final full that broke stays": {[]History{history(first, 0, "", 0, final(1, 0), full(5, 5), full(9, 9), full(12, 12))}, Policy{Count: 1},
 			Evidence{Broken: set(FinalKey(prefix, first, 1, at(0)))}, []string{"final", "old", "second-newest", "newest"}},
 		"a final full counts, and is the newest": {[]History{history(first, 0, "", 0, full(1, 0), full(5, 5), final(9, 9))}, Policy{Count: 2}, Evidence{},
 			[]string{"old", "count", "final"}},
-		"another lineage's final full stays": {[]History{history(first, 0, "", 0, final(1, 0), full(3, 3), full(5, 5)), history(second, 6, first, 5, full(6, 7), full(9, 9))}, Policy{Count: 1}, Evidence{},
+		"another lineage's final full stays": {[]History{history(first, 0, "", 0, final(1, 0), full(3, 3), full(5, 5)),
+			history(second, 6, first, 5, full(6, 7), full(9, 9))}, Policy{Count: 1}, Evidence{},
 			[]string{"final", "second-newest", "newest", "second-newest", "newest"}},
 		"a child without a full needs its parent at the fork": {[]History{days, child}, Policy{Count: 1}, Evidence{},
 			[]string{"old", "unused", "old", "unused", "latest", "latest", "old", "unused", "second-newest", "second-newest", "newest", "latest"}},
 		"a lineage without a full keeps its deltas": {[]History{history(first, 0, "", 0, delta(2, 5, 1))}, Policy{Count: 1}, Evidence{}, []string{"no-full"}},
-		"each lineage keeps its newest full": {[]History{history(first, 0, "", 0, full(1, 0), full(5, 5)), history(second, 6, first, 5, full(6, 7), full(9, 9))}, Policy{Count: 1}, Evidence{},
+		"each lineage keeps its newest full": {[]History{history(first, 0, "", 0, full(1, 0), full(5, 5)), history(second, 6, first, 5, full(6, 7), full(9, 9))},
+			Policy{Count: 1}, Evidence{},
 			[]string{"second-newest", "newest", "second-newest", "newest"}},
 	}
 	for name, test := range tests {
@@ -173,7 +181,7 @@ func TestNeededFullsAreReportedFromOthers(t *testing.T) {
 }
 
 // Deleting a full backup that is not needed loses only its own state.
-func TestOnlyItsOwnStateGoesWithAFullThatIsNotNeeded(t *testing.T) {
+func TestOnlyOwnStateDeletedWithFull(t *testing.T) {
 	gone := 0
 	each(t, func(t *testing.T, r *rand.Rand, c Catalog) {
 		e := Evidence{Verified: map[string]bool{}, Broken: map[string]bool{}}

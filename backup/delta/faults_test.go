@@ -114,9 +114,10 @@ func TestAPanicEndsTheRecorderAlone(t *testing.T) {
 	}
 }
 
+// TestUnreadableTakenNameBlocksNothing: a taken name that cannot be read holds up nothing.
 // An object that cannot be read does not block the uploads either, for example if the response to its upload was lost
 // and its key was taken away since.
-func TestATakenNameThatCannotBeReadHoldsUpNothing(t *testing.T) {
+func TestUnreadableTakenNameBlocksNothing(t *testing.T) {
 	t.Parallel()
 	m := member.Start(t, "3.6", member.Options{})
 	f := newTraffic(t, m)
@@ -185,8 +186,9 @@ func TestATakenNameIsLeftAlone(t *testing.T) {
 	same(t, database(t, m, 2), joined(t, 2, objects(t, s)))
 }
 
+// TestNextRecorderContinuesAtStoreEnd: the next recorder goes on where the store ends.
 // An agent that dies during a Put leaves nothing in the store, and the next one begins where the store ends.
-func TestTheNextRecorderGoesOnWhereTheStoreEnds(t *testing.T) {
+func TestNextRecorderContinuesAtStoreEnd(t *testing.T) {
 	t.Parallel()
 	m, s := member.Start(t, "3.7", member.Options{}), &faulty{Store: directory(t)}
 	f := newTraffic(t, m)

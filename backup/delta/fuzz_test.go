@@ -14,7 +14,8 @@ import (
 // FuzzReader gives arbitrary input to a Reader. Because random changes fail at the checksums, each input is also read
 // with all checksums corrected.
 func FuzzReader(f *testing.F) {
-	whole := content(f, write(f, history(6, 9, 12, 60), Leases{Records: []Lease{{ID: 77, TTL: 5, At: start}}, Known: true}, &Checkpoint{Revision: 20, CompactRevision: 3, HashKV: 9, MemberID: 7, Alongside: reported(5, 2)}))
+	whole := content(f, write(f, history(6, 9, 12, 60), Leases{Records: []Lease{{ID: 77, TTL: 5, At: start}}, Known: true},
+		&Checkpoint{Revision: 20, CompactRevision: 3, HashKV: 9, MemberID: 7, Alongside: reported(5, 2)}))
 	f.Add(whole)
 	f.Add(whole[:len(whole)/2])
 	f.Add(append(bytes.Clone(whole), whole...))

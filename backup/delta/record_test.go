@@ -94,16 +94,22 @@ func TestASequenceTakesEachEventOnce(t *testing.T) {
 		start int64 // where the next watch begins
 		gap   bool  // the last step is refused
 	}{
-		"what is before the first":              {steps: []step{{revision: 10, sub: -1}, {revision: 11, sub: 0, ends: true}}, start: 11},
-		"a revision of several":                 {steps: []step{{revision: 11, sub: 0}, {revision: 11, sub: 1}, {revision: 12, sub: 0, ends: true}}, start: 12},
-		"a hole":                                {steps: []step{{revision: 11, sub: 0, ends: true}, {revision: 13}}, gap: true},
-		"a hole at the beginning":               {steps: []step{{revision: 12}}, gap: true},
-		"broken between revisions":              {steps: []step{{revision: 11, sub: 0, ends: true}, {revision: 11, sub: -1, broke: true}, {revision: 12, sub: 0}}, start: 11},
-		"broken within one":                     {steps: []step{{revision: 11, sub: 0}}, start: 10},
-		"taken up within one":                   {steps: []step{{revision: 11, sub: 0}, {revision: 11, sub: -1, broke: true}, {revision: 11, sub: 1}, {revision: 12, sub: 0, ends: true}}, start: 12},
-		"broken twice within one":               {steps: []step{{revision: 11, sub: 0}, {revision: 11, sub: 1}, {revision: 11, sub: -1, broke: true}, {revision: 11, sub: -1, broke: true}, {revision: 11, sub: -1}, {revision: 11, sub: 2, ends: true}}, start: 11},
-		"an old response ends within one":       {steps: []step{{revision: 11, sub: 0}, {revision: 10, sub: -1, broke: true, ends: true}, {revision: 11, sub: -1}}, start: 10},
-		"the rest of one never comes":           {steps: []step{{revision: 11, sub: 0}, {revision: 11, sub: 1}, {revision: 11, sub: -1, broke: true}, {revision: 12}}, gap: true},
+		"what is before the first": {steps: []step{{revision: 10, sub: -1}, {revision: 11, sub: 0, ends: true}}, start: 11},
+		"a revision of several":    {steps: []step{{revision: 11, sub: 0}, {revision: 11, sub: 1}, {revision: 12, sub: 0, ends: true}}, start: 12},
+		"a hole":                   {steps: []step{{revision: 11, sub: 0, ends: true}, {revision: 13}}, gap: true},
+		"a hole at the beginning":  {steps: []step{{revision: 12}}, gap: true},
+		"broken between revisions": {
+			steps: []step{{revision: 11, sub: 0, ends: true}, {revision: 11, sub: -1, broke: true}, {revision: 12, sub: 0}}, start: 11},
+		"broken within one": {steps: []step{{revision: 11, sub: 0}}, start: 10},
+		"taken up within one": {
+			steps: []step{{revision: 11, sub: 0}, {revision: 11, sub: -1, broke: true}, {revision: 11, sub: 1}, {revision: 12, sub: 0, ends: true}}, start: 12},
+		"broken twice within one": {steps: []step{{revision: 11, sub: 0}, {revision: 11, sub: 1}, {revision: 11, sub: -1, broke: true},
+			{revision: 11, sub: -1, broke: true}, {revision: 11, sub: -1}, {revision: 11, sub: 2, ends: true}},
+			start: 11},
+		"an old response ends within one": {
+			steps: []step{{revision: 11, sub: 0}, {revision: 10, sub: -1, broke: true, ends: true}, {revision: 11, sub: -1}}, start: 10},
+		"the rest of one never comes": {
+			steps: []step{{revision: 11, sub: 0}, {revision: 11, sub: 1}, {revision: 11, sub: -1, broke: true}, {revision: 12}}, gap: true},
 		"one that had begun does not come back": {steps: []step{{revision: 11, sub: 0}, {revision: 12, broke: true}}, gap: true},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -71,7 +71,8 @@ func checkHeaders(t *testing.T, m *member.Member, all []object) {
 	}
 	var at time.Time
 	for _, o := range all {
-		if o.MemberID != status.Header.MemberId || o.Lineage != lineage || !strings.HasPrefix(o.key, strings.TrimSuffix(keyOf(o.From, o.To, time.UnixMilli(1)), "1.delta.zst")) {
+		if o.MemberID != status.Header.MemberId || o.Lineage != lineage ||
+			!strings.HasPrefix(o.key, strings.TrimSuffix(keyOf(o.From, o.To, time.UnixMilli(1)), "1.delta.zst")) {
 			t.Errorf("%s has header %+v", o.key, o.Header)
 		}
 		if o.Opened.After(o.Closed) || o.Opened.Before(at) {

@@ -83,8 +83,9 @@ func TestAnEtcdThatWentBackEndsTheRecorder(t *testing.T) {
 	})
 }
 
+// TestRevisionComparedWithEarlierSave: a revision is compared with what was saved before it was asked.
 // What is saved while etcd responds says nothing about that response.
-func TestARevisionIsComparedWithWhatWasSavedBeforeItWasAsked(t *testing.T) {
+func TestRevisionComparedWithEarlierSave(t *testing.T) {
 	t.Parallel()
 	etcd := &revisions{}
 	etcd.at.Store(100)
@@ -111,9 +112,10 @@ func (a *away) Put(ctx context.Context, key string, r io.Reader, o store.PutOpti
 	return a.Store.Put(ctx, key, r, o)
 }
 
+// TestStoreOutageKeepsRevisionAge: an outage of the store does not make revisions younger.
 // While the store is away, nothing is read from the watch. What was written then is delivered when the store is back,
 // and it has the time at which it was written, so that a restore to a time in the outage finds it.
-func TestAnOutageOfTheStoreDoesNotMakeRevisionsYounger(t *testing.T) {
+func TestStoreOutageKeepsRevisionAge(t *testing.T) {
 	t.Parallel()
 	const outage = 12 * time.Second
 	m := member.Start(t, "3.6", member.Options{})

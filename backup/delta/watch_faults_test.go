@@ -86,9 +86,10 @@ func (c *severed) sever(broken bool) {
 	c.breaks = nil
 }
 
+// TestCompactionAfterBrokenWatchNoticed: a compaction at the revision after a broken watch is noticed.
 // While the watch is broken, the next revision is written and compacted: it is lost, wherever the recorder began. Only
 // the revision before the first one may be missing.
-func TestCompactionAtTheRevisionAfterABrokenWatchIsNoticed(t *testing.T) {
+func TestCompactionAfterBrokenWatchNoticed(t *testing.T) {
 	for name, received := range map[string]bool{"after the first revisions came": true, "before any came": false} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

@@ -116,10 +116,11 @@ func TestWhatIsWrittenIsRead(t *testing.T) {
 		leases     Leases
 		checkpoint *Checkpoint
 	}{
-		"one revision":         {revisions: 1, largest: 10},
-		"a few with leases":    {revisions: 30, largest: 100, leases: some},
-		"none alive":           {revisions: 3, largest: 10, leases: Leases{Known: true}},
-		"many blocks":          {revisions: 5000, largest: 4000, leases: some, checkpoint: &Checkpoint{Revision: 5100, CompactRevision: 90, HashKV: 0xdeadbeef, MemberID: 7, Alongside: reported(0, 12)}},
+		"one revision":      {revisions: 1, largest: 10},
+		"a few with leases": {revisions: 30, largest: 100, leases: some},
+		"none alive":        {revisions: 3, largest: 10, leases: Leases{Known: true}},
+		"many blocks": {revisions: 5000, largest: 4000, leases: some,
+			checkpoint: &Checkpoint{Revision: 5100, CompactRevision: 90, HashKV: 0xdeadbeef, MemberID: 7, Alongside: reported(0, 12)}},
 		"records above blocks": {revisions: 6, largest: 3 << 20},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -183,7 +184,8 @@ func TestAWriterTakesWholeRevisionsInOrder(t *testing.T) {
 // Whichever bit is flipped, the reader returns no record that was not written and reports an error.
 func TestEveryFlippedBitIsFound(t *testing.T) {
 	all := history(2, 9, 3, 30)
-	whole := content(t, write(t, all, Leases{Records: []Lease{{ID: 77, TTL: 5, At: start}}}, &Checkpoint{Revision: 20, CompactRevision: 3, HashKV: 9, MemberID: 7}))
+	whole := content(t, write(t, all, Leases{Records: []Lease{{ID: 77, TTL: 5, At: start}}},
+		&Checkpoint{Revision: 20, CompactRevision: 3, HashKV: 9, MemberID: 7}))
 	for i := range whole {
 		for bit := range 8 {
 			broken := bytes.Clone(whole)
@@ -265,7 +267,8 @@ func TestAFinishedDeltaReadsAsOneAnywhere(t *testing.T) {
 	}
 }
 
-func TestEachLevelIsReadBackAndTheBestIsTheSmallest(t *testing.T) {
+// TestCompressionLevelsReadBack: each level is read back and the best is the smallest.
+func TestCompressionLevelsReadBack(t *testing.T) {
 	fastest := int64(0)
 	for level := zstd.EncoderLevel(0); level <= zstd.SpeedBestCompression; level++ {
 		encoder, err := newEncoder(level)

@@ -72,7 +72,7 @@ func TestARestoreFitsWhereTheSourceDid(t *testing.T) {
 
 // A bumped restore has, record by record, what the source has when it is compacted at the same revision. The hash of
 // etcd, continued with the mark of the bumped revision, which is the only additional record, confirms that.
-func TestABumpedRestoreIsTheSourceCompactedThere(t *testing.T) {
+func TestBumpedRestoreIsCompactedSource(t *testing.T) {
 	for _, minor := range member.Minors {
 		t.Run(minor, func(t *testing.T) {
 			t.Parallel()

@@ -248,6 +248,7 @@ func (j *joint) agree(theirs delta.Digest) error {
 	if theirs.IsZero() || j.digest.IsZero() || theirs == j.digest {
 		return nil
 	}
-	return fmt.Errorf("%w: revision %d has digest %s in %s, but %s in %s: two clusters wrote to one lineage, or one of the objects is broken; restore without one of them",
+	return fmt.Errorf("%w: revision %d has digest %s in %s, but %s in %s: two clusters wrote to one lineage, or one of the objects is broken; "+
+		"restore without one of them",
 		ErrFork, j.base, j.digest, j.object, theirs, j.key)
 }

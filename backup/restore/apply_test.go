@@ -159,7 +159,7 @@ func TestRecordsAreNoYoungerThanTheirDelta(t *testing.T) {
 
 // A full backup that is read over several connections has the same content, even if some of them break, and damage is
 // detected.
-func TestAFullIsReadOverSeveralConnectionsThatBreak(t *testing.T) {
+func TestFullReadOverBrokenConnections(t *testing.T) {
 	t.Parallel()
 	s := newSource(t, newest, 9)
 	for i := range 12 {

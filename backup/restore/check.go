@@ -96,7 +96,8 @@ func checkFormat(f snapshot.File, c *Config) error {
 		}
 	}
 	if f.Auth && c.Auth == RefuseAuth {
-		return fmt.Errorf("%w in the data, and without spec.auth the agents could not run it: create the EtcdCluster with spec.auth.enabled, spec.tls.client and spec.tls.peer, or "+
+		return fmt.Errorf("%w in the data, and without spec.auth the agents could not run it: create the EtcdCluster with spec.auth.enabled, "+
+			"spec.tls.client and spec.tls.peer, or "+
 			"disable authentication in the source (etcdctl auth disable) and save another backup", ErrAuth)
 	}
 	return nil

@@ -26,7 +26,8 @@ import (
 	"github.com/etcd-druid/druid/internal/boltdb"
 )
 
-func TestTheFormatOfADatabaseMustSuitTheEtcdThatIsToRun(t *testing.T) {
+// TestDatabaseFormatMustSuitEtcd: the format of a database must suit the etcd that is to run.
+func TestDatabaseFormatMustSuitEtcd(t *testing.T) {
 	for name, test := range map[string]struct {
 		file   snapshot.File
 		target string
@@ -102,8 +103,9 @@ func TestOnlyAlarmsOfSpaceAreCleared(t *testing.T) {
 	}
 }
 
+// TestFileDamagedWhenSavedIsNamed: a file that was damaged when it was saved is named.
 // A database that was damaged on the disk of its etcd has checksums that match. bbolt would end the process.
-func TestAFileThatWasDamagedWhenItWasSavedIsNamed(t *testing.T) {
+func TestFileDamagedWhenSavedIsNamed(t *testing.T) {
 	t.Parallel()
 	s := newSource(t, "3.6", 13)
 	s.traffic(100)
@@ -134,7 +136,8 @@ func TestAFileThatWasDamagedWhenItWasSavedIsNamed(t *testing.T) {
 	}
 }
 
-func TestAFullThatWasDamagedWhenItWasTakenIsNamed(t *testing.T) {
+// TestFullDamagedWhenTakenIsNamed: a full that was damaged when it was taken is named.
+func TestFullDamagedWhenTakenIsNamed(t *testing.T) {
 	t.Parallel()
 	s := newSource(t, "3.6", 14)
 	s.stable(50)

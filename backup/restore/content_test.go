@@ -149,7 +149,8 @@ func untouched(t *testing.T, g *target) {
 	}
 }
 
-func TestABumpedRestoreReportsWatchersToStartAgain(t *testing.T) {
+// TestBumpedRestoreRestartsWatchers: a bumped restore reports watchers to start again.
+func TestBumpedRestoreRestartsWatchers(t *testing.T) {
 	for _, minor := range member.Minors {
 		t.Run(minor, func(t *testing.T) {
 			t.Parallel()

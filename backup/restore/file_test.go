@@ -167,29 +167,32 @@ func TestAFileThatIsNotWholeIsRefused(t *testing.T) {
 		// late: the first few pages do not show it.
 		late bool
 	}{
-		"an empty file":                     {content: nil, want: isFileError, says: "is empty"},
-		"cut by a byte":                     {content: good[:len(good)-1], want: isFileError, says: "is incomplete"},
-		"longer by a byte":                  {content: append(bytes.Clone(good), 0), want: isFileError, says: "has additional data"},
-		"a copy of member/snap/db":          {content: unsummed(good), want: isFileError, says: "has no checksum at its end"},
-		"half of it":                        {content: good[:len(good)/2/512*512], want: isFileError, says: "has no checksum at its end"},
-		"cut by pages":                      {content: append(bytes.Clone(good[:len(good)-4096-32]), good[len(good)-32:]...), want: isFileError, says: "is damaged"},
-		"longer by pages":                   {content: append(bytes.Clone(good), make([]byte, 4096)...), want: isFileError, says: "its sha256 is", late: true},
-		"a bit flipped in the first page":   {content: flip(good, 20), want: isFileError, says: "its beginning is damaged"},
-		"a bit flipped in its root":         {content: flip(good, 32), want: isFileError, says: "checksum of the meta page"},
-		"a bit flipped in the middle":       {content: flip(good, len(good)/2), want: isFileError, says: "damaged", late: true},
-		"a bit flipped in the checksum":     {content: flip(good, len(good)-1), want: isFileError, says: "its sha256 is", late: true},
-		"compressed by gzip":                {content: compressed(t, func(w io.Writer) io.WriteCloser { return gzip.NewWriter(w) }, good), want: isFileError, says: "compressed with gzip: store it uncompressed"},
-		"compressed with zstd":              {content: compressed(t, zstdWriter(t), good), want: isFileError, says: "compressed with zstd"},
-		"a full of druid's own":             {content: s.content(full.Key), want: isFileError, says: "set from.namespace and from.name"},
-		"encrypted":                         {content: begun(good), want: isFileError, says: "is encrypted"},
-		"some text":                         {content: []byte(strings.Repeat("not one of etcd ", 100)), want: isFileError, says: "is not a database of etcd"},
-		"a database of something else":      {content: summed(boltOf(t)), want: func(err error) bool { return err != nil }, says: "not one of etcd", late: true},
-		"of a newer etcd by its cluster":    {content: version("3.7.0"), want: is(ErrVersion), says: "use etcd 3.7 or later"},
-		"of a newer etcd by its storage":    {content: changed(t, good, put(schema.Meta, schema.MetaStorageVersionName, "3.7.0")), want: is(ErrVersion), says: "use etcd 3.7 or later"},
-		"of a very old etcd":                {content: version("3.4.0"), want: is(ErrVersion), says: "restore it with etcdutl 3.5"},
-		"of a version that is none":         {content: version("latest"), want: is(ErrVersion), says: "latest"},
-		"larger than the quota":             {content: good, config: func(c *Config) { c.Quota = 4096 }, want: is(ErrQuota), says: "etcd.quotaBackendBytes"},
-		"with authentication, for an agent": {content: changed(t, good, put(schema.Auth, schema.AuthEnabledKeyName, "\x01")), config: func(c *Config) { c.Auth = RefuseAuth }, want: is(ErrAuth), says: "etcdctl auth disable"},
+		"an empty file":                   {content: nil, want: isFileError, says: "is empty"},
+		"cut by a byte":                   {content: good[:len(good)-1], want: isFileError, says: "is incomplete"},
+		"longer by a byte":                {content: append(bytes.Clone(good), 0), want: isFileError, says: "has additional data"},
+		"a copy of member/snap/db":        {content: unsummed(good), want: isFileError, says: "has no checksum at its end"},
+		"half of it":                      {content: good[:len(good)/2/512*512], want: isFileError, says: "has no checksum at its end"},
+		"cut by pages":                    {content: append(bytes.Clone(good[:len(good)-4096-32]), good[len(good)-32:]...), want: isFileError, says: "is damaged"},
+		"longer by pages":                 {content: append(bytes.Clone(good), make([]byte, 4096)...), want: isFileError, says: "its sha256 is", late: true},
+		"a bit flipped in the first page": {content: flip(good, 20), want: isFileError, says: "its beginning is damaged"},
+		"a bit flipped in its root":       {content: flip(good, 32), want: isFileError, says: "checksum of the meta page"},
+		"a bit flipped in the middle":     {content: flip(good, len(good)/2), want: isFileError, says: "damaged", late: true},
+		"a bit flipped in the checksum":   {content: flip(good, len(good)-1), want: isFileError, says: "its sha256 is", late: true},
+		"compressed by gzip": {content: compressed(t, func(w io.Writer) io.WriteCloser { return gzip.NewWriter(w) }, good),
+			want: isFileError, says: "compressed with gzip: store it uncompressed"},
+		"compressed with zstd":           {content: compressed(t, zstdWriter(t), good), want: isFileError, says: "compressed with zstd"},
+		"a full of druid's own":          {content: s.content(full.Key), want: isFileError, says: "set from.namespace and from.name"},
+		"encrypted":                      {content: begun(good), want: isFileError, says: "is encrypted"},
+		"some text":                      {content: []byte(strings.Repeat("not one of etcd ", 100)), want: isFileError, says: "is not a database of etcd"},
+		"a database of something else":   {content: summed(boltOf(t)), want: func(err error) bool { return err != nil }, says: "not one of etcd", late: true},
+		"of a newer etcd by its cluster": {content: version("3.7.0"), want: is(ErrVersion), says: "use etcd 3.7 or later"},
+		"of a newer etcd by its storage": {content: changed(t, good, put(schema.Meta, schema.MetaStorageVersionName, "3.7.0")),
+			want: is(ErrVersion), says: "use etcd 3.7 or later"},
+		"of a very old etcd":        {content: version("3.4.0"), want: is(ErrVersion), says: "restore it with etcdutl 3.5"},
+		"of a version that is none": {content: version("latest"), want: is(ErrVersion), says: "latest"},
+		"larger than the quota":     {content: good, config: func(c *Config) { c.Quota = 4096 }, want: is(ErrQuota), says: "etcd.quotaBackendBytes"},
+		"with authentication, for an agent": {content: changed(t, good, put(schema.Auth, schema.AuthEnabledKeyName, "\x01")),
+			config: func(c *Config) { c.Auth = RefuseAuth }, want: is(ErrAuth), says: "etcdctl auth disable"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			file := s.fileOf("bad/"+strings.NewReplacer(" ", "-", "'", "", ",", "").Replace(name)+".db", nonNil(c.content))
@@ -294,7 +297,8 @@ func (s swapped) Get(ctx context.Context, key string, offset, length int64) (io.
 	return s.Store.Get(ctx, key, offset, length)
 }
 
-func TestAFileThatIsReplacedWhileItIsReadIsNoOtherFile(t *testing.T) {
+// TestFileReplacedWhileReadDetected: a file that is replaced while it is read is no other file.
+func TestFileReplacedWhileReadDetected(t *testing.T) {
 	t.Parallel()
 	s := newSource(t, "3.6", 11)
 	s.traffic(50)

@@ -28,9 +28,10 @@ func smallDisk(t *testing.T, size int64) string {
 	return dir
 }
 
+// TestKeyTableWithoutSpaceReported: a table of keys that does not fit the disk is reported.
 // The table is mapped into memory. If the disk had no space for a page of it, the process would end; therefore, the
 // space is allocated first.
-func TestATableOfKeysThatDoesNotFitTheDiskIsReported(t *testing.T) {
+func TestKeyTableWithoutSpaceReported(t *testing.T) {
 	dir := smallDisk(t, 1<<20)
 	l, err := newLasts(dir)
 	if err != nil {
@@ -59,9 +60,10 @@ func TestATableOfKeysThatDoesNotFitTheDiskIsReported(t *testing.T) {
 	}
 }
 
+// TestRestoreFitsNearlyFullVolume: a restore fits a volume that the database mostly fills.
 // What is alive in a database that takes more than half of a volume does not fit next to it. Because the volume held
 // the database before, it is restored in place, unless the changes do not fit either.
-func TestARestoreFitsAVolumeThatTheDatabaseMostlyFills(t *testing.T) {
+func TestRestoreFitsNearlyFullVolume(t *testing.T) {
 	const value, keys = 64 << 10, 200
 	minor := member.Minors[len(member.Minors)-1]
 	s := newSource(t, minor, 0)

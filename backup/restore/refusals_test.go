@@ -44,7 +44,8 @@ func TestARestoreThatIsGivenUpLeavesNothing(t *testing.T) {
 	}
 }
 
-func TestADataDirectoryThatIsThereIsNotTouched(t *testing.T) {
+// TestExistingDataDirUntouched: a data directory that is there is not touched.
+func TestExistingDataDirUntouched(t *testing.T) {
 	t.Parallel()
 	s := newSource(t, newest, 9)
 	s.put("key", "value")

@@ -251,8 +251,9 @@ func TestWhatIsRecordedIsRestored(t *testing.T) {
 	}
 }
 
+// TestFullCompactedAtEndContinued: a full that was compacted at its end is continued.
 // A compaction may remove records of the very last revision. What is left of that revision does not show it.
-func TestAFullThatWasCompactedAtItsEndIsContinued(t *testing.T) {
+func TestFullCompactedAtEndContinued(t *testing.T) {
 	for name, change := range map[string]func(*source) clientv3.Op{
 		"put and deleted at once": func(s *source) clientv3.Op { return s.putAndDeleted("a") },
 		"a deletion":              func(*source) clientv3.Op { return clientv3.OpDelete("b") },
@@ -280,7 +281,8 @@ func TestAFullThatWasCompactedAtItsEndIsContinued(t *testing.T) {
 	}
 }
 
-func TestThePaceOfAPhaseIsReportedAlsoWhileItIsUnknown(t *testing.T) {
+// TestPhasePaceReported: the pace of a phase is reported also while it is unknown.
+func TestPhasePaceReported(t *testing.T) {
 	begun := time.Unix(1_790_000_000, 0)
 	fetching := func(mib int64) Progress {
 		return Progress{Phase: Fetching, Bytes: mib << 20, TotalBytes: 100 << 20, TotalDeltas: 3}

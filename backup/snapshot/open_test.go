@@ -183,7 +183,8 @@ func words() []byte {
 	return append(db.Bytes(), sum[:]...)
 }
 
-func TestEachLevelIsReadBackAndTheBestIsTheSmallest(t *testing.T) {
+// TestCompressionLevelsReadBack: each level is read back and the best is the smallest.
+func TestCompressionLevelsReadBack(t *testing.T) {
 	stream, fastest := words(), 0
 	for level := zstd.EncoderLevel(0); level <= zstd.SpeedBestCompression; level++ {
 		var b bytes.Buffer

@@ -96,7 +96,8 @@ func TestAPanicIsNoEnd(t *testing.T) {
 	}
 }
 
-func TestWhatAStreamReportsThatWasClosedIsNotTheReason(t *testing.T) {
+// TestClosedStreamIsNotTheCause: the error of a stream that was closed is not reported as the cause.
+func TestClosedStreamIsNotTheCause(t *testing.T) {
 	t.Parallel()
 	stopped := errors.New("stopped")
 	ctx, cancel := context.WithCancelCause(t.Context())

@@ -190,7 +190,8 @@ func acceptedByEtcd(t *testing.T, s store.Store, key, minor string) {
 	}
 }
 
-func TestTheRevisionsBoundTheContentUnderWrites(t *testing.T) {
+// TestRevisionsBoundFullUnderWrites: the revisions bound the content under writes.
+func TestRevisionsBoundFullUnderWrites(t *testing.T) {
 	m, s := member.Start(t, member.Minors[len(member.Minors)-1], member.Options{}), directory(t)
 	fill(t, m.Client, 20, 50_000)
 	ctx, stop := context.WithCancel(t.Context())
@@ -325,7 +326,8 @@ func (fullStore) Put(context.Context, string, io.Reader, store.PutOptions) (stor
 	return store.Object{}, errFull
 }
 
-func TestAnUploadThatFailsDoesNotWaitForAStreamThatStandsStill(t *testing.T) {
+// TestFailedUploadLeavesStalledStream: an upload that fails does not wait for a stream that stands still.
+func TestFailedUploadLeavesStalledStream(t *testing.T) {
 	t.Parallel()
 	for name, begun := range map[string][]byte{"before its first byte": nil, "in its middle": make([]byte, 3*aheadChunk+1)} {
 		t.Run(name, func(t *testing.T) {

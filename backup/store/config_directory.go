@@ -37,7 +37,8 @@ func (d *Directory) useCredentials(string, bool) error {
 
 func parseDirectoryURL(u *url.URL, _ func(string) string) (Config, error) {
 	if u.Host != "" || u.RawQuery != "" {
-		return Config{}, fmt.Errorf("%w: %q is not a directory; write an absolute path with three slashes, dir:///path, and without parameters", ErrInvalid, u.String())
+		return Config{}, fmt.Errorf("%w: %q is not a directory; write an absolute path with three slashes, dir:///path, and without parameters",
+			ErrInvalid, u.String())
 	}
 	return Config{Directory: &Directory{Path: u.Path}}, nil
 }

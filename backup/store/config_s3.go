@@ -231,7 +231,8 @@ func parseS3URL(u *url.URL, env func(string) string) (Config, error) {
 			}
 			c.PathStyle = value == "true"
 		default:
-			return Config{}, fmt.Errorf("%w: parameter %q is unknown: want region, endpoint, pathStyle, checksum or caBundle; for other settings, use a JSON file", ErrInvalid, name)
+			return Config{}, fmt.Errorf("%w: parameter %q is unknown: want region, endpoint, pathStyle, checksum or caBundle; for other settings, use a JSON file",
+				ErrInvalid, name)
 		}
 	}
 	switch {

@@ -80,10 +80,12 @@ func copyObject(ctx context.Context, from, to Place, key string) (Copied, error)
 	case sent == there:
 		return Copied{Key: target, Size: there.size, Present: present}, nil
 	case present:
-		return Copied{}, fmt.Errorf("copy %s to %s: %w: the target has %d bytes with sha256 %x, the original %d with %x; move the target away, or copy to another prefix",
+		return Copied{}, fmt.Errorf("copy %s to %s: %w: the target has %d bytes with sha256 %x, the original %d with %x; move the target away, or "+
+			"copy to another prefix",
 			key, target, ErrDiffers, there.size, there.sum, sent.size, sent.sum)
 	}
-	return Copied{}, fmt.Errorf("copy %s to %s: %w: read %d bytes with sha256 %x from the original, but %d with %x from the copy; delete the copy and check proxies, disks and memory",
+	return Copied{}, fmt.Errorf("copy %s to %s: %w: read %d bytes with sha256 %x from the original, but %d with %x from the copy; delete the "+
+		"copy and check proxies, disks and memory",
 		key, target, store.ErrDamaged, sent.size, sent.sum, there.size, there.sum)
 }
 
@@ -149,7 +151,8 @@ type Collected struct {
 // Collect lists the objects below prefix and deletes those that retention does not keep, oldest first. It deletes in
 // the family of l, or in each family if l is empty. It reports each object after it was deleted or found to be locked.
 // It stops at any other error; what it deleted before was superfluous anyway.
-func Collect(ctx context.Context, s store.Store, prefix string, l catalog.Lineage, p catalog.Policy, e catalog.Evidence, now time.Time, inform func(Collected) error) error {
+func Collect(ctx context.Context, s store.Store, prefix string, l catalog.Lineage, p catalog.Policy, e catalog.Evidence, now time.Time,
+	inform func(Collected) error) error {
 	if err := p.Validate(); err != nil {
 		return err
 	}

@@ -121,7 +121,8 @@ func (c comparison) compareKeys(r *Result, point restore.Checkpoint) {
 	case *point.Keys == r.Keys:
 		r.Compared = append(r.Compared, "keys")
 	default:
-		c.contradicted(r, point.Object, fmt.Sprintf("at revision %d the backup has %d keys, and member %x had %d", point.Revision, r.Keys, point.MemberID, *point.Keys))
+		c.contradicted(r, point.Object, fmt.Sprintf("at revision %d the backup has %d keys, and member %x had %d", point.Revision, r.Keys,
+			point.MemberID, *point.Keys))
 	}
 }
 
@@ -139,7 +140,8 @@ func (c comparison) compareAuth(r *Result, point restore.Checkpoint) {
 		c.contradicted(r, c.plan.Full.Key, fmt.Sprintf("the full backup has users and roles as of change %d, and later member %x had them as of change %d",
 			ours.AuthRevision, point.MemberID, theirs.Revision))
 	case ours.AuthEnabled && !theirs.Enabled:
-		c.contradicted(r, c.plan.Full.Key, fmt.Sprintf("the full backup has users enabled, and member %x had them disabled at the same change %d", point.MemberID, theirs.Revision))
+		c.contradicted(r, c.plan.Full.Key, fmt.Sprintf("the full backup has users enabled, and member %x had them disabled at the same change %d",
+			point.MemberID, theirs.Revision))
 	case !ours.AuthEnabled && theirs.Enabled:
 		r.NotCompared = append(r.NotCompared, "users and roles: they were enabled after the full backup, which has them disabled")
 	default:
@@ -160,7 +162,8 @@ func (c comparison) compareLeases(ctx context.Context, r *Result, point restore.
 		return err
 	}
 	if len(lost) > 0 {
-		c.contradicted(r, c.plan.Full.Key, fmt.Sprintf("the backup has keys with lease %x but not the lease, which member %x had (%d such leases); an etcd on it would end",
+		c.contradicted(r, c.plan.Full.Key, fmt.Sprintf(
+			"the backup has keys with lease %x but not the lease, which member %x had (%d such leases); an etcd on it would end",
 			lost[0], point.MemberID, len(lost)))
 		return nil
 	}

@@ -253,7 +253,8 @@ func TestALeaseThatTheFullLacksIsFound(t *testing.T) {
 		}
 		return comparison{db: db, plan: p, checkpoints: got.Checkpoints[:1], contents: contents}.judge(t.Context())
 	}
-	if r := compared(); r.Verdict != Verified || !slices.Equal(r.Compared, all) || !strings.Contains(strings.Join(r.NotCompared, ""), "1 leases are restored, and there were 2") {
+	if r := compared(); r.Verdict != Verified || !slices.Equal(r.Compared, all) ||
+		!strings.Contains(strings.Join(r.NotCompared, ""), "1 leases are restored, and there were 2") {
 		t.Errorf("got %+v", r)
 	}
 	err = db.Update(func(tx *bolt.Tx) error {
@@ -262,7 +263,8 @@ func TestALeaseThatTheFullLacksIsFound(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if r := compared(); r.Verdict != Broken || r.Object != full.Key || !strings.Contains(r.Reason, "but not the lease") || slices.Contains(r.Compared, "leases of keys") {
+	if r := compared(); r.Verdict != Broken || r.Object != full.Key || !strings.Contains(r.Reason, "but not the lease") ||
+		slices.Contains(r.Compared, "leases of keys") {
 		t.Errorf("without lease %x: got %+v", held, r)
 	}
 	if got.Checkpoints[0].Alive = nil; !strings.Contains(strings.Join(compared().NotCompared, ""), "leases: the checkpoint does not report") {

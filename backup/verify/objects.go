@@ -114,7 +114,8 @@ func checkFull(f catalog.Full, source io.Reader) (err error) {
 		return err
 	}
 	if t := r.Trailer(); t.Lineage != string(f.Lineage) || t.Revision != f.Revision {
-		return &mismatchError{f.Key, fmt.Sprintf("is a full backup of lineage %q at revision %d, which does not match its name; it was renamed or swapped with another one", t.Lineage, t.Revision)}
+		return &mismatchError{f.Key, fmt.Sprintf(
+			"is a full backup of lineage %q at revision %d, which does not match its name; it was renamed or swapped with another one", t.Lineage, t.Revision)}
 	}
 	return nil
 }
@@ -137,7 +138,8 @@ func (v checker) checkDelta(d catalog.Delta, source io.Reader) error {
 	h := r.Header()
 	for _, before := range v.ends[d.From-1] {
 		if !h.Before.IsZero() && before.digest != h.Before {
-			return &mismatchError{d.Key, fmt.Sprintf("does not continue %s: they disagree about revision %d, so the history forked within lineage %s", before.key, d.From-1, d.Lineage)}
+			return &mismatchError{d.Key, fmt.Sprintf("does not continue %s: they disagree about revision %d, so the history forked within lineage %s",
+				before.key, d.From-1, d.Lineage)}
 		}
 	}
 	v.ends[d.To] = append(v.ends[d.To], end{d.Key, h.Last})

@@ -113,7 +113,8 @@ func reframe(tb testing.TB, s store.Store, d catalog.Delta, change func(revision
 	write(tb, s, d.Key, finished.Reader())
 }
 
-func TestWhatIsWrongWithBackupsIsFoundAndNamed(t *testing.T) {
+// TestVerificationNamesDefects: what is wrong with backups is found and named.
+func TestVerificationNamesDefects(t *testing.T) {
 	made := newStore(t)
 	c := backups.Make(t, made, prefix, catalog.Formation{Lineage: lineage, ClusterID: "c", Created: time.Now()})
 	h := c.Histories[0]
@@ -163,7 +164,8 @@ func TestWhatIsWrongWithBackupsIsFoundAndNamed(t *testing.T) {
 			damage: inform(func(b *delta.Alongside) { b.Auth.Revision = 0 }), verdict: Broken, object: h.Fulls[1].Key, reason: "or " + h.Deltas[2].Key,
 		},
 		"users that changed later": {
-			damage: inform(func(b *delta.Alongside) { b.Auth.Revision += 2 }), verdict: Verified, not: "users and roles: they are restored as of the full backup, at change 1",
+			damage: inform(func(b *delta.Alongside) { b.Auth.Revision += 2 }), verdict: Verified,
+			not: "users and roles: they are restored as of the full backup, at change 1",
 		},
 		"users that were enabled later": {damage: inform(func(b *delta.Alongside) { b.Auth.Enabled = true }), verdict: Verified, not: "enabled after the full"},
 		"a checkpoint of an older agent": {
@@ -189,7 +191,8 @@ func TestWhatIsWrongWithBackupsIsFoundAndNamed(t *testing.T) {
 			damage: func(t *testing.T, s store.Store) { flip(t, s, h.Fulls[1].Key) }, verdict: Broken, object: h.Fulls[1].Key, reason: h.Fulls[1].Key,
 		},
 		"a bit of a delta": {
-			damage: func(t *testing.T, s store.Store) { flip(t, s, h.Deltas[1].Key) }, target: fromFirst, verdict: Broken, object: h.Deltas[1].Key, reason: h.Deltas[1].Key,
+			damage: func(t *testing.T, s store.Store) { flip(t, s, h.Deltas[1].Key) }, target: fromFirst, verdict: Broken, object: h.Deltas[1].Key,
+			reason: h.Deltas[1].Key,
 		},
 		"deltas that were swapped": {
 			damage: func(t *testing.T, s store.Store) {

@@ -192,7 +192,8 @@ func (p messageContext) silentLeader() string {
 	for _, m := range p.listed {
 		if m.Lease == LeaseOurs && m.Readable && m.Liveness == leases.Stale && m.Reports.Role == leases.RoleLeader && m.ofGroup(p.Observed) && m.up() {
 			return fmt.Sprintf(". The agent of member %[1]s, which led last, is not renewing its Lease, and only the agent of the leader can finish "+
-				"the removal. Read its log with kubectl logs %[1]s -c agent. If it does not return, and the other members are a quorum, delete Pod %[1]s, so that another member leads", m.Name)
+				"the removal. Read its log with kubectl logs %[1]s -c agent. If it does not return, and the other members are a quorum, delete Pod "+
+				"%[1]s, so that another member leads", m.Name)
 		}
 	}
 	return ""

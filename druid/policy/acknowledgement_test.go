@@ -71,9 +71,11 @@ func TestOnlyTheOneLeaderIsBelieved(t *testing.T) {
 		"another one leads an earlier raft group": {says("pod-c-a", leads(0), leads(1), func(o *Observed) {
 			o.Record.ClusterID, o.Members[0].Reports.ClusterID, o.Members[1].Reports.ClusterID = 9, 9, 8
 		}), "by-the-leader", markDone},
-		"a leader whose Lease names no Pod":              {says("", leads(0), func(o *Observed) { o.Members[0].Reports.PodUID = "" }), "leader-not-certain", markRemoving},
-		"no leader":                                      {says("pod-c-a"), "without-leader", markRemoving},
-		"an unlisted name does not lead":                 {says("pod-c-a", leads(0), leads(1), func(o *Observed) { o.Members[1].Listed = false }), "by-the-leader", markDone},
+		"a leader whose Lease names no Pod": {says("", leads(0), func(o *Observed) { o.Members[0].Reports.PodUID = "" }),
+			"leader-not-certain", markRemoving},
+		"no leader": {says("pod-c-a"), "without-leader", markRemoving},
+		"an unlisted name does not lead": {says("pod-c-a", leads(0), leads(1), func(o *Observed) { o.Members[1].Listed = false }),
+			"by-the-leader", markDone},
 		"all leave, and an external member leads":        {says("pod-c-c", leave), "by-itself", markDone},
 		"all leave, and the former leader acknowledged":  {says("pod-c-a", leave), "its-agent-again", markElsewhere},
 		"all leave, and another one acknowledged":        {says("pod-c-b", leave, leads(0)), "leader-again", markElsewhere},
@@ -124,7 +126,7 @@ func TestAnotherLeaderIsAnotherClaim(t *testing.T) {
 }
 
 // The Pod of a member that has left is not created again while druid examines the acknowledgement of that Pod's agent.
-func TestAnAcknowledgementOutlivesThePodOfItsAgent(t *testing.T) {
+func TestAckOutlivesItsAgentsPod(t *testing.T) {
 	left := func(change ...func(*Observed)) Observed {
 		return whole(append([]func(*Observed){func(o *Observed) {
 			o.Record.PendingRemoval, o.Record.Leaving = &leases.PendingRemoval{Member: "c-c", Mark: "m"}, true

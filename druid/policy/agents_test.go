@@ -14,31 +14,32 @@ import (
 )
 
 func TestAgentsAreReplacedOneAfterAnother(t *testing.T) {
-	checkTable(t, agentRows, "agents", "An agent that is not of the image that druid was given: druid/policy.agentRows", func(f agentFacts, d rules.Decision[verdict]) string {
-		v := d.Verdict
-		switch {
-		case v == remove || v == create || v == mark:
-			return "does more than to replace an agent"
-		case v != change && v != keep && f.agent != AgentOutdated:
-			return "waits for nothing"
-		case v != change:
-		case f.agent != AgentOutdated:
-			return "replaces an agent that is not known to be outdated"
-		case f.pod&(PodUnscheduled|PodUnstarted|PodLive) == 0:
-			return "changes what is not ours, not there, or on its way"
-		case f.leaves == rules.Yes:
-			return "disturbs a member on its way out"
-		case f.pendingUpdate != pendingUpdateNone:
-			return "takes an image further that has not shown yet that it works"
-		case f.memberHealth != memberHealthIdle && (f.turn == rules.No || f.record != RecordFormed):
-			return "takes an agent away while the cluster changes"
-		case f.memberHealth&(memberHealthAway|memberHealthNotKnown) != 0:
-			return "replaces what may be at work"
-		case f.memberHealth == memberHealthWell && (f.others != othersReady || f.place != placeFirst):
-			return "takes a second member's agent away, or one out of order"
-		}
-		return ""
-	})
+	checkTable(t, agentRows, "agents", "An agent that is not of the image that druid was given: druid/policy.agentRows",
+		func(f agentFacts, d rules.Decision[verdict]) string {
+			v := d.Verdict
+			switch {
+			case v == remove || v == create || v == mark:
+				return "does more than to replace an agent"
+			case v != change && v != keep && f.agent != AgentOutdated:
+				return "waits for nothing"
+			case v != change:
+			case f.agent != AgentOutdated:
+				return "replaces an agent that is not known to be outdated"
+			case f.pod&(PodUnscheduled|PodUnstarted|PodLive) == 0:
+				return "changes what is not ours, not there, or on its way"
+			case f.leaves == rules.Yes:
+				return "disturbs a member on its way out"
+			case f.pendingUpdate != pendingUpdateNone:
+				return "takes an image further that has not shown yet that it works"
+			case f.memberHealth != memberHealthIdle && (f.turn == rules.No || f.record != RecordFormed):
+				return "takes an agent away while the cluster changes"
+			case f.memberHealth&(memberHealthAway|memberHealthNotKnown) != 0:
+				return "replaces what may be at work"
+			case f.memberHealth == memberHealthWell && (f.others != othersReady || f.place != placeFirst):
+				return "takes a second member's agent away, or one out of order"
+			}
+			return ""
+		})
 }
 
 // given is a cluster of three that all have an agent of another image than druid was given. Member c-b leads.
@@ -100,7 +101,8 @@ func TestAgentUpdate(t *testing.T) {
 		},
 		"an image that is no good stops after the first": {
 			o: given(replaced(0, ArrivalLate)), reason: v1alpha1.ReasonAgentUpdateBlocked,
-			words: "0 of 3 agents updated: no other agent is replaced, because the new agent of member c-a, of image druid:2, does not start. Correct --agent-image of druid",
+			words: "0 of 3 agents updated: no other agent is replaced, because the new agent of member c-a, of image druid:2, does not start. Correct " +
+				"--agent-image of druid",
 		},
 		"also when it was the last": {
 			o: given(replaced(0, ArrivalOver), replaced(2, ArrivalOver), replaced(1, ArrivalLate)), reason: v1alpha1.ReasonAgentUpdateBlocked,
@@ -195,7 +197,7 @@ func TestAgentUpdate(t *testing.T) {
 }
 
 // The members are compared only when each agent reports its etcd's snapshot count, which an outdated one does not.
-func TestAgentsAreReplacedWhileTheMembersAreCompared(t *testing.T) {
+func TestAgentUpdateDuringComparison(t *testing.T) {
 	d := Desired{Replicas: 3, Version: "3.7.3"}
 	outdated := func(o *Observed) {
 		for i := range o.Members {

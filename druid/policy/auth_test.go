@@ -44,12 +44,16 @@ func TestConditionAuthReadyNamesWhatIsWrong(t *testing.T) {
 		reason string
 		says   string
 	}{
-		"all is done":                 {report(leases.AuthDone, "new", ""), metav1.ConditionTrue, v1alpha1.ReasonAuthEnabled, "Authentication is on, and users and roles are as spec.auth requires."},
-		"a report about older users":  {report(leases.AuthDone, "old", ""), metav1.ConditionUnknown, v1alpha1.ReasonAuthPending, "The leader's agent has not applied spec.auth yet."},
-		"the agent waits":             {report(leases.AuthPending, "new", "it waits"), metav1.ConditionUnknown, v1alpha1.ReasonAuthPending, "It waits."},
-		"a state of a newer agent":    {report("Other", "new", "it waits"), metav1.ConditionUnknown, v1alpha1.ReasonAuthPending, "It waits."},
-		"a password is missing":       {report(leases.AuthIncomplete, "new", "a password is missing"), metav1.ConditionFalse, v1alpha1.ReasonAuthIncomplete, "A password is missing."},
-		"the agents are not admitted": {report(leases.AuthDenied, "old", "add the user"), metav1.ConditionFalse, v1alpha1.ReasonAuthAccessDenied, "Add the user. Until then"},
+		"all is done": {report(leases.AuthDone, "new", ""), metav1.ConditionTrue, v1alpha1.ReasonAuthEnabled,
+			"Authentication is on, and users and roles are as spec.auth requires."},
+		"a report about older users": {report(leases.AuthDone, "old", ""), metav1.ConditionUnknown, v1alpha1.ReasonAuthPending,
+			"The leader's agent has not applied spec.auth yet."},
+		"the agent waits":          {report(leases.AuthPending, "new", "it waits"), metav1.ConditionUnknown, v1alpha1.ReasonAuthPending, "It waits."},
+		"a state of a newer agent": {report("Other", "new", "it waits"), metav1.ConditionUnknown, v1alpha1.ReasonAuthPending, "It waits."},
+		"a password is missing": {report(leases.AuthIncomplete, "new", "a password is missing"), metav1.ConditionFalse,
+			v1alpha1.ReasonAuthIncomplete, "A password is missing."},
+		"the agents are not admitted": {report(leases.AuthDenied, "old", "add the user"), metav1.ConditionFalse, v1alpha1.ReasonAuthAccessDenied,
+			"Add the user. Until then"},
 		"an etcd refuses its agent, which has a certificate": {refuses(true), metav1.ConditionFalse, v1alpha1.ReasonAuthAccessDenied,
 			"the etcd of c-a refuses its agent. The members serve, but druid cannot repair, back up or upgrade the cluster. Give the user druid-agent the role root: "},
 		"an etcd refuses its agent, which has no certificate": {refuses(false), metav1.ConditionFalse, v1alpha1.ReasonAuthAccessDenied,

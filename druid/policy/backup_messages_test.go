@@ -43,7 +43,8 @@ func TestMessagesOfBackupReady(t *testing.T) {
 				onNodes("n1", "n2", "n1")(o)
 				o.Members[1].Pod, o.StoreClaim = PodUnstarted, StoreClaim{Name: "archive", Modes: []string{"ReadWriteOnce"}}
 			}, metav1.ConditionTrue,
-			v1alpha1.ReasonBackupClaimNotShared, "PersistentVolumeClaim archive has the access mode ReadWriteOnce. Create a claim with ReadWriteMany", "BackupClaimNotShared",
+			v1alpha1.ReasonBackupClaimNotShared, "PersistentVolumeClaim archive has the access mode ReadWriteOnce. Create a claim with ReadWriteMany",
+			"BackupClaimNotShared",
 		},
 		"a failure counts more than the claim": {
 			Desired{Backup: true}, func(o *Observed) { unsaved(o); o.StoreClaim = StoreClaim{Name: "archive", Missing: true} }, metav1.ConditionTrue,
@@ -62,7 +63,8 @@ func TestMessagesOfBackupReady(t *testing.T) {
 				o.Full.Reports.Error, o.Full.Reports.Cause = "access denied", leases.BackupUnauthorized
 			}, "",
 			v1alpha1.ReasonFullBackupFailed,
-			"the first full backup failed: Unauthorized: correct the credentials of the backup store, or their permissions. The error is: access denied. Until a backup", "FullBackupFailed",
+			"the first full backup failed: Unauthorized: correct the credentials of the backup store, or their permissions. The error is: access denied. Until a backup",
+			"FullBackupFailed",
 		},
 		"a cause of a newer agent": {
 			Desired{Backup: true}, func(o *Observed) { unsaved(o); o.Delta.Reports.Cause = "Frozen" }, metav1.ConditionTrue, v1alpha1.ReasonIncrementalBackupFailed,
@@ -76,7 +78,8 @@ func TestMessagesOfBackupReady(t *testing.T) {
 			Desired{Backup: true}, saved, metav1.ConditionTrue, v1alpha1.ReasonIncrementalBackupSucceeded, "all changes since then are saved", "",
 		},
 		"all is saved again": {
-			Desired{Backup: true}, saved, metav1.ConditionFalse, v1alpha1.ReasonIncrementalBackupSucceeded, "all changes since then are saved", "IncrementalBackupSucceeded",
+			Desired{Backup: true}, saved, metav1.ConditionFalse, v1alpha1.ReasonIncrementalBackupSucceeded, "all changes since then are saved",
+			"IncrementalBackupSucceeded",
 		},
 		"deltas stop": {
 			Desired{Backup: true}, unsaved, metav1.ConditionTrue, v1alpha1.ReasonIncrementalBackupFailed,
@@ -84,7 +87,8 @@ func TestMessagesOfBackupReady(t *testing.T) {
 		},
 		"deltas stop, and druid continues": {
 			Desired{Backup: true, WhenFailing: WhenFailingContinue}, unsaved, metav1.ConditionTrue, v1alpha1.ReasonIncrementalBackupFailed,
-			"access denied. Until a backup succeeds, druid removes no member. It replaces Pods and allows evictions, because spec.backup.whenFailing is Continue.", "IncrementalBackupFailed",
+			"access denied. Until a backup succeeds, druid removes no member. It replaces Pods and allows evictions, because spec.backup.whenFailing is Continue.",
+			"IncrementalBackupFailed",
 		},
 		"full backups stop without a reason": {
 			Desired{Backup: true}, func(o *Observed) { saved(o); o.Full.Liveness = leases.Stale }, metav1.ConditionTrue,
@@ -225,16 +229,19 @@ func TestMessagesOfBackupVerified(t *testing.T) {
 		reason  string
 		words   string
 	}{
-		"verified": {on, verificationOf(leases.Verification{Verdict: leases.VerdictVerified, Lineage: "a"}), metav1.ConditionTrue, v1alpha1.ReasonVerificationSucceeded, "equal to that of etcd"},
+		"verified": {on, verificationOf(leases.Verification{Verdict: leases.VerdictVerified, Lineage: "a"}), metav1.ConditionTrue,
+			v1alpha1.ReasonVerificationSucceeded, "equal to that of etcd"},
 		"broken, and which": {
 			on, verificationOf(leases.Verification{Verdict: leases.VerdictBroken, Lineage: "a", Trouble: "full x is damaged"}),
 			metav1.ConditionFalse, v1alpha1.ReasonVerificationFailed, "full x is damaged",
 		},
-		"another history": {on, verificationOf(leases.Verification{Verdict: leases.VerdictBroken, Lineage: "b"}), metav1.ConditionUnknown, v1alpha1.ReasonNotYetVerified, "this lineage"},
-		"no room":         {on, verificationOf(leases.Verification{Lineage: "a", Trouble: "not enough space"}), metav1.ConditionUnknown, v1alpha1.ReasonNotYetVerified, "not enough space"},
-		"never":           {on, verificationOf(leases.Verification{}), metav1.ConditionUnknown, v1alpha1.ReasonNotYetVerified, "not verified yet"},
-		"unreadable":      {on, func(o *Observed) { saved(o); o.Full.Unreadable = true }, metav1.ConditionUnknown, v1alpha1.ReasonNotYetVerified, "cannot be parsed"},
-		"not backed up":   {Desired{Replicas: 3}, saved, "", "", ""},
+		"another history": {on, verificationOf(leases.Verification{Verdict: leases.VerdictBroken, Lineage: "b"}), metav1.ConditionUnknown,
+			v1alpha1.ReasonNotYetVerified, "this lineage"},
+		"no room": {on, verificationOf(leases.Verification{Lineage: "a", Trouble: "not enough space"}), metav1.ConditionUnknown,
+			v1alpha1.ReasonNotYetVerified, "not enough space"},
+		"never":         {on, verificationOf(leases.Verification{}), metav1.ConditionUnknown, v1alpha1.ReasonNotYetVerified, "not verified yet"},
+		"unreadable":    {on, func(o *Observed) { saved(o); o.Full.Unreadable = true }, metav1.ConditionUnknown, v1alpha1.ReasonNotYetVerified, "cannot be parsed"},
+		"not backed up": {Desired{Replicas: 3}, saved, "", "", ""},
 	} {
 		t.Run(name, func(t *testing.T) {
 			before := v1alpha1.EtcdClusterStatus{Conditions: []metav1.Condition{

@@ -30,19 +30,21 @@ func TestStatusHasTheRestorableWindow(t *testing.T) {
 		before  *v1alpha1.BackupStatus
 		want    *v1alpha1.BackupStatus
 	}{
-		"backups succeed":            {Desired{Replicas: 3, Backup: true}, func(o *Observed) { saved(o); times(o) }, nil, &good},
-		"backups succeed again":      {Desired{Replicas: 3, Backup: true}, func(o *Observed) { saved(o); times(o) }, &failing, &good},
-		"backups fail":               {Desired{Replicas: 3, Backup: true}, func(o *Observed) { unsaved(o); times(o) }, &good, &failing},
-		"no backup was ever made":    {Desired{Replicas: 3, Backup: true}, func(o *Observed) { o.Full, o.Delta = never(), never() }, nil, nil},
-		"the Lease cannot be read":   {Desired{Replicas: 3, Backup: true}, func(o *Observed) { saved(o); o.Full.Reports = leases.Backup{} }, &failing, &failing},
-		"an agent reports no window": {Desired{Replicas: 3, Backup: true}, func(o *Observed) { saved(o); savedAt(o) }, nil, &v1alpha1.BackupStatus{LastFullTime: at(25, 0, 0, 9)}},
-		"spec.backup was removed":    {Desired{Replicas: 3}, func(o *Observed) { saved(o); times(o) }, &good, nil},
+		"backups succeed":          {Desired{Replicas: 3, Backup: true}, func(o *Observed) { saved(o); times(o) }, nil, &good},
+		"backups succeed again":    {Desired{Replicas: 3, Backup: true}, func(o *Observed) { saved(o); times(o) }, &failing, &good},
+		"backups fail":             {Desired{Replicas: 3, Backup: true}, func(o *Observed) { unsaved(o); times(o) }, &good, &failing},
+		"no backup was ever made":  {Desired{Replicas: 3, Backup: true}, func(o *Observed) { o.Full, o.Delta = never(), never() }, nil, nil},
+		"the Lease cannot be read": {Desired{Replicas: 3, Backup: true}, func(o *Observed) { saved(o); o.Full.Reports = leases.Backup{} }, &failing, &failing},
+		"an agent reports no window": {Desired{Replicas: 3, Backup: true}, func(o *Observed) { saved(o); savedAt(o) }, nil,
+			&v1alpha1.BackupStatus{LastFullTime: at(25, 0, 0, 9)}},
+		"spec.backup was removed": {Desired{Replicas: 3}, func(o *Observed) { saved(o); times(o) }, &good, nil},
 		"druid has just started": {Desired{Replicas: 3, Backup: true}, func(o *Observed) {
 			saved(o)
 			times(o)
 			o.Full.Liveness, o.Delta.Liveness = leases.Unknown, leases.Unknown
 		}, &failing, &failing},
-		"no delta backup is saved": {Desired{Replicas: 3, Backup: true}, func(o *Observed) { unsaved(o); times(o); o.Delta.Reports.Revision = 0 }, nil, &v1alpha1.BackupStatus{LastFullTime: at(25, 0, 0, 9), RestorableFrom: at(19, 0, 0, 9), RestorableTo: at(25, 0, 0, 9)}},
+		"no delta backup is saved": {Desired{Replicas: 3, Backup: true}, func(o *Observed) { unsaved(o); times(o); o.Delta.Reports.Revision = 0 }, nil,
+			&v1alpha1.BackupStatus{LastFullTime: at(25, 0, 0, 9), RestorableFrom: at(19, 0, 0, 9), RestorableTo: at(25, 0, 0, 9)}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			before := v1alpha1.EtcdClusterStatus{Backup: c.before}

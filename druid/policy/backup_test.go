@@ -11,7 +11,8 @@ import (
 	"github.com/etcd-druid/druid/leases"
 )
 
-func TestBackupReadyPromisesNothingThatIsNotKnown(t *testing.T) {
+// TestBackupReadyOnlyIfKnown: BackupReady promises nothing that is not known.
+func TestBackupReadyOnlyIfKnown(t *testing.T) {
 	checkTable(t, backupRows, "backup", "The condition BackupReady: druid/policy.backupRows", func(f backupFacts, d rules.Decision[conditionVerdict]) string {
 		status, reason := d.Verdict.parts()
 		if f.paused == rules.Yes {
@@ -39,10 +40,12 @@ func TestBackupReadyPromisesNothingThatIsNotKnown(t *testing.T) {
 			return "hides that the spec is not obeyed"
 		case status != metav1.ConditionFalse && (f.full|f.delta)&leases.Stale != 0:
 			return "hides a backup that stopped"
-		case status == metav1.ConditionFalse && f.full == leases.Live && f.delta == leases.Live && f.claim == storeClaimGood && f.valid == rules.Yes && f.superseded == rules.No:
+		case status == metav1.ConditionFalse && f.full == leases.Live && f.delta == leases.Live && f.claim == storeClaimGood && f.valid == rules.Yes &&
+			f.superseded == rules.No:
 			return "condemns a backup that goes on"
 		case status == metav1.ConditionFalse && (f.full|f.delta)&leases.Stale == 0 && f.fullFailed == rules.No && f.deltaFailed == rules.No &&
-			f.attached == rules.Yes && f.claim == storeClaimGood && f.valid == rules.Yes && f.superseded == rules.No && f.reported&(BackupReportedGood|BackupReportedElse) != 0:
+			f.attached == rules.Yes && f.claim == storeClaimGood && f.valid == rules.Yes && f.superseded == rules.No &&
+			f.reported&(BackupReportedGood|BackupReportedElse) != 0:
 			return "condemns what is merely not known"
 		}
 		return ""
@@ -77,13 +80,15 @@ func TestBackupSteps(t *testing.T) {
 		}},
 		"it goes on":        {on, []func(*Observed){saved}, []string{}},
 		"none is asked for": {off, []func(*Observed){absent}, []string{}},
-		"none any more":     {off, []func(*Observed){saved}, []string{"DeleteSnapshotLease backup-ended full-snapshot", "DeleteSnapshotLease backup-ended delta-snapshot"}},
+		"none any more": {off, []func(*Observed){saved},
+			[]string{"DeleteSnapshotLease backup-ended full-snapshot", "DeleteSnapshotLease backup-ended delta-snapshot"}},
 		"not someone else's": {off, []func(*Observed){saved, func(o *Observed) { o.Full.Lease = LeaseForeign }}, []string{
 			"DeleteSnapshotLease backup-ended delta-snapshot",
 		}},
 		"one that fails allows no eviction":                   {on, []func(*Observed){unsaved}, []string{"ApplyBudget budget-raised  3"}},
 		"one that fails allows evictions if the spec says so": {goingOn, []func(*Observed){unsaved}, []string{}},
-		"one that is well again does":                         {on, []func(*Observed){saved, func(o *Observed) { o.BudgetMin = 3 }}, []string{"ApplyBudget budget-lowered  2"}},
+		"one that is well again does": {on, []func(*Observed){saved, func(o *Observed) { o.BudgetMin = 3 }},
+			[]string{"ApplyBudget budget-lowered  2"}},
 		"what is not known blocks nothing": {on, []func(*Observed){saved, func(o *Observed) {
 			o.Full.Liveness, o.Delta.Liveness = leases.Unknown, leases.Unknown
 		}}, []string{}},
@@ -125,22 +130,25 @@ func TestClaimOfTheStoreIsForAllMembers(t *testing.T) {
 		change  []func(*Observed)
 		want    storeClaim
 	}{
-		"a bucket":                                 {three, []func(*Observed){apart, waits}, storeClaimGood},
-		"no backups any more":                      {Desired{Replicas: 3}, []func(*Observed){of("ReadOnlyMany")}, storeClaimGood},
-		"it does not exist":                        {three, []func(*Observed){func(o *Observed) { o.StoreClaim = StoreClaim{Name: "archive", Missing: true} }}, storeClaimMissing},
-		"it is being deleted":                      {three, []func(*Observed){of("ReadWriteMany"), func(o *Observed) { o.StoreClaim.Missing = true }}, storeClaimMissing},
-		"for many nodes":                           {three, []func(*Observed){of("ReadWriteMany"), apart, waits}, storeClaimGood},
-		"for one node, or for many to read":        {three, []func(*Observed){of("ReadWriteOnce", "ReadOnlyMany"), apart, waits}, storeClaimNotShared},
-		"for one node, and the Pods are on three":  {three, []func(*Observed){of("ReadWriteOnce"), apart, waits}, storeClaimNotShared},
-		"for one node, and all Pods run with it":   {three, []func(*Observed){of("ReadWriteOnce"), apart}, storeClaimGood},
-		"for one node, and a Pod does not have it": {three, []func(*Observed){of("ReadWriteOnce"), apart, func(o *Observed) { o.Unattached = []string{"c-b"} }}, storeClaimNotShared},
-		"for one node, on which all Pods are":      {three, []func(*Observed){of("ReadWriteOnce"), onNodes("n1", "n1", "n1"), waits}, storeClaimGood},
-		"for one node, and no node is chosen yet":  {three, []func(*Observed){of("ReadWriteOnce"), onNodes("n1", "", ""), waits}, storeClaimGood},
-		"for one node, for one member":             {one, []func(*Observed){alone, of("ReadWriteOnce")}, storeClaimGood},
-		"for one Pod, for one member":              {one, []func(*Observed){alone, of("ReadWriteOncePod")}, storeClaimGood},
-		"for one Pod, for three members":           {three, []func(*Observed){of("ReadWriteOncePod"), onNodes("n1", "n1", "n1")}, storeClaimNotShared},
-		"for one Pod, and more members are due":    {three, []func(*Observed){alone, of("ReadWriteOncePod")}, storeClaimNotShared},
-		"read-only":                                {one, []func(*Observed){alone, of("ReadOnlyMany")}, storeClaimNotShared},
+		"a bucket":            {three, []func(*Observed){apart, waits}, storeClaimGood},
+		"no backups any more": {Desired{Replicas: 3}, []func(*Observed){of("ReadOnlyMany")}, storeClaimGood},
+		"it does not exist": {three,
+			[]func(*Observed){func(o *Observed) { o.StoreClaim = StoreClaim{Name: "archive", Missing: true} }}, storeClaimMissing},
+		"it is being deleted": {three, []func(*Observed){of("ReadWriteMany"), func(o *Observed) { o.StoreClaim.Missing = true }},
+			storeClaimMissing},
+		"for many nodes":                          {three, []func(*Observed){of("ReadWriteMany"), apart, waits}, storeClaimGood},
+		"for one node, or for many to read":       {three, []func(*Observed){of("ReadWriteOnce", "ReadOnlyMany"), apart, waits}, storeClaimNotShared},
+		"for one node, and the Pods are on three": {three, []func(*Observed){of("ReadWriteOnce"), apart, waits}, storeClaimNotShared},
+		"for one node, and all Pods run with it":  {three, []func(*Observed){of("ReadWriteOnce"), apart}, storeClaimGood},
+		"for one node, and a Pod does not have it": {three,
+			[]func(*Observed){of("ReadWriteOnce"), apart, func(o *Observed) { o.Unattached = []string{"c-b"} }}, storeClaimNotShared},
+		"for one node, on which all Pods are":     {three, []func(*Observed){of("ReadWriteOnce"), onNodes("n1", "n1", "n1"), waits}, storeClaimGood},
+		"for one node, and no node is chosen yet": {three, []func(*Observed){of("ReadWriteOnce"), onNodes("n1", "", ""), waits}, storeClaimGood},
+		"for one node, for one member":            {one, []func(*Observed){alone, of("ReadWriteOnce")}, storeClaimGood},
+		"for one Pod, for one member":             {one, []func(*Observed){alone, of("ReadWriteOncePod")}, storeClaimGood},
+		"for one Pod, for three members":          {three, []func(*Observed){of("ReadWriteOncePod"), onNodes("n1", "n1", "n1")}, storeClaimNotShared},
+		"for one Pod, and more members are due":   {three, []func(*Observed){alone, of("ReadWriteOncePod")}, storeClaimNotShared},
+		"read-only":                               {one, []func(*Observed){alone, of("ReadOnlyMany")}, storeClaimNotShared},
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
@@ -168,7 +176,8 @@ func TestWhatTheStatusReportedIsReadBack(t *testing.T) {
 	}
 }
 
-func TestAFailingBackupKeepsMembersAndReportsSo(t *testing.T) {
+// TestFailingBackupKeepsMembers: a failing backup keeps members and reports so.
+func TestFailingBackupKeepsMembers(t *testing.T) {
 	for _, whenFailing := range []WhenFailing{0, WhenFailingBlock, WhenFailingContinue} {
 		o := whole(aged, unsaved)
 		status := Status(Evaluate(Desired{Replicas: 1, Backup: true, WhenFailing: whenFailing}, o), v1alpha1.EtcdClusterStatus{}, nil, 1, metav1.Now())
@@ -180,40 +189,44 @@ func TestAFailingBackupKeepsMembersAndReportsSo(t *testing.T) {
 	}
 }
 
-func TestFailingBackupsHoldBackWhatDeletesACopy(t *testing.T) {
-	checkTable(t, backupHolds, "backup-holds", "What waits while backups fail: druid/policy.backupHolds", func(f backupHoldFacts, d rules.Decision[backupHold]) string {
-		waits := d.Verdict == holdWaits
-		switch {
-		case waits && f.failing == rules.No:
-			return "waits for a backup that does not fail"
-		case !waits && f.failing == rules.Yes && f.action == actionRemove:
-			return "deletes a copy of the data while backups fail"
-		case !waits && f.failing == rules.Yes && f.whenFailing == WhenFailingBlock:
-			return "goes on although the spec says Block"
-		case waits && f.action != actionRemove && f.whenFailing == WhenFailingContinue:
-			return "waits although the spec says Continue"
-		}
-		return ""
-	})
+// TestFailingBackupStopsCopyDeletion: failing backups hold back what deletes a copy.
+func TestFailingBackupStopsCopyDeletion(t *testing.T) {
+	checkTable(t, backupHolds, "backup-holds", "What waits while backups fail: druid/policy.backupHolds",
+		func(f backupHoldFacts, d rules.Decision[backupHold]) string {
+			waits := d.Verdict == holdWaits
+			switch {
+			case waits && f.failing == rules.No:
+				return "waits for a backup that does not fail"
+			case !waits && f.failing == rules.Yes && f.action == actionRemove:
+				return "deletes a copy of the data while backups fail"
+			case !waits && f.failing == rules.Yes && f.whenFailing == WhenFailingBlock:
+				return "goes on although the spec says Block"
+			case waits && f.action != actionRemove && f.whenFailing == WhenFailingContinue:
+				return "waits although the spec says Continue"
+			}
+			return ""
+		})
 }
 
-func TestBackupVerifiedCallsNothingGoodThatWasNotVerified(t *testing.T) {
-	checkTable(t, verifiedRows, "backup-verified", "Condition BackupVerified: druid/policy.verifiedRows", func(f verifiedFacts, d rules.Decision[conditionVerdict]) string {
-		status, reason := d.Verdict.parts()
-		switch {
-		case f.paused == rules.Yes:
-			if status == metav1.ConditionUnknown && reason != v1alpha1.ReasonPaused {
-				return "is for a reason by which an alert is raised, although the cluster is paused"
+// TestBackupVerifiedOnlyIfVerified: BackupVerified calls nothing good that was not verified.
+func TestBackupVerifiedOnlyIfVerified(t *testing.T) {
+	checkTable(t, verifiedRows, "backup-verified", "Condition BackupVerified: druid/policy.verifiedRows",
+		func(f verifiedFacts, d rules.Decision[conditionVerdict]) string {
+			status, reason := d.Verdict.parts()
+			switch {
+			case f.paused == rules.Yes:
+				if status == metav1.ConditionUnknown && reason != v1alpha1.ReasonPaused {
+					return "is for a reason by which an alert is raised, although the cluster is paused"
+				}
+			case status == metav1.ConditionTrue && (f.reported != VerificationVerified || f.present != rules.Yes):
+				return "calls backups good that were not verified"
+			case status == metav1.ConditionFalse && (f.reported != VerificationBroken || f.present != rules.Yes):
+				return "calls backups broken that no verification found broken"
+			case (f.reported == VerificationVerified || f.reported == VerificationBroken) && f.present == rules.Yes && status == metav1.ConditionUnknown:
+				return "hides what was found"
+			case (status == metav1.ConditionUnknown) != (reason == v1alpha1.ReasonNotYetVerified):
+				return "has another reason than its status"
 			}
-		case status == metav1.ConditionTrue && (f.reported != VerificationVerified || f.present != rules.Yes):
-			return "calls backups good that were not verified"
-		case status == metav1.ConditionFalse && (f.reported != VerificationBroken || f.present != rules.Yes):
-			return "calls backups broken that no verification found broken"
-		case (f.reported == VerificationVerified || f.reported == VerificationBroken) && f.present == rules.Yes && status == metav1.ConditionUnknown:
-			return "hides what was found"
-		case (status == metav1.ConditionUnknown) != (reason == v1alpha1.ReasonNotYetVerified):
-			return "has another reason than its status"
-		}
-		return ""
-	})
+			return ""
+		})
 }

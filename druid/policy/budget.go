@@ -77,20 +77,35 @@ type budgetFacts struct {
 // budgetRows decide the PodDisruptionBudget, which counts Pods with the voter label. The reason of the row that wins is
 // part of the sentence in the annotation of the budget.
 var budgetRows = rules.New(budgetAll, []rules.Row[budgetFacts, budgetVerdict]{
-	{Name: "budget-unsaved", When: budgetFacts{unsaved: rules.Yes}, Verdict: budgetAll, Why: "backups fail and the members have the only good copy: see condition BackupReady"},
-	{Name: "budget-externals", When: budgetFacts{unsaved: rules.No, change: budgetExternal}, Verdict: budgetAll, Why: "external members are in the raft group: see condition Progressing"},
-	{Name: "budget-removal", When: budgetFacts{unsaved: rules.No, change: budgetRemoval}, Verdict: budgetAll, Why: "a member is being removed: see condition Progressing"},
-	{Name: "budget-replacement", When: budgetFacts{unsaved: rules.No, change: budgetReplaces}, Verdict: budgetAll, Why: "a member that lost its data joins again: see status.members"},
-	{Name: "budget-update", When: budgetFacts{unsaved: rules.No, change: budgetUpdate}, Verdict: budgetAll, Why: "druid replaces outdated Pods one at a time: see condition Progressing"},
-	{Name: "budget-join", When: budgetFacts{unsaved: rules.No, change: budgetJoin}, Verdict: budgetAll, Why: "a member is not known to be a voter: see status.members"},
-	{Name: "budget-stray", When: budgetFacts{unsaved: rules.No, change: budgetStill, strays: rules.Yes}, Verdict: budgetAll, Why: "the Pod of a removed member still has the voter label"},
-	{Name: "budget-one-voter-allowed", When: budgetFacts{unsaved: rules.No, change: budgetStill, strays: rules.No, voters: budgetOneVoter, single: rules.Yes}, Verdict: budgetNone, Why: "spec.disruption.singleMember is Allow"},
-	{Name: "budget-quorum-ready", When: budgetFacts{unsaved: rules.No, change: budgetStill, strays: rules.No, up: budgetQuorumUp}, Verdict: budgetReady, Why: "a voting member is not ready: see status.members"},
-	{Name: "budget-few-ready", When: budgetFacts{unsaved: rules.No, change: budgetStill, strays: rules.No, up: budgetFewUp}, Verdict: budgetReady, Why: "fewer voting members than a quorum are ready: see condition Ready"},
-	{Name: "budget-no-voter", When: budgetFacts{unsaved: rules.No, change: budgetStill, strays: rules.No, up: budgetAllUp, voters: budgetNoVoter}, Verdict: budgetAll, Why: "no voting member is known"},
-	{Name: "budget-one-voter", When: budgetFacts{unsaved: rules.No, change: budgetStill, strays: rules.No, up: budgetAllUp, voters: budgetOneVoter, single: rules.No}, Verdict: budgetAll, Why: "the cluster has only one voting member: scale it up, or delete its Pod yourself"},
-	{Name: "budget-two-voters", When: budgetFacts{unsaved: rules.No, change: budgetStill, strays: rules.No, up: budgetAllUp, voters: budgetTwoVoters}, Verdict: budgetAll, Why: "both voting members are needed for the quorum"},
-	{Name: "budget-complete", When: budgetFacts{unsaved: rules.No, change: budgetStill, strays: rules.No, up: budgetAllUp, voters: budgetMoreVoters}, Verdict: budgetSpare, Why: "the others are a quorum"},
+	{Name: "budget-unsaved", When: budgetFacts{unsaved: rules.Yes}, Verdict: budgetAll,
+		Why: "backups fail and the members have the only good copy: see condition BackupReady"},
+	{Name: "budget-externals", When: budgetFacts{unsaved: rules.No, change: budgetExternal}, Verdict: budgetAll,
+		Why: "external members are in the raft group: see condition Progressing"},
+	{Name: "budget-removal", When: budgetFacts{unsaved: rules.No, change: budgetRemoval}, Verdict: budgetAll,
+		Why: "a member is being removed: see condition Progressing"},
+	{Name: "budget-replacement", When: budgetFacts{unsaved: rules.No, change: budgetReplaces}, Verdict: budgetAll,
+		Why: "a member that lost its data joins again: see status.members"},
+	{Name: "budget-update", When: budgetFacts{unsaved: rules.No, change: budgetUpdate}, Verdict: budgetAll,
+		Why: "druid replaces outdated Pods one at a time: see condition Progressing"},
+	{Name: "budget-join", When: budgetFacts{unsaved: rules.No, change: budgetJoin}, Verdict: budgetAll,
+		Why: "a member is not known to be a voter: see status.members"},
+	{Name: "budget-stray", When: budgetFacts{unsaved: rules.No, change: budgetStill, strays: rules.Yes}, Verdict: budgetAll,
+		Why: "the Pod of a removed member still has the voter label"},
+	{Name: "budget-one-voter-allowed", When: budgetFacts{unsaved: rules.No, change: budgetStill, strays: rules.No, voters: budgetOneVoter, single: rules.Yes},
+		Verdict: budgetNone, Why: "spec.disruption.singleMember is Allow"},
+	{Name: "budget-quorum-ready", When: budgetFacts{unsaved: rules.No, change: budgetStill, strays: rules.No, up: budgetQuorumUp},
+		Verdict: budgetReady, Why: "a voting member is not ready: see status.members"},
+	{Name: "budget-few-ready", When: budgetFacts{unsaved: rules.No, change: budgetStill, strays: rules.No, up: budgetFewUp}, Verdict: budgetReady,
+		Why: "fewer voting members than a quorum are ready: see condition Ready"},
+	{Name: "budget-no-voter", When: budgetFacts{unsaved: rules.No, change: budgetStill, strays: rules.No, up: budgetAllUp, voters: budgetNoVoter},
+		Verdict: budgetAll, Why: "no voting member is known"},
+	{Name: "budget-one-voter", When: budgetFacts{unsaved: rules.No, change: budgetStill, strays: rules.No, up: budgetAllUp, voters: budgetOneVoter,
+		single: rules.No},
+		Verdict: budgetAll, Why: "the cluster has only one voting member: scale it up, or delete its Pod yourself"},
+	{Name: "budget-two-voters", When: budgetFacts{unsaved: rules.No, change: budgetStill, strays: rules.No, up: budgetAllUp, voters: budgetTwoVoters},
+		Verdict: budgetAll, Why: "both voting members are needed for the quorum"},
+	{Name: "budget-complete", When: budgetFacts{unsaved: rules.No, change: budgetStill, strays: rules.No, up: budgetAllUp, voters: budgetMoreVoters},
+		Verdict: budgetSpare, Why: "the others are a quorum"},
 })
 
 // budgetCounts is the input of a budget. The counts complete its facts.
@@ -168,9 +183,9 @@ type budget struct {
 
 // budget decides the PodDisruptionBudget. While all voters are ready, a quorum must stay. While one is not, the ready
 // ones must stay, and at least a quorum, so that no ready Pod can be evicted. While the membership changes, or backups
-// fail and the members have the only good copy, all voters must stay. The only voter must not stay if the user allows that. A counted Pod that is no longer a member can be
-// ready too, so it adds to all of them. The value is an integer: Kubernetes would compute a percentage or
-// maxUnavailable from the replicas that the user wrote a moment ago.
+// fail and the members have the only good copy, all voters must stay. The only voter must not stay if the user allows
+// that. A counted Pod that is no longer a member can be ready too, so it adds to all of them. The value is an integer:
+// Kubernetes would compute a percentage or maxUnavailable from the replicas that the user wrote a moment ago.
 //
 // The sentence changes only with the decision. It has no time and no name of a member.
 func (c budgetCounts) budget() budget {

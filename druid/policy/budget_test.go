@@ -32,7 +32,8 @@ func TestBudgetTableIsSafeForAllFacts(t *testing.T) {
 	})
 }
 
-func TestBudgetAllowsNoMoreThanTheClusterCanSpare(t *testing.T) {
+// TestBudgetWithinWhatClusterSpares: the budget allows no more than the cluster can spare.
+func TestBudgetWithinWhatClusterSpares(t *testing.T) {
 	eachBudget(func(c budgetCounts) {
 		b := c.budget()
 		changing := c.change != budgetStill || c.unsaved || c.strays > 0
@@ -55,7 +56,8 @@ func TestBudgetAllowsNoMoreThanTheClusterCanSpare(t *testing.T) {
 	})
 }
 
-func TestExplanationOfABudgetAgreesWithItsNumber(t *testing.T) {
+// TestBudgetExplanationMatchesNumber: the explanation of a budget agrees with its number.
+func TestBudgetExplanationMatchesNumber(t *testing.T) {
 	said := map[string]bool{}
 	eachBudget(func(c budgetCounts) {
 		b := c.budget()
@@ -118,19 +120,23 @@ func TestBudgetIsExplained(t *testing.T) {
 		"the budget of an earlier druid": {three, nil, ruleExplained, 2, whole3},
 		"an edited budget":               {three, []func(*Observed){said(2, "x"), func(o *Observed) { o.Budget = ObjectOutdated }}, ruleOutdated, 2, whole3},
 		"no budget":                      {three, []func(*Observed){said(0, ""), func(o *Observed) { o.Budget = ObjectAbsent }}, ruleMissing, 2, whole3},
-		"a member that is not ready":     {three, []func(*Observed){said(2, whole3), down}, ruleExplained, 2, "Only Pods that are not ready can be evicted, because a voting member is not ready: see status.members."},
+		"a member that is not ready": {three, []func(*Observed){said(2, whole3), down}, ruleExplained, 2,
+			"Only Pods that are not ready can be evicted, because a voting member is not ready: see status.members."},
 		"no quorum": {three, []func(*Observed){said(2, whole3), down, func(o *Observed) { o.Members[1].EtcdReady = false }}, ruleExplained, 2,
 			"No Pod can be evicted, because fewer voting members than a quorum are ready: see condition Ready."},
-		"a removal": {three, []func(*Observed){said(2, whole3), func(o *Observed) { o.Record.PendingRemoval = &leases.PendingRemoval{Member: "c-c", Mark: "m"} }}, "budget-raised", 3,
+		"a removal": {three, []func(*Observed){said(2, whole3), func(o *Observed) { o.Record.PendingRemoval = &leases.PendingRemoval{Member: "c-c", Mark: "m"} }},
+			"budget-raised", 3,
 			"No Pod can be evicted, because a member is being removed: see condition Progressing."},
 		"failing backups": {Desired{Replicas: 3, Backup: true}, []func(*Observed){said(2, whole3), unsaved}, "budget-raised", 3,
 			"No Pod can be evicted, because backups fail and the members have the only good copy: see condition BackupReady."},
-		"the end of a removal": {three, []func(*Observed){said(3, "No Pod can be evicted, because a member is being removed: see condition Progressing.")}, ruleLowered, 2, whole3},
+		"the end of a removal": {three, []func(*Observed){said(3, "No Pod can be evicted, because a member is being removed: see condition Progressing.")},
+			ruleLowered, 2, whole3},
 		"a single member": {Desired{Replicas: 1}, []func(*Observed){said(1, "x"), alone}, ruleExplained, 1,
 			"No Pod can be evicted, because the cluster has only one voting member: scale it up, or delete its Pod yourself."},
 		"a single member that can be evicted": {Desired{Replicas: 1, EvictsSingle: true}, []func(*Observed){said(1, "x"), alone}, ruleLowered, 0,
 			"The only voting member can be evicted, because spec.disruption.singleMember is Allow."},
-		"also while it is not ready": {Desired{Replicas: 1, EvictsSingle: true}, []func(*Observed){said(1, "x"), alone, func(o *Observed) { o.Members[0].EtcdReady = false }}, ruleLowered, 0,
+		"also while it is not ready": {Desired{Replicas: 1, EvictsSingle: true},
+			[]func(*Observed){said(1, "x"), alone, func(o *Observed) { o.Members[0].EtcdReady = false }}, ruleLowered, 0,
 			"The only voting member can be evicted, because spec.disruption.singleMember is Allow."},
 		"not while its backups fail": {Desired{Replicas: 1, Backup: true, EvictsSingle: true}, []func(*Observed){said(0, "x"), alone, unsaved}, "budget-raised", 1,
 			"No Pod can be evicted, because backups fail and the members have the only good copy: see condition BackupReady."},

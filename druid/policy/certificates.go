@@ -160,7 +160,8 @@ var certificateRows = rules.New(certificatesUnclear, []rules.Row[certificateFact
 	{Name: "certificates-outdated", When: certificateFacts{known: AuthorityKnown, signer: AuthorityPresent, issued: IssuedOutdated}, Verdict: certificatesIssue},
 	{Name: "certificates-due", When: certificateFacts{known: AuthorityKnown, signer: AuthorityPresent, issued: IssuedDue}, Verdict: certificatesIssue},
 	{Name: "trust-outdated", When: certificateFacts{known: AuthorityKnown, trust: TrustOther}, Verdict: certificatesIssue},
-	{Name: "certificates-wait", When: certificateFacts{known: AuthorityKnown, signer: AuthorityLost, issued: IssuedOutdated | IssuedDue}, Verdict: certificatesKeep},
+	{Name: "certificates-wait", When: certificateFacts{known: AuthorityKnown, signer: AuthorityLost, issued: IssuedOutdated | IssuedDue},
+		Verdict: certificatesKeep},
 	{Name: "certificates-current", When: certificateFacts{known: AuthorityKnown, issued: IssuedCurrent}, Verdict: certificatesKeep},
 })
 
@@ -247,10 +248,10 @@ func reportOf(m Member, plane string) leases.TLSPlane {
 	return m.Reports.TLS.Client
 }
 
-// issuersAfter returns the authorities of certificates that a member may start with. Of certificates that druid issues they are noted
-// once: status.trusted follows them. Of those of a user they are the authorities that each member trusts, and those of the certificates in
-// use. While what one member runs with is not known, those of the certificates in use are added, and none is removed: a new Pod waits until its
-// own is there.
+// issuersAfter returns the authorities of certificates that a member may start with. Of certificates that druid issues
+// they are noted once: status.trusted follows them. Of those of a user they are the authorities that each member
+// trusts, and those of the certificates in use. While what one member runs with is not known, those of the certificates
+// in use are added, and none is removed: a new Pod waits until its own is there.
 func issuersAfter(e Evaluation, plane string, before []string) []string {
 	if len(before) == 0 {
 		return issuersOf(e, plane)

@@ -35,13 +35,15 @@ func TestNothingIsSignedThatMembersDoNotTrust(t *testing.T) {
 		})
 }
 
-func TestCertificatesAreReadyOnlyWhenMembersHaveThem(t *testing.T) {
+// TestCertificatesReadyOnceMembersHave: certificates are ready only when members have them.
+func TestCertificatesReadyOnceMembersHave(t *testing.T) {
 	checkTable(t, certificatesReadyRows, "certificates-ready", "Condition CertificatesReady: druid/policy.certificatesReadyRows",
 		func(f certificatesFacts, d rules.Decision[conditionVerdict]) string {
 			switch status := d.Verdict.status; {
 			case status == metav1.ConditionTrue && (f.reported != rules.Yes || f.rejected == rules.Yes):
 				return "members without good certificates are called ready"
-			case status == metav1.ConditionTrue && f.issuing&(certificatesStuck|certificatesConflict|certificatesUnclear|certificatesUninstalled|certificatesAwaited) != 0:
+			case status == metav1.ConditionTrue && f.issuing&(certificatesStuck|certificatesConflict|certificatesUnclear|certificatesUninstalled|
+				certificatesAwaited) != 0:
 				return "certificates that cannot be renewed are called ready"
 			}
 			return ""
@@ -54,18 +56,21 @@ func issued(now time.Time) (Desired, Observed) {
 	o := Observed{RecordState: RecordFormed, Record: leases.Record{Phase: leases.PhaseFormed, Members: []string{"c-a"}}}
 	for _, plane := range d.Planes {
 		o.Certificates = append(o.Certificates, Certificates{
-			Plane: plane, Known: AuthorityKnown, Signer: AuthorityPresent, Candidate: AuthorityPresent, Due: rules.No, Urgent: rules.No, Requested: rules.No, Held: rules.Yes,
+			Plane: plane, Known: AuthorityKnown, Signer: AuthorityPresent, Candidate: AuthorityPresent, Due: rules.No, Urgent: rules.No,
+			Requested: rules.No, Held: rules.Yes,
 			Issued:  []Issued{{Name: "c-" + plane + "-tls", State: IssuedCurrent, Trust: TrustSame}},
 			Trusted: []v1alpha1.TLSAuthority{{Generation: 1, Fingerprint: plane + "-ca", NotAfter: metav1.NewTime(now.Add(time.Hour))}}, Signing: plane + "-ca",
 		})
 	}
 	member := Member{Name: "c-a", Listed: true, Lease: LeaseOurs, Readable: true}
-	member.Reports.TLS = leases.TLS{}.With("client", leases.TLSPlane{NotAfter: now.Add(2 * time.Minute)}).With("peer", leases.TLSPlane{NotAfter: now.Add(3 * time.Minute)})
+	member.Reports.TLS = leases.TLS{}.With("client", leases.TLSPlane{NotAfter: now.Add(2 * time.Minute)}).With("peer",
+		leases.TLSPlane{NotAfter: now.Add(3 * time.Minute)})
 	o.Members = []Member{member}
 	return d, o
 }
 
-func TestStatusShowsTheFirstExpiryAndTheAuthority(t *testing.T) {
+// TestStatusFirstExpiryAndAuthority: the status shows the first expiry and the authority.
+func TestStatusFirstExpiryAndAuthority(t *testing.T) {
 	now := time.Date(2026, 11, 24, 12, 0, 0, 0, time.UTC)
 	d, o := issued(now)
 	later := o.Members[0]
@@ -124,7 +129,8 @@ func TestIssuersAreNotedOnce(t *testing.T) {
 	}
 }
 
-func TestConditionCertificatesReadyNamesWhatIsWrong(t *testing.T) {
+// TestCertificatesReadyNamesProblem: condition CertificatesReady names what is wrong.
+func TestCertificatesReadyNamesProblem(t *testing.T) {
 	for name, c := range map[string]struct {
 		change func(d *Desired, o *Observed)
 		status metav1.ConditionStatus
@@ -140,7 +146,8 @@ func TestConditionCertificatesReadyNamesWhatIsWrong(t *testing.T) {
 		}, metav1.ConditionFalse, v1alpha1.ReasonAuthorityLost, "Secret c-peer-ca-1 does not exist. druid cannot issue the peer certificates"},
 		"a Secret is not ours": {func(_ *Desired, o *Observed) {
 			o.Certificates[0].Issued = append(o.Certificates[0].Issued, Issued{
-				Name: "c-connection", State: IssuedForeign, Trust: TrustOther, Problem: "Secret c-connection exists and has another owner. If nothing uses it, delete it. Otherwise give this EtcdCluster another name",
+				Name: "c-connection", State: IssuedForeign, Trust: TrustOther,
+				Problem: "Secret c-connection exists and has another owner. If nothing uses it, delete it. Otherwise give this EtcdCluster another name",
 			})
 		}, metav1.ConditionFalse, v1alpha1.ReasonObjectNotOwned, "Secret c-connection exists"},
 		"cert-manager has not issued, and no member has reported": {func(_ *Desired, o *Observed) {

@@ -7,7 +7,8 @@ import (
 	"github.com/etcd-druid/druid/internal/rules"
 )
 
-func TestNoCertificateIsRequestedForWhatBelongsToOthers(t *testing.T) {
+// TestForeignObjectsGetNoCertificate: no certificate is requested for what belongs to others.
+func TestForeignObjectsGetNoCertificate(t *testing.T) {
 	checkTable(t, requestRows, "certificate-requests", "Certificates that druid requests from cert-manager: druid/policy.requestRows",
 		func(f requestFacts, d rules.Decision[certificateVerdict]) string {
 			v := d.Verdict

@@ -51,7 +51,8 @@ var authReadyRows = rules.New(conditionVerdict{metav1.ConditionUnknown, v1alpha1
 	{Name: "denied", When: authFacts{reports: authDenied}, Verdict: conditionVerdict{metav1.ConditionFalse, v1alpha1.ReasonAuthAccessDenied}},
 	{Name: "refused", When: authFacts{refused: rules.Yes}, Verdict: conditionVerdict{metav1.ConditionFalse, v1alpha1.ReasonAuthAccessDenied}},
 	{Name: "unmanaged", When: authFacts{wanted: AuthUnset, reports: authUnmanaged}, Verdict: conditionVerdict{metav1.ConditionTrue, v1alpha1.ReasonAuthUnmanaged}},
-	{Name: "incomplete", When: authFacts{wanted: AuthOn, reports: authIncomplete}, Verdict: conditionVerdict{metav1.ConditionFalse, v1alpha1.ReasonAuthIncomplete}},
+	{Name: "incomplete", When: authFacts{wanted: AuthOn, reports: authIncomplete},
+		Verdict: conditionVerdict{metav1.ConditionFalse, v1alpha1.ReasonAuthIncomplete}},
 	{Name: "enabled", When: authFacts{wanted: AuthOn, reports: authDone}, Verdict: conditionVerdict{metav1.ConditionTrue, v1alpha1.ReasonAuthEnabled}},
 	{Name: "disabled", When: authFacts{wanted: AuthOff, reports: authDone}, Verdict: conditionVerdict{metav1.ConditionTrue, v1alpha1.ReasonAuthDisabled}},
 	{Name: "pending", Verdict: conditionVerdict{metav1.ConditionUnknown, v1alpha1.ReasonAuthPending}},
@@ -129,7 +130,8 @@ func authSentence(rule string, p messageContext, refused []string) string {
 
 // refusedSentence says what to do about members whose etcd refuses its agent. logIn says that agents can log in with a certificate.
 func refusedSentence(refused []string, logIn bool) string {
-	state := fmt.Sprintf("authentication is on, and the etcd of %s refuses its agent. The members serve, but druid cannot repair, back up or upgrade the cluster. ",
+	state := fmt.Sprintf("authentication is on, and the etcd of %s refuses its agent. The members serve, but druid cannot repair, back up or "+
+		"upgrade the cluster. ",
 		strings.Join(refused, ", "))
 	if logIn {
 		return state + "Give the user druid-agent the role root: etcdctl user add druid-agent --no-user-password; etcdctl user grant-role druid-agent root"

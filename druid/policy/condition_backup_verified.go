@@ -26,11 +26,16 @@ func (p VerificationReported) String() string {
 // verifiedRows decide condition BackupVerified. present: the verified backups belong to the lineage that is written
 // now.
 var verifiedRows = rules.New(conditionVerdict{metav1.ConditionUnknown, v1alpha1.ReasonNotYetVerified}, []rules.Row[verifiedFacts, conditionVerdict]{
-	{Name: "verification-unreadable", When: verifiedFacts{reported: VerificationUnknown, paused: rules.No}, Verdict: conditionVerdict{metav1.ConditionUnknown, v1alpha1.ReasonNotYetVerified}},
-	{Name: "never-verified", When: verifiedFacts{reported: VerificationNever, paused: rules.No}, Verdict: conditionVerdict{metav1.ConditionUnknown, v1alpha1.ReasonNotYetVerified}},
-	{Name: "another-history", When: verifiedFacts{reported: VerificationVerified | VerificationBroken, present: rules.No, paused: rules.No}, Verdict: conditionVerdict{metav1.ConditionUnknown, v1alpha1.ReasonNotYetVerified}},
-	{Name: "verified", When: verifiedFacts{reported: VerificationVerified, present: rules.Yes}, Verdict: conditionVerdict{metav1.ConditionTrue, v1alpha1.ReasonVerificationSucceeded}},
-	{Name: "broken", When: verifiedFacts{reported: VerificationBroken, present: rules.Yes}, Verdict: conditionVerdict{metav1.ConditionFalse, v1alpha1.ReasonVerificationFailed}},
+	{Name: "verification-unreadable", When: verifiedFacts{reported: VerificationUnknown, paused: rules.No},
+		Verdict: conditionVerdict{metav1.ConditionUnknown, v1alpha1.ReasonNotYetVerified}},
+	{Name: "never-verified", When: verifiedFacts{reported: VerificationNever, paused: rules.No},
+		Verdict: conditionVerdict{metav1.ConditionUnknown, v1alpha1.ReasonNotYetVerified}},
+	{Name: "another-history", When: verifiedFacts{reported: VerificationVerified | VerificationBroken, present: rules.No, paused: rules.No},
+		Verdict: conditionVerdict{metav1.ConditionUnknown, v1alpha1.ReasonNotYetVerified}},
+	{Name: "verified", When: verifiedFacts{reported: VerificationVerified, present: rules.Yes},
+		Verdict: conditionVerdict{metav1.ConditionTrue, v1alpha1.ReasonVerificationSucceeded}},
+	{Name: "broken", When: verifiedFacts{reported: VerificationBroken, present: rules.Yes},
+		Verdict: conditionVerdict{metav1.ConditionFalse, v1alpha1.ReasonVerificationFailed}},
 	{Name: "paused", When: verifiedFacts{paused: rules.Yes}, Verdict: conditionVerdict{metav1.ConditionUnknown, v1alpha1.ReasonPaused}},
 })
 
@@ -41,7 +46,8 @@ type verifiedFacts struct {
 }
 
 func verifiedFactsOf(s Snapshot) verifiedFacts {
-	f := verifiedFacts{reported: VerificationUnknown, paused: rules.No, present: rules.YesNoOf(s.Verified.Lineage != "" && s.Verified.Lineage == s.Reports.Lineage)}
+	f := verifiedFacts{reported: VerificationUnknown, paused: rules.No,
+		present: rules.YesNoOf(s.Verified.Lineage != "" && s.Verified.Lineage == s.Reports.Lineage)}
 	switch {
 	case s.Lease != LeaseOurs || s.Unreadable:
 	case s.Verified.Verdict == leases.VerdictVerified:

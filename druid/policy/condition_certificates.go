@@ -20,17 +20,22 @@ type certificatesFacts struct {
 }
 
 // certificatesReadyRows decide condition CertificatesReady.
-var certificatesReadyRows = rules.New(conditionVerdict{metav1.ConditionUnknown, v1alpha1.ReasonCertificatesPending}, []rules.Row[certificatesFacts, conditionVerdict]{
-	{Name: "conflict", When: certificatesFacts{issuing: certificatesConflict}, Verdict: conditionVerdict{metav1.ConditionFalse, v1alpha1.ReasonObjectNotOwned}},
-	{Name: "not-installed", When: certificatesFacts{issuing: certificatesUninstalled}, Verdict: conditionVerdict{metav1.ConditionFalse, v1alpha1.ReasonCertManagerNotInstalled}},
-	{Name: "stuck", When: certificatesFacts{issuing: certificatesStuck}, Verdict: conditionVerdict{metav1.ConditionFalse, v1alpha1.ReasonAuthorityLost}},
-	{Name: "unread", When: certificatesFacts{issuing: certificatesUnclear}, Verdict: conditionVerdict{metav1.ConditionUnknown, v1alpha1.ReasonCertificatesPending}},
-	{Name: "not-issued", When: certificatesFacts{issuing: certificatesBegin | certificatesIssue | certificatesAwaited, reported: rules.No}, Verdict: conditionVerdict{metav1.ConditionUnknown, v1alpha1.ReasonCertificatesPending}},
-	{Name: "rejected", When: certificatesFacts{rejected: rules.Yes}, Verdict: conditionVerdict{metav1.ConditionFalse, v1alpha1.ReasonCertificatesRejected}},
-	{Name: "not-renewed", When: certificatesFacts{issuing: certificatesAwaited, reported: rules.Yes}, Verdict: conditionVerdict{metav1.ConditionUnknown, v1alpha1.ReasonCertificatesPending}},
-	{Name: "not-reported", When: certificatesFacts{reported: rules.No}, Verdict: conditionVerdict{metav1.ConditionUnknown, v1alpha1.ReasonCertificatesPending}},
-	{Name: "valid", When: certificatesFacts{reported: rules.Yes}, Verdict: conditionVerdict{metav1.ConditionTrue, v1alpha1.ReasonCertificatesValid}},
-})
+var certificatesReadyRows = rules.New(conditionVerdict{metav1.ConditionUnknown, v1alpha1.ReasonCertificatesPending},
+	[]rules.Row[certificatesFacts, conditionVerdict]{
+		{Name: "conflict", When: certificatesFacts{issuing: certificatesConflict}, Verdict: conditionVerdict{metav1.ConditionFalse, v1alpha1.ReasonObjectNotOwned}},
+		{Name: "not-installed", When: certificatesFacts{issuing: certificatesUninstalled},
+			Verdict: conditionVerdict{metav1.ConditionFalse, v1alpha1.ReasonCertManagerNotInstalled}},
+		{Name: "stuck", When: certificatesFacts{issuing: certificatesStuck}, Verdict: conditionVerdict{metav1.ConditionFalse, v1alpha1.ReasonAuthorityLost}},
+		{Name: "unread", When: certificatesFacts{issuing: certificatesUnclear},
+			Verdict: conditionVerdict{metav1.ConditionUnknown, v1alpha1.ReasonCertificatesPending}},
+		{Name: "not-issued", When: certificatesFacts{issuing: certificatesBegin | certificatesIssue | certificatesAwaited, reported: rules.No},
+			Verdict: conditionVerdict{metav1.ConditionUnknown, v1alpha1.ReasonCertificatesPending}},
+		{Name: "rejected", When: certificatesFacts{rejected: rules.Yes}, Verdict: conditionVerdict{metav1.ConditionFalse, v1alpha1.ReasonCertificatesRejected}},
+		{Name: "not-renewed", When: certificatesFacts{issuing: certificatesAwaited, reported: rules.Yes},
+			Verdict: conditionVerdict{metav1.ConditionUnknown, v1alpha1.ReasonCertificatesPending}},
+		{Name: "not-reported", When: certificatesFacts{reported: rules.No}, Verdict: conditionVerdict{metav1.ConditionUnknown, v1alpha1.ReasonCertificatesPending}},
+		{Name: "valid", When: certificatesFacts{reported: rules.Yes}, Verdict: conditionVerdict{metav1.ConditionTrue, v1alpha1.ReasonCertificatesValid}},
+	})
 
 // certificatesReady is condition CertificatesReady. A cluster without TLS does not have it.
 func certificatesReady(p messageContext) (metav1.Condition, bool) {
@@ -60,7 +65,8 @@ type issuing struct {
 func (p messageContext) worstIssued() (verdict certificateVerdict, about issuing) {
 	verdict = certificatesKeep
 	rank := []certificateVerdict{
-		certificatesKeep, certificatesIssue, certificatesBegin, certificatesAwaited, certificatesUnclear, certificatesConflict, certificatesUninstalled, certificatesStuck,
+		certificatesKeep, certificatesIssue, certificatesBegin, certificatesAwaited, certificatesUnclear, certificatesConflict,
+		certificatesUninstalled, certificatesStuck,
 	}
 	note := func(v certificateVerdict, of issuing) {
 		if slices.Index(rank, v) > slices.Index(rank, verdict) {

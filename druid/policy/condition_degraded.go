@@ -14,7 +14,8 @@ import (
 
 // degradedRows decide condition Degraded. If it is True, its reason is that of the most severe problem.
 var degradedRows = rules.New(notDecided, []rules.Row[conditionFacts, conditionVerdict]{
-	{Name: "problem", When: conditionFacts{problem: rules.Yes}, Verdict: conditionVerdict{metav1.ConditionTrue, ""}, Why: "the most severe problem determines the reason"},
+	{Name: "problem", When: conditionFacts{problem: rules.Yes}, Verdict: conditionVerdict{metav1.ConditionTrue, ""},
+		Why: "the most severe problem determines the reason"},
 	{Name: "no-problem", When: conditionFacts{problem: rules.No}, Verdict: conditionVerdict{metav1.ConditionFalse, v1alpha1.ReasonAsExpected}},
 })
 
@@ -40,10 +41,13 @@ func degradedEvents(was, is metav1.Condition, inform announcer) {
 // gravity orders the reasons of Degraded: first what stops the cluster, last what one member can recover from by
 // itself. A lost quorum comes after the problems that can be its cause, because those say what to do.
 var gravity = []string{
-	v1alpha1.ReasonRecordUnreadable, v1alpha1.ReasonRecordLost, v1alpha1.ReasonSnapshotUnusable, v1alpha1.ReasonRecoveryProposed, v1alpha1.ReasonRecoveryRefused, v1alpha1.ReasonDataLost, v1alpha1.ReasonDataUndecided, v1alpha1.ReasonDataDiffers, v1alpha1.ReasonAlarmRaised, v1alpha1.ReasonObjectNotOwned, v1alpha1.ReasonVolumeDeleted,
+	v1alpha1.ReasonRecordUnreadable, v1alpha1.ReasonRecordLost, v1alpha1.ReasonSnapshotUnusable, v1alpha1.ReasonRecoveryProposed,
+	v1alpha1.ReasonRecoveryRefused, v1alpha1.ReasonDataLost, v1alpha1.ReasonDataUndecided, v1alpha1.ReasonDataDiffers, v1alpha1.ReasonAlarmRaised,
+	v1alpha1.ReasonObjectNotOwned, v1alpha1.ReasonVolumeDeleted,
 	v1alpha1.ReasonNodeLost, v1alpha1.ReasonAPIRequestRejected, v1alpha1.ReasonLeaseUnreadable, v1alpha1.ReasonStorageClassMissing,
 	v1alpha1.ReasonVolumePending, v1alpha1.ReasonPodUnschedulable, v1alpha1.ReasonImagePullFailed,
-	v1alpha1.ReasonContainerCannotStart, v1alpha1.ReasonAuthRequiredNotConfigured, v1alpha1.ReasonQuorumLost, v1alpha1.ReasonMemberCannotStart, v1alpha1.ReasonAgentNotRunning, v1alpha1.ReasonMemberStuck, v1alpha1.ReasonVolumeNotExpanded, v1alpha1.ReasonOrphanedObjects, v1alpha1.ReasonSlowDisk,
+	v1alpha1.ReasonContainerCannotStart, v1alpha1.ReasonAuthRequiredNotConfigured, v1alpha1.ReasonQuorumLost, v1alpha1.ReasonMemberCannotStart,
+	v1alpha1.ReasonAgentNotRunning, v1alpha1.ReasonMemberStuck, v1alpha1.ReasonVolumeNotExpanded, v1alpha1.ReasonOrphanedObjects, v1alpha1.ReasonSlowDisk,
 }
 
 // maxProblems is how many problems a message names. It only counts the others.
@@ -125,13 +129,15 @@ func problemsOf(e Evaluation) []Problem {
 func differenceProblems(e Evaluation) (all []Problem) {
 	if u := e.Record.Undecided; e.undecided() {
 		all = append(all, Problem{Reason: v1alpha1.ReasonDataUndecided, Message: fmt.Sprintf("the data of the members differs at revisions %d and %d, and "+
-			"no majority of all voters has the same data (%s). Until you decide, druid and the agents replace no Pod for a change of the spec, remove and defragment no member, and "+
+			"no majority of all voters has the same data (%s). Until you decide, druid and the agents replace no Pod for a change of the spec, remove "+
+			"and defragment no member, and "+
 			"delete no backup. See docs/how-to/rescue/data-differs.md", u.Confirmed, u.Revision, u.Hashes)})
 	}
 	for _, m := range e.listed {
 		if d := m.Reports.Differs; m.odd() {
 			all = append(all, Problem{Reason: v1alpha1.ReasonDataDiffers, Member: m.Name, Message: fmt.Sprintf("its data differs from that of a majority of all "+
-				"voters at revisions %d and %d (hash %s, and not %s). It receives no clients, and its agent replaces it. Its data is kept aside", d.Confirmed, d.Revision, d.Hash, d.Majority)})
+				"voters at revisions %d and %d (hash %s, and not %s). It receives no clients, and its agent replaces it. Its data is kept aside",
+				d.Confirmed, d.Revision, d.Hash, d.Majority)})
 		}
 	}
 	return all
@@ -187,7 +193,8 @@ func memberProblems(m Member, f memberFacts, undecided bool) []Problem {
 	}
 	if m.Lease == LeaseOurs && m.Readable && m.Reports.Removal.State == leases.RemovalUnreadable {
 		all = append(all, Problem{Reason: v1alpha1.ReasonLeaseUnreadable, Member: m.Name, Message: fmt.Sprintf(
-			"the annotation %s on its Lease %s cannot be parsed, so druid neither removes nor keeps the member. Remove that annotation", leases.AnnotationRemoval, m.Name)})
+			"the annotation %s on its Lease %s cannot be parsed, so druid neither removes nor keeps the member. Remove that annotation",
+			leases.AnnotationRemoval, m.Name)})
 	}
 	return all
 }

@@ -36,10 +36,14 @@ func (r readiness) String() string {
 // readyRows decide condition Ready.
 var readyRows = rules.New(notDecided, []rules.Row[conditionFacts, conditionVerdict]{
 	{Name: "paused-no-quorum", When: conditionFacts{resting: restingPaused}, Verdict: conditionVerdict{metav1.ConditionFalse, v1alpha1.ReasonPaused}},
-	{Name: "forming", When: conditionFacts{record: RecordAbsent | RecordForming, formed: rules.No}, Verdict: conditionVerdict{metav1.ConditionFalse, v1alpha1.ReasonForming}},
-	{Name: "clients-cut-off", When: conditionFacts{quorumState: quorumStateQuorum, cutOff: rules.Yes}, Verdict: conditionVerdict{metav1.ConditionFalse, v1alpha1.ReasonClientsCutOff}},
-	{Name: "quorate", When: conditionFacts{quorumState: quorumStateQuorum, cutOff: rules.No}, Verdict: conditionVerdict{metav1.ConditionTrue, v1alpha1.ReasonQuorate}},
-	{Name: "quorum-resumes", When: conditionFacts{quorumState: quorumStateLost, resting: restingResumes}, Verdict: conditionVerdict{metav1.ConditionFalse, v1alpha1.ReasonResuming}},
+	{Name: "forming", When: conditionFacts{record: RecordAbsent | RecordForming, formed: rules.No},
+		Verdict: conditionVerdict{metav1.ConditionFalse, v1alpha1.ReasonForming}},
+	{Name: "clients-cut-off", When: conditionFacts{quorumState: quorumStateQuorum, cutOff: rules.Yes},
+		Verdict: conditionVerdict{metav1.ConditionFalse, v1alpha1.ReasonClientsCutOff}},
+	{Name: "quorate", When: conditionFacts{quorumState: quorumStateQuorum, cutOff: rules.No},
+		Verdict: conditionVerdict{metav1.ConditionTrue, v1alpha1.ReasonQuorate}},
+	{Name: "quorum-resumes", When: conditionFacts{quorumState: quorumStateLost, resting: restingResumes},
+		Verdict: conditionVerdict{metav1.ConditionFalse, v1alpha1.ReasonResuming}},
 	{Name: "quorum-lost", When: conditionFacts{quorumState: quorumStateLost}, Verdict: conditionVerdict{metav1.ConditionFalse, v1alpha1.ReasonQuorumLost}},
 	{Name: "unclear", When: conditionFacts{quorumState: quorumStateUnclear}, Verdict: conditionVerdict{metav1.ConditionUnknown, v1alpha1.ReasonUnknown}},
 })

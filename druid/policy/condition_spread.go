@@ -34,9 +34,12 @@ type spreadFacts struct {
 // spreadRows decide condition Spread.
 var spreadRows = rules.New(conditionVerdict{metav1.ConditionUnknown, v1alpha1.ReasonMembersNotPlaced}, []rules.Row[spreadFacts, conditionVerdict]{
 	{Name: "paused", When: spreadFacts{paused: rules.Yes}, Verdict: conditionVerdict{metav1.ConditionUnknown, v1alpha1.ReasonPaused}},
-	{Name: "quorum-on-one-node", When: spreadFacts{placement: placementTogether, stake: rules.Yes, paused: rules.No}, Verdict: conditionVerdict{metav1.ConditionFalse, v1alpha1.ReasonQuorumOnOneNode}},
-	{Name: "co-located", When: spreadFacts{placement: placementTogether, stake: rules.No, paused: rules.No}, Verdict: conditionVerdict{metav1.ConditionFalse, v1alpha1.ReasonMembersColocated}},
-	{Name: "not-placed", When: spreadFacts{placement: placementUnclear, paused: rules.No}, Verdict: conditionVerdict{metav1.ConditionUnknown, v1alpha1.ReasonMembersNotPlaced}},
+	{Name: "quorum-on-one-node", When: spreadFacts{placement: placementTogether, stake: rules.Yes, paused: rules.No},
+		Verdict: conditionVerdict{metav1.ConditionFalse, v1alpha1.ReasonQuorumOnOneNode}},
+	{Name: "co-located", When: spreadFacts{placement: placementTogether, stake: rules.No, paused: rules.No},
+		Verdict: conditionVerdict{metav1.ConditionFalse, v1alpha1.ReasonMembersColocated}},
+	{Name: "not-placed", When: spreadFacts{placement: placementUnclear, paused: rules.No},
+		Verdict: conditionVerdict{metav1.ConditionUnknown, v1alpha1.ReasonMembersNotPlaced}},
 	{Name: "apart", When: spreadFacts{placement: placementApart, paused: rules.No}, Verdict: conditionVerdict{metav1.ConditionTrue, v1alpha1.ReasonMembersSpread}},
 })
 

@@ -19,18 +19,19 @@ import (
 )
 
 func TestToolConditionsAreTotal(t *testing.T) {
-	checkTable(t, toolRows, "condition-tools", "Conditions Reconciling and Stalled: druid/policy.toolRows", func(f toolFacts, d rules.Decision[toolVerdict]) string {
-		kind, accepted := d.Verdict.kind, f.progress == toolAccepted
-		good := f.progress == toolDone && f.problem == toolWell && f.parts == toolWell && f.serves == rules.Yes && f.members == rules.Yes
-		needed := f.problem == toolNeeds || f.parts == toolNeeds || f.progress == toolStopped
-		switch {
-		case (kind == toolNone) != good:
-			return "calls a cluster as requested that is not, or the reverse"
-		case (kind == v1alpha1.ConditionStalled) != (needed && !accepted):
-			return "lets a tool wait for what does not come by itself, or end its wait for what does"
-		}
-		return ""
-	})
+	checkTable(t, toolRows, "condition-tools", "Conditions Reconciling and Stalled: druid/policy.toolRows",
+		func(f toolFacts, d rules.Decision[toolVerdict]) string {
+			kind, accepted := d.Verdict.kind, f.progress == toolAccepted
+			good := f.progress == toolDone && f.problem == toolWell && f.parts == toolWell && f.serves == rules.Yes && f.members == rules.Yes
+			needed := f.problem == toolNeeds || f.parts == toolNeeds || f.progress == toolStopped
+			switch {
+			case (kind == toolNone) != good:
+				return "calls a cluster as requested that is not, or the reverse"
+			case (kind == v1alpha1.ConditionStalled) != (needed && !accepted):
+				return "lets a tool wait for what does not come by itself, or end its wait for what does"
+			}
+			return ""
+		})
 }
 
 // toolSituation is a verdict of a table of conditions, and what tools make of it in a cluster that is otherwise as it should be.
@@ -285,7 +286,8 @@ func TestToolsReadEveryVerdict(t *testing.T) {
 	if diff := gocmp.Diff(toolReadings, got, gocmp.AllowUnexported(toolReading{}, toolSituation{})); diff != "" {
 		t.Errorf("what tools read (-want +got):\n%s", diff)
 	}
-	golden.Section(t, "../../docs/reference/conditions-and-reasons.md", "tools", golden.Table([]string{"Condition", "Status", "Because", "druid sets", "kstatus", "Argo CD"}, rows))
+	golden.Section(t, "../../docs/reference/conditions-and-reasons.md", "tools",
+		golden.Table([]string{"Condition", "Status", "Because", "druid sets", "kstatus", "Argo CD"}, rows))
 }
 
 // TestToolsWaitForDruid: what druid has not seen yet is not current, whatever its conditions say.
@@ -317,7 +319,8 @@ func TestToolsWaitForDruid(t *testing.T) {
 func TestToolConditionsFollowTheOthers(t *testing.T) {
 	now := metav1.Now()
 	s := after(v1alpha1.EtcdClusterStatus{})
-	if c := cmp.Or(meta.FindStatusCondition(s.Conditions, v1alpha1.ConditionReconciling), meta.FindStatusCondition(s.Conditions, v1alpha1.ConditionStalled)); c != nil {
+	if c := cmp.Or(meta.FindStatusCondition(s.Conditions, v1alpha1.ConditionReconciling),
+		meta.FindStatusCondition(s.Conditions, v1alpha1.ConditionStalled)); c != nil {
 		t.Fatalf("a healthy cluster has condition %+v", c)
 	}
 	rejected := []Problem{{Reason: v1alpha1.ReasonAPIRequestRejected, Message: "exceeded quota"}}
@@ -331,7 +334,8 @@ func TestToolConditionsFollowTheOthers(t *testing.T) {
 		t.Fatal(err)
 	}
 	goesOn := meta.FindStatusCondition(s.Conditions, v1alpha1.ConditionReconciling)
-	if goesOn == nil || goesOn.Reason != v1alpha1.ReasonSpecChanged || goesOn.ObservedGeneration != 2 || meta.FindStatusCondition(s.Conditions, v1alpha1.ConditionStalled) != nil {
+	if goesOn == nil || goesOn.Reason != v1alpha1.ReasonSpecChanged || goesOn.ObservedGeneration != 2 ||
+		meta.FindStatusCondition(s.Conditions, v1alpha1.ConditionStalled) != nil {
 		t.Errorf("an accepted edit leads to %+v", s.Conditions)
 	}
 	s = Status(Evaluate(Desired{Replicas: 3}, whole()), s, nil, 2, now)

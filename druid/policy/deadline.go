@@ -92,7 +92,8 @@ var adoptionReasons = map[string]string{
 
 // Adopted returns the status after the spec of a generation is accepted. The rest of the status stays, because it
 // reports earlier observations.
-func (a Adoption) Adopted(before v1alpha1.EtcdClusterStatus, spec v1alpha1.EtcdClusterSpec, number int64, allowed time.Duration, now metav1.Time) (v1alpha1.EtcdClusterStatus, error) {
+func (a Adoption) Adopted(before v1alpha1.EtcdClusterStatus, spec v1alpha1.EtcdClusterSpec, number int64, allowed time.Duration,
+	now metav1.Time) (v1alpha1.EtcdClusterStatus, error) {
 	s := *before.DeepCopy()
 	if err := s.Adopt(spec); err != nil {
 		return s, err

@@ -7,8 +7,9 @@ import (
 	"github.com/etcd-druid/druid/leases"
 )
 
+// TestDiskVerdictOfReportingAgent: the verdict on a disk is that of an agent which reports now.
 // The verdict is that of an agent which renews its Lease now. Only a druid that has just started keeps an earlier one.
-func TestTheVerdictOnADiskIsThatOfAnAgentWhichReportsNow(t *testing.T) {
+func TestDiskVerdictOfReportingAgent(t *testing.T) {
 	very := leases.Fsync{Speed: leases.SpeedVerySlow, P99: 1}
 	for name, tc := range map[string]struct {
 		change  func(*Member)
@@ -39,9 +40,11 @@ func TestTheVerdictOnADiskIsThatOfAnAgentWhichReportsNow(t *testing.T) {
 	}
 }
 
+// TestSameVerdictKeepsProblem: a measurement of the same verdict changes no problem.
 // A new measurement of the same verdict writes no status.
-func TestAMeasurementOfTheSameVerdictChangesNoProblem(t *testing.T) {
-	m := Member{Name: "c-a", Lease: LeaseOurs, Readable: true, Liveness: leases.Live, Reports: leases.Member{Fsync: leases.Fsync{Speed: leases.SpeedVerySlow, P99: 1}}}
+func TestSameVerdictKeepsProblem(t *testing.T) {
+	m := Member{Name: "c-a", Lease: LeaseOurs, Readable: true, Liveness: leases.Live,
+		Reports: leases.Member{Fsync: leases.Fsync{Speed: leases.SpeedVerySlow, P99: 1}}}
 	before := diskProblems([]Member{m})
 	m.Reports.Fsync.P99 = 2
 	if after := diskProblems([]Member{m}); len(after) != 1 || after[0] != before[0] {

@@ -12,7 +12,8 @@ import (
 	"github.com/etcd-druid/druid/leases"
 )
 
-// recoveredFromOne is a cluster that a recovery formed again from the disk of c-a. The Leases of the others are those of the earlier raft group.
+// recoveredFromOne is a cluster that a recovery formed again from the disk of c-a. The Leases of the others are those
+// of the earlier raft group.
 func recoveredFromOne(o *Observed) {
 	o.Record.ClusterID, o.Record.FormedEpoch, o.Record.Epoch = 10, 2, 2
 	o.Record.MemberList = &leases.MemberList{Members: []leases.ListedMember{{ID: "1", Name: "c-a", PeerURL: "http://c-a.p:2380"}}}
@@ -31,8 +32,9 @@ func onLostNode(i int) func(*Observed) {
 	}
 }
 
+// TestEarlierGroupMembersAreNoVoters: members of an earlier raft group are no voters.
 // The nodes of the others were declared lost, so they join the new raft group only on other nodes, without the volumes that they had.
-func TestMembersOfAnEarlierRaftGroupAreNoVoters(t *testing.T) {
+func TestEarlierGroupMembersAreNoVoters(t *testing.T) {
 	listed := func(i int, learner bool) func(*Observed) {
 		return func(o *Observed) {
 			m := &o.Members[i]
@@ -123,7 +125,7 @@ func rulesOf(o Observed, prefix string) (names []string) {
 }
 
 // A Pod that was in the earlier raft group has no data of the new one.
-func TestNoDataIsLostWithAPodOfAnEarlierRaftGroup(t *testing.T) {
+func TestEarlierGroupPodHoldsNoData(t *testing.T) {
 	gone := func(o *Observed) {
 		for i := range o.Members[1:] {
 			m := &o.Members[1+i]
@@ -131,7 +133,8 @@ func TestNoDataIsLostWithAPodOfAnEarlierRaftGroup(t *testing.T) {
 		}
 	}
 	lost := func(o Observed) bool {
-		return slices.ContainsFunc(Evaluate(Desired{Replicas: 3, ClusterID: o.Record.ClusterID}, o).problems, func(p Problem) bool { return p.Reason == v1alpha1.ReasonDataLost })
+		return slices.ContainsFunc(Evaluate(Desired{Replicas: 3, ClusterID: o.Record.ClusterID}, o).problems,
+			func(p Problem) bool { return p.Reason == v1alpha1.ReasonDataLost })
 	}
 	if !lost(whole(inMemory, gone)) {
 		t.Error("the data of two of three voters is lost, and no problem says so")
@@ -161,12 +164,18 @@ func TestNoVolumeIsDeletedDuringATie(t *testing.T) {
 		reason  string
 		message string
 	}{
-		"a lost node":                                   {[]func(*Observed){onLostNode(2)}, []string{"volume-on-lost-node-announced"}, v1alpha1.ReasonNodeLost, "its copy can be the one that decides"},
-		"a lost node that the Lease announces":          {[]func(*Observed){marked}, []string{"volume-on-lost-node"}, v1alpha1.ReasonNodeLost, "its copy can be the one that decides"},
-		"a lost node, and data in the Pod":              {[]func(*Observed){inMemory, marked}, []string{"volume-on-lost-node"}, v1alpha1.ReasonNodeLost, "its copy can be the one that decides"},
-		"a deleted claim":                               {[]func(*Observed){deleted}, []string{"volume-lost"}, v1alpha1.ReasonVolumeDeleted, "Save it, and then delete the Pod"},
-		"a deleted claim of a Pod that was not started": {[]func(*Observed){deleted, in(PodUnstarted)}, []string{"pod-of-deleted-claim"}, v1alpha1.ReasonVolumeDeleted, "Save it, and then delete the Pod"},
-		"a deleted claim of a Pod that ended":           {[]func(*Observed){deleted, in(PodEnded)}, []string{"pod-of-deleted-claim"}, v1alpha1.ReasonVolumeDeleted, "Save it, and then delete the Pod"},
+		"a lost node": {[]func(*Observed){onLostNode(2)}, []string{"volume-on-lost-node-announced"},
+			v1alpha1.ReasonNodeLost, "its copy can be the one that decides"},
+		"a lost node that the Lease announces": {[]func(*Observed){marked}, []string{"volume-on-lost-node"}, v1alpha1.ReasonNodeLost,
+			"its copy can be the one that decides"},
+		"a lost node, and data in the Pod": {[]func(*Observed){inMemory, marked}, []string{"volume-on-lost-node"},
+			v1alpha1.ReasonNodeLost, "its copy can be the one that decides"},
+		"a deleted claim": {[]func(*Observed){deleted}, []string{"volume-lost"}, v1alpha1.ReasonVolumeDeleted,
+			"Save it, and then delete the Pod"},
+		"a deleted claim of a Pod that was not started": {[]func(*Observed){deleted, in(PodUnstarted)}, []string{"pod-of-deleted-claim"},
+			v1alpha1.ReasonVolumeDeleted, "Save it, and then delete the Pod"},
+		"a deleted claim of a Pod that ended": {[]func(*Observed){deleted, in(PodEnded)}, []string{"pod-of-deleted-claim"},
+			v1alpha1.ReasonVolumeDeleted, "Save it, and then delete the Pod"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			if diff := cmp.Diff(tc.rules, deleting(whole(tc.change...))); diff != "" {

@@ -148,9 +148,11 @@ func authorityEvents(before, after v1alpha1.EtcdClusterStatus, inform announcer)
 		case was.Phase == v1alpha1.TLSStable && is.Phase == v1alpha1.TLSTrustingBoth:
 			inform(false, v1alpha1.EventAuthorityReplacing, "", "The %s certificate authority %s is replaced", plane.name, was.Authority)
 		case was.Authority != is.Authority && len(is.Trusted) == 1:
-			inform(false, v1alpha1.EventAuthorityReplaced, "", "The %s certificate authority %s was lost before an etcd was started, and authority %s takes its place", plane.name, was.Authority, is.Authority)
+			inform(false, v1alpha1.EventAuthorityReplaced, "",
+				"The %s certificate authority %s was lost before an etcd was started, and authority %s takes its place", plane.name, was.Authority, is.Authority)
 		case was.Authority != is.Authority:
-			inform(false, v1alpha1.EventAuthoritySwitched, "", "The %s certificates are of authority %s from now on, and authority %s is trusted too", plane.name, is.Authority, was.Authority)
+			inform(false, v1alpha1.EventAuthoritySwitched, "", "The %s certificates are of authority %s from now on, and authority %s is trusted too",
+				plane.name, is.Authority, was.Authority)
 		case was.Phase == v1alpha1.TLSTrustingNew && is.Phase == v1alpha1.TLSStable:
 			inform(false, v1alpha1.EventAuthorityReplaced, "", "Only %s certificate authority %s is trusted", plane.name, is.Authority)
 		}

@@ -81,7 +81,8 @@ func left(names ...string) func(*Observed) {
 	}
 }
 
-func TestMembersOfADeletedClusterLeaveThoseThatStay(t *testing.T) {
+// TestDeletedMembersLeaveThoseThatStay: members of a deleted cluster leave those that stay.
+func TestDeletedMembersLeaveThoseThatStay(t *testing.T) {
 	tests := map[string]struct {
 		change func(*Desired)
 		o      Observed
@@ -90,7 +91,8 @@ func TestMembersOfADeletedClusterLeaveThoseThatStay(t *testing.T) {
 	}{
 		"it is written down first": {
 			o: parting(func(o *Observed) { o.Record.Leaving = false }), want: []string{"UpdateRecord leave "},
-			words: "deleted: removing 3 members from the joined cluster, one at a time, while the remaining members are a healthy quorum. 3 members of the former cluster are still in the raft group",
+			words: "deleted: removing 3 members from the joined cluster, one at a time, while the remaining members are a healthy quorum. 3 members " +
+				"of the former cluster are still in the raft group",
 		},
 		"one after another, and no member waits for another": {
 			o:    parting(func(o *Observed) { o.Members[0].EtcdReady, o.Members[0].Serving = false, false }),
@@ -111,7 +113,8 @@ func TestMembersOfADeletedClusterLeaveThoseThatStay(t *testing.T) {
 			o: parting(left("c-a"), taken("c-b"), func(o *Observed) {
 				o.Members[1].Serving, o.Members[1].Reports.Removal = false, leases.RemovalRequest{State: leases.RemovalRequested, Mark: "m"}
 			}),
-			want: []string{"ApplyBudget budget-lowered  2", "DeletePod removed-pod c-a"}, words: "deleted: removing 2 members from the joined cluster, one at a time, while the remaining members are a healthy quorum. Member c-b is being removed",
+			want:  []string{"ApplyBudget budget-lowered  2", "DeletePod removed-pod c-a"},
+			words: "deleted: removing 2 members from the joined cluster, one at a time, while the remaining members are a healthy quorum. Member c-b is being removed",
 		},
 		"a claim of one that is out is as it is": {
 			o: parting(left("c-a"), taken("c-b"), func(o *Observed) {
@@ -177,7 +180,7 @@ func TestMembersOfADeletedClusterLeaveThoseThatStay(t *testing.T) {
 }
 
 // The record of a cluster that lives removes no member, no matter what wrote it: only a deletion that druid holds does.
-func TestNoMemberLeavesAClusterThatIsNotDeleted(t *testing.T) {
+func TestNoMemberLeavesWithoutDeletion(t *testing.T) {
 	d := deletedAlongsideOthers()
 	d.Deleted = false
 	if got := short(Steps(Evaluate(d, parting()))); len(got) != 0 {
@@ -241,7 +244,8 @@ func TestOthersInARaftGroupThatWasJoined(t *testing.T) {
 			words: "all members joined. 2 members of the former cluster are still in the raft group (etcd-0, etcd-1). Set spec.bootstrap.join.removeOthers",
 		},
 		"before they are listed they are taken to be there": {
-			o: whole(unreported), want: raised, reason: v1alpha1.ReasonExternalMembersPresent, words: "all members joined. 2 members of the former cluster are still in the raft group. Set",
+			o: whole(unreported), want: raised, reason: v1alpha1.ReasonExternalMembersPresent,
+			words: "all members joined. 2 members of the former cluster are still in the raft group. Set",
 		},
 		"they go by the user's word": {
 			release: true, o: whole(sharing("etcd-1")), want: raised, reason: v1alpha1.ReasonRemovingExternalMembers,
@@ -251,7 +255,8 @@ func TestOthersInARaftGroupThatWasJoined(t *testing.T) {
 			release: true, o: whole(sharing()), want: []string{}, reason: v1alpha1.ReasonReconciled, words: "3 members as requested",
 		},
 		"no Pod is replaced next to them": {
-			o: edited(sharing("etcd-0")), want: []string{}, reason: v1alpha1.ReasonExternalMembersPresent, words: "all members joined. 1 member of the former cluster is still in the raft group (etcd-0)",
+			o: edited(sharing("etcd-0")), want: []string{}, reason: v1alpha1.ReasonExternalMembersPresent,
+			words: "all members joined. 1 member of the former cluster is still in the raft group (etcd-0)",
 		},
 		"nor before they are listed": {
 			o: edited(unreported), want: []string{}, reason: v1alpha1.ReasonExternalMembersPresent, words: "all members joined",
@@ -325,9 +330,10 @@ func TestOneMemberAtATimeWhateverTheReason(t *testing.T) {
 		"a deleted claim before a scale-down: its member is replaced first": {2, []func(*Observed){lost(0), lost(1)}, []string{
 			"LabelPod leaving c-a serving=false", "DeletePod volume-lost c-a",
 		}},
-		"a deleted claim while the leader's agent is asked: the request is taken back": {2, []func(*Observed){slot, marked(leases.RemovalRequested), lost(0)}, []string{
-			"WithdrawRemoval blocked-request c-c",
-		}},
+		"a deleted claim while the leader's agent is asked: the request is taken back": {2,
+			[]func(*Observed){slot, marked(leases.RemovalRequested), lost(0)}, []string{
+				"WithdrawRemoval blocked-request c-c",
+			}},
 		"a deleted claim while the leader's agent removes another: its Pod is held": {2, []func(*Observed){slot, marked(leases.RemovalBegun), lost(0)}, []string{}},
 		"a deleted claim of the one that goes": {2, []func(*Observed){slot, marked(leases.RemovalBegun), lost(2)}, []string{
 			"DeletePod volume-lost c-c",
@@ -344,10 +350,11 @@ func TestOneMemberAtATimeWhateverTheReason(t *testing.T) {
 		"a removal that was claimed under an order of before: no other is asked for": {2, []func(*Observed){slot, marked(leases.RemovalRequested), func(o *Observed) {
 			o.Members[0].Reports.Removal = leases.RemovalRequest{State: leases.RemovalBegun, Mark: "x", ClusterID: "9"}
 		}}, []string{"WithdrawRemoval blocked-request c-c"}},
-		"a voter by the list whose new Lease is silent: the others are looked at": {2, []func(*Observed){slot, marked(leases.RemovalRequested), down(0), voters("c-a", "c-b", "c-c"), func(o *Observed) {
-			o.Members[2].Reports = leases.Member{Removal: o.Members[2].Reports.Removal, PodUID: "pod-c-c", VolumeUID: "claim-c-c"}
-			o.Members[2].Voter, o.BudgetMin = false, 2
-		}}, []string{"WithdrawRemoval blocked-request c-c"}},
+		"a voter by the list whose new Lease is silent: the others are looked at": {2,
+			[]func(*Observed){slot, marked(leases.RemovalRequested), down(0), voters("c-a", "c-b", "c-c"), func(o *Observed) {
+				o.Members[2].Reports = leases.Member{Removal: o.Members[2].Reports.Removal, PodUID: "pod-c-c", VolumeUID: "claim-c-c"}
+				o.Members[2].Voter, o.BudgetMin = false, 2
+			}}, []string{"WithdrawRemoval blocked-request c-c"}},
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {

@@ -65,12 +65,14 @@ var servingRows = rules.New(labelKeep, []rules.Row[labelFacts, labelVerdict]{
 	{Name: "data-differs", When: labelFacts{leaving: rules.No, differs: rules.Yes, obscure: rules.No}, Verdict: labelClear,
 		Why: "a client must not read data that a majority of all voters does not have"},
 	{Name: "data-differs-others-unknown", When: labelFacts{leaving: rules.No, differs: rules.Yes}, Verdict: labelKeep},
-	{Name: "voter-serves", When: labelFacts{leaving: rules.No, says: reportsVoter, liveness: leases.Live, formed: rules.Yes, etcdReady: rules.Yes}, Verdict: labelSet},
+	{Name: "voter-serves", When: labelFacts{leaving: rules.No, says: reportsVoter, liveness: leases.Live, formed: rules.Yes, etcdReady: rules.Yes},
+		Verdict: labelSet},
 	{Name: "half-unknown", When: labelFacts{leaving: rules.No, obscure: rules.Yes}, Verdict: labelKeep},
 	{Name: "etcd-not-ready", When: labelFacts{leaving: rules.No, etcdReady: rules.No, nodeLost: rules.No, obscure: rules.No}, Verdict: labelClear},
 	{Name: "lease-says-otherwise", When: labelFacts{leaving: rules.No, says: reportsOther, liveness: leases.Live, obscure: rules.No}, Verdict: labelClear},
 	{Name: "node-lost", When: labelFacts{leaving: rules.No, liveness: leases.Stale, nodeLost: rules.Yes, obscure: rules.No}, Verdict: labelClear},
-	{Name: "agent-silent", When: labelFacts{leaving: rules.No, liveness: leases.Stale, etcdReady: rules.Yes, nodeLost: rules.No, obscure: rules.No}, Verdict: labelKeep},
+	{Name: "agent-silent", When: labelFacts{leaving: rules.No, liveness: leases.Stale, etcdReady: rules.Yes, nodeLost: rules.No, obscure: rules.No},
+		Verdict: labelKeep},
 	{Name: "not-certain", When: labelFacts{leaving: rules.No, obscure: rules.No}, Verdict: labelKeep},
 })
 

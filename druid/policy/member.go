@@ -49,8 +49,9 @@ var claimRows = rules.New(wait, []rules.Row[memberFacts, verdict]{
 
 // podRows create a lost Pod again at once. They delete a Pod whose claim is deleted, so that the member is repaired on
 // a new volume, unless the other members are fewer than a quorum. Then the Pod stays, and its Lease names it, so that
-// its agent can continue its duties. A Pod that has a node keeps a deleted claim from going, also if no container of it runs. They create no Pod for a member whose own agent acknowledged its removal, while druid
-// examines that. The member has left the joined raft group, and a new Pod can wait for a node without end.
+// its agent can continue its duties. A Pod that has a node keeps a deleted claim from going, also if no container of it
+// runs. They create no Pod for a member whose own agent acknowledged its removal, while druid examines that. The member
+// has left the joined raft group, and a new Pod can wait for a node without end.
 var podRows = rules.New(wait, []rules.Row[memberFacts, verdict]{
 	{Name: "pod-conflict", When: memberFacts{pod: PodForeign}, Verdict: conflict},
 	{Name: "pod-terminating", When: memberFacts{pod: PodTerminating}, Verdict: wait},
@@ -71,7 +72,9 @@ var podRows = rules.New(wait, []rules.Row[memberFacts, verdict]{
 		Why: "the Lease of the member names the Pod whose agent acknowledged the removal"},
 	{Name: "volume-lost-unmarked", When: memberFacts{pod: PodLive, claim: ClaimTerminating, lease: LeaseOurs, spare: rules.No, marked: rules.No}, Verdict: mark},
 	{Name: "volume-lost-held", When: memberFacts{pod: PodLive, claim: ClaimAbsent | ClaimTerminating, spare: rules.No}, Verdict: held},
-	{Name: "pod-unmarked", When: memberFacts{pod: PodUnscheduled | PodUnstarted | PodLive, claim: ClaimPresent | ClaimUnwanted, lease: LeaseOurs, marked: rules.No}, Verdict: mark},
+	{Name: "pod-unmarked", When: memberFacts{pod: PodUnscheduled | PodUnstarted | PodLive, claim: ClaimPresent | ClaimUnwanted, lease: LeaseOurs,
+		marked: rules.No},
+		Verdict: mark},
 	{Name: "pod-there", When: memberFacts{pod: PodUnscheduled | PodUnstarted | PodLive}, Verdict: keep},
 })
 

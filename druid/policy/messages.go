@@ -177,7 +177,8 @@ func (p messageContext) voters() string {
 	}
 	switch {
 	case p.sizeUnknown():
-		return fmt.Sprintf("%d of the known voters serve. The number of voters is unknown, because no member list is published and not all agents have written their Leases", up)
+		return fmt.Sprintf("%d of the known voters serve. The number of voters is unknown, because no member list is published and not all agents "+
+			"have written their Leases", up)
 	case voters == 0:
 		return "no voter is known"
 	}

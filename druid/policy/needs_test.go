@@ -107,7 +107,8 @@ func checkNeeds(t *testing.T, s Step, trouble Troubles, taken bool) {
 		t.Errorf("%+v: a claim is made: %t", trouble, taken)
 	case slices.Contains([]Kind{DeletePod, DeleteClaim, RequestRemoval}, s.Kind) && s.Toll != TollNone && taken && (budget || slices.Contains(own, LabelPod)):
 		t.Errorf("%+v: %+v takes a member away unprotected, or with its clients", trouble, s)
-	case slices.Contains([]Kind{DeletePod, DeleteClaim}, s.Kind) && s.Toll&(TollHeal|TollChoice) != 0 && taken && trouble.missing&(sharedAccount|sharedConfig) != 0:
+	case slices.Contains([]Kind{DeletePod, DeleteClaim}, s.Kind) && s.Toll&(TollHeal|TollChoice) != 0 && taken &&
+		trouble.missing&(sharedAccount|sharedConfig) != 0:
 		t.Errorf("%+v: %+v takes away what could not come back", trouble, s)
 	case s.Kind == ReplaceAgent && taken && (trouble.missing|trouble.outdated)&sharedByPods != 0:
 		t.Errorf("%+v: an agent is replaced by one that may lack rights", trouble)
@@ -146,9 +147,10 @@ func TestWhatFailedIsKnownByTheStepThatFailed(t *testing.T) {
 		failed Step
 		want   Troubles
 	}{
-		"an object that is missing":            {Step{Kind: ApplyObject, Rule: ruleMissing, Object: "ServiceAccount/c"}, Troubles{missing: sharedAccount}},
-		"one that is outdated":                 {Step{Kind: ApplyObject, Rule: ruleOutdated, Object: "Role/c-agent"}, Troubles{outdated: sharedRole}},
-		"the peers' Service":                   {Step{Kind: ApplyObject, Rule: ruleOutdated, Object: "Service/c-peer", Stage: StageShared}, Troubles{outdated: sharedPeers}},
+		"an object that is missing": {Step{Kind: ApplyObject, Rule: ruleMissing, Object: "ServiceAccount/c"}, Troubles{missing: sharedAccount}},
+		"one that is outdated":      {Step{Kind: ApplyObject, Rule: ruleOutdated, Object: "Role/c-agent"}, Troubles{outdated: sharedRole}},
+		"the peers' Service": {Step{Kind: ApplyObject, Rule: ruleOutdated, Object: "Service/c-peer", Stage: StageShared},
+			Troubles{outdated: sharedPeers}},
 		"the clients' Service":                 {Step{Kind: ApplyObject, Rule: ruleMissing, Object: "Service/c-client", Stage: StageLate}, Troubles{}},
 		"a budget that was to be raised":       {Step{Kind: ApplyBudget, Rule: "budget-raised"}, Troubles{outdated: sharedBudget}},
 		"a budget that could not be made":      {Step{Kind: ApplyBudget, Rule: ruleMissing}, Troubles{missing: sharedBudget}},

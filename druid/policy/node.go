@@ -89,8 +89,9 @@ var nodeRows = rules.New(nodeKeep, []rules.Row[nodeFacts, nodeVerdict]{
 		Why: "the others are not a healthy quorum, and its data might be needed"},
 	{Name: "volume-on-lost-node-in-turn", When: nodeFacts{node: nodeLost, volume: VolumeLocal, spare: rules.Yes, turn: rules.No}, Verdict: nodeWait,
 		Why: "another member is being replaced, removed or repaired"},
-	{Name: "volume-on-lost-node-announced", When: nodeFacts{node: nodeLost, volume: VolumeLocal, spare: rules.Yes, turn: rules.Yes, marked: rules.No}, Verdict: nodeAnnounce,
-		Why: "the Lease announces the deletion of the claim first"},
+	{Name: "volume-on-lost-node-announced", When: nodeFacts{node: nodeLost, volume: VolumeLocal, spare: rules.Yes, turn: rules.Yes, marked: rules.No},
+		Verdict: nodeAnnounce,
+		Why:     "the Lease announces the deletion of the claim first"},
 	{Name: "volume-on-lost-node", When: nodeFacts{node: nodeLost, volume: VolumeLocal, spare: rules.Yes, turn: rules.Yes, marked: rules.Yes}, Verdict: nodeGiveUp,
 		Why: "the quorum has the data; the member joins again on another node"},
 })
@@ -126,9 +127,9 @@ func nodeFactsOf(m Member, o Observed, listed []Member) nodeFacts {
 	return f
 }
 
-// replacedGroup says whether the data of the member is that of an earlier raft group, which a recovery replaced, and a quorum of the published
-// voters of the present one serves. None of them needs that data. The members join one after another, so their volumes need not go in turn: a learner
-// next to a single voter waits for the other members.
+// replacedGroup says whether the data of the member is that of an earlier raft group, which a recovery replaced, and a
+// quorum of the published voters of the present one serves. None of them needs that data. The members join one after
+// another, so their volumes need not go in turn: a learner next to a single voter waits for the other members.
 func (m Member) replacedGroup(o Observed, listed []Member) bool {
 	if o.RecordState != RecordFormed || o.Record.MemberList == nil || m.ofGroup(o) || m.Reports.Epoch >= o.Record.FormedEpoch {
 		return false
@@ -146,8 +147,8 @@ func (m Member) replacedGroup(o Observed, listed []Member) bool {
 	return serve >= quorum(voters)
 }
 
-// servesAs says whether the member serves now as the voter with this ID in the record's raft group. Its agent renews the Lease only while etcd is
-// healthy in that group.
+// servesAs says whether the member serves now as the voter with this ID in the record's raft group. Its agent renews
+// the Lease only while etcd is healthy in that group.
 func (m Member) servesAs(id string, o Observed) bool {
 	return m.Liveness == leases.Live && m.reportsVoter() && m.up() && m.Reports.ClusterID == o.Record.ClusterID && leases.FormatID(m.Reports.ID) == id
 }
@@ -183,7 +184,8 @@ func nodeProblem(m Member, f nodeFacts) (Problem, bool) {
 		if f.volume == VolumeLocal {
 			then = "druid replaces the member on another node, with an empty volume that the other members fill"
 		}
-		p.Message = fmt.Sprintf("its node %[1]s is unreachable. The member continues when the node returns. If %[1]s is lost permanently, run this command, and %[2]s: kubectl "+
+		p.Message = fmt.Sprintf("its node %[1]s is unreachable. The member continues when the node returns. If %[1]s is lost permanently, run this "+
+			"command, and %[2]s: kubectl "+
 			"taint nodes %[1]s node.kubernetes.io/out-of-service=nodeshutdown:NoExecute", m.NodeName, then)
 	case nodeHeld:
 		if f.evidence == rules.Yes {
@@ -222,18 +224,25 @@ var orphanRows = rules.New(orphanKeep, []rules.Row[orphanFacts, orphanVerdict]{
 		Why: "the leader's agent acknowledged the removal, and druid deletes the remaining objects"},
 	{Name: "desired", When: orphanFacts{usable: rules.Yes, listed: rules.Yes, removalAcknowledged: rules.No, unstarted: rules.No}, Verdict: orphanKeep,
 		Why: "druid creates the missing Lease, claim or Pod again"},
-	{Name: "desired-comes", When: orphanFacts{usable: rules.Yes, listed: rules.Yes, removalAcknowledged: rules.No, unstarted: rules.Yes, lingers: rules.No}, Verdict: orphanKeep,
-		Why: "its Pod will start the learner or replace it"},
-	{Name: "desired-not-coming", When: orphanFacts{usable: rules.Yes, listed: rules.Yes, removalAcknowledged: rules.No, unstarted: rules.Yes, lingers: rules.Yes, marked: rules.No}, Verdict: orphanMark,
-		Why: "its Pod has not started for a long time and did not add the learner: the leader's agent removes the learner"},
-	{Name: "desired-not-coming-reported", When: orphanFacts{usable: rules.Yes, listed: rules.Yes, removalAcknowledged: rules.No, unstarted: rules.Yes, lingers: rules.Yes, marked: rules.Yes}, Verdict: orphanKeep,
-		Why: "the request is already on the Lease of the member"},
+	{Name: "desired-comes", When: orphanFacts{usable: rules.Yes, listed: rules.Yes, removalAcknowledged: rules.No, unstarted: rules.Yes, lingers: rules.No},
+		Verdict: orphanKeep,
+		Why:     "its Pod will start the learner or replace it"},
+	{Name: "desired-not-coming", When: orphanFacts{usable: rules.Yes, listed: rules.Yes, removalAcknowledged: rules.No, unstarted: rules.Yes,
+		lingers: rules.Yes, marked: rules.No},
+		Verdict: orphanMark,
+		Why:     "its Pod has not started for a long time and did not add the learner: the leader's agent removes the learner"},
+	{Name: "desired-not-coming-reported", When: orphanFacts{usable: rules.Yes, listed: rules.Yes, removalAcknowledged: rules.No,
+		unstarted: rules.Yes, lingers: rules.Yes, marked: rules.Yes},
+		Verdict: orphanKeep,
+		Why:     "the request is already on the Lease of the member"},
 	{Name: "status-only", When: orphanFacts{usable: rules.Yes, listed: rules.No, removalAcknowledged: rules.No, objects: rules.No}, Verdict: orphanKeep,
 		Why: "the name is only in the status, which follows the record"},
-	{Name: "orphan-seen", When: orphanFacts{usable: rules.Yes, listed: rules.No, removalAcknowledged: rules.No, objects: rules.Yes, lingers: rules.No}, Verdict: orphanWait,
-		Why: "the member might be leaving, or the record might be new"},
-	{Name: "orphan", When: orphanFacts{usable: rules.Yes, listed: rules.No, removalAcknowledged: rules.No, objects: rules.Yes, lingers: rules.Yes}, Verdict: orphanReport,
-		Why: "nothing shows that it is superfluous"},
+	{Name: "orphan-seen", When: orphanFacts{usable: rules.Yes, listed: rules.No, removalAcknowledged: rules.No, objects: rules.Yes, lingers: rules.No},
+		Verdict: orphanWait,
+		Why:     "the member might be leaving, or the record might be new"},
+	{Name: "orphan", When: orphanFacts{usable: rules.Yes, listed: rules.No, removalAcknowledged: rules.No, objects: rules.Yes, lingers: rules.Yes},
+		Verdict: orphanReport,
+		Why:     "nothing shows that it is superfluous"},
 })
 
 // orphanFacts is the complete input of orphanRows.

@@ -16,7 +16,8 @@ import (
 
 func TestPauseStopsOnlyWhatComesBackWhole(t *testing.T) {
 	checkTable(t, pauseRows, "pause", "The last member of a cluster without replicas: druid/policy.pauseRows", func(f pauseFacts, d rules.Decision[pause]) string {
-		if f.names != lastMembersOne && (f.alone != aloneUnknown || f.pod != PodAbsent || f.volume != rules.No || f.lastMember != lastMemberStays || f.saved != savedAll || f.late != rules.No) {
+		if f.names != lastMembersOne && (f.alone != aloneUnknown || f.pod != PodAbsent || f.volume != rules.No || f.lastMember != lastMemberStays ||
+			f.saved != savedAll || f.late != rules.No) {
 			return rulestest.Impossible // without one name there is no member to look at
 		}
 		verdict := d.Verdict
@@ -78,8 +79,9 @@ func TestPauseSteps(t *testing.T) {
 			"LabelPod leaving c-a serving=false",
 		}},
 		"a backup that fails holds it, and takes nothing from clients": {on, []func(*Observed){last, unsaved}, none},
-		"also if other actions continue":                               {Desired{ClusterID: 9, Backup: true, WhenFailing: WhenFailingContinue}, []func(*Observed){last, unsaved}, none},
-		"its deadline has passed":                                      {Desired{ClusterID: 9, Target: Target{Expired: true}}, []func(*Observed){last}, none},
+		"also if other actions continue": {Desired{ClusterID: 9, Backup: true, WhenFailing: WhenFailingContinue},
+			[]func(*Observed){last, unsaved}, none},
+		"its deadline has passed": {Desired{ClusterID: 9, Target: Target{Expired: true}}, []func(*Observed){last}, none},
 		"its claim is deleted, and its Pod was never started": {off, []func(*Observed){last, func(o *Observed) {
 			o.Members[0].Claim, o.Members[0].Pod, o.Members[0].EtcdReady, o.Members[0].Serving = ClaimTerminating, PodUnstarted, false, false
 		}}, none},
@@ -101,14 +103,19 @@ func TestPauseSteps(t *testing.T) {
 		"a Pod in which nothing ever ran goes at once": {on, []func(*Observed){last, unsaved, func(o *Observed) {
 			o.Members[0].Pod, o.Members[0].EtcdReady, o.Members[0].Serving = PodUnscheduled, false, false
 		}}, []string{"DeletePod never-started c-a"}},
-		"a paused cluster has no steps":                   {off, []func(*Observed){stopped}, none},
-		"the budget goes with the last Pod":               {off, []func(*Observed){stopped, func(o *Observed) { o.Budget = ObjectCurrent }}, []string{"DeleteBudget budget-without-members "}},
-		"not while that Pod ends":                         {off, []func(*Observed){last, func(o *Observed) { o.Members[0].Pod, o.Members[0].Serving = PodTerminating, false }}, none},
-		"a claim that is deleted is not made again":       {off, []func(*Observed){stopped, func(o *Observed) { o.Members[0].Claim, o.Members[0].ClaimUID = ClaimAbsent, "" }}, none},
-		"its Lease comes back":                            {off, []func(*Observed){stopped, forgotten}, []string{"CreateMemberLease lease-missing c-a"}},
-		"resumed: the same name on the same claim":        {Desired{Replicas: 1, ClusterID: 9}, []func(*Observed){stopped}, []string{"CreatePod pod-missing c-a", "ApplyBudget object-missing  1"}},
-		"resumed with more: the record grows as usual":    {Desired{Replicas: 3, ClusterID: 9}, []func(*Observed){stopped}, []string{"UpdateRecord scale-up "}},
-		"another one is in the group: the Pod comes back": {off, []func(*Observed){stopped, func(o *Observed) { o.Record.MemberList.Members = nil; o.Budget = ObjectCurrent }}, []string{"CreatePod pod-missing c-a"}},
+		"a paused cluster has no steps": {off, []func(*Observed){stopped}, none},
+		"the budget goes with the last Pod": {off, []func(*Observed){stopped, func(o *Observed) { o.Budget = ObjectCurrent }},
+			[]string{"DeleteBudget budget-without-members "}},
+		"not while that Pod ends": {off,
+			[]func(*Observed){last, func(o *Observed) { o.Members[0].Pod, o.Members[0].Serving = PodTerminating, false }}, none},
+		"a claim that is deleted is not made again": {off,
+			[]func(*Observed){stopped, func(o *Observed) { o.Members[0].Claim, o.Members[0].ClaimUID = ClaimAbsent, "" }}, none},
+		"its Lease comes back": {off, []func(*Observed){stopped, forgotten}, []string{"CreateMemberLease lease-missing c-a"}},
+		"resumed: the same name on the same claim": {Desired{Replicas: 1, ClusterID: 9}, []func(*Observed){stopped},
+			[]string{"CreatePod pod-missing c-a", "ApplyBudget object-missing  1"}},
+		"resumed with more: the record grows as usual": {Desired{Replicas: 3, ClusterID: 9}, []func(*Observed){stopped}, []string{"UpdateRecord scale-up "}},
+		"another one is in the group: the Pod comes back": {off,
+			[]func(*Observed){stopped, func(o *Observed) { o.Record.MemberList.Members = nil; o.Budget = ObjectCurrent }}, []string{"CreatePod pod-missing c-a"}},
 		"a record that vanished comes back as Formed": {Desired{ClusterID: 9, Known: []string{"c-a"}}, []func(*Observed){stopped, func(o *Observed) {
 			o.RecordState, o.Record = RecordAbsent, leases.Record{}
 		}}, []string{"CreateRecord record-lost "}},
@@ -150,11 +157,13 @@ func TestMessagesOfAPause(t *testing.T) {
 			v1alpha1.ConditionDegraded: "True VolumeDeleted member c-a: its PersistentVolumeClaim c-a was deleted while the cluster was paused",
 		}},
 		"the backup fails": {Desired{ClusterID: 9, Backup: true}, []func(*Observed){last, unsaved}, map[string]string{
-			v1alpha1.ConditionReady: "True Quorate ", v1alpha1.ConditionProgressing: "False PauseBlocked replicas is 0, and the last member c-a cannot be stopped: backups fail",
+			v1alpha1.ConditionReady:       "True Quorate ",
+			v1alpha1.ConditionProgressing: "False PauseBlocked replicas is 0, and the last member c-a cannot be stopped: backups fail",
 		}},
-		"it is not ready": {Desired{ClusterID: 9}, []func(*Observed){last, func(o *Observed) { o.Members[0].EtcdReady, o.Members[0].Stuck = false, true }}, map[string]string{
-			v1alpha1.ConditionProgressing: "False PauseBlocked replicas is 0, and the last member c-a cannot be stopped: it is not ready. Set replicas to 1",
-		}},
+		"it is not ready": {Desired{ClusterID: 9},
+			[]func(*Observed){last, func(o *Observed) { o.Members[0].EtcdReady, o.Members[0].Stuck = false, true }}, map[string]string{
+				v1alpha1.ConditionProgressing: "False PauseBlocked replicas is 0, and the last member c-a cannot be stopped: it is not ready. Set replicas to 1",
+			}},
 		"it goes": {Desired{ClusterID: 9}, []func(*Observed){last}, map[string]string{
 			v1alpha1.ConditionReady: "True Quorate ", v1alpha1.ConditionProgressing: "True Pausing replicas is 0: the Pod of the last member c-a is being deleted",
 		}},
@@ -182,7 +191,8 @@ func TestMessagesOfAPause(t *testing.T) {
 	}
 }
 
-func TestAPauseIsNoTimeInWhichSomethingWasWrong(t *testing.T) {
+// TestPauseIsNoFaultTime: a pause is no time in which something was wrong.
+func TestPauseIsNoFaultTime(t *testing.T) {
 	at := func(hour int) metav1.Time { return metav1.Date(2026, 11, 22, hour, 0, 0, 0, metav1.Now().Location()) }
 	wrongs := func(s v1alpha1.EtcdClusterStatus) (words []string) {
 		for _, m := range s.Members {

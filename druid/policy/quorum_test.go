@@ -12,17 +12,18 @@ import (
 )
 
 func TestALostQuorumIsAlwaysAProblem(t *testing.T) {
-	checkTable(t, quorumRows, "quorum", "What Degraded says about a lost quorum without a plan: druid/policy.quorumRows", func(f quorumFacts, d rules.Decision[quorumNotice]) string {
-		switch said := d.Verdict != noticeNone; {
-		case said && f.missed == rules.No:
-			return "calls a quorum lost that is not, or only restarts"
-		case said && f.resumes == rules.Yes:
-			return "calls the start of a paused cluster a problem"
-		case !said && f.missed == rules.Yes && f.resumes == rules.No:
-			return "hides a lost quorum"
-		}
-		return ""
-	})
+	checkTable(t, quorumRows, "quorum", "What Degraded says about a lost quorum without a plan: druid/policy.quorumRows",
+		func(f quorumFacts, d rules.Decision[quorumNotice]) string {
+			switch said := d.Verdict != noticeNone; {
+			case said && f.missed == rules.No:
+				return "calls a quorum lost that is not, or only restarts"
+			case said && f.resumes == rules.Yes:
+				return "calls the start of a paused cluster a problem"
+			case !said && f.missed == rules.Yes && f.resumes == rules.No:
+				return "hides a lost quorum"
+			}
+			return ""
+		})
 }
 
 func TestDegradedNamesALostQuorum(t *testing.T) {
@@ -43,10 +44,11 @@ func TestDegradedNamesALostQuorum(t *testing.T) {
 		reason  string
 		words   string
 	}{
-		"it serves":                           {three, nil, v1alpha1.ReasonAsExpected, "no problem is known"},
-		"a restart":                           {three, []func(*Observed){down}, v1alpha1.ReasonAsExpected, ""},
-		"it may return":                       {three, []func(*Observed){down, missed}, v1alpha1.ReasonQuorumLost, "it returns when enough members are ready again"},
-		"an agent goes on renewing its Lease": {three, []func(*Observed){down, missed, renewed}, v1alpha1.ReasonQuorumLost, "druid has no plan for a recovery. Repair the members that status.members shows"},
+		"it serves":     {three, nil, v1alpha1.ReasonAsExpected, "no problem is known"},
+		"a restart":     {three, []func(*Observed){down}, v1alpha1.ReasonAsExpected, ""},
+		"it may return": {three, []func(*Observed){down, missed}, v1alpha1.ReasonQuorumLost, "it returns when enough members are ready again"},
+		"an agent goes on renewing its Lease": {three, []func(*Observed){down, missed, renewed}, v1alpha1.ReasonQuorumLost,
+			"druid has no plan for a recovery. Repair the members that status.members shows"},
 		"a cause is known": {three, []func(*Observed){down, missed, func(o *Observed) {
 			o.Problems = []Problem{{Reason: v1alpha1.ReasonNodeLost, Member: "c-a", Message: "gone"}}
 		}}, v1alpha1.ReasonNodeLost, "member c-a: gone; the quorum is lost."},

@@ -56,7 +56,8 @@ func (o order) String() string {
 var records = rules.New(orderNothing, []rules.Row[recordFacts, order]{
 	{Name: "record-foreign", When: recordFacts{record: RecordForeign}, Verdict: orderNothing},
 	{Name: "record-unreadable", When: recordFacts{record: RecordUnreadable}, Verdict: orderNothing},
-	{Name: "record-behind", When: recordFacts{record: RecordFormed | RecordRecovering, behind: rules.Yes, evidence: evidenceLease | evidenceStatus}, Verdict: orderRestore},
+	{Name: "record-behind", When: recordFacts{record: RecordFormed | RecordRecovering, behind: rules.Yes, evidence: evidenceLease | evidenceStatus},
+		Verdict: orderRestore},
 	{Name: "record-ahead", When: recordFacts{record: RecordFormed, ahead: rules.Yes, evidence: evidenceStatus}, Verdict: orderRestore},
 	{Name: "record-recovering", When: recordFacts{record: RecordRecovering}, Verdict: orderNothing},
 	{Name: "record-paused", When: recordFacts{record: RecordAbsent, evidence: evidenceNone, names: namesNone}, Verdict: orderNothing},

@@ -11,19 +11,21 @@ import (
 	"github.com/etcd-druid/druid/leases"
 )
 
-func TestOnlyNamesThatTheGroupMissesAreBroughtBack(t *testing.T) {
-	checkTable(t, lostRows, "lost", "Which names were taken out of a Formed record by hand: druid/policy.lostRows", func(f lostFacts, d rules.Decision[lostVerdict]) string {
-		lost := d.Verdict
-		switch {
-		case lost == lostRelist && f.witness&(witnessOut|witnessElse) != 0:
-			return "brings back a name that was removed, or of which nothing is known"
-		case lost == lostRelist && f.witness == witnessMute && f.body == rules.No:
-			return "brings back a name that nothing bears"
-		case lost == lostLeave && f.witness == witnessOwn && (f.entry == entryThere || f.live == rules.Yes):
-			return "forgets a member of the group"
-		}
-		return ""
-	})
+// TestOnlyMissingNamesReturn: only names that the group misses are brought back.
+func TestOnlyMissingNamesReturn(t *testing.T) {
+	checkTable(t, lostRows, "lost", "Which names were taken out of a Formed record by hand: druid/policy.lostRows",
+		func(f lostFacts, d rules.Decision[lostVerdict]) string {
+			lost := d.Verdict
+			switch {
+			case lost == lostRelist && f.witness&(witnessOut|witnessElse) != 0:
+				return "brings back a name that was removed, or of which nothing is known"
+			case lost == lostRelist && f.witness == witnessMute && f.body == rules.No:
+				return "brings back a name that nothing bears"
+			case lost == lostLeave && f.witness == witnessOwn && (f.entry == entryThere || f.live == rules.Yes):
+				return "forgets a member of the group"
+			}
+			return ""
+		})
 }
 
 func TestLostNames(t *testing.T) {
@@ -103,23 +105,25 @@ func TestSeedIsNotKeptFromFormingByAMark(t *testing.T) {
 }
 
 func TestClaimsGoWithTheClusterOnlyAsAskedFor(t *testing.T) {
-	checkTable(t, ownershipRows, "ownership", "Which claims go with the EtcdCluster: druid/policy.ownershipRows", func(f ownershipFacts, d rules.Decision[ownership]) string {
-		verdict := d.Verdict
-		switch {
-		case verdict != ownershipKeep && f.claim != ClaimPresent:
-			return "touches a claim that is not the cluster's, or goes"
-		case verdict == ownershipTake && f.goes == rules.No:
-			return "lets data go that was to stay"
-		case verdict == ownershipRelease && f.goes == rules.Yes:
-			return "lets data stay that was to go"
-		case verdict == ownershipKeep && f.claim == ClaimPresent && f.goes != f.owned:
-			return "leaves a claim out of step"
-		}
-		return ""
-	})
+	checkTable(t, ownershipRows, "ownership", "Which claims go with the EtcdCluster: druid/policy.ownershipRows",
+		func(f ownershipFacts, d rules.Decision[ownership]) string {
+			verdict := d.Verdict
+			switch {
+			case verdict != ownershipKeep && f.claim != ClaimPresent:
+				return "touches a claim that is not the cluster's, or goes"
+			case verdict == ownershipTake && f.goes == rules.No:
+				return "lets data go that was to stay"
+			case verdict == ownershipRelease && f.goes == rules.Yes:
+				return "lets data stay that was to go"
+			case verdict == ownershipKeep && f.claim == ClaimPresent && f.goes != f.owned:
+				return "leaves a claim out of step"
+			}
+			return ""
+		})
 }
 
-func TestClaimsAreKeptInStepWhateverTheRecordReports(t *testing.T) {
+// TestClaimsKeptForAnyRecord: claims are kept in step whatever the record reports.
+func TestClaimsKeptForAnyRecord(t *testing.T) {
 	owned := func(o *Observed) {
 		for i := range o.Members {
 			o.Members[i].ClaimOwned = true
@@ -179,21 +183,24 @@ func TestClaimsAreKeptInStepWhateverTheRecordReports(t *testing.T) {
 	}
 }
 
-func TestWhatAClusterBeginsWithIsFoundOrWaitedFor(t *testing.T) {
-	checkTable(t, origins, "restore-origin", "Whether the EtcdSnapshot can be restored that a new cluster begins with: druid/policy.origins", func(f OriginFacts, d rules.Decision[origin]) string {
-		placed := f.Place&(OriginReported|OriginOwn) != 0
-		passes := f.Snapshot&(OriginAbsent|OriginUnfinished) != 0
-		switch {
-		case (d.Verdict == originFound) != (f.Snapshot == OriginSaved && placed):
-			return "begins with what is not saved or not found, or does not with what is"
-		case passes != (d.Verdict == originWait):
-			return "waits for what does not pass, or does not for what does"
-		}
-		return ""
-	})
+// TestOriginFoundOrAwaited: what a cluster begins with is found or waited for.
+func TestOriginFoundOrAwaited(t *testing.T) {
+	checkTable(t, origins, "restore-origin", "Whether the EtcdSnapshot can be restored that a new cluster begins with: druid/policy.origins",
+		func(f OriginFacts, d rules.Decision[origin]) string {
+			placed := f.Place&(OriginReported|OriginOwn) != 0
+			passes := f.Snapshot&(OriginAbsent|OriginUnfinished) != 0
+			switch {
+			case (d.Verdict == originFound) != (f.Snapshot == OriginSaved && placed):
+				return "begins with what is not saved or not found, or does not with what is"
+			case passes != (d.Verdict == originWait):
+				return "waits for what does not pass, or does not for what does"
+			}
+			return ""
+		})
 }
 
-func TestTheStatusReportsWhichSnapshotIsWaitedFor(t *testing.T) {
+// TestStatusNamesAwaitedSnapshot: the status reports which snapshot is waited for.
+func TestStatusNamesAwaitedSnapshot(t *testing.T) {
 	words := func(rule string) string { return "words of " + rule }
 	for name, c := range map[string]struct {
 		facts    OriginFacts

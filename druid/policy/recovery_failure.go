@@ -23,7 +23,8 @@ func (r *recovery) failure() leases.RestoreFailure {
 
 // repairs says what you can do about a failure.
 var repairs = map[leases.RestoreFailure]string{
-	leases.FailedBackups: "Put good copies of the objects into the backup store. If there are none, restore an older backup into a new EtcdCluster with spec.bootstrap.restore",
+	leases.FailedBackups: "Put good copies of the objects into the backup store. If there are none, restore an older backup into a new " +
+		"EtcdCluster with spec.bootstrap.restore",
 	leases.FailedKey:     "Add the key to the Secret that spec.backup names",
 	leases.FailedSpace:   "Increase spec.storage.size",
 	leases.FailedQuota:   "Increase spec.etcd.quotaBackendBytes, and spec.storage.size if the volume is too small for that",

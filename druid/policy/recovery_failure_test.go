@@ -9,9 +9,10 @@ import (
 	"github.com/etcd-druid/druid/leases"
 )
 
+// TestFailedOrderSaysWhatToDo: an order that cannot be carried out says what to do.
 // The selected member cannot restore the backup. druid says what to do, and replaces its Pod when the spec was corrected. It takes another
 // source if there is one by then, and the plan for that needs its own approval.
-func TestAnOrderThatCannotBeCarriedOutSaysWhatToDo(t *testing.T) {
+func TestFailedOrderSaysWhatToDo(t *testing.T) {
 	for failure, repair := range map[leases.RestoreFailure]string{
 		leases.FailedQuota: "Increase spec.etcd.quotaBackendBytes", leases.FailedVersion: "Set spec.version", leases.FailedKey: "Add the key",
 		leases.FailedBackups: "Put good copies", leases.FailedSpace: "Increase spec.storage.size", leases.FailedAuth: "Set spec.auth", "later": "See the message",

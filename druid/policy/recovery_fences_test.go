@@ -9,8 +9,9 @@ import (
 	"github.com/etcd-druid/druid/leases"
 )
 
+// TestOrderNeedsFencedQuorum: no order is executed while a quorum is not fenced.
 // No combination of what three members report leads to Execute while a quorum of the published list could still serve.
-func TestNoOrderIsExecutedWhileAQuorumIsNotFenced(t *testing.T) {
+func TestOrderNeedsFencedQuorum(t *testing.T) {
 	kinds := []string{"running", "away", "gone", "intact", "empty", "corrupt", "stale", "failing", "intact-old", "empty-old"}
 	executed, powers := 0, []int{1, len(kinds), len(kinds) * len(kinds)}
 	for n := range len(kinds) * len(kinds) * len(kinds) {
@@ -64,7 +65,7 @@ func TestNoOrderIsExecutedWhileAQuorumIsNotFenced(t *testing.T) {
 }
 
 // Members that acknowledged an order which the record lost wait for a release, and get it where they are a quorum.
-func TestMembersPreparedByALostOrderAreReleased(t *testing.T) {
+func TestLostOrdersMembersReleased(t *testing.T) {
 	x := newRescue(3)
 	for i := range 2 {
 		x.report(i, leases.DiskIntact).Prepared = 4
@@ -173,9 +174,10 @@ func TestVotersThatOnlyTheirLeasesNameCount(t *testing.T) {
 	x.wants(t, "execute")
 }
 
+// TestEarlierGroupMemberDoesNotServe: a member of an earlier raft group does not serve.
 // A member of the raft group before still renews its Lease: it was away when the cluster was formed again. It gets no clients,
 // and it is no quorum.
-func TestAMemberOfAnEarlierRaftGroupDoesNotServe(t *testing.T) {
+func TestEarlierGroupMemberDoesNotServe(t *testing.T) {
 	x := newRescue(3)
 	x.o.Record.ClusterID, x.o.Record.Epoch, x.o.Record.FormedEpoch, x.o.Record.Released = 8, 2, 2, 0
 	x.d.ClusterID, x.d.Epoch = 8, 2

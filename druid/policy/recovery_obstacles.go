@@ -26,7 +26,8 @@ func (r *recovery) obstacleTo(best source, found bool, o Observed) string {
 		return "the agent of member " + old + " does not know recovery orders. Wait until druid has updated the agents, or delete that Pod"
 	}
 	if c := best.report; c != nil && best.mode == leases.RecoverSurvivor && c.Free > 0 && c.Free < c.Size {
-		return fmt.Sprintf("the volume of member %s has %d bytes free, and a copy of its database needs %d. Increase spec.storage.size", best.member.Name, c.Free, c.Size)
+		return fmt.Sprintf("the volume of member %s has %d bytes free, and a copy of its database needs %d. Increase spec.storage.size",
+			best.member.Name, c.Free, c.Size)
 	}
 	return ""
 }

@@ -53,18 +53,22 @@ func TestALostRaftGroupGoesBackToTheOneBefore(t *testing.T) {
 	}{
 		"a disk of the raft group before": {leases.RecoverSurvivor, func(x *rescue) { x.o.Delta.Reports.Revision = 60 }, leases.RecoverSurvivor, "demo-b", 100,
 			"Everything that was written since member demo-a formed it at 2026-11-24T11:00:00Z is lost"},
-		"no report of the new raft group": {leases.RecoverSurvivor, func(x *rescue) { x.member(0).Reports.ID, x.member(0).Reports.ClusterID = 0, 0 }, leases.RecoverSurvivor, "demo-b", 100, ""},
+		"no report of the new raft group": {leases.RecoverSurvivor, func(x *rescue) { x.member(0).Reports.ID, x.member(0).Reports.ClusterID = 0, 0 },
+			leases.RecoverSurvivor, "demo-b", 100, ""},
 		"the volume is there and empty": {leases.RecoverSurvivor, func(x *rescue) {
 			x.member(0).Claim, x.member(0).Pod = ClaimPresent, PodLive
 			x.report(0, leases.DiskEmpty)
 		}, leases.RecoverSurvivor, "demo-b", 100, ""},
-		"a backup of the parent up to the fork": {leases.RecoverSurvivor, empty, leases.RecoverBackup, "demo-b", 95, "restore the backup of lineage 00000001-aa up to revision 95"},
-		"a backup of the parent that ends before the fork": {leases.RecoverSurvivor, func(x *rescue) { empty(x); x.o.Delta.Reports.Revision = 60 }, leases.RecoverBackup, "demo-b", 60,
+		"a backup of the parent up to the fork": {leases.RecoverSurvivor, empty, leases.RecoverBackup, "demo-b", 95,
+			"restore the backup of lineage 00000001-aa up to revision 95"},
+		"a backup of the parent that ends before the fork": {leases.RecoverSurvivor, func(x *rescue) { empty(x); x.o.Delta.Reports.Revision = 60 },
+			leases.RecoverBackup, "demo-b", 60,
 			"at 2026-11-24T11:00:00Z is lost. The backup ends 35 revisions before the fork, and these are lost too"},
 		"a parent that was restored": {leases.RecoverRestore, func(x *rescue) { x.o.Record.Fork.Parent = "00000000-zz" }, leases.RecoverBackup, "demo-b", 95,
 			"restore the backup of lineage 00000000-zz up to revision 95"},
-		"a disk that a restore undid":    {leases.RecoverRestore, func(x *rescue) { x.d.Backup = false }, "", "", 0, ""},
-		"a backup of the new raft group": {leases.RecoverSurvivor, func(x *rescue) { x.o.Full.Reports = leases.Backup{Revision: 1_000_000_400, Lineage: "00000002-bb"} }, leases.RecoverBackup, "demo-b", 1_000_000_400, ""},
+		"a disk that a restore undid": {leases.RecoverRestore, func(x *rescue) { x.d.Backup = false }, "", "", 0, ""},
+		"a backup of the new raft group": {leases.RecoverSurvivor,
+			func(x *rescue) { x.o.Full.Reports = leases.Backup{Revision: 1_000_000_400, Lineage: "00000002-bb"} }, leases.RecoverBackup, "demo-b", 1_000_000_400, ""},
 		"a disk of another lineage": {leases.RecoverSurvivor, func(x *rescue) {
 			x.d.Backup, x.member(1).Reports.Disk.Lineage, x.member(2).Reports.Disk = false, "00000001-yy", nil
 		}, "", "", 0, ""},
@@ -109,7 +113,7 @@ func empty(x *rescue) {
 }
 
 // The order to go back is carried out by a member without a vote, and superseded if its volume is lost.
-func TestAnOrderToGoBackIsCarriedOutByAMemberWithoutAVote(t *testing.T) {
+func TestGoBackOrderNeedsNoVote(t *testing.T) {
 	x := formedAgain(leases.RecoverSurvivor)
 	x.gone(0)
 	x.d.Recovery.Approved = x.wants(t, "propose").plan.hash
@@ -132,9 +136,10 @@ func TestAnOrderToGoBackIsCarriedOutByAMemberWithoutAVote(t *testing.T) {
 	}
 }
 
+// TestGoBackNeedsApprovalAndLostVoter: going back needs an approval and a lost voter.
 // No combination of what is left leads back without an approval, or while the only voter is not known to be lost. If it is lost and
 // there is a source, a plan is shown.
-func TestGoingBackNeedsAnApprovalAndALostVoter(t *testing.T) {
+func TestGoBackNeedsApprovalAndLostVoter(t *testing.T) {
 	voter := []string{"runs", "away", "gone", "empty", "intact"}
 	other := []string{"gone", "away", "empty", "before", "before, acknowledged"}
 	planned := 0

@@ -93,7 +93,8 @@ func recoveryOf(d Desired, o Observed, listed []Member) recovery {
 	r.facts = recoveryFacts{
 		applies:  rules.YesNoOf(recoverable(d, o)),
 		corrects: rules.No, quorum: groupQuorum(o, listed), standing: standingNone, acks: acksFew, chosen: rules.Yes, returns: returnsMay,
-		failed: rules.No, otherwise: rules.No, better: rules.No, overdue: rules.YesNoOf(o.QuorumOverdue), obstacle: rules.No, approved: rules.No, automatic: rules.No, worse: rules.No,
+		failed: rules.No, otherwise: rules.No, better: rules.No, overdue: rules.YesNoOf(o.QuorumOverdue), obstacle: rules.No, approved: rules.No,
+		automatic: rules.No, worse: rules.No,
 	}
 	if r.facts.applies == rules.Yes {
 		r.observe(d, o, listed)
@@ -169,7 +170,8 @@ func (r *recovery) comparePlan(w RecoveryWish) {
 	r.facts.automatic = rules.YesNoOf(within && (estimated || r.plan.within(w)))
 	r.facts.worse = rules.YesNoOf(r.order != nil && r.worse())
 	r.facts.better = rules.YesNoOf(r.betterThanOrdered())
-	r.facts.otherwise = rules.YesNoOf(r.order != nil && (r.plan.source.mode != r.order.Mode || r.order.Mode == leases.RecoverBackup && r.plan.source.lineage != r.order.Lineage))
+	r.facts.otherwise = rules.YesNoOf(r.order != nil &&
+		(r.plan.source.mode != r.order.Mode || r.order.Mode == leases.RecoverBackup && r.plan.source.lineage != r.order.Lineage))
 }
 
 // makePlan finds the best source and what it costs. Without a plan, obstacle says why.

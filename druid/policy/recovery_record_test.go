@@ -12,7 +12,7 @@ import (
 
 // The record was rolled back to an order that the members do not carry out, because they acknowledged a later one. druid replaces
 // it by one that they acknowledge, or releases it.
-func TestAnOrderOfARecordThatWasRolledBackIsReplaced(t *testing.T) {
+func TestRolledBackRecordsOrderReplaced(t *testing.T) {
 	x := newRescue(3)
 	x.report(1, leases.DiskEmpty)
 	x.report(2, leases.DiskEmpty)
@@ -49,9 +49,10 @@ func TestAnOrderOfARecordThatWasRolledBackIsReplaced(t *testing.T) {
 	x.wants(t, "quorum-serves")
 }
 
+// TestRecordBehindMemberCorrected: a record behind a formed member is corrected.
 // The record was rolled back into the recovery that formed the raft group. The status does not know of it, because druid was
 // down. The Lease of the member that formed it is enough: the order is not released, and not carried out again.
-func TestARecordBehindAFormedMemberIsCorrected(t *testing.T) {
+func TestRecordBehindMemberCorrected(t *testing.T) {
 	for _, stage := range []leases.Stage{"", leases.StagePrepare, leases.StageExecute} {
 		x := newRescue(3)
 		x.d.Epoch = 1
@@ -84,8 +85,9 @@ func TestARecordBehindAFormedMemberIsCorrected(t *testing.T) {
 	}
 }
 
+// TestOneMemberMovesNoServingRecord: one member does not move the record of a cluster that serves.
 // A compromised agent reports a later raft group. While a quorum serves in the record's raft group, that moves no record.
-func TestOneMemberDoesNotMoveTheRecordOfAClusterThatServes(t *testing.T) {
+func TestOneMemberMovesNoServingRecord(t *testing.T) {
 	const live, stale, unknown = leases.Live, leases.Stale, leases.Unknown
 	for _, c := range []struct {
 		members [2]leases.Liveness
@@ -159,7 +161,8 @@ func TestARecordAheadOfAQuorumIsCorrected(t *testing.T) {
 			formed := x.o.Record.ClusterID
 			for i := range 2 {
 				m := x.member(i)
-				m.Reports.Role, m.Reports.ClusterID, m.Reports.Epoch, m.Reports.Lineage, m.Liveness, m.EtcdReady = leases.RoleMember, formed, 1, "00000001-aa", leases.Live, true
+				m.Reports.Role, m.Reports.ClusterID, m.Reports.Epoch, m.Reports.Lineage, m.Liveness, m.EtcdReady = leases.RoleMember, formed, 1,
+					"00000001-aa", leases.Live, true
 			}
 			c.change(x)
 			e := Evaluate(x.d, x.o)

@@ -6,8 +6,9 @@ import (
 	"github.com/etcd-druid/druid/leases"
 )
 
+// TestReturnedMajorityEndsOrder: a majority that returns ends an order that is executed.
 // Two members were off, and you approved the backup. They return while the chosen member restores it: their raft group continues.
-func TestAMajorityThatReturnsEndsAnOrderThatIsExecuted(t *testing.T) {
+func TestReturnedMajorityEndsOrder(t *testing.T) {
 	x := fromBackup(t)
 	for i := 1; i < 3; i++ {
 		x.nodeReturns(i)
@@ -19,7 +20,7 @@ func TestAMajorityThatReturnsEndsAnOrderThatIsExecuted(t *testing.T) {
 }
 
 // One member returns while another one restores the backup. Its disk has more, so a later order selects it. It is not given up any more.
-func TestADiskThatHasMoreThanTheBackupIsSelectedInstead(t *testing.T) {
+func TestNewerDiskSelectedOverBackup(t *testing.T) {
 	start := func(t *testing.T) *rescue {
 		x := fromBackup(t)
 		x.nodeReturns(1)
@@ -49,7 +50,7 @@ func TestADiskThatHasMoreThanTheBackupIsSelectedInstead(t *testing.T) {
 }
 
 // A disk that returns late and has more than the one that was selected is selected instead. One that has as much is not.
-func TestADiskThatHasMoreThanTheSelectedOneIsSelectedInstead(t *testing.T) {
+func TestNewerDiskSelectedOverDisk(t *testing.T) {
 	for last, rule := range map[uint64]string{49: "executing", 50: "executing", 51: "better-disk-report"} {
 		x := newRescue(5)
 		x.d.Recovery.Automatic, x.d.Recovery.MaxRevisions = true, nil

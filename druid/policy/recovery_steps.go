@@ -99,7 +99,8 @@ func (s Step) RestoreRecord(record leases.Record, seen leases.Phase) (leases.Rec
 func recoveryProblem(r recovery) (Problem, bool) {
 	switch {
 	case r.is(recoverPropose):
-		return Problem{Reason: v1alpha1.ReasonRecoveryProposed, Message: "the quorum is lost, and the plan in status.recovery needs your approval: " + r.plan.words()}, true
+		return Problem{Reason: v1alpha1.ReasonRecoveryProposed,
+			Message: "the quorum is lost, and the plan in status.recovery needs your approval: " + r.plan.words()}, true
 	case r.is(recoverRefuse):
 		return Problem{Reason: v1alpha1.ReasonRecoveryRefused, Message: "the quorum is lost, and druid cannot recover it: " + r.obstacle}, true
 	}
@@ -158,7 +159,8 @@ func (r recovery) describe(s *v1alpha1.RecoveryStatus, w RecoveryWish) {
 	case r.is(recoverRefuse):
 		s.Phase, s.Message = v1alpha1.RecoveryRefused, r.obstacle
 	case r.facts.standing == standingExecute && r.verdict != recoverRelease:
-		s.Phase, s.Message = v1alpha1.RecoveryExecuting, fmt.Sprintf("member %s forms the cluster again. Its agent reports the progress in status.members", r.order.Chosen)
+		s.Phase, s.Message = v1alpha1.RecoveryExecuting,
+			fmt.Sprintf("member %s forms the cluster again. Its agent reports the progress in status.members", r.order.Chosen)
 	case r.is(recoverPropose):
 		s.Phase, s.Message = v1alpha1.RecoveryProposed, r.plan.words()
 		s.Approve = w.approval(r.plan.hash)
@@ -214,7 +216,9 @@ func recoveryMessage(p messageContext) string {
 	case o == nil:
 		return "the cluster record names no recovery order that is in effect"
 	case o.Stage == leases.StageExecute:
-		return fmt.Sprintf("member %s forms the cluster again, from %s", o.Chosen, map[leases.RecoveryMode]string{leases.RecoverSurvivor: "its disk", leases.RecoverBackup: "the backup store", leases.RecoverRestore: "the backup store"}[o.Mode])
+		return fmt.Sprintf("member %s forms the cluster again, from %s", o.Chosen,
+			map[leases.RecoveryMode]string{leases.RecoverSurvivor: "its disk", leases.RecoverBackup: "the backup store",
+				leases.RecoverRestore: "the backup store"}[o.Mode])
 	default:
 		return "the members stop etcd and report what they hold, before one of them forms the cluster again"
 	}

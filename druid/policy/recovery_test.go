@@ -14,7 +14,8 @@ import (
 	"github.com/etcd-druid/druid/leases"
 )
 
-func TestARecoveryNeedsALostQuorumAnApprovalAndFences(t *testing.T) {
+// TestRecoveryPreconditions: a recovery needs a lost quorum, an approval and fences.
+func TestRecoveryPreconditions(t *testing.T) {
 	checkTable(t, recoveryRows, "recovery", "A lost quorum: druid/policy.recoveryRows", func(f recoveryFacts, d rules.Decision[recoveryVerdict]) string {
 		orders := d.Verdict&(recoverPrepare|recoverExecute) != 0
 		switch {
@@ -58,14 +59,16 @@ func TestASurvivorIsRecoveredAfterAnApproval(t *testing.T) {
 	x.report(1, leases.DiskEmpty)
 	x.report(2, leases.DiskEmpty)
 	r := x.wants(t, "propose")
-	if r.plan.source.member.Name != "demo-a" || r.plan.source.mode != leases.RecoverSurvivor || len(r.plan.giveUp) != 0 || r.plan.revisions != 0 || r.plan.seconds != 15 {
+	if r.plan.source.member.Name != "demo-a" || r.plan.source.mode != leases.RecoverSurvivor || len(r.plan.giveUp) != 0 || r.plan.revisions != 0 ||
+		r.plan.seconds != 15 {
 		t.Fatalf("plan %+v", r.plan)
 	}
 	if _, ok := Evaluate(x.d, x.o).recoveryStep(); ok {
 		t.Fatal("a plan is carried out without an approval")
 	}
 	status := recoveryStatus(Evaluate(x.d, x.o), nil, metav1.NewTime(rescueStart))
-	if status.Phase != v1alpha1.RecoveryProposed || status.Approve != "kubectl annotate etcdcluster --namespace ns demo --overwrite etcd.druid.dev/recover="+r.plan.hash || status.Plan.Member != "demo-a" {
+	if status.Phase != v1alpha1.RecoveryProposed ||
+		status.Approve != "kubectl annotate etcdcluster --namespace ns demo --overwrite etcd.druid.dev/recover="+r.plan.hash || status.Plan.Member != "demo-a" {
 		t.Errorf("status %+v", status)
 	}
 	x.d.Recovery.Approved = "000000000000"
@@ -89,7 +92,8 @@ func TestASurvivorIsRecoveredAfterAnApproval(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	formed, err := claimed.Reformed(a, leases.Recovered{Epoch: 2, Mode: leases.RecoverSurvivor, Member: "demo-a", Revision: 1000}, leases.Fork{Parent: "00000001-aa", Revision: 7})
+	formed, err := claimed.Reformed(a, leases.Recovered{Epoch: 2, Mode: leases.RecoverSurvivor, Member: "demo-a", Revision: 1000},
+		leases.Fork{Parent: "00000001-aa", Revision: 7})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -103,8 +107,9 @@ func TestASurvivorIsRecoveredAfterAnApproval(t *testing.T) {
 	}
 }
 
+// TestAwayMajorityKeptByDruid: a majority that is away is not given up by druid.
 // A majority that is merely away is not lost: only an approval that names its members gives it up.
-func TestAMajorityThatIsAwayIsNotGivenUpByDruid(t *testing.T) {
+func TestAwayMajorityKeptByDruid(t *testing.T) {
 	x := newRescue(3)
 	x.d.Recovery.Automatic, x.d.Recovery.MaxRevisions, x.d.Recovery.MaxSeconds = true, nil, new(int64(1<<40))
 	x.away(1)
@@ -206,7 +211,8 @@ func TestABackupIsTheSourceWhereItHoldsMore(t *testing.T) {
 		x.gone(i)
 	}
 	x.wants(t, "chosen-lost-refused")
-	if s := recoveryStatus(Evaluate(x.d, x.o), nil, metav1.NewTime(rescueStart)); s.Phase != v1alpha1.RecoveryRefused || !strings.Contains(s.Message, "Bring back a node") {
+	if s := recoveryStatus(Evaluate(x.d, x.o), nil, metav1.NewTime(rescueStart)); s.Phase != v1alpha1.RecoveryRefused ||
+		!strings.Contains(s.Message, "Bring back a node") {
 		t.Errorf("status %+v", s)
 	}
 }
@@ -226,8 +232,9 @@ func TestABackupIsRestoredByAMemberThatIsHere(t *testing.T) {
 	}
 }
 
+// TestNewerAwayMemberNeedsApproval: a member that is away and holds more needs an approval.
 // A member that is away committed more than the best log that is here has: druid does not decide alone.
-func TestAMemberThatIsAwayAndHoldsMoreNeedsAnApproval(t *testing.T) {
+func TestNewerAwayMemberNeedsApproval(t *testing.T) {
 	x := newRescue(5)
 	for _, i := range []int{1, 2, 3} {
 		x.report(i, leases.DiskEmpty)
@@ -259,8 +266,9 @@ func TestTheDataOfAnEarlierRaftGroupIsNamed(t *testing.T) {
 	}
 }
 
+// TestNoRaftGroupAfterLargestEpoch: no raft group is formed after the largest epoch.
 // An epoch that no agent reaches by counting is no reason to begin at the first one again.
-func TestNoRaftGroupIsFormedAfterTheLargestEpoch(t *testing.T) {
+func TestNoRaftGroupAfterLargestEpoch(t *testing.T) {
 	x := newRescue(3)
 	x.report(0, leases.DiskIntact)
 	x.report(1, leases.DiskEmpty)

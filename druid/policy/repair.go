@@ -11,8 +11,8 @@ import (
 	"github.com/etcd-druid/druid/leases"
 )
 
-// serving counts the voters of the record's raft group other than m that are known to serve. A member of an earlier group can serve too, but
-// it does not have the data of this one.
+// serving counts the voters of the record's raft group other than m that are known to serve. A member of an earlier
+// group can serve too, but it does not have the data of this one.
 func serving(m Member, o Observed, listed []Member) int {
 	n := 0
 	for _, other := range listed {
@@ -149,16 +149,23 @@ var restartRows = rules.New(wait, []rules.Row[restartFacts, verdict]{
 		Why: "the agent reports what it waits for, or an image cannot be pulled"},
 	{Name: "restart-without-node", When: restartFacts{stuck: rules.Yes, pod: PodUnstarted | PodLive, waits: rules.No, node: anyNode &^ NodeReady}, Verdict: keep,
 		Why: "no kubelet would end the Pod, and a node that is only unreachable returns"},
-	{Name: "restart-undecided", When: restartFacts{stuck: rules.Yes, pod: PodUnstarted | PodLive, waits: rules.No, node: NodeReady, evidence: rules.Yes}, Verdict: held,
-		Why: "its data is in its Pod, and no majority of the members has the same data: each copy can be the good one"},
+	{Name: "restart-undecided", When: restartFacts{stuck: rules.Yes, pod: PodUnstarted | PodLive, waits: rules.No, node: NodeReady, evidence: rules.Yes},
+		Verdict: held,
+		Why:     "its data is in its Pod, and no majority of the members has the same data: each copy can be the good one"},
 	{Name: "restart-held", When: restartFacts{stuck: rules.Yes, pod: PodUnstarted | PodLive, waits: rules.No, node: NodeReady, spare: rules.No}, Verdict: held,
 		Why: "the others are not a healthy quorum without it"},
-	{Name: "restart-in-turn", When: restartFacts{stuck: rules.Yes, pod: PodUnstarted | PodLive, waits: rules.No, node: NodeReady, spare: rules.Yes, turn: rules.No}, Verdict: wait,
-		Why: "another member is being replaced, removed or repaired"},
-	{Name: "restart-announced", When: restartFacts{stuck: rules.Yes, pod: PodUnstarted | PodLive, waits: rules.No, node: NodeReady, spare: rules.Yes, turn: rules.Yes, marked: rules.No}, Verdict: mark,
-		Why: "druid writes the restart to the Lease before it deletes the Pod"},
-	{Name: "restart", When: restartFacts{stuck: rules.Yes, pod: PodUnstarted | PodLive, waits: rules.No, node: NodeReady, spare: rules.Yes, turn: rules.Yes, marked: rules.Yes}, Verdict: remove,
-		Why: "the Pod is deleted and created again with its volume"},
+	{Name: "restart-in-turn", When: restartFacts{stuck: rules.Yes, pod: PodUnstarted | PodLive, waits: rules.No, node: NodeReady, spare: rules.Yes,
+		turn: rules.No},
+		Verdict: wait,
+		Why:     "another member is being replaced, removed or repaired"},
+	{Name: "restart-announced", When: restartFacts{stuck: rules.Yes, pod: PodUnstarted | PodLive, waits: rules.No, node: NodeReady,
+		spare: rules.Yes, turn: rules.Yes, marked: rules.No},
+		Verdict: mark,
+		Why:     "druid writes the restart to the Lease before it deletes the Pod"},
+	{Name: "restart", When: restartFacts{stuck: rules.Yes, pod: PodUnstarted | PodLive, waits: rules.No, node: NodeReady, spare: rules.Yes,
+		turn: rules.Yes, marked: rules.Yes},
+		Verdict: remove,
+		Why:     "the Pod is deleted and created again with its volume"},
 })
 
 // restartFacts is the complete input of restartRows.

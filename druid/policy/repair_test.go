@@ -14,7 +14,8 @@ import (
 	"github.com/etcd-druid/druid/leases"
 )
 
-func TestRestartsCostNoQuorumAndRepairOnlyWhatTheyCan(t *testing.T) {
+// TestRestartsAreSafeAndUseful: restarts cost no quorum and repair only what they can.
+func TestRestartsAreSafeAndUseful(t *testing.T) {
 	checkTable(t, restartRows, "restart", "A Pod whose etcd is not ready: druid/policy.restartRows", func(f restartFacts, d rules.Decision[verdict]) string {
 		v := d.Verdict
 		acts := v&(remove|mark) != 0
@@ -58,9 +59,11 @@ func TestNothingIsDeletedBecauseANodeIsAway(t *testing.T) {
 	})
 }
 
-func TestOrphansAreNeverDeletedForWantOfSomething(t *testing.T) {
+// TestOrphansKeptOnMissingFacts: orphans are never deleted because something is missing.
+func TestOrphansKeptOnMissingFacts(t *testing.T) {
 	checkTableAbout(t, orphanRows, "orphan", "What bears a member's name and lost its counterpart: druid/policy.orphanRows",
-		"Keep: druid does nothing. Wait: druid acts later. Report: an operator acts. Mark: the leader's agent acts.", func(f orphanFacts, d rules.Decision[orphanVerdict]) string {
+		"Keep: druid does nothing. Wait: druid acts later. Report: an operator acts. Mark: the leader's agent acts.",
+		func(f orphanFacts, d rules.Decision[orphanVerdict]) string {
 			v := d.Verdict
 			switch {
 			case v&(orphanReport|orphanMark) != 0 && (f.usable == rules.No || f.lingers == rules.No || f.removalAcknowledged == rules.Yes):
@@ -74,7 +77,8 @@ func TestOrphansAreNeverDeletedForWantOfSomething(t *testing.T) {
 		})
 }
 
-func TestASlotIsNotTakenFromAMemberThatMayUseIt(t *testing.T) {
+// TestUsableSlotNotTaken: a slot is not taken from a member that may use it.
+func TestUsableSlotNotTaken(t *testing.T) {
 	checkTable(t, slotRows, "slot", "The slot of the member that replaces itself: druid/policy.slotRows", func(f slotFacts, d rules.Decision[slotVerdict]) string {
 		if d.Verdict == slotRelease && (f.taken == rules.No || f.holder == rules.Yes || f.comes == rules.Yes) {
 			return "takes the slot from a Pod that may be in the middle of it"
@@ -83,8 +87,9 @@ func TestASlotIsNotTakenFromAMemberThatMayUseIt(t *testing.T) {
 	})
 }
 
+// TestMemoryMemberKeptAsEvidence: a member in memory is not restarted while its data is evidence.
 // Members store their data in their Pods, and no majority has the same. A restart would delete a copy that can be the good one.
-func TestAMemberInMemoryIsNotRestartedWhileItsDataIsEvidence(t *testing.T) {
+func TestMemoryMemberKeptAsEvidence(t *testing.T) {
 	for _, test := range []struct {
 		undecided leases.Undecided
 		claim     ClaimState
@@ -123,7 +128,8 @@ func TestTimeoutDoublesUpToAnHour(t *testing.T) {
 	}
 }
 
-func TestOrphansAreReportedWithWhatDruidDeletes(t *testing.T) {
+// TestOrphansReported: orphans are reported with what druid deletes.
+func TestOrphansReported(t *testing.T) {
 	left := func(o *Observed) {
 		o.Record.Members, o.Members[2].Listed, o.Members[2].Lingers = o.Record.Members[:2], false, true
 		o.Members[2].Pod = PodTerminating
@@ -284,7 +290,8 @@ func TestMessagesOfMembersInMemory(t *testing.T) {
 		o.Members, o.Record.Members, o.Members[0].Make = o.Members[:1], o.Record.Members[:1], MakeOutdated
 	})
 	status := Status(Evaluate(Desired{Replicas: 1, ClusterID: 9}, o), v1alpha1.EtcdClusterStatus{}, nil, 1, metav1.Now())
-	if c := condition(status, v1alpha1.ConditionProgressing); c.Reason != v1alpha1.ReasonRollingUpdateBlocked || !strings.Contains(c.Message, "c-a stores its data in its Pod") {
+	if c := condition(status, v1alpha1.ConditionProgressing); c.Reason != v1alpha1.ReasonRollingUpdateBlocked ||
+		!strings.Contains(c.Message, "c-a stores its data in its Pod") {
 		t.Errorf("Progressing is %+v, want it to say why the only copy is not replaced", c)
 	}
 }

@@ -12,24 +12,26 @@ import (
 	"github.com/etcd-druid/druid/leases"
 )
 
-func TestRequestedReplacementsAreSafeForAllFacts(t *testing.T) {
-	checkTable(t, replaceRows, "requested-replacements", "A member that a new one replaces on request: druid/policy.replaceRows", func(f replaceFacts, d rules.Decision[replaceVerdict]) string {
-		switch v := d.Verdict; {
-		case v != replaceNothing && f.named != replaceNamedListed:
-			return "acts for a member that the cluster does not have"
-		case v == replaceGrow && (f.record != RecordFormed || f.size != replaceSizeRight || f.time != replaceTimeFree):
-			return "adds a member to a cluster that does not have as many as requested"
-		case v == replaceGrow && (f.slot != slotFree || f.upToDate == rules.No):
-			return "begins while another change is in progress"
-		case v == replaceGrow && (f.others != removalAllowed || f.admits != rules.Yes):
-			return "adds a member although the named one could not leave"
-		case v == replaceLeave && f.size != replaceSizeMany:
-			return "lets a member leave without another one in its place"
-		case v == replaceHeld && f.others&(removalBlocked|removalBackupFailing) == 0 && f.admits == rules.Yes:
-			return "names a hindrance that there is not"
-		}
-		return ""
-	})
+// TestRequestedReplacementSafe: requested replacements are safe for all facts.
+func TestRequestedReplacementSafe(t *testing.T) {
+	checkTable(t, replaceRows, "requested-replacements", "A member that a new one replaces on request: druid/policy.replaceRows",
+		func(f replaceFacts, d rules.Decision[replaceVerdict]) string {
+			switch v := d.Verdict; {
+			case v != replaceNothing && f.named != replaceNamedListed:
+				return "acts for a member that the cluster does not have"
+			case v == replaceGrow && (f.record != RecordFormed || f.size != replaceSizeRight || f.time != replaceTimeFree):
+				return "adds a member to a cluster that does not have as many as requested"
+			case v == replaceGrow && (f.slot != slotFree || f.upToDate == rules.No):
+				return "begins while another change is in progress"
+			case v == replaceGrow && (f.others != removalAllowed || f.admits != rules.Yes):
+				return "adds a member although the named one could not leave"
+			case v == replaceLeave && f.size != replaceSizeMany:
+				return "lets a member leave without another one in its place"
+			case v == replaceHeld && f.others&(removalBlocked|removalBackupFailing) == 0 && f.admits == rules.Yes:
+				return "names a hindrance that there is not"
+			}
+			return ""
+		})
 }
 
 // grown is the cluster of whole, with member c-d as a fourth one.
@@ -73,25 +75,29 @@ func TestStepsOfARequestedReplacement(t *testing.T) {
 	}{
 		"a new member comes first":                                    {a, func(*Observed) {}, grow},
 		"not for one that is down, without which etcd adds no member": {a, down(0), nil},
-		"not while a spec change is in progress":                      {Desired{Replicas: 3, Replace: "c-a", Target: Target{Deadline: someTime}}, func(*Observed) {}, nil},
-		"also for the leader":                                         {a, func(o *Observed) { o.Members[0].Reports.Role = leases.RoleLeader }, grow},
-		"not while another one is down":                               {a, down(1), nil},
-		"not while another one is not known":                          {a, func(o *Observed) { o.Members[1].Liveness = leases.Unknown }, nil},
-		"not while a Pod is outdated":                                 {a, outdated, nil},
-		"nor while backups fail and other actions continue":           {Desired{Replicas: 3, Replace: "c-a", Backup: true, WhenFailing: WhenFailingContinue}, func(o *Observed) { unsaved(o) }, nil},
-		"not while backups fail":                                      {Desired{Replicas: 3, Replace: "c-a", Backup: true}, func(o *Observed) { unsaved(o); o.BudgetMin = 3 }, nil},
-		"not while a member replaces itself":                          {a, func(o *Observed) { o.Record.Replacing, o.BudgetMin = &leases.Replacing{Member: "c-b"}, 3 }, nil},
-		"not after the deadline":                                      {Desired{Replicas: 3, Replace: "c-a", Target: Target{Expired: true}}, func(*Observed) {}, nil},
-		"not for a member that has left":                              {Desired{Replicas: 3, Replace: "c-x"}, func(*Observed) {}, nil},
-		"not in a cluster that is deleted":                            {Desired{Replicas: 3, Replace: "c-a", Deleted: true}, func(*Observed) {}, nil},
-		"a scale-up comes first":                                      {Desired{Replicas: 5, Replace: "c-a"}, func(*Observed) {}, []string{"UpdateRecord scale-up "}},
-		"a scale-down takes it first":                                 {Desired{Replicas: 1, Replace: "c-a"}, func(*Observed) {}, leave},
-		"and before those that are to be next":                        {Desired{Replicas: 1, Replace: "c-a", LeaveFirst: []string{"c-b"}}, func(*Observed) {}, leave},
-		"it stays while the new one joins":                            {a, grown(joining), nil},
-		"it stays while the new one learns":                           {a, grown(learning), nil},
-		"it leaves when the new one votes":                            {a, grown(), leave},
-		"it stays if another one goes down":                           {a, grown(down(1)), nil},
-		"a scale-down first takes the one that cannot join":           {Desired{Replicas: 1, Replace: "c-a"}, grown(joining), []string{"OpenSlot too-many c-d"}},
+		"not while a spec change is in progress": {Desired{Replicas: 3, Replace: "c-a", Target: Target{Deadline: someTime}},
+			func(*Observed) {}, nil},
+		"also for the leader":                {a, func(o *Observed) { o.Members[0].Reports.Role = leases.RoleLeader }, grow},
+		"not while another one is down":      {a, down(1), nil},
+		"not while another one is not known": {a, func(o *Observed) { o.Members[1].Liveness = leases.Unknown }, nil},
+		"not while a Pod is outdated":        {a, outdated, nil},
+		"nor while backups fail and other actions continue": {Desired{Replicas: 3, Replace: "c-a", Backup: true, WhenFailing: WhenFailingContinue},
+			func(o *Observed) { unsaved(o) }, nil},
+		"not while backups fail": {Desired{Replicas: 3, Replace: "c-a", Backup: true},
+			func(o *Observed) { unsaved(o); o.BudgetMin = 3 }, nil},
+		"not while a member replaces itself": {a,
+			func(o *Observed) { o.Record.Replacing, o.BudgetMin = &leases.Replacing{Member: "c-b"}, 3 }, nil},
+		"not after the deadline":                            {Desired{Replicas: 3, Replace: "c-a", Target: Target{Expired: true}}, func(*Observed) {}, nil},
+		"not for a member that has left":                    {Desired{Replicas: 3, Replace: "c-x"}, func(*Observed) {}, nil},
+		"not in a cluster that is deleted":                  {Desired{Replicas: 3, Replace: "c-a", Deleted: true}, func(*Observed) {}, nil},
+		"a scale-up comes first":                            {Desired{Replicas: 5, Replace: "c-a"}, func(*Observed) {}, []string{"UpdateRecord scale-up "}},
+		"a scale-down takes it first":                       {Desired{Replicas: 1, Replace: "c-a"}, func(*Observed) {}, leave},
+		"and before those that are to be next":              {Desired{Replicas: 1, Replace: "c-a", LeaveFirst: []string{"c-b"}}, func(*Observed) {}, leave},
+		"it stays while the new one joins":                  {a, grown(joining), nil},
+		"it stays while the new one learns":                 {a, grown(learning), nil},
+		"it leaves when the new one votes":                  {a, grown(), leave},
+		"it stays if another one goes down":                 {a, grown(down(1)), nil},
+		"a scale-down first takes the one that cannot join": {Desired{Replicas: 1, Replace: "c-a"}, grown(joining), []string{"OpenSlot too-many c-d"}},
 		"a pause too":                   {Desired{Replace: "c-a"}, grown(joining), []string{"OpenSlot too-many c-d"}},
 		"withdrawn, the new one leaves": {Desired{Replicas: 3}, grown(joining), []string{"OpenSlot too-many c-d"}},
 		"withdrawn, its removal goes on": {Desired{Replicas: 3}, grown(slot, func(o *Observed) { o.Members[0].Serving, o.BudgetMin = false, 4 }), []string{
@@ -121,13 +127,15 @@ func TestARequestThatIsDoneChangesNoOrder(t *testing.T) {
 	}
 }
 
+// TestServingVotersDecideAdd: voters that serve decide whether etcd adds a member.
 // etcd counts the new member as a voter that does not serve.
-func TestVotersThatServeDecideWhetherEtcdAddsAMember(t *testing.T) {
+func TestServingVotersDecideAdd(t *testing.T) {
 	list := func(voters, learners int) func(*Observed) {
 		return func(o *Observed) {
 			o.Record.MemberList = &leases.MemberList{}
 			for i := range voters + learners {
-				o.Record.MemberList.Members = append(o.Record.MemberList.Members, leases.ListedMember{ID: leases.FormatID(uint64(i + 1)), Name: fmt.Sprintf("c-%c", 'a'+i), Learner: i >= voters})
+				o.Record.MemberList.Members = append(o.Record.MemberList.Members,
+					leases.ListedMember{ID: leases.FormatID(uint64(i + 1)), Name: fmt.Sprintf("c-%c", 'a'+i), Learner: i >= voters})
 			}
 		}
 	}
@@ -154,8 +162,9 @@ func TestVotersThatServeDecideWhetherEtcdAddsAMember(t *testing.T) {
 	}
 }
 
+// TestRecordGrowsOncePerReplacement: a record grows once for a requested replacement.
 // The record can have changed since the plan. A second name is never added for one request.
-func TestRecordGrowsOnceForARequestedReplacement(t *testing.T) {
+func TestRecordGrowsOncePerReplacement(t *testing.T) {
 	plan, ok := replaceStep(Evaluate(Desired{Replicas: 3, Replace: "c-a"}, whole()))
 	if !ok || !plan.MustConfirm() {
 		t.Fatalf("got %+v, want a step that is confirmed", plan)
@@ -202,7 +211,8 @@ func TestMessagesOfARequestedReplacement(t *testing.T) {
 		"another one goes down later": {grown(down), v1alpha1.ReasonReplaceBlocked, "Member c-a cannot be replaced, because member c-b is not ready."},
 		"a node is lost while one joins": {grown(joining, func(o *Observed) { o.Members[1].NodeLost = true }), v1alpha1.ReasonReplaceBlocked,
 			"Member c-a cannot be replaced, because 2 of 3 voters serve, and etcd adds no member before 3 do."},
-		"another member is in the slot": {grown(func(o *Observed) { o.Record.PendingRemoval = &leases.PendingRemoval{Member: "c-b", Mark: "m"} }), v1alpha1.ReasonScalingDown,
+		"another member is in the slot": {grown(func(o *Observed) { o.Record.PendingRemoval = &leases.PendingRemoval{Member: "c-b", Mark: "m"} }),
+			v1alpha1.ReasonScalingDown,
 			"4 members, 3 requested: removing member c-b, draining its clients."},
 	}
 	for name, test := range tests {

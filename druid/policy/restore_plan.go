@@ -113,7 +113,8 @@ func restoreKey(w RecoveryWish) string {
 // digest is the hash by which the plan is approved. It covers the EtcdCluster, the raft group, the epoch and the plan, so that an
 // approval is of no use twice or elsewhere.
 func (r *restore) digest(cluster uint64, uid string) string {
-	words := fmt.Appendf(nil, "restore %s %x %d %s %s %s %d %v", uid, cluster, r.group.epoch, r.request.Nonce, r.plan.Lineage, r.plan.Full, r.plan.Revision, r.plan.Notes)
+	words := fmt.Appendf(nil, "restore %s %x %d %s %s %s %d %v", uid, cluster, r.group.epoch, r.request.Nonce, r.plan.Lineage, r.plan.Full,
+		r.plan.Revision, r.plan.Notes)
 	sum := sha256.Sum256(words)
 	return hex.EncodeToString(sum[:6])
 }

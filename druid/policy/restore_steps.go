@@ -89,13 +89,15 @@ func (r restore) describe(s *v1alpha1.RecoveryStatus, w RecoveryWish) {
 	case r.group.order.Restores():
 		r.describeOrder(s)
 	case r.plans():
-		s.Phase, s.Message = v1alpha1.RecoveryPlanning, "the leader's agent plans to restore "+r.request.Target.String()+". Nothing changes before you approve the plan"
+		s.Phase, s.Message = v1alpha1.RecoveryPlanning,
+			"the leader's agent plans to restore "+r.request.Target.String()+". Nothing changes before you approve the plan"
 	case r.is(restorePropose):
 		s.Phase, s.Message, s.Approve = v1alpha1.RecoveryProposed, "the restore needs your approval: "+r.promise(), w.approval(r.hash)
 	case r.is(restoreWait):
 		s.Phase, s.Message = v1alpha1.RecoveryWaiting, "the restore is approved, and waits: "+r.busy
 	case r.cutsOff():
-		s.Phase, s.Message = v1alpha1.RecoverySaving, fmt.Sprintf("clients are cut off, and EtcdSnapshot %s becomes the final backup of the present data", r.save.Name)
+		s.Phase, s.Message = v1alpha1.RecoverySaving,
+			fmt.Sprintf("clients are cut off, and EtcdSnapshot %s becomes the final backup of the present data", r.save.Name)
 	case r.rule == "restored":
 		s.Phase, s.Message = v1alpha1.RecoveryRecovered, r.restored(s.Last)
 	default:

@@ -13,7 +13,8 @@ import (
 	"github.com/etcd-druid/druid/leases"
 )
 
-func TestARestoreNeedsAPlanAnApprovalAndABackup(t *testing.T) {
+// TestRestorePreconditions: a restore needs a plan, an approval and a backup.
+func TestRestorePreconditions(t *testing.T) {
 	const cuts = restoreCutOff | restoreSave | restorePrepare
 	checkTable(t, restoreRows, "restore", "A restore in place: druid/policy.restoreRows", func(f restoreFacts, d rules.Decision[restoreVerdict]) string {
 		v := d.Verdict
@@ -146,7 +147,8 @@ func (x *rescue) formed(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	record, err := claimed.Reformed(a, leases.Recovered{Epoch: order.Epoch, Mode: order.Mode, Member: order.Chosen, Revision: 1000}, leases.Fork{Parent: "00000001-aa", Revision: 40})
+	record, err := claimed.Reformed(a, leases.Recovered{Epoch: order.Epoch, Mode: order.Mode, Member: order.Chosen, Revision: 1000},
+		leases.Fork{Parent: "00000001-aa", Revision: 40})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -165,7 +167,8 @@ func TestARestoreIsCarriedOutOnce(t *testing.T) {
 	x.planned(t)
 	r := x.rule(t, "propose")
 	s := x.status(nil)
-	if s.Phase != v1alpha1.RecoveryProposed || !strings.HasSuffix(s.Approve, "recover="+r.hash) || s.Plan == nil || s.Plan.Backup != "00000001-aa@40" || *s.Plan.LostRevisions != 60 {
+	if s.Phase != v1alpha1.RecoveryProposed || !strings.HasSuffix(s.Approve, "recover="+r.hash) || s.Plan == nil ||
+		s.Plan.Backup != "00000001-aa@40" || *s.Plan.LostRevisions != 60 {
 		t.Fatalf("status %+v, plan %+v", s, s.Plan)
 	}
 	x.d.Recovery.Approved = "0123456789ab"
@@ -175,7 +178,8 @@ func TestARestoreIsCarriedOutOnce(t *testing.T) {
 	x.member(0).Voter, x.member(1).Voter, x.member(2).Voter = true, true, true
 	for i := range x.o.Members {
 		step := x.step(t, LabelPod)
-		if step.Member != x.member(i).Name || step.Serving == nil || *step.Serving || step.Mark == nil || *step.Mark != "n1" || !step.MustConfirm() || !step.Guarded() {
+		if step.Member != x.member(i).Name || step.Serving == nil || *step.Serving || step.Mark == nil || *step.Mark != "n1" || !step.MustConfirm() ||
+			!step.Guarded() {
 			t.Fatalf("step %+v, want one that cuts clients off", step)
 		}
 		if s := x.status(nil); s.Phase != v1alpha1.RecoverySaving {
@@ -214,7 +218,8 @@ func TestARestoreIsCarriedOutOnce(t *testing.T) {
 	x.formed(t)
 	x.rule(t, "restored")
 	s = x.status(s)
-	if s.Phase != v1alpha1.RecoveryRecovered || s.Last.Source != v1alpha1.RecoveryFromRestore || s.Last.Replaced != "00000001-aa" || !strings.Contains(s.Message, "undo it") {
+	if s.Phase != v1alpha1.RecoveryRecovered || s.Last.Source != v1alpha1.RecoveryFromRestore || s.Last.Replaced != "00000001-aa" ||
+		!strings.Contains(s.Message, "undo it") {
 		t.Errorf("status %+v, last %+v", s, s.Last)
 	}
 	x.d.Recovery.LastEpoch, x.d.Recovery.LastRequest = 2, s.Last.Request
@@ -234,7 +239,8 @@ func TestARestoreIsCarriedOutOnce(t *testing.T) {
 	x.rule(t, "propose")
 }
 
-func TestARestoreThatEndsEarlyLeavesTheClusterAsItWas(t *testing.T) {
+// TestEarlyEndedRestoreChangesNothing: a restore that ends early leaves the cluster as it was.
+func TestEarlyEndedRestoreChangesNothing(t *testing.T) {
 	for name, test := range map[string]struct {
 		executes bool
 		change   func(*rescue)
@@ -279,14 +285,15 @@ func TestARestoreThatEndsEarlyLeavesTheClusterAsItWas(t *testing.T) {
 }
 
 // Before the order, clients come back by themselves when the restore cannot begin. If they were cut off, the record ends the request first.
-func TestARestoreThatCannotBeginDoesNotCutClientsOff(t *testing.T) {
+func TestUnstartableRestoreKeepsClients(t *testing.T) {
 	for name, test := range map[string]struct {
 		change     func(*rescue)
 		ends, rule string // with clients cut off, and with clients served
 		message    string
 	}{
-		"no backups":                {func(x *rescue) { x.d.Backup = false }, "refused-cut-off", "refused", "spec.backup is not set"},
-		"members of another system": {func(x *rescue) { x.o.Record.Externals, x.o.Record.MemberList = []string{"1"}, nil }, "refused-cut-off", "refused", "external members"},
+		"no backups": {func(x *rescue) { x.d.Backup = false }, "refused-cut-off", "refused", "spec.backup is not set"},
+		"members of another system": {func(x *rescue) { x.o.Record.Externals, x.o.Record.MemberList = []string{"1"}, nil }, "refused-cut-off",
+			"refused", "external members"},
 		"the store has no such state": {func(x *rescue) {
 			x.o.Record.Restore.Plan = leases.RestorePlan{Nonce: x.o.Record.Restore.Request.Nonce, Error: "the backups begin at revision 50"}
 		}, "cut-off-ended", "plan-failed", "begin at revision 50"},
@@ -348,8 +355,9 @@ func TestAFailedFinalBackupEndsThePlan(t *testing.T) {
 	}
 }
 
+// TestOnlyRequestMarkCutsClientsOff: only the mark of the request cuts clients off.
 // A Pod with another mark, or without one, is not cut off: another druid could have sent clients to it.
-func TestOnlyTheMarkOfTheRequestCutsClientsOff(t *testing.T) {
+func TestOnlyRequestMarkCutsClientsOff(t *testing.T) {
 	for _, mark := range []string{"", "n0"} {
 		x := restored()
 		x.saved(t)
@@ -402,13 +410,15 @@ func (x *rescue) plansAgain(t *testing.T, approved, why string) {
 		t.Error("the new plan has the approved hash")
 	}
 	s := x.status(nil)
-	if s.Phase != v1alpha1.RecoveryProposed || !strings.Contains(s.Message, why) || !strings.Contains(s.Message, "status.recovery.approve") || !strings.Contains(s.Approve, s.Plan.Hash) {
+	if s.Phase != v1alpha1.RecoveryProposed || !strings.Contains(s.Message, why) || !strings.Contains(s.Message, "status.recovery.approve") ||
+		!strings.Contains(s.Approve, s.Plan.Hash) {
 		t.Errorf("status %+v, want it to say %q, and how to approve the plan", s, why)
 	}
 }
 
+// TestOnlyMemberEvictionEndsApproval: an eviction of the only member says why it ends the approval.
 // The only Pod is evicted during the final backup. No Pod has the mark any more, so it is unknown whether clients were served since.
-func TestAnEvictionOfTheOnlyMemberSaysWhyItEndsTheApproval(t *testing.T) {
+func TestOnlyMemberEvictionEndsApproval(t *testing.T) {
 	x := restored()
 	x.d.Replicas, x.o.Record.Members, x.o.Members = 1, x.o.Record.Members[:1], x.o.Members[:1]
 	x.saved(t)
@@ -426,8 +436,9 @@ func TestAnEvictionOfTheOnlyMemberSaysWhyItEndsTheApproval(t *testing.T) {
 	x.plansAgain(t, hash, "the Pod of demo-a ended, was replaced or served clients after EtcdSnapshot s")
 }
 
+// TestRepeatedRequestNeedsNewApproval: a request that is made again needs another approval.
 // A restore that is requested again after it was removed is another request.
-func TestARequestThatIsMadeAgainNeedsAnotherApproval(t *testing.T) {
+func TestRepeatedRequestNeedsNewApproval(t *testing.T) {
 	x := restored()
 	x.planned(t)
 	hash := x.rule(t, "propose").hash
@@ -486,7 +497,8 @@ func TestAnyMemberRestoresTheBackup(t *testing.T) {
 	x.rule(t, "no-restorer")
 }
 
-func TestALostQuorumEndsARestoreThatDidNotBegin(t *testing.T) {
+// TestLostQuorumEndsUnstartedRestore: a lost quorum ends a restore that did not begin.
+func TestLostQuorumEndsUnstartedRestore(t *testing.T) {
 	x := restored()
 	x.saved(t)
 	x.stops(0)

@@ -14,41 +14,43 @@ import (
 )
 
 func TestRolloutsTakeDownNoSecondMember(t *testing.T) {
-	checkTable(t, rolloutRows, "rollout", "A Pod that is not what the spec asks for: druid/policy.rolloutRows", func(f rolloutFacts, d rules.Decision[verdict]) string {
-		v := d.Verdict
-		serves := f.podHealth&(podHealthServes|podHealthSilent) != 0
-		switch {
-		case v == remove && f.make != MakeOutdated:
-			return "replaces a Pod that is not known to be outdated"
-		case v == remove && f.pod&(PodUnscheduled|PodUnstarted|PodLive) == 0:
-			return "deletes what is not ours, not there, or on its way"
-		case v == remove && f.gate == gateRefused:
-			return "lets an etcd go where it cannot"
-		case v == remove && f.gate != gateOpen && f.record == RecordFormed:
-			return "replaces a Pod that waits for a backup or a comparison"
-		case v == remove && f.leaves == rules.Yes:
-			return "restarts a member that is on its way out"
-		case v == remove && f.podHealth != podHealthIdle && (f.turn == rules.No || f.record != RecordFormed):
-			return "touches a member while the cluster changes"
-		case v == remove && f.podHealth&(podHealthAway|podHealthLearns|podHealthNotKnown) != 0:
-			return "deletes a Pod that may be about to serve"
-		case v == remove && serves && f.others != othersReady && (f.expires == rules.No || f.spare == rules.No || f.others != othersNotReady):
-			return "takes down a second member"
-		case v == remove && f.podHealth == podHealthServes && (f.saved == rules.No || f.place != placeFirst):
-			return "restarts a member out of order, or while backups fail"
-		case v == remove && f.podHealth == podHealthDown && f.spare == rules.No:
-			return "deletes a Pod that may be needed for the quorum"
-		case v == remove && serves && f.room == RoomGrows:
-			return "restarts an etcd that another restart awaits"
-		case v != wait && f.room == RoomGrows && f.make == MakeCurrent && f.leaves == rules.No:
-			return "calls what is done that is not"
-		case v == mark && f.make != MakeUnmarked:
-			return "marks a Pod that reports for which spec it was made"
-		case f.make == MakeOutdated && f.podHealth == podHealthIdle && f.pod == PodLive && f.leaves == rules.No && f.gate == gateOpen && f.record&usableRecord != 0 && v != remove:
-			return "lets a Pod wait that nothing but another spec can repair"
-		}
-		return ""
-	})
+	checkTable(t, rolloutRows, "rollout", "A Pod that is not what the spec asks for: druid/policy.rolloutRows",
+		func(f rolloutFacts, d rules.Decision[verdict]) string {
+			v := d.Verdict
+			serves := f.podHealth&(podHealthServes|podHealthSilent) != 0
+			switch {
+			case v == remove && f.make != MakeOutdated:
+				return "replaces a Pod that is not known to be outdated"
+			case v == remove && f.pod&(PodUnscheduled|PodUnstarted|PodLive) == 0:
+				return "deletes what is not ours, not there, or on its way"
+			case v == remove && f.gate == gateRefused:
+				return "lets an etcd go where it cannot"
+			case v == remove && f.gate != gateOpen && f.record == RecordFormed:
+				return "replaces a Pod that waits for a backup or a comparison"
+			case v == remove && f.leaves == rules.Yes:
+				return "restarts a member that is on its way out"
+			case v == remove && f.podHealth != podHealthIdle && (f.turn == rules.No || f.record != RecordFormed):
+				return "touches a member while the cluster changes"
+			case v == remove && f.podHealth&(podHealthAway|podHealthLearns|podHealthNotKnown) != 0:
+				return "deletes a Pod that may be about to serve"
+			case v == remove && serves && f.others != othersReady && (f.expires == rules.No || f.spare == rules.No || f.others != othersNotReady):
+				return "takes down a second member"
+			case v == remove && f.podHealth == podHealthServes && (f.saved == rules.No || f.place != placeFirst):
+				return "restarts a member out of order, or while backups fail"
+			case v == remove && f.podHealth == podHealthDown && f.spare == rules.No:
+				return "deletes a Pod that may be needed for the quorum"
+			case v == remove && serves && f.room == RoomGrows:
+				return "restarts an etcd that another restart awaits"
+			case v != wait && f.room == RoomGrows && f.make == MakeCurrent && f.leaves == rules.No:
+				return "calls what is done that is not"
+			case v == mark && f.make != MakeUnmarked:
+				return "marks a Pod that reports for which spec it was made"
+			case f.make == MakeOutdated && f.podHealth == podHealthIdle && f.pod == PodLive && f.leaves == rules.No && f.gate == gateOpen &&
+				f.record&usableRecord != 0 && v != remove:
+				return "lets a Pod wait that nothing but another spec can repair"
+			}
+			return ""
+		})
 }
 
 // edited is a cluster of three whose spec was edited after all Pods were made. Member c-b leads.
@@ -78,7 +80,8 @@ func expiring(members int, urgent rules.YesNo) Observed {
 		o.Members[i].Reports.TLS.Client.Trusted = "old"
 	}
 	last := &o.Members[members-1]
-	last.EtcdReady, last.Stable, last.Serving, last.Liveness, last.Pod, last.Stuck, last.Make = false, false, false, leases.Stale, PodUnscheduled, true, MakeCurrent
+	last.EtcdReady, last.Stable, last.Serving, last.Liveness, last.Pod, last.Stuck, last.Make = false, false, false, leases.Stale, PodUnscheduled,
+		true, MakeCurrent
 	o.Certificates = []Certificates{{
 		Plane: "client", Known: AuthorityKnown, Urgent: urgent, Signing: "old", Trusted: []v1alpha1.TLSAuthority{{Fingerprint: "old"}, {Fingerprint: "new"}},
 		Issued: []Issued{{Name: "c-client-tls", State: IssuedCurrent, Trust: TrustSame}},
@@ -124,7 +127,9 @@ func TestRollout(t *testing.T) {
 			desired: Desired{Replicas: 5}, o: expiring(5, rules.No), want: []string{"ApplyBudget budget-raised  4"}, reason: v1alpha1.ReasonRollingUpdateBlocked,
 		},
 		"and does not while certificates end": {
-			desired: Desired{Replicas: 5}, o: expiring(5, rules.Yes), want: []string{"ApplyBudget budget-raised  5", "LabelPod leaving c-a serving=false", "DeletePod outdated-before-expiry c-a"}, reason: v1alpha1.ReasonRollingUpdate,
+			desired: Desired{Replicas: 5}, o: expiring(5, rules.Yes),
+			want:   []string{"ApplyBudget budget-raised  5", "LabelPod leaving c-a serving=false", "DeletePod outdated-before-expiry c-a"},
+			reason: v1alpha1.ReasonRollingUpdate,
 		},
 		"but does if the others are no quorum": {
 			desired: Desired{Replicas: 3}, o: expiring(3, rules.Yes), want: []string{"ApplyBudget budget-lowered  2"}, reason: v1alpha1.ReasonRollingUpdateBlocked,
@@ -274,7 +279,8 @@ func TestRollout(t *testing.T) {
 	}
 }
 
-func TestSpreadIsCalledGoodOnlyWhereNoNodeHoldsTwoVoters(t *testing.T) {
+// TestSpreadGoodOnlyOneVoterPerNode: the spread is called good only where no node holds two voters.
+func TestSpreadGoodOnlyOneVoterPerNode(t *testing.T) {
 	checkTable(t, spreadRows, "spread", "Condition Spread: druid/policy.spreadRows", func(f spreadFacts, d rules.Decision[conditionVerdict]) string {
 		status, reason := d.Verdict.parts()
 		switch {
@@ -308,11 +314,14 @@ func TestSpreadNamesWhoSharesANode(t *testing.T) {
 		reason string
 		words  string
 	}{
-		"each on its own":       {[]func(*Observed){on("n1", "n2", "n3")}, metav1.ConditionTrue, v1alpha1.ReasonMembersSpread, "a separate node"},
-		"two together":          {[]func(*Observed){on("n1", "n1", "n3")}, metav1.ConditionFalse, v1alpha1.ReasonQuorumOnOneNode, "voters c-a and c-b are on node n1. The loss of that node would cost the quorum"},
-		"all together":          {[]func(*Observed){on("n1", "n1", "n1")}, metav1.ConditionFalse, v1alpha1.ReasonQuorumOnOneNode, "voters c-a and c-b and c-c are on node n1"},
-		"one has no node":       {[]func(*Observed){on("n1", "n2", "")}, metav1.ConditionUnknown, v1alpha1.ReasonMembersNotPlaced, "c-c"},
-		"two, and one has none": {[]func(*Observed){on("n1", "n1", "")}, metav1.ConditionFalse, v1alpha1.ReasonQuorumOnOneNode, "and delete its Pod while condition AllMembersReady is True"},
+		"each on its own": {[]func(*Observed){on("n1", "n2", "n3")}, metav1.ConditionTrue, v1alpha1.ReasonMembersSpread, "a separate node"},
+		"two together": {[]func(*Observed){on("n1", "n1", "n3")}, metav1.ConditionFalse, v1alpha1.ReasonQuorumOnOneNode,
+			"voters c-a and c-b are on node n1. The loss of that node would cost the quorum"},
+		"all together": {[]func(*Observed){on("n1", "n1", "n1")}, metav1.ConditionFalse, v1alpha1.ReasonQuorumOnOneNode,
+			"voters c-a and c-b and c-c are on node n1"},
+		"one has no node": {[]func(*Observed){on("n1", "n2", "")}, metav1.ConditionUnknown, v1alpha1.ReasonMembersNotPlaced, "c-c"},
+		"two, and one has none": {[]func(*Observed){on("n1", "n1", "")}, metav1.ConditionFalse, v1alpha1.ReasonQuorumOnOneNode,
+			"and delete its Pod while condition AllMembersReady is True"},
 		"a learner next to one": {[]func(*Observed){on("n1", "n1", "n3"), learner}, metav1.ConditionTrue, v1alpha1.ReasonMembersSpread, ""},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -322,7 +331,8 @@ func TestSpreadNamesWhoSharesANode(t *testing.T) {
 			}
 		})
 	}
-	five := spreadOf([]Member{{Name: "a", Voter: true, On: "n1"}, {Name: "b", Voter: true, On: "n1"}, {Name: "c", Voter: true, On: "n2"}, {Name: "d", Voter: true, On: "n3"}, {Name: "e", Voter: true, On: "n4"}})
+	five := spreadOf([]Member{{Name: "a", Voter: true, On: "n1"}, {Name: "b", Voter: true, On: "n1"}, {Name: "c", Voter: true, On: "n2"},
+		{Name: "d", Voter: true, On: "n3"}, {Name: "e", Voter: true, On: "n4"}})
 	if p, stake := five.placement(), five.stake(); p != placementTogether || stake != rules.No {
 		t.Errorf("two of five on a node are %d with the quorum at stake %d, want together and not at stake", p, stake)
 	}

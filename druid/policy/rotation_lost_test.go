@@ -12,8 +12,9 @@ import (
 	"github.com/etcd-druid/druid/leases"
 )
 
+// TestLostAuthorityForgottenUnstarted: a lost authority is forgotten only before the first start.
 // Only while no etcd can have been started, a lost authority is forgotten.
-func TestALostAuthorityIsForgottenOnlyBeforeTheFirstStart(t *testing.T) {
+func TestLostAuthorityForgottenUnstarted(t *testing.T) {
 	now := time.Now()
 	second := v1alpha1.TLSAuthority{Generation: 2, Fingerprint: "second", NotAfter: metav1.NewTime(now.Add(time.Hour))}
 	for name, test := range map[string]struct {

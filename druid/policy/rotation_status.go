@@ -108,7 +108,8 @@ func rotationMessage(c Certificates, r rotation, after v1alpha1.TLSPlaneStatus) 
 		words = waitingWords(r.Rule, after)
 	}
 	if r.facts.signer == AuthorityLost && r.facts.room == rules.No {
-		return fmt.Sprintf("%s, and druid cannot add another authority: %d are trusted. Restore the Secret from a backup. The certificates in use stay valid", c.Problem, len(c.Trusted))
+		return fmt.Sprintf("%s, and druid cannot add another authority: %d are trusted. Restore the Secret from a backup. The certificates in use stay valid",
+			c.Problem, len(c.Trusted))
 	}
 	if r.facts.signer == AuthorityLost {
 		words = c.Problem + ". The certificates in use stay valid, and druid cannot renew them before it has replaced the authority: " + words

@@ -14,7 +14,8 @@ import (
 	"github.com/etcd-druid/druid/test/rulestest"
 )
 
-func TestAuthoritiesAreReplacedInOrderForAllFacts(t *testing.T) {
+// TestAuthorityRotationOrdered: authorities are replaced in order for all facts.
+func TestAuthorityRotationOrdered(t *testing.T) {
 	checkTable(t, rotationRows, "rotation", "Replacement of a certificate authority: druid/policy.rotationRows", wrongOfRotation)
 }
 
@@ -77,7 +78,8 @@ type model struct {
 
 func (m model) facts() rotationFacts {
 	f := rotationFacts{
-		formed: startingFormed, trusted: trustOne, signer: AuthorityPresent, candidate: AuthorityPresent, due: rules.No, requested: rules.YesNoOf(m.requested), room: rules.Yes,
+		formed: startingFormed, trusted: trustOne, signer: AuthorityPresent, candidate: AuthorityPresent, due: rules.No,
+		requested: rules.YesNoOf(m.requested), room: rules.Yes,
 		secrets: deliveryNone, runs: runningAll, leaves: runningAll, held: rules.YesNoOf(m.clientsHeld), urgent: rules.No,
 	}
 	if m.trusted == oldCA|newCA {
@@ -200,8 +202,9 @@ func explore(table *rules.Table[rotationFacts, rotationVerdict]) (wrong string, 
 	return "", len(seen), ended
 }
 
-// No order of the steps of druid, the agents, the kubelets and a client that follows the docs cuts a member or the client off. Without one of
-// the rows that wait, one does. TestEachStepOfAReplacementBeforeItsTimeCutsSomethingOff in agent/certificates shows what real etcds do then.
+// No order of the steps of druid, the agents, the kubelets and a client that follows the docs cuts a member or the
+// client off. Without one of the rows that wait, one does. TestEarlyReplacementStepCutsOff in agent/certificates shows
+// what real etcds do then.
 func TestNoOrderOfStepsCutsAMemberOff(t *testing.T) {
 	wrong, states, ended := explore(rotationRows)
 	if wrong != "" || !ended {
@@ -303,7 +306,7 @@ func stepsOf(e Evaluation) (all []string) {
 
 // A user's own authority changes in three edits of a Secret. Each of them restarts the members when all have staged the same, and a
 // certificate of the new authority counts when all trust it.
-func TestTheAuthorityOfAUserChangesWhenAllMembersTrustIt(t *testing.T) {
+func TestUserAuthorityNeedsTrustOfAll(t *testing.T) {
 	now := time.Now()
 	d, o := issued(now)
 	o.Certificates = o.Certificates[:1] // a user provides those of peers
@@ -318,17 +321,28 @@ func TestTheAuthorityOfAUserChangesWhenAllMembersTrustIt(t *testing.T) {
 		outrun  []bool
 		issuers []string
 	}{
-		"nothing changes":                   {[]Member{member("a", "old", "1", "1", "old", ""), member("b", "old", "1", "1", "old", "")}, []bool{false, false}, []string{"old"}},
-		"one has staged both":               {[]Member{member("a", "old", "1", "2", "old", ""), member("b", "old", "1", "1", "old", "")}, []bool{false, false}, []string{"old"}},
-		"all have staged both":              {[]Member{member("a", "old", "1", "2", "old", ""), member("b", "old", "1", "2", "old", "")}, []bool{true, true}, []string{"old"}},
-		"one runs with both":                {[]Member{member("a", "old,new", "2", "2", "old", ""), member("b", "old", "1", "2", "old", "")}, []bool{false, true}, []string{"old"}},
-		"a member rejects what it got":      {[]Member{member("a", "old,new", "2", "2", "old", "x"), member("b", "old", "1", "2", "old", "")}, []bool{false, false}, []string{"old"}},
-		"all got another authority at once": {[]Member{member("a", "old", "1", "1", "old", "x"), member("b", "old", "1", "1", "old", "x")}, []bool{false, false}, []string{"old"}},
-		"all run with both":                 {[]Member{member("a", "old,new", "2", "2", "old", ""), member("b", "old,new", "2", "2", "old", "")}, []bool{false, false}, []string{"new", "old"}},
-		"one has the new certificate":       {[]Member{member("a", "old,new", "2", "2", "new", ""), member("b", "old,new", "2", "2", "old", "")}, []bool{false, false}, []string{"new", "old"}},
-		"all have staged the new one alone": {[]Member{member("a", "old,new", "2", "3", "new", ""), member("b", "old,new", "2", "3", "new", "")}, []bool{true, true}, []string{"new", "old"}},
-		"one runs with the new one alone":   {[]Member{member("a", "new", "3", "3", "new", ""), member("b", "old,new", "2", "3", "new", "")}, []bool{false, true}, []string{"new"}},
-		"an agent of an earlier release":    {[]Member{member("a", "old", "", "", "old", ""), member("b", "old", "1", "1", "old", "")}, []bool{false, false}, []string{"old"}},
+		"nothing changes": {[]Member{member("a", "old", "1", "1", "old", ""), member("b", "old", "1", "1", "old", "")},
+			[]bool{false, false}, []string{"old"}},
+		"one has staged both": {[]Member{member("a", "old", "1", "2", "old", ""), member("b", "old", "1", "1", "old", "")},
+			[]bool{false, false}, []string{"old"}},
+		"all have staged both": {[]Member{member("a", "old", "1", "2", "old", ""), member("b", "old", "1", "2", "old", "")},
+			[]bool{true, true}, []string{"old"}},
+		"one runs with both": {[]Member{member("a", "old,new", "2", "2", "old", ""), member("b", "old", "1", "2", "old", "")},
+			[]bool{false, true}, []string{"old"}},
+		"a member rejects what it got": {[]Member{member("a", "old,new", "2", "2", "old", "x"), member("b", "old", "1", "2", "old", "")},
+			[]bool{false, false}, []string{"old"}},
+		"all got another authority at once": {[]Member{member("a", "old", "1", "1", "old", "x"), member("b", "old", "1", "1", "old", "x")},
+			[]bool{false, false}, []string{"old"}},
+		"all run with both": {[]Member{member("a", "old,new", "2", "2", "old", ""), member("b", "old,new", "2", "2", "old", "")},
+			[]bool{false, false}, []string{"new", "old"}},
+		"one has the new certificate": {[]Member{member("a", "old,new", "2", "2", "new", ""), member("b", "old,new", "2", "2", "old", "")},
+			[]bool{false, false}, []string{"new", "old"}},
+		"all have staged the new one alone": {[]Member{member("a", "old,new", "2", "3", "new", ""), member("b", "old,new", "2", "3", "new", "")},
+			[]bool{true, true}, []string{"new", "old"}},
+		"one runs with the new one alone": {[]Member{member("a", "new", "3", "3", "new", ""), member("b", "old,new", "2", "3", "new", "")},
+			[]bool{false, true}, []string{"new"}},
+		"an agent of an earlier release": {[]Member{member("a", "old", "", "", "old", ""), member("b", "old", "1", "1", "old", "")},
+			[]bool{false, false}, []string{"old"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			o.Members = test.members
@@ -355,8 +369,9 @@ func TestTheAuthorityOfAUserChangesWhenAllMembersTrustIt(t *testing.T) {
 	}
 }
 
+// TestUrgentRotationSkipsMissingPod: what is urgent waits for no member without a Pod.
 // While certificates end soon, a member without a Pod, and the Secret of a client that cannot be read, do not block the replacement.
-func TestWhatIsUrgentWaitsForNoMemberWithoutAPod(t *testing.T) {
+func TestUrgentRotationSkipsMissingPod(t *testing.T) {
 	now := time.Now()
 	next := v1alpha1.TLSAuthority{Generation: 2, Fingerprint: "next", NotAfter: metav1.NewTime(now.Add(time.Hour))}
 	const later = PodAbsent | PodUnscheduled | PodUnstarted | PodEnded
@@ -384,7 +399,8 @@ func TestWhatIsUrgentWaitsForNoMemberWithoutAPod(t *testing.T) {
 	}
 }
 
-func TestWhatIsUrgentWaitsForNoSecretOfAClient(t *testing.T) {
+// TestUrgentRotationSkipsClientSecret: what is urgent waits for no Secret of a client.
+func TestUrgentRotationSkipsClientSecret(t *testing.T) {
 	now := time.Now()
 	next := v1alpha1.TLSAuthority{Generation: 2, Fingerprint: "next", NotAfter: metav1.NewTime(now.Add(time.Hour))}
 	for name, test := range map[string]struct {

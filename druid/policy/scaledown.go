@@ -73,8 +73,9 @@ func (d drain) String() string {
 
 // removalRequests is the policy for the one member at a time that is removed. Until the leader's agent has claimed the
 // removal, druid cancels it if the spec is reverted or if another member is not ready: that member might need the slot
-// to replace itself. After the claim, only an acknowledgement counts that druid believes (acknowledgements). A cluster that never formed has no
-// agent that could answer and no raft group, so druid removes the name from the record at once.
+// to replace itself. After the claim, only an acknowledgement counts that druid believes (acknowledgements). A cluster
+// that never formed has no agent that could answer and no raft group, so druid removes the name from the record at
+// once.
 var removalRequests = rules.New(drainNothing, []rules.Row[drainFacts, drain]{
 	{Name: "forming-enough", When: drainFacts{record: RecordForming, excess: rules.No}, Verdict: drainNothing},
 	{Name: "forming-seed-only", When: drainFacts{record: RecordForming, excess: rules.Yes, removalGate: removalNotNeeded}, Verdict: drainNothing},
@@ -90,17 +91,23 @@ var removalRequests = rules.New(drainNothing, []rules.Row[drainFacts, drain]{
 	{Name: "mark-unreadable", When: drainFacts{record: RecordFormed, slot: slotTaken, mark: markUnknown}, Verdict: drainWait},
 	{Name: "reverted-request", When: drainFacts{record: RecordFormed, excess: rules.No, slot: slotTaken, mark: markRequested}, Verdict: drainTakeBack},
 	{Name: "reverted", When: drainFacts{record: RecordFormed, excess: rules.No, slot: slotTaken}, Verdict: drainClose},
-	{Name: "blocked-request", When: drainFacts{record: RecordFormed, excess: rules.Yes, slot: slotTaken, mark: markRequested, removalGate: removalBlocked}, Verdict: drainTakeBack},
+	{Name: "blocked-request", When: drainFacts{record: RecordFormed, excess: rules.Yes, slot: slotTaken, mark: markRequested, removalGate: removalBlocked},
+		Verdict: drainTakeBack},
 	{Name: "hindered", When: drainFacts{record: RecordFormed, excess: rules.Yes, slot: slotTaken, removalGate: removalBlocked}, Verdict: drainClose},
 	{Name: "requested", When: drainFacts{record: RecordFormed, excess: rules.Yes, slot: slotTaken, mark: markRequested}, Verdict: drainWait},
-	{Name: "others-unknown", When: drainFacts{record: RecordFormed, excess: rules.Yes, slot: slotTaken, removalGate: removalUnknown | removalNotNeeded | removalBackupFailing}, Verdict: drainWait},
-	{Name: "still-served", When: drainFacts{record: RecordFormed, excess: rules.Yes, slot: slotTaken, removalGate: removalAllowed, served: rules.Yes}, Verdict: drainWait},
-	{Name: "request", When: drainFacts{record: RecordFormed, excess: rules.Yes, slot: slotTaken, removalGate: removalAllowed, served: rules.No}, Verdict: drainAsk},
+	{Name: "others-unknown", When: drainFacts{record: RecordFormed, excess: rules.Yes, slot: slotTaken,
+		removalGate: removalUnknown | removalNotNeeded | removalBackupFailing},
+		Verdict: drainWait},
+	{Name: "still-served", When: drainFacts{record: RecordFormed, excess: rules.Yes, slot: slotTaken, removalGate: removalAllowed, served: rules.Yes},
+		Verdict: drainWait},
+	{Name: "request", When: drainFacts{record: RecordFormed, excess: rules.Yes, slot: slotTaken, removalGate: removalAllowed, served: rules.No},
+		Verdict: drainAsk},
 	{Name: "enough", When: drainFacts{record: RecordFormed, excess: rules.No, slot: slotFree | slotReplacing}, Verdict: drainNothing},
 	{Name: "after-replacing", When: drainFacts{record: RecordFormed, excess: rules.Yes, slot: slotReplacing}, Verdict: drainBlocked},
 	{Name: "after-others", When: drainFacts{record: RecordFormed, excess: rules.Yes, slot: slotFree, removalGate: removalBlocked}, Verdict: drainBlocked},
 	{Name: "after-backup", When: drainFacts{record: RecordFormed, excess: rules.Yes, slot: slotFree, removalGate: removalBackupFailing}, Verdict: drainBlocked},
-	{Name: "not-known-yet", When: drainFacts{record: RecordFormed, excess: rules.Yes, slot: slotFree, removalGate: removalUnknown | removalNotNeeded}, Verdict: drainWait},
+	{Name: "not-known-yet", When: drainFacts{record: RecordFormed, excess: rules.Yes, slot: slotFree, removalGate: removalUnknown | removalNotNeeded},
+		Verdict: drainWait},
 	{Name: "too-many", When: drainFacts{record: RecordFormed, excess: rules.Yes, slot: slotFree, removalGate: removalAllowed}, Verdict: drainOpen},
 })
 

@@ -49,34 +49,36 @@ func TestRemovalRequestsAreSafeForAllFacts(t *testing.T) {
 }
 
 func TestStraysAreSafeForAllFacts(t *testing.T) {
-	checkTable(t, strayRows, "strays", "A mark on a listed member that no slot orders: druid/policy.strayRows", func(f strayFacts, d rules.Decision[strayVerdict]) string {
-		switch v := d.Verdict; {
-		case v != strayKeep && f.stray == strayNone:
-			return "acts on a mark that is in order"
-		case v == strayUnmark && (f.stray == strayRemoving || f.record&(RecordForming|RecordFormed) == 0):
-			return "takes back what an agent claimed"
-		case v == strayTakeSlot && (f.stray != strayRemoving || f.slot != slotFree || f.record != RecordFormed):
-			return "takes a slot that is taken, or for no member"
-		}
-		return ""
-	})
+	checkTable(t, strayRows, "strays", "A mark on a listed member that no slot orders: druid/policy.strayRows",
+		func(f strayFacts, d rules.Decision[strayVerdict]) string {
+			switch v := d.Verdict; {
+			case v != strayKeep && f.stray == strayNone:
+				return "acts on a mark that is in order"
+			case v == strayUnmark && (f.stray == strayRemoving || f.record&(RecordForming|RecordFormed) == 0):
+				return "takes back what an agent claimed"
+			case v == strayTakeSlot && (f.stray != strayRemoving || f.slot != slotFree || f.record != RecordFormed):
+				return "takes a slot that is taken, or for no member"
+			}
+			return ""
+		})
 }
 
 func TestLeftoversAreSafeForAllFacts(t *testing.T) {
-	checkTable(t, leftoverRows, "leftovers", "What a name leaves that the record does not list: druid/policy.leftoverRows", func(f leftoverFacts, d rules.Decision[Kind]) string {
-		there := f.pod&(PodAbsent|PodForeign) == 0
-		switch object := d.Verdict; {
-		case object != nothing && f.removalAck&(removalAckNone|removalAckListed) != 0:
-			return "deletes a member that did not acknowledge, or that the leader lists"
-		case there && object != nothing && object != DeletePod, !there && object == DeletePod:
-			return "takes something before the Pod, or a Pod that is not ours"
-		case object == DeleteClaim && (f.retain == rules.Yes || f.claim != ClaimPresent), object == RetainClaim && (f.retain == rules.No || f.claim != ClaimPresent):
-			return "deletes a claim that is to stay, or the reverse"
-		case object == DeleteLease && f.claim&(ClaimPresent|ClaimTerminating) != 0:
-			return "the Lease that says it may go goes before the claim"
-		}
-		return ""
-	})
+	checkTable(t, leftoverRows, "leftovers", "What a name leaves that the record does not list: druid/policy.leftoverRows",
+		func(f leftoverFacts, d rules.Decision[Kind]) string {
+			there := f.pod&(PodAbsent|PodForeign) == 0
+			switch object := d.Verdict; {
+			case object != nothing && f.removalAck&(removalAckNone|removalAckListed) != 0:
+				return "deletes a member that did not acknowledge, or that the leader lists"
+			case there && object != nothing && object != DeletePod, !there && object == DeletePod:
+				return "takes something before the Pod, or a Pod that is not ours"
+			case object == DeleteClaim && (f.retain == rules.Yes || f.claim != ClaimPresent), object == RetainClaim && (f.retain == rules.No || f.claim != ClaimPresent):
+				return "deletes a claim that is to stay, or the reverse"
+			case object == DeleteLease && f.claim&(ClaimPresent|ClaimTerminating) != 0:
+				return "the Lease that says it may go goes before the claim"
+			}
+			return ""
+		})
 }
 
 // aged gives the members' Leases their ages: c-a is the oldest.
@@ -86,7 +88,8 @@ func aged(o *Observed) {
 	}
 }
 
-func TestCandidateIsTheOneThatTheClusterLosesLeastBy(t *testing.T) {
+// TestScaleDownCandidateCostsLeast: the candidate is the member whose removal costs the cluster least.
+func TestScaleDownCandidateCostsLeast(t *testing.T) {
 	joiner := func(o *Observed, i int) {
 		m := &o.Members[i]
 		m.Reports, m.Serving, m.Voter, m.EtcdReady, m.Liveness = leases.Member{}, false, false, false, leases.Never
@@ -181,7 +184,8 @@ func TestTheOrderOfLeavingKeepsTheGuards(t *testing.T) {
 		change func(*Observed)
 		want   string
 	}{
-		"another member is not ready": {[]string{"c-a"}, func(o *Observed) { o.Members[1].EtcdReady = false }, "member c-a cannot be removed, because member c-b is not ready"},
+		"another member is not ready": {[]string{"c-a"}, func(o *Observed) { o.Members[1].EtcdReady = false },
+			"member c-a cannot be removed, because member c-b is not ready"},
 		"no member has the name": {[]string{"c-x"}, func(*Observed) {}, "removing member c-c. None of the members that annotation " +
 			v1alpha1.LeaveFirstAnnotation + " names is in the cluster"},
 		"one has": {[]string{"c-x", "c-b"}, func(*Observed) {}, "removing member c-b"},
@@ -264,15 +268,17 @@ func TestScaleDownSteps(t *testing.T) {
 		}},
 		"another member is not known":            {one, all(func(o *Observed) { o.Members[0].Liveness = leases.Unknown }), nil},
 		"one that is down goes, the others hold": {one, all(down(1)), []string{"OpenSlot too-many c-b"}},
-		"a record that names no group":           {one, all(func(o *Observed) { o.Record.ClusterID, o.Record.Nonce = 0, "" }), []string{"UpdateRecord record-identified "}},
-		"its clients leave it":                   {one, all(slot), []string{"LabelPod leaving c-c serving=false"}},
-		"its endpoints are still there":          {one, all(slot, hidden, func(o *Observed) { o.Members[2].Routed = true }), nil},
-		"then it is asked":                       {one, all(slot, hidden), []string{"RequestRemoval request c-c"}},
-		"and awaited":                            {one, all(slot, hidden, marked(leases.RemovalRequested, "m")), nil},
-		"another mark does not answer":           {one, all(slot, hidden, marked(leases.RemovalDone, "x")), []string{"RequestRemoval request c-c"}},
-		"another group does not answer": {one, all(slot, hidden, marked(leases.RemovalDone, "m"), func(o *Observed) { o.Members[2].Reports.Removal.ClusterID = "8" }), []string{
-			"RequestRemoval request c-c",
-		}},
+		"a record that names no group": {one, all(func(o *Observed) { o.Record.ClusterID, o.Record.Nonce = 0, "" }),
+			[]string{"UpdateRecord record-identified "}},
+		"its clients leave it":          {one, all(slot), []string{"LabelPod leaving c-c serving=false"}},
+		"its endpoints are still there": {one, all(slot, hidden, func(o *Observed) { o.Members[2].Routed = true }), nil},
+		"then it is asked":              {one, all(slot, hidden), []string{"RequestRemoval request c-c"}},
+		"and awaited":                   {one, all(slot, hidden, marked(leases.RemovalRequested, "m")), nil},
+		"another mark does not answer":  {one, all(slot, hidden, marked(leases.RemovalDone, "x")), []string{"RequestRemoval request c-c"}},
+		"another group does not answer": {one, all(slot, hidden, marked(leases.RemovalDone, "m"), func(o *Observed) { o.Members[2].Reports.Removal.ClusterID = "8" }),
+			[]string{
+				"RequestRemoval request c-c",
+			}},
 		"a mark that cannot be read":           {one, all(slot, hidden, marked(leases.RemovalUnreadable, "")), nil},
 		"reverted before it was asked":         {three, all(slot, hidden), []string{"FreeSlot reverted c-c"}},
 		"reverted while it was asked":          {three, all(slot, hidden, marked(leases.RemovalRequested, "m")), []string{"WithdrawRemoval reverted-request c-c"}},
@@ -305,7 +311,8 @@ func TestScaleDownSteps(t *testing.T) {
 		"the Pod of a removed member goes, and counts until it lost its label": {Desired{Replicas: 2}, all(gone, marked(leases.RemovalDone, "m")), []string{
 			"LabelPod leaving c-c serving=false", "DeletePod removed-pod c-c",
 		}},
-		"without an acknowledgement nothing goes, and the name comes back": {Desired{Replicas: 2}, all(gone, marked(leases.RemovalBegun, "m")), []string{"UpdateRecord names-lost "}},
+		"without an acknowledgement nothing goes, and the name comes back": {Desired{Replicas: 2}, all(gone, marked(leases.RemovalBegun, "m")),
+			[]string{"UpdateRecord names-lost "}},
 		"an acknowledgement of another group is none": {Desired{Replicas: 2}, all(gone, marked(leases.RemovalDone, "m"), func(o *Observed) {
 			o.Members[2].Reports.Removal.ClusterID = "8"
 		}), nil},
@@ -322,9 +329,10 @@ func TestScaleDownSteps(t *testing.T) {
 		"or stays": {Desired{Replicas: 2, RetainClaims: true}, all(gone, marked(leases.RemovalDone, "m"), func(o *Observed) {
 			o.Members[2].Pod, o.Members[2].Voter, o.BudgetMin = PodAbsent, false, 2
 		}), []string{"RetainClaim removed-claim-retained c-c"}},
-		"or stays because the user names its member": {Desired{Replicas: 2, KeepVolumes: []string{"c-a", "c-c"}}, all(gone, marked(leases.RemovalDone, "m"), func(o *Observed) {
-			o.Members[2].Pod, o.Members[2].Voter, o.BudgetMin = PodAbsent, false, 2
-		}), []string{"RetainClaim removed-claim-retained c-c"}},
+		"or stays because the user names its member": {Desired{Replicas: 2, KeepVolumes: []string{"c-a", "c-c"}},
+			all(gone, marked(leases.RemovalDone, "m"), func(o *Observed) {
+				o.Members[2].Pod, o.Members[2].Voter, o.BudgetMin = PodAbsent, false, 2
+			}), []string{"RetainClaim removed-claim-retained c-c"}},
 		"another name keeps it not": {Desired{Replicas: 2, KeepVolumes: []string{"c-a"}}, all(gone, marked(leases.RemovalDone, "m"), func(o *Observed) {
 			o.Members[2].Pod, o.Members[2].Voter, o.BudgetMin = PodAbsent, false, 2
 		}), []string{"DeleteClaim removed-claim c-c"}},
@@ -361,9 +369,10 @@ func TestMessagesOfAScaleDown(t *testing.T) {
 	}{
 		"about to begin": {nil, v1alpha1.ReasonScalingDown, "removing member c-c"},
 		"clients leave":  {[]func(*Observed){slot}, v1alpha1.ReasonScalingDown, "removing member c-c, draining its clients"},
-		"asked":          {[]func(*Observed){slot, mark(leases.RemovalRequested)}, v1alpha1.ReasonScalingDown, "removing member c-c, removal requested from the leader's agent"},
-		"claimed":        {[]func(*Observed){slot, mark(leases.RemovalBegun)}, v1alpha1.ReasonScalingDown, "removing member c-c, the leader's agent removes it"},
-		"acknowledged":   {[]func(*Observed){slot, mark(leases.RemovalDone)}, v1alpha1.ReasonScalingDown, "removing member c-c, it left the raft group"},
+		"asked": {[]func(*Observed){slot, mark(leases.RemovalRequested)}, v1alpha1.ReasonScalingDown,
+			"removing member c-c, removal requested from the leader's agent"},
+		"claimed":      {[]func(*Observed){slot, mark(leases.RemovalBegun)}, v1alpha1.ReasonScalingDown, "removing member c-c, the leader's agent removes it"},
+		"acknowledged": {[]func(*Observed){slot, mark(leases.RemovalDone)}, v1alpha1.ReasonScalingDown, "removing member c-c, it left the raft group"},
 		"the agent of the leader is dead, and its etcd runs": {
 			[]func(*Observed){slot, mark(leases.RemovalDone), stale(0)}, v1alpha1.ReasonScalingDown,
 			"removing member c-c, the leader's agent removes it. The agent of member c-a, which led last, is not renewing its Lease, and only the agent of " +
@@ -385,7 +394,8 @@ func TestMessagesOfAScaleDown(t *testing.T) {
 			"removing member c-c, the leader's agent removes it. Members c-a and c-b report that they lead, and druid believes none of them before only one " +
 				"does. If that does not change, read the logs of their agents with kubectl logs <member> -c agent",
 		},
-		"not readable":  {[]func(*Observed){slot, mark(leases.RemovalUnreadable)}, v1alpha1.ReasonScalingDown, "removing member c-c, and the removal request on its Lease cannot be parsed"},
+		"not readable": {[]func(*Observed){slot, mark(leases.RemovalUnreadable)}, v1alpha1.ReasonScalingDown,
+			"removing member c-c, and the removal request on its Lease cannot be parsed"},
 		"not known yet": {[]func(*Observed){func(o *Observed) { o.Members[0].Liveness = leases.Unknown }}, v1alpha1.ReasonScalingDown, "removing member c-c"},
 		"a learner hinders": {
 			[]func(*Observed){slot, func(o *Observed) { o.Members[0].Reports.Role = leases.RoleLearner }},

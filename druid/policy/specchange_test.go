@@ -16,44 +16,46 @@ import (
 )
 
 func TestEditsAreAdoptedWhenNothingIsHalfDone(t *testing.T) {
-	checkTable(t, adoptions, "spec-adoption", "Whether an edit of the spec is adopted: druid/policy.adoptions", func(f adoptionFacts, d rules.Decision[specDecision]) string {
-		verdict := d.Verdict
-		adopts := verdict == specDecisionAdopt
-		inProgress := f.formationState != formationNeverFormed && f.reached == rules.No && f.clock == ClockRuns
-		switch {
-		case f.handsOff == rules.Yes && f.seen != SeenSame:
-			if adopts {
-				return "accepts a change on which it must not act"
+	checkTable(t, adoptions, "spec-adoption", "Whether an edit of the spec is adopted: druid/policy.adoptions",
+		func(f adoptionFacts, d rules.Decision[specDecision]) string {
+			verdict := d.Verdict
+			adopts := verdict == specDecisionAdopt
+			inProgress := f.formationState != formationNeverFormed && f.reached == rules.No && f.clock == ClockRuns
+			switch {
+			case f.handsOff == rules.Yes && f.seen != SeenSame:
+				if adopts {
+					return "accepts a change on which it must not act"
+				}
+			case f.seen == SeenSame && verdict != specDecisionNothing:
+				return "writes what is written already"
+			case f.seen == SeenFirst && adopts && f.formationState != formationFormed && f.origin == rules.No:
+				return "forms a cluster from an unknown source"
+			case f.seen == SeenFirst && !adopts && (f.formationState == formationFormed || f.origin == rules.Yes):
+				return "works towards nothing"
+			case f.seen != SeenEdited:
+			case adopts && inProgress && f.effect == effectAnother && f.stalled == rules.No && f.requested == rules.No:
+				return "mixes two operations"
+			case adopts && f.formationState == formationNeverFormed && f.clock == ClockPassed:
+				return "takes up a bootstrap that failed"
+			case !adopts && f.reached == rules.Yes && f.formationState != formationNeverFormed:
+				return "keeps an edit waiting for nothing"
+			case !adopts && f.clock != ClockRuns && f.formationState != formationNeverFormed:
+				return "keeps an edit waiting after the deadline, or without one"
+			case !adopts && (f.effect != effectAnother || f.stalled == rules.Yes || f.requested == rules.Yes) && f.formationState != formationNeverFormed:
+				return "keeps out what begins nothing, or may be the repair"
 			}
-		case f.seen == SeenSame && verdict != specDecisionNothing:
-			return "writes what is written already"
-		case f.seen == SeenFirst && adopts && f.formationState != formationFormed && f.origin == rules.No:
-			return "forms a cluster from an unknown source"
-		case f.seen == SeenFirst && !adopts && (f.formationState == formationFormed || f.origin == rules.Yes):
-			return "works towards nothing"
-		case f.seen != SeenEdited:
-		case adopts && inProgress && f.effect == effectAnother && f.stalled == rules.No && f.requested == rules.No:
-			return "mixes two operations"
-		case adopts && f.formationState == formationNeverFormed && f.clock == ClockPassed:
-			return "takes up a bootstrap that failed"
-		case !adopts && f.reached == rules.Yes && f.formationState != formationNeverFormed:
-			return "keeps an edit waiting for nothing"
-		case !adopts && f.clock != ClockRuns && f.formationState != formationNeverFormed:
-			return "keeps an edit waiting after the deadline, or without one"
-		case !adopts && (f.effect != effectAnother || f.stalled == rules.Yes || f.requested == rules.Yes) && f.formationState != formationNeverFormed:
-			return "keeps out what begins nothing, or may be the repair"
-		}
-		return ""
-	})
+			return ""
+		})
 }
 
 func TestEffectOfAnEdit(t *testing.T) {
-	checkTable(t, effects, "edit-effect", "What an edit would change in what is under way: druid/policy.effects", func(f effectFacts, d rules.Decision[effect]) string {
-		if begins := f.pods == podsAnother || f.size == sizeAnother; begins != (d.Verdict == effectAnother) {
-			return "wrong of what begins something else"
-		}
-		return ""
-	})
+	checkTable(t, effects, "edit-effect", "What an edit would change in what is under way: druid/policy.effects",
+		func(f effectFacts, d rules.Decision[effect]) string {
+			if begins := f.pods == podsAnother || f.size == sizeAnother; begins != (d.Verdict == effectAnother) {
+				return "wrong of what begins something else"
+			}
+			return ""
+		})
 }
 
 // running is a target with time left.
@@ -87,25 +89,29 @@ func TestAdoption(t *testing.T) {
 		e    Edit
 		want Adoption
 	}{
-		"a new cluster":                            {Desired{Replicas: 3}, Observed{RecordState: RecordAbsent}, Edit{Seen: SeenFirst}, Adoption{"first-sight", true}},
-		"a new cluster of none":                    {Desired{}, Observed{RecordState: RecordAbsent}, Edit{Seen: SeenFirst}, Adoption{"first-sight", false}},
-		"an old cluster of which all is well":      {Desired{Replicas: 3}, whole(), Edit{Seen: SeenFirst}, Adoption{"first-sight", false}},
-		"an old cluster in the middle of it":       {Desired{Replicas: 3}, edited(), Edit{Seen: SeenFirst}, Adoption{"first-sight", true}},
-		"nothing new":                              {running(3), edited(), Edit{Seen: SeenSame}, Adoption{}},
-		"a mistake in a new cluster":               {running(3), Observed{RecordState: RecordForming}, other, Adoption{"not-formed", true}},
-		"other Pods, of a cluster that is whole":   {Desired{Replicas: 3}, whole(), other, Adoption{"target-reached", true}},
-		"another schedule":                         {Desired{Replicas: 3}, whole(), same(3), Adoption{"target-reached", false}},
-		"larger volumes":                           {Desired{Replicas: 3}, whole(), Edit{Seen: SeenEdited, Replicas: 3, SamePods: true, Grows: true}, Adoption{"target-reached", true}},
-		"other Pods, in the middle":                {running(3), edited(brought(0)), other, Adoption{}},
-		"other Pods, in the middle, on request":    {running(3), edited(brought(0)), now, Adoption{"apply-now", true}},
-		"other Pods, while one is made again":      {running(3), edited(brought(0, restarted)), other, Adoption{}},
-		"other Pods, while one cannot start":       {running(3), edited(brought(0, noImage)), other, Adoption{"stalled", true}},
-		"the old Pods, in the middle":              {running(3), edited(brought(0)), Edit{Seen: SeenEdited, Replicas: 3, Makes: map[string]PodMake{"c-a": MakeOutdated, "c-b": MakeCurrent, "c-c": MakeCurrent}}, Adoption{"takes-back", true}},
-		"another schedule, in the middle":          {running(3), edited(brought(0)), same(3), Adoption{"needs-no-operation", false}},
-		"other Pods, after the deadline":           {passed, edited(brought(0)), other, Adoption{"retry-after-deadline", true}},
-		"another schedule, after the deadline":     {passed, edited(brought(0)), same(3), Adoption{"retry-after-deadline", true}},
-		"other Pods, while a member heals":         {Desired{Replicas: 3}, whole(func(o *Observed) { restarted(&o.Members[0]) }), other, Adoption{"no-operation", true}},
-		"other Pods, while backups fail":           {backedUp, edited(brought(0), func(o *Observed) { o.Full.Liveness, o.Delta.Liveness = leases.Stale, leases.Live }), other, Adoption{"stalled", true}},
+		"a new cluster":                          {Desired{Replicas: 3}, Observed{RecordState: RecordAbsent}, Edit{Seen: SeenFirst}, Adoption{"first-sight", true}},
+		"a new cluster of none":                  {Desired{}, Observed{RecordState: RecordAbsent}, Edit{Seen: SeenFirst}, Adoption{"first-sight", false}},
+		"an old cluster of which all is well":    {Desired{Replicas: 3}, whole(), Edit{Seen: SeenFirst}, Adoption{"first-sight", false}},
+		"an old cluster in the middle of it":     {Desired{Replicas: 3}, edited(), Edit{Seen: SeenFirst}, Adoption{"first-sight", true}},
+		"nothing new":                            {running(3), edited(), Edit{Seen: SeenSame}, Adoption{}},
+		"a mistake in a new cluster":             {running(3), Observed{RecordState: RecordForming}, other, Adoption{"not-formed", true}},
+		"other Pods, of a cluster that is whole": {Desired{Replicas: 3}, whole(), other, Adoption{"target-reached", true}},
+		"another schedule":                       {Desired{Replicas: 3}, whole(), same(3), Adoption{"target-reached", false}},
+		"larger volumes": {Desired{Replicas: 3}, whole(), Edit{Seen: SeenEdited, Replicas: 3, SamePods: true, Grows: true},
+			Adoption{"target-reached", true}},
+		"other Pods, in the middle":             {running(3), edited(brought(0)), other, Adoption{}},
+		"other Pods, in the middle, on request": {running(3), edited(brought(0)), now, Adoption{"apply-now", true}},
+		"other Pods, while one is made again":   {running(3), edited(brought(0, restarted)), other, Adoption{}},
+		"other Pods, while one cannot start":    {running(3), edited(brought(0, noImage)), other, Adoption{"stalled", true}},
+		"the old Pods, in the middle": {running(3), edited(brought(0)),
+			Edit{Seen: SeenEdited, Replicas: 3, Makes: map[string]PodMake{"c-a": MakeOutdated, "c-b": MakeCurrent, "c-c": MakeCurrent}}, Adoption{"takes-back", true}},
+		"another schedule, in the middle":      {running(3), edited(brought(0)), same(3), Adoption{"needs-no-operation", false}},
+		"other Pods, after the deadline":       {passed, edited(brought(0)), other, Adoption{"retry-after-deadline", true}},
+		"another schedule, after the deadline": {passed, edited(brought(0)), same(3), Adoption{"retry-after-deadline", true}},
+		"other Pods, while a member heals": {Desired{Replicas: 3}, whole(func(o *Observed) { restarted(&o.Members[0]) }), other,
+			Adoption{"no-operation", true}},
+		"other Pods, while backups fail": {backedUp,
+			edited(brought(0), func(o *Observed) { o.Full.Liveness, o.Delta.Liveness = leases.Stale, leases.Live }), other, Adoption{"stalled", true}},
 		"other Pods, while Pods are refused":       {refused, edited(brought(0)), other, Adoption{"stalled", true}},
 		"more, while one leaves":                   {running(1), whole(), same(3), Adoption{"takes-back", true}},
 		"fewer, while one leaves":                  {running(2), whole(), same(1), Adoption{}},
@@ -135,33 +141,35 @@ func TestAdoption(t *testing.T) {
 var someTime = time.Date(2026, 11, 22, 10, 0, 0, 0, time.UTC)
 
 func TestOverdueChanges(t *testing.T) {
-	checkTable(t, overdueRules, "lapses", "What a deadline makes of the condition Progressing: druid/policy.overdueRules", func(f overdueFacts, d rules.Decision[conditionVerdict]) string {
-		reason := d.Verdict.reason
-		switch {
-		case reason == v1alpha1.ReasonBootstrapFailed && (f.wasFormed == rules.Yes || f.expired == rules.No):
-			return "gives up a cluster that formed, or has time"
-		case (reason == v1alpha1.ReasonHandsOff) != (f.handsOff == rules.Yes):
-			return "hides or invents that druid must not act"
-		case reason == v1alpha1.ReasonDeadlineExceeded && f.expired == rules.No:
-			return "stops what has time"
-		case reason == "" && f.expired == rules.Yes && f.record&(RecordForeign|RecordUnreadable) == 0:
-			return "does not report that druid stopped"
-		}
-		return ""
-	})
+	checkTable(t, overdueRules, "lapses", "What a deadline makes of the condition Progressing: druid/policy.overdueRules",
+		func(f overdueFacts, d rules.Decision[conditionVerdict]) string {
+			reason := d.Verdict.reason
+			switch {
+			case reason == v1alpha1.ReasonBootstrapFailed && (f.wasFormed == rules.Yes || f.expired == rules.No):
+				return "gives up a cluster that formed, or has time"
+			case (reason == v1alpha1.ReasonHandsOff) != (f.handsOff == rules.Yes):
+				return "hides or invents that druid must not act"
+			case reason == v1alpha1.ReasonDeadlineExceeded && f.expired == rules.No:
+				return "stops what has time"
+			case reason == "" && f.expired == rules.Yes && f.record&(RecordForeign|RecordUnreadable) == 0:
+				return "does not report that druid stopped"
+			}
+			return ""
+		})
 }
 
 func TestOverdueRollouts(t *testing.T) {
-	checkTable(t, overdueRollouts, "brakes", "A rolling update whose deadline passed: druid/policy.overdueRollouts", func(f overdueRolloutFacts, d rules.Decision[verdict]) string {
-		if f.verdict&(keep|wait|held|remove|mark) == 0 {
-			return rulestest.Impossible
-		}
-		got := braked(f.expired, rules.Decision[verdict]{Verdict: f.verdict}).Verdict
-		if f.expired == rules.No && got != f.verdict || f.expired == rules.Yes && got == remove {
-			return "makes " + got.String() + " of " + f.verdict.String()
-		}
-		return ""
-	})
+	checkTable(t, overdueRollouts, "brakes", "A rolling update whose deadline passed: druid/policy.overdueRollouts",
+		func(f overdueRolloutFacts, d rules.Decision[verdict]) string {
+			if f.verdict&(keep|wait|held|remove|mark) == 0 {
+				return rulestest.Impossible
+			}
+			got := braked(f.expired, rules.Decision[verdict]{Verdict: f.verdict}).Verdict
+			if f.expired == rules.No && got != f.verdict || f.expired == rules.Yes && got == remove {
+				return "makes " + got.String() + " of " + f.verdict.String()
+			}
+			return ""
+		})
 }
 
 func TestStepsAfterTheDeadline(t *testing.T) {
@@ -228,7 +236,8 @@ func TestStepsAfterTheDeadline(t *testing.T) {
 	}
 }
 
-func TestDeadlineOfABootstrapBeginsAgainForThoseWhoJoin(t *testing.T) {
+// TestJoinRestartsBootstrapDeadline: the deadline of a bootstrap begins again for those who join.
+func TestJoinRestartsBootstrapDeadline(t *testing.T) {
 	joins := func(o *Observed) { o.Members[2].Reports.Role, o.Members[2].Voter = leases.RoleLearner, false }
 	d := Desired{Replicas: 3, Target: Target{Deadline: someTime, Expired: true, Allowed: time.Minute}}
 	before := v1alpha1.EtcdClusterStatus{ProgressDeadline: new(metav1.NewTime(someTime))}
@@ -253,7 +262,8 @@ func TestAnEditThatWaitsIsReportedOnce(t *testing.T) {
 	}
 	s := Status(Evaluate(d, o), v1alpha1.EtcdClusterStatus{ProgressDeadline: new(metav1.NewTime(someTime))}, nil, 6, metav1.Now())
 	p := condition(s, v1alpha1.ConditionProgressing)
-	if p.Reason != v1alpha1.ReasonRollingUpdate || !strings.Contains(p.Message, "The edit (generation 7 of spec) is accepted when that is complete, or at 2026-11-22T10:00:00Z") {
+	if p.Reason != v1alpha1.ReasonRollingUpdate ||
+		!strings.Contains(p.Message, "The edit (generation 7 of spec) is accepted when that is complete, or at 2026-11-22T10:00:00Z") {
 		t.Errorf("condition is %+v", p)
 	}
 	if _, again := PendingEvent(d, s); again || s.ObservedGeneration != 6 {
@@ -261,7 +271,8 @@ func TestAnEditThatWaitsIsReportedOnce(t *testing.T) {
 	}
 }
 
-func TestAnEditOfAClusterThatFailedToFormIsNotPromised(t *testing.T) {
+// TestFailedBootstrapEditNotPromised: an edit of a cluster that failed to form is not promised.
+func TestFailedBootstrapEditNotPromised(t *testing.T) {
 	d := Desired{Replicas: 3, Target: Target{Deadline: someTime, Expired: true, Allowed: time.Minute, Pending: 7}}
 	o := Observed{RecordState: RecordAbsent}
 	before := v1alpha1.EtcdClusterStatus{ProgressDeadline: new(metav1.NewTime(someTime))}
@@ -275,7 +286,8 @@ func TestAnEditOfAClusterThatFailedToFormIsNotPromised(t *testing.T) {
 	}
 }
 
-func TestAPauseThatItsDeadlineStoppedReportsSo(t *testing.T) {
+// TestDeadlineStoppedPauseReported: a pause that its deadline stopped reports so.
+func TestDeadlineStoppedPauseReported(t *testing.T) {
 	o := whole(last, func(o *Observed) { o.Members[0].Pod, o.Members[0].EtcdReady = PodUnscheduled, false })
 	s := Evaluate(Desired{ClusterID: 9, Target: Target{Expired: true}}, o).pause
 	if !s.is(pauseHeld) || !strings.Contains(s.hindrance, "progressDeadline") {

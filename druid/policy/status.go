@@ -37,11 +37,16 @@ var memberRows = rules.New(memberVerdict{v1alpha1.MemberUnknown, v1alpha1.Reason
 	{Name: "paused", When: statusFacts{paused: rules.Yes}, Verdict: memberVerdict{v1alpha1.MemberPaused, v1alpha1.ReasonPaused}},
 	{Name: "etcd-not-ready", When: statusFacts{paused: rules.No, health: healthDown}, Verdict: memberVerdict{v1alpha1.MemberNotReady, v1alpha1.ReasonPodNotReady}},
 	{Name: "learner", When: statusFacts{paused: rules.No, learner: rules.Yes}, Verdict: memberVerdict{v1alpha1.MemberNotReady, v1alpha1.ReasonPodNotReady}},
-	{Name: "renewed", When: statusFacts{paused: rules.No, learner: rules.No, liveness: leases.Live}, Verdict: memberVerdict{v1alpha1.MemberReady, v1alpha1.ReasonLeaseSucceeded}},
-	{Name: "silent-for-long", When: statusFacts{paused: rules.No, learner: rules.No, liveness: leases.Stale, expired: rules.Yes}, Verdict: memberVerdict{v1alpha1.MemberNotReady, v1alpha1.ReasonUnknownGracePeriodExceeded}},
-	{Name: "silent", When: statusFacts{paused: rules.No, learner: rules.No, liveness: leases.Stale, expired: rules.No}, Verdict: memberVerdict{v1alpha1.MemberUnknown, v1alpha1.ReasonLeaseExpired}},
-	{Name: "still-ready", When: statusFacts{paused: rules.No, health: healthUp, learner: rules.No, liveness: leases.Unknown, before: rules.Yes}, Verdict: memberVerdict{v1alpha1.MemberReady, v1alpha1.ReasonLeaseSucceeded}},
-	{Name: "not-seen-yet", When: statusFacts{paused: rules.No, learner: rules.No, liveness: leases.Unknown | leases.Never}, Verdict: memberVerdict{v1alpha1.MemberUnknown, v1alpha1.ReasonLeaseExpired}},
+	{Name: "renewed", When: statusFacts{paused: rules.No, learner: rules.No, liveness: leases.Live},
+		Verdict: memberVerdict{v1alpha1.MemberReady, v1alpha1.ReasonLeaseSucceeded}},
+	{Name: "silent-for-long", When: statusFacts{paused: rules.No, learner: rules.No, liveness: leases.Stale, expired: rules.Yes},
+		Verdict: memberVerdict{v1alpha1.MemberNotReady, v1alpha1.ReasonUnknownGracePeriodExceeded}},
+	{Name: "silent", When: statusFacts{paused: rules.No, learner: rules.No, liveness: leases.Stale, expired: rules.No},
+		Verdict: memberVerdict{v1alpha1.MemberUnknown, v1alpha1.ReasonLeaseExpired}},
+	{Name: "still-ready", When: statusFacts{paused: rules.No, health: healthUp, learner: rules.No, liveness: leases.Unknown, before: rules.Yes},
+		Verdict: memberVerdict{v1alpha1.MemberReady, v1alpha1.ReasonLeaseSucceeded}},
+	{Name: "not-seen-yet", When: statusFacts{paused: rules.No, learner: rules.No, liveness: leases.Unknown | leases.Never},
+		Verdict: memberVerdict{v1alpha1.MemberUnknown, v1alpha1.ReasonLeaseExpired}},
 })
 
 // statusFacts is the complete input of memberRows.

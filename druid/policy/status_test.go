@@ -107,7 +107,8 @@ func TestMessagesOfConditions(t *testing.T) {
 	}
 }
 
-func TestNoQuorumIsCountedOfAGroupWhoseSizeIsNotKnown(t *testing.T) {
+// TestUnknownGroupSizeHasNoQuorum: no quorum is counted of a group whose size is not known.
+func TestUnknownGroupSizeHasNoQuorum(t *testing.T) {
 	wiped := func(o *Observed) {
 		for i := range o.Members {
 			m := &o.Members[i]
@@ -257,7 +258,8 @@ func checkTableAbout[F, V any](t *testing.T, table *rules.Table[F, V], name, tit
 	})
 }
 
-func TestReadyMembersAreOfThoseThatTheSpecAsksFor(t *testing.T) {
+// TestReadyMembersOfDesiredOnly: ready members are of those that the spec asks for.
+func TestReadyMembersOfDesiredOnly(t *testing.T) {
 	gone := func(o *Observed) { o.Members[1].Pod, o.Members[1].EtcdReady = PodAbsent, false }
 	terminates := func(o *Observed) { o.Members[1].Pod = PodTerminating } // its etcd is still ready, and its agent renews
 	for name, test := range map[string]struct {
@@ -268,7 +270,8 @@ func TestReadyMembersAreOfThoseThatTheSpecAsksFor(t *testing.T) {
 		"all":            {3, nil, "3/3"},
 		"one is down":    {3, []func(*Observed){gone}, "2/3"},
 		"one terminates": {3, []func(*Observed){terminates}, "2/3"},
-		"one terminates on a node that may be off": {3, []func(*Observed){terminates, func(o *Observed) { o.Members[1].NodeLost, o.Members[1].Liveness = true, leases.Stale }}, "2/3"},
+		"one terminates on a node that may be off": {3,
+			[]func(*Observed){terminates, func(o *Observed) { o.Members[1].NodeLost, o.Members[1].Liveness = true, leases.Stale }}, "2/3"},
 		"one leaves and still serves the raft group": {1, []func(*Observed){func(o *Observed) {
 			o.Members[2].Serving, o.Record.PendingRemoval = false, &leases.PendingRemoval{Member: "c-c", Mark: "m"}
 		}}, "3/1"},
@@ -279,7 +282,8 @@ func TestReadyMembersAreOfThoseThatTheSpecAsksFor(t *testing.T) {
 		"members are due": {5, nil, "3/5"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			if got := Status(Evaluate(Desired{Replicas: test.replicas}, whole(test.change...)), v1alpha1.EtcdClusterStatus{}, nil, 1, metav1.Now()).ReadyMembers; got != test.want {
+			if got := Status(Evaluate(Desired{Replicas: test.replicas}, whole(test.change...)), v1alpha1.EtcdClusterStatus{}, nil, 1,
+				metav1.Now()).ReadyMembers; got != test.want {
 				t.Errorf("%s are ready, want %s", got, test.want)
 			}
 		})

@@ -19,8 +19,9 @@ func whole(change ...func(*Observed)) Observed {
 			Phase: leases.PhaseFormed, ClusterID: 9, Epoch: 1, FormedEpoch: 1, Nonce: "n", Members: []string{"c-a", "c-b", "c-c"},
 		},
 		LeaderLease: LeaseOurs,
-		Objects:     []Object{{Kind: "Role", Name: "c-agent", State: ObjectCurrent, Stage: StageShared}, {Kind: "Service", Name: "c-client", State: ObjectCurrent, Stage: StageLate}},
-		Budget:      ObjectCurrent, BudgetMin: 2,
+		Objects: []Object{{Kind: "Role", Name: "c-agent", State: ObjectCurrent, Stage: StageShared},
+			{Kind: "Service", Name: "c-client", State: ObjectCurrent, Stage: StageLate}},
+		Budget: ObjectCurrent, BudgetMin: 2,
 		SeedStuck: rules.No,
 	}
 	for i, name := range o.Record.Members {
@@ -264,7 +265,8 @@ func TestRecreatedRecord(t *testing.T) {
 			desired: Desired{ClusterID: 9},
 			observed: Observed{RecordState: RecordAbsent, Members: []Member{
 				{Name: "c-a", Lease: LeaseOurs, Readable: true, Reports: leases.Member{
-					ID: 2, ClusterID: 9, Epoch: 1, Removal: leases.RemovalRequest{State: leases.RemovalDone, Mark: "m", By: "pod-c-b", ClusterID: "9", RaftTerm: 2, RaftIndex: 10},
+					ID: 2, ClusterID: 9, Epoch: 1, Removal: leases.RemovalRequest{State: leases.RemovalDone, Mark: "m", By: "pod-c-b", ClusterID: "9",
+						RaftTerm: 2, RaftIndex: 10},
 				}},
 			}},
 			want: leases.Record{ClusterID: 9, Phase: leases.PhaseFormed, Epoch: 1, FormedEpoch: 1, Members: []string{"c-a"}},
@@ -300,7 +302,8 @@ func TestRecreatedRecord(t *testing.T) {
 	}
 }
 
-func TestSeedMovesOnlyBeforeAnythingWasClaimed(t *testing.T) {
+// TestSeedMovesOnlyBeforeClaim: the seed moves only before anything was claimed.
+func TestSeedMovesOnlyBeforeClaim(t *testing.T) {
 	stuck := whole(func(o *Observed) {
 		o.RecordState, o.Record.Phase, o.Record.Seed, o.SeedStuck = RecordForming, leases.PhaseForming, "c-b", rules.Yes
 		o.Record.ClusterID, o.Record.FormedEpoch = 0, 0

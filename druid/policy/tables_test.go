@@ -61,8 +61,10 @@ func TestRecordIsFormedOnceAndNeverTakenBack(t *testing.T) {
 }
 
 func TestMemberTablesAreSafeForAllFacts(t *testing.T) {
-	checkTable(t, leaseRows, "lease", "A member's Lease: druid/policy.leaseRows", func(f memberFacts, _ rules.Decision[verdict]) string { return wrongOfMember(f) })
-	checkTable(t, claimRows, "claim", "A member's PersistentVolumeClaim: druid/policy.claimRows", func(f memberFacts, _ rules.Decision[verdict]) string { return wrongOfMember(f) })
+	checkTable(t, leaseRows, "lease", "A member's Lease: druid/policy.leaseRows",
+		func(f memberFacts, _ rules.Decision[verdict]) string { return wrongOfMember(f) })
+	checkTable(t, claimRows, "claim", "A member's PersistentVolumeClaim: druid/policy.claimRows",
+		func(f memberFacts, _ rules.Decision[verdict]) string { return wrongOfMember(f) })
 	checkTable(t, podRows, "pod", "A member's Pod: druid/policy.podRows", func(f memberFacts, _ rules.Decision[verdict]) string { return wrongOfMember(f) })
 }
 
@@ -91,7 +93,8 @@ func wrongOfMember(f memberFacts) string {
 		return "makes a Pod without a volume"
 	case f.answered == rules.Yes && (pod == create || pod == mark):
 		return "the Lease names another Pod than the one whose acknowledgement druid examines"
-	case f.answered == rules.No && f.pod == PodAbsent && f.lease != LeaseForeign && f.paused == rules.No && f.claim&(ClaimPresent|ClaimAbsent|ClaimUnwanted) != 0 && pod != create:
+	case f.answered == rules.No && f.pod == PodAbsent && f.lease != LeaseForeign && f.paused == rules.No &&
+		f.claim&(ClaimPresent|ClaimAbsent|ClaimUnwanted) != 0 && pod != create:
 		return "a lost Pod is not created again"
 	case f.lease == LeaseForeign && (claim == create || pod == create):
 		return "a member is made next to a Lease that is not its own"
@@ -101,25 +104,29 @@ func wrongOfMember(f memberFacts) string {
 	return ""
 }
 
-func TestLabelsNeverEmptyTheServiceForWhatIsUnknown(t *testing.T) {
-	checkTable(t, servingRows, "serving", "Which Pods clients are sent to: druid/policy.servingRows", func(f labelFacts, _ rules.Decision[labelVerdict]) string { return wrongOfLabels(f) })
-	checkTable(t, voterRows, "voter", "Which Pods the PodDisruptionBudget counts: druid/policy.voterRows", func(f labelFacts, _ rules.Decision[labelVerdict]) string { return wrongOfLabels(f) })
+// TestUnknownLabelsKeepService: labels never empty the Service for what is unknown.
+func TestUnknownLabelsKeepService(t *testing.T) {
+	checkTable(t, servingRows, "serving", "Which Pods clients are sent to: druid/policy.servingRows",
+		func(f labelFacts, _ rules.Decision[labelVerdict]) string { return wrongOfLabels(f) })
+	checkTable(t, voterRows, "voter", "Which Pods the PodDisruptionBudget counts: druid/policy.voterRows",
+		func(f labelFacts, _ rules.Decision[labelVerdict]) string { return wrongOfLabels(f) })
 }
 
 func TestOnlyALeaderThatServesIsInItsService(t *testing.T) {
-	checkTable(t, leaderRows, "leader-label", "Which Pod is in the Service of the leader: druid/policy.leaderRows", func(f leaderFacts, d rules.Decision[labelVerdict]) string {
-		switch v := d.Verdict; {
-		case v != labelClear && f.wanted == rules.No:
-			return "labels a Pod for a Service that is not requested"
-		case v != labelClear && f.serves == rules.No:
-			return "sends clients to a Pod to which the client Service sends none"
-		case v == labelSet && f.leads != leadershipOwn, v == labelKeep && f.leads == leadershipOther:
-			return "calls a member the leader that is not"
-		case v == labelClear && f.wanted == rules.Yes && f.serves == rules.Yes && f.leads != leadershipOther:
-			return "takes the leader out of its Service, or empties it for what is unknown"
-		}
-		return ""
-	})
+	checkTable(t, leaderRows, "leader-label", "Which Pod is in the Service of the leader: druid/policy.leaderRows",
+		func(f leaderFacts, d rules.Decision[labelVerdict]) string {
+			switch v := d.Verdict; {
+			case v != labelClear && f.wanted == rules.No:
+				return "labels a Pod for a Service that is not requested"
+			case v != labelClear && f.serves == rules.No:
+				return "sends clients to a Pod to which the client Service sends none"
+			case v == labelSet && f.leads != leadershipOwn, v == labelKeep && f.leads == leadershipOther:
+				return "calls a member the leader that is not"
+			case v == labelClear && f.wanted == rules.Yes && f.serves == rules.Yes && f.leads != leadershipOther:
+				return "takes the leader out of its Service, or empties it for what is unknown"
+			}
+			return ""
+		})
 }
 
 func wrongOfLabels(f labelFacts) string {
@@ -131,7 +138,8 @@ func wrongOfLabels(f labelFacts) string {
 		return "sends clients to a raft group that is about to be replaced"
 	case s == labelClear && f.cutOff == rules.No && f.recovering == rules.No && f.leaving == rules.No && f.obscure == rules.Yes:
 		return "takes a Pod out of a Service of which half is unknown"
-	case s == labelClear && f.cutOff == rules.No && f.recovering == rules.No && f.leaving == rules.No && f.liveness == leases.Stale && f.etcdReady == rules.Yes && f.nodeLost == rules.No && f.differs == rules.No:
+	case s == labelClear && f.cutOff == rules.No && f.recovering == rules.No && f.leaving == rules.No && f.liveness == leases.Stale &&
+		f.etcdReady == rules.Yes && f.nodeLost == rules.No && f.differs == rules.No:
 		return "takes away a serving etcd because its agent is dead"
 	case s == labelSet && f.marked == rules.Yes:
 		return "sends clients to a Pod while the record has the plan for which they were cut off"
@@ -168,7 +176,8 @@ func TestConditionsAreTotal(t *testing.T) {
 				return "calls a cluster ready that is paused"
 			case kind == v1alpha1.ConditionReady && reason == v1alpha1.ReasonQuorumLost && f.resting&(restingPaused|restingResumes) != 0:
 				return "says that a quorum was lost that is not requested, or that is forming"
-			case kind == v1alpha1.ConditionProgressing && (reason == v1alpha1.ReasonPaused) != (f.resting == restingPaused && f.record&(RecordForeign|RecordUnreadable) == 0 && f.progress != progressLeaving):
+			case kind == v1alpha1.ConditionProgressing &&
+				(reason == v1alpha1.ReasonPaused) != (f.resting == restingPaused && f.record&(RecordForeign|RecordUnreadable) == 0 && f.progress != progressLeaving):
 				return "hides or invents a pause"
 			case kind == v1alpha1.ConditionProgressing && (reason == v1alpha1.ReasonLeavingJoinedCluster) != (f.progress == progressLeaving):
 				return "hides or invents that all members leave"
@@ -178,7 +187,8 @@ func TestConditionsAreTotal(t *testing.T) {
 				return "says that clients are cut off, and they are not, or hides that no quorum serves"
 			case kind == v1alpha1.ConditionReady && status == metav1.ConditionTrue && f.quorumState != quorumStateQuorum:
 				return "calls a cluster ready of which no quorum is known to serve"
-			case kind == v1alpha1.ConditionReady && status == metav1.ConditionFalse && f.quorumState == quorumStateUnclear && f.formed == rules.Yes && f.resting != restingPaused:
+			case kind == v1alpha1.ConditionReady && status == metav1.ConditionFalse && f.quorumState == quorumStateUnclear && f.formed == rules.Yes &&
+				f.resting != restingPaused:
 				return "calls a cluster down of which too little is known"
 			case kind == v1alpha1.ConditionAllMembersReady && status == metav1.ConditionTrue && f.readiness != readinessAll:
 				return "calls all members ready"
@@ -192,7 +202,8 @@ func TestConditionsAreTotal(t *testing.T) {
 	}
 }
 
-func TestMemberStatusNeverCondemnsWhatIsUnknown(t *testing.T) {
+// TestUnknownMemberNotCondemned: a member status never condemns what is unknown.
+func TestUnknownMemberNotCondemned(t *testing.T) {
 	checkTable(t, memberRows, "member-status", "The status of a member: druid/policy.memberRows", func(f statusFacts, d rules.Decision[memberVerdict]) string {
 		switch state := d.Verdict.state; {
 		case (state == v1alpha1.MemberPaused) != (f.paused == rules.Yes):
@@ -210,10 +221,12 @@ func TestMemberStatusNeverCondemnsWhatIsUnknown(t *testing.T) {
 
 func TestGravityNamesEveryReason(t *testing.T) {
 	for _, reason := range []string{
-		v1alpha1.ReasonRecordUnreadable, v1alpha1.ReasonRecordLost, v1alpha1.ReasonSnapshotUnusable, v1alpha1.ReasonRecoveryProposed, v1alpha1.ReasonRecoveryRefused, v1alpha1.ReasonDataLost, v1alpha1.ReasonAlarmRaised, v1alpha1.ReasonObjectNotOwned, v1alpha1.ReasonAPIRequestRejected,
+		v1alpha1.ReasonRecordUnreadable, v1alpha1.ReasonRecordLost, v1alpha1.ReasonSnapshotUnusable, v1alpha1.ReasonRecoveryProposed,
+		v1alpha1.ReasonRecoveryRefused, v1alpha1.ReasonDataLost, v1alpha1.ReasonAlarmRaised, v1alpha1.ReasonObjectNotOwned, v1alpha1.ReasonAPIRequestRejected,
 		v1alpha1.ReasonLeaseUnreadable, v1alpha1.ReasonVolumeDeleted, v1alpha1.ReasonStorageClassMissing,
 		v1alpha1.ReasonVolumePending, v1alpha1.ReasonPodUnschedulable, v1alpha1.ReasonImagePullFailed,
-		v1alpha1.ReasonContainerCannotStart, v1alpha1.ReasonQuorumLost, v1alpha1.ReasonMemberCannotStart, v1alpha1.ReasonNodeLost, v1alpha1.ReasonAgentNotRunning, v1alpha1.ReasonMemberStuck,
+		v1alpha1.ReasonContainerCannotStart, v1alpha1.ReasonQuorumLost, v1alpha1.ReasonMemberCannotStart, v1alpha1.ReasonNodeLost,
+		v1alpha1.ReasonAgentNotRunning, v1alpha1.ReasonMemberStuck,
 		v1alpha1.ReasonOrphanedObjects, v1alpha1.ReasonVolumeNotExpanded, v1alpha1.ReasonSlowDisk,
 	} {
 		graver := Problem{Reason: reason, Message: "graver"}

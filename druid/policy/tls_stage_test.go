@@ -7,7 +7,8 @@ import (
 	"github.com/etcd-druid/druid/internal/rules"
 )
 
-func TestMembersWithAndWithoutTLSAlwaysReachEachOther(t *testing.T) {
+// TestMixedTLSMembersReachEachOther: members with and without TLS always reach each other.
+func TestMixedTLSMembersReachEachOther(t *testing.T) {
 	checkTable(t, tlsStageRows, "tls-stages", "TLS that is turned on or off: druid/policy.tlsStageRows",
 		func(f TLSFacts, d rules.Decision[v1alpha1.TLSStage]) string {
 			mixed := f.Plain == rules.Yes && f.Only != rules.No

@@ -108,14 +108,18 @@ var upgradeRows = rules.New(upgradeVerdict{gate: gateWaits}, []rules.Row[upgrade
 		Why: "the change needs only a rolling update"},
 	{Name: "version-refused", When: upgradeFacts{course: courseRefused}, Verdict: upgradeVerdict{gateRefused, upgradeNothing},
 		Why: "etcd does not support the step from the version that a member runs"},
-	{Name: "members-differ", When: upgradeFacts{course: courseDone | courseOn | courseBack, check: checkDiffer}, Verdict: upgradeVerdict{gateClosed, upgradeNothing},
-		Why: "another step could lose data that only one of them has"},
-	{Name: "backup-failed", When: upgradeFacts{course: courseOn | courseBack, begun: rules.No, saved: SaveFailed, check: anyCheck &^ checkDiffer}, Verdict: upgradeVerdict{gateClosed, upgradeNothing},
-		Why: "without a verified backup you cannot go back"},
-	{Name: ruleBackupFirst, When: upgradeFacts{course: courseOn | courseBack, begun: rules.No, saved: SaveAbsent, check: anyCheck &^ checkDiffer}, Verdict: upgradeVerdict{gateWaits, upgradeSave},
-		Why: "druid takes and verifies a full backup before it changes the first member"},
-	{Name: ruleBackupComes, When: upgradeFacts{course: courseOn | courseBack, begun: rules.No, saved: SaveComing, check: anyCheck &^ checkDiffer}, Verdict: upgradeVerdict{gateWaits, upgradeNothing},
-		Why: "the backup is being created and verified"},
+	{Name: "members-differ", When: upgradeFacts{course: courseDone | courseOn | courseBack, check: checkDiffer},
+		Verdict: upgradeVerdict{gateClosed, upgradeNothing},
+		Why:     "another step could lose data that only one of them has"},
+	{Name: "backup-failed", When: upgradeFacts{course: courseOn | courseBack, begun: rules.No, saved: SaveFailed, check: anyCheck &^ checkDiffer},
+		Verdict: upgradeVerdict{gateClosed, upgradeNothing},
+		Why:     "without a verified backup you cannot go back"},
+	{Name: ruleBackupFirst, When: upgradeFacts{course: courseOn | courseBack, begun: rules.No, saved: SaveAbsent, check: anyCheck &^ checkDiffer},
+		Verdict: upgradeVerdict{gateWaits, upgradeSave},
+		Why:     "druid takes and verifies a full backup before it changes the first member"},
+	{Name: ruleBackupComes, When: upgradeFacts{course: courseOn | courseBack, begun: rules.No, saved: SaveComing, check: anyCheck &^ checkDiffer},
+		Verdict: upgradeVerdict{gateWaits, upgradeNothing},
+		Why:     "the backup is being created and verified"},
 	{Name: "members-equal-last", When: upgradeFacts{course: courseDone, begun: rules.Yes, check: checkAgree}, Verdict: upgradeVerdict{gateOpen, upgradeEnd},
 		Why: "all members run the version and have the same data"},
 	{Name: "members-equal", When: upgradeFacts{course: courseOn | courseBack, check: checkAgree}, Verdict: upgradeVerdict{gateOpen, upgradeNothing},
@@ -257,7 +261,8 @@ func (u upgrade) gateFor(m Member, d Desired, o Observed) gate {
 	if u.awaitsBackup() && m.Remade == rules.Yes && slices.Contains(o.Unattached, m.Name) {
 		return gateOpen
 	}
-	if podHealthOf(m, o)&(podHealthIdle|podHealthDown) != 0 && u.gate&(gateWaits|gateClosed) != 0 && (m.Remade == rules.Yes || u.startsAs(m.Name, d, o) == d.Version) {
+	if podHealthOf(m, o)&(podHealthIdle|podHealthDown) != 0 && u.gate&(gateWaits|gateClosed) != 0 &&
+		(m.Remade == rules.Yes || u.startsAs(m.Name, d, o) == d.Version) {
 		return gateOpen
 	}
 	return u.gate

@@ -44,9 +44,11 @@ func upgradeHindrance(e Evaluation) string {
 	case "version-refused":
 		return e.upgrade.refusal
 	case "members-differ":
-		return "the members do not have the same data: " + e.Record.Upgrade.Answer.Why + ". No Pod is replaced until you change the spec. docs/how-to/run/upgrade-etcd.md shows how to find the wrong member"
+		return "the members do not have the same data: " + e.Record.Upgrade.Answer.Why +
+			". No Pod is replaced until you change the spec. docs/how-to/run/upgrade-etcd.md shows how to find the wrong member"
 	case "backup-failed":
-		return fmt.Sprintf("EtcdSnapshot %s, the verified backup before the first step, failed: %s. Resolve that, and delete the EtcdSnapshot to try again", e.Save.Name, e.Save.Message)
+		return fmt.Sprintf("EtcdSnapshot %s, the verified backup before the first step, failed: %s. Resolve that, and delete the EtcdSnapshot to try again",
+			e.Save.Name, e.Save.Message)
 	case ruleBackupFirst, ruleBackupComes:
 		return fmt.Sprintf("EtcdSnapshot %s is made and verified before the first member changes to %s", e.Save.Name, e.Version)
 	case ruleAwaitsEdit:

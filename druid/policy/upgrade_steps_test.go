@@ -55,7 +55,8 @@ func TestAPodComesAsTheVersionThatMayStart(t *testing.T) {
 		"back, while etcd is reported":         {back, []func(*Observed){old, ordered(back, unknown, "")}, "3.6.16"},
 		"back, in its turn":                    {back, []func(*Observed){old, ordered(back, agree, "")}, "3.5.35"},
 		"back, by an order for something else": {back, []func(*Observed){old, ordered(up, agree, "")}, "3.6.16"},
-		"over a skipped minor":                 {up, []func(*Observed){func(o *Observed) { o.Members[2].Reports.Version = "3.5.35" }, ordered(up, agree, "")}, "3.5.35"},
+		"over a skipped minor": {up,
+			[]func(*Observed){func(o *Observed) { o.Members[2].Reports.Version = "3.5.35" }, ordered(up, agree, "")}, "3.5.35"},
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
@@ -68,25 +69,27 @@ func TestAPodComesAsTheVersionThatMayStart(t *testing.T) {
 }
 
 func TestNoPodIsAWayAroundWhatAMinorWaitsFor(t *testing.T) {
-	checkTable(t, startRows, "starts-as", "The version of a Pod that comes by another hand: druid/policy.startRows", func(f startFacts, d rules.Decision[startVerdict]) string {
-		goes := d.Verdict == startsAsAsked
-		passed := f.agreed == rules.Yes || f.reached == rules.Yes && f.versionStep == versionStepMinor
-		switch {
-		case goes && f.versionStep == versionStepRefused:
-			return "starts what etcd cannot go to"
-		case goes && f.versionStep == versionStepPatch && f.saved == rules.No:
-			return "starts another patch without a backup"
-		case f.versionStep&(versionStepMinor|versionStepBack) != 0 && goes != passed:
-			return "starts another minor although the gates of the first member were not passed, or the reverse"
-		case f.versionStep == versionStepNone && !goes:
-			return "keeps what changes no version"
-		}
-		return ""
-	})
+	checkTable(t, startRows, "starts-as", "The version of a Pod that comes by another hand: druid/policy.startRows",
+		func(f startFacts, d rules.Decision[startVerdict]) string {
+			goes := d.Verdict == startsAsAsked
+			passed := f.agreed == rules.Yes || f.reached == rules.Yes && f.versionStep == versionStepMinor
+			switch {
+			case goes && f.versionStep == versionStepRefused:
+				return "starts what etcd cannot go to"
+			case goes && f.versionStep == versionStepPatch && f.saved == rules.No:
+				return "starts another patch without a backup"
+			case f.versionStep&(versionStepMinor|versionStepBack) != 0 && goes != passed:
+				return "starts another minor although the gates of the first member were not passed, or the reverse"
+			case f.versionStep == versionStepNone && !goes:
+				return "keeps what changes no version"
+			}
+			return ""
+		})
 }
 
+// TestDownPodRecreatedForOtherReason: before the comparison, a Pod that is down is created again only if something else is corrected.
 // A Pod that could only come back as it is stays until its gates have passed: no Pod is replaced again and again.
-func TestADownPodBeforeTheComparisonIsRemadeOnlyForWhatElseIsCorrected(t *testing.T) {
+func TestDownPodRecreatedForOtherReason(t *testing.T) {
 	backed := Desired{Replicas: 3, Version: "3.7.3", Generation: 4, Backup: true}
 	idle := func(o *Observed) {
 		o.Members[2].EtcdReady, o.Members[2].Idle, o.Members[2].Serving = false, true, false
@@ -99,8 +102,9 @@ func TestADownPodBeforeTheComparisonIsRemadeOnlyForWhatElseIsCorrected(t *testin
 	}
 }
 
+// TestLastOutdatedPodNotFlapping: the last outdated Pod does not come and go forever.
 // The only member that is not yet as asked for: whether its Pod is there or gone, one backup is looked at, and it comes as what may start.
-func TestTheLastOutdatedPodDoesNotComeAndGoForEver(t *testing.T) {
+func TestLastOutdatedPodNotFlapping(t *testing.T) {
 	patch := Desired{Replicas: 3, Version: "3.6.17", Generation: 4, Backup: true}
 	d, there := upgraded(patch, runs(0, "3.6.17"), runs(1, "3.6.17"), saveSeen(SaveDone, ""))
 	_, gone := upgraded(patch, runs(0, "3.6.17"), runs(1, "3.6.17"), saveSeen(SaveDone, ""), func(o *Observed) {
@@ -114,7 +118,7 @@ func TestTheLastOutdatedPodDoesNotComeAndGoForEver(t *testing.T) {
 }
 
 // A member that is down keeps its Pod until etcd was reported that the group goes back: before that the older etcd would not start.
-func TestNoDownPodGoesBackBeforeEtcdWasReported(t *testing.T) {
+func TestDownPodWaitsForEtcdReport(t *testing.T) {
 	back := Desired{Replicas: 3, Version: "3.5.35", Generation: 4}
 	down := func(o *Observed) {
 		o.Record.MaxLearners = leases.MaxLearners35
@@ -132,7 +136,7 @@ func TestNoDownPodGoesBackBeforeEtcdWasReported(t *testing.T) {
 }
 
 // After its deadline a change of version begins nothing: neither is a backup made, nor etcd reported that the group goes back.
-func TestAChangeOfVersionBeginsNothingAfterItsDeadline(t *testing.T) {
+func TestVersionStopsAtDeadline(t *testing.T) {
 	old := func(o *Observed) { o.Record.MaxLearners = leases.MaxLearners35 }
 	for name, test := range map[string]struct {
 		desired Desired
@@ -151,8 +155,9 @@ func TestAChangeOfVersionBeginsNothingAfterItsDeadline(t *testing.T) {
 	}
 }
 
+// TestVersionWaitsForLeases: a version waits while members have lost their Leases.
 // A Lease that was lost takes nothing of the gates away.
-func TestAVersionWaitsWhoseMembersLostTheirLeases(t *testing.T) {
+func TestVersionWaitsForLeases(t *testing.T) {
 	d, o := upgraded(Desired{Replicas: 3, Version: "3.7.3", Backup: true, Ran: map[string]string{"c-a": "3.6.16"}}, saveSeen(SaveComing, ""))
 	for i := range o.Members {
 		o.Members[i].Reports.Version = ""

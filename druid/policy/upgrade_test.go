@@ -12,7 +12,8 @@ import (
 	"github.com/etcd-druid/druid/leases"
 )
 
-func TestNoVersionChangesWithoutBackupAndComparison(t *testing.T) {
+// TestVersionNeedsBackupAndComparison: no version changes without backup and comparison.
+func TestVersionNeedsBackupAndComparison(t *testing.T) {
 	checkTable(t, upgradeRows, "upgrade", "A change of etcd's version: druid/policy.upgradeRows", func(f upgradeFacts, d rules.Decision[upgradeVerdict]) string {
 		u := d.Verdict
 		changes := f.course&(courseOn|courseBack) != 0
@@ -143,7 +144,8 @@ func TestUpgrade(t *testing.T) {
 		},
 		"and one that failed holds everything": {
 			backed, []func(*Observed){saveSeen(SaveFailed, "no bucket")}, []string{}, v1alpha1.ReasonUpgradeBlocked,
-			"0 of 3 members run etcd 3.7.3: no other Pod is replaced, because EtcdSnapshot c-before-3-7-3-4, the verified backup before the first step, failed: no bucket. Resolve that, and delete",
+			"0 of 3 members run etcd 3.7.3: no other Pod is replaced, because EtcdSnapshot c-before-3-7-3-4, the verified backup before the first " +
+				"step, failed: no bucket. Resolve that, and delete",
 		},
 		"after it the members are compared": {
 			backed, []func(*Observed){saveSeen(SaveDone, "")}, []string{"OrderUpgrade compare-members"}, v1alpha1.ReasonUpgrading, "",
@@ -180,7 +182,8 @@ func TestUpgrade(t *testing.T) {
 			[]string{"LabelPod leaving c-b serving=false", "DeletePod outdated c-b"}, v1alpha1.ReasonUpgrading, "0 of 3",
 		},
 		"which is no way to the other version": {
-			up, []func(*Observed){remade(rules.Yes), runs(2, "3.7.3"), ordered(up, leases.UpgradeAwaitsEdit, "member c-a has 200000")}, []string{}, v1alpha1.ReasonUpgradeBlocked, "1 of 3",
+			up, []func(*Observed){remade(rules.Yes), runs(2, "3.7.3"), ordered(up, leases.UpgradeAwaitsEdit, "member c-a has 200000")}, []string{},
+			v1alpha1.ReasonUpgradeBlocked, "1 of 3",
 		},
 		"nor where the members differ": {
 			up, []func(*Observed){remade(rules.Yes), ordered(up, leases.UpgradeDiffer, "at revision 7")}, []string{}, v1alpha1.ReasonUpgradeBlocked, "0 of 3",
@@ -190,14 +193,16 @@ func TestUpgrade(t *testing.T) {
 		},
 		"members that differ stop it": {
 			up, []func(*Observed){ordered(up, leases.UpgradeDiffer, "at revision 7")}, []string{}, v1alpha1.ReasonUpgradeBlocked,
-			"0 of 3 members run etcd 3.7.3: no other Pod is replaced, because the members do not have the same data: at revision 7. No Pod is replaced until you change the spec",
+			"0 of 3 members run etcd 3.7.3: no other Pod is replaced, because the members do not have the same data: at revision 7. No Pod is " +
+				"replaced until you change the spec",
 		},
 		"after each Pod they are compared again": {
 			backed, []func(*Observed){ordered(backed, agree, ""), runs(0, "3.7.3"), saveSeen(0, "")}, []string{"OrderUpgrade compare-members"}, v1alpha1.ReasonUpgrading,
 			"1 of 3 members runs etcd 3.7.3: the members are compared",
 		},
 		"after each edit too": {
-			up, []func(*Observed){ordered(Desired{Version: "3.7.3", Generation: 3}, leases.UpgradeDiffer, "")}, []string{"OrderUpgrade compare-members"}, v1alpha1.ReasonUpgrading, "",
+			up, []func(*Observed){ordered(Desired{Version: "3.7.3", Generation: 3}, leases.UpgradeDiffer, "")}, []string{"OrderUpgrade compare-members"},
+			v1alpha1.ReasonUpgrading, "",
 		},
 		"and after the last one": {
 			up, []func(*Observed){ordered(up, agree, ""), runs(0, "3.7.3"), runs(1, "3.7.3"), runs(2, "3.7.3")},
@@ -218,7 +223,8 @@ func TestUpgrade(t *testing.T) {
 		},
 		"no etcd skips a minor": {
 			up, []func(*Observed){func(o *Observed) { o.Members[1].Reports.Version = "3.5.35"; o.BudgetMin = 2 }}, []string{}, v1alpha1.ReasonUpgradeBlocked,
-			"0 of 3 members run etcd 3.7.3: no other Pod is replaced, because member c-b runs etcd 3.5.35, and 3.7.3 is requested: etcd supports upgrades by one minor at a time",
+			"0 of 3 members run etcd 3.7.3: no other Pod is replaced, because member c-b runs etcd 3.5.35, and 3.7.3 is requested: etcd supports " +
+				"upgrades by one minor at a time",
 		},
 		"nor leaves a release that is too old for that": {
 			Desired{Replicas: 3, Version: "3.6.16"}, []func(*Observed){func(o *Observed) {
@@ -226,14 +232,18 @@ func TestUpgrade(t *testing.T) {
 					o.Members[i].Reports.Version = "3.5.20"
 				}
 				o.BudgetMin = 2
-			}}, []string{}, v1alpha1.ReasonUpgradeBlocked, "0 of 3 members run etcd 3.6.16: no other Pod is replaced, because member c-a runs etcd 3.5.20, and 3.6.16 is requested: after an upgrade to 3.6 from a release before 3.5.26, removed members reappear",
+			}}, []string{}, v1alpha1.ReasonUpgradeBlocked,
+			"0 of 3 members run etcd 3.6.16: no other Pod is replaced, because member c-a runs etcd 3.5.20, and 3.6.16 is requested: after an upgrade " +
+				"to 3.6 from a release before 3.5.26, removed members reappear",
 		},
 		"no group with room for learners goes back to 3.5": {
 			back, []func(*Observed){func(o *Observed) { o.BudgetMin = 2 }}, []string{}, v1alpha1.ReasonUpgradeBlocked,
-			"0 of 3 members run etcd 3.5.35: no other Pod is replaced, because member c-a runs etcd 3.6.16, and 3.5.35 is requested: the raft group was formed with max-learners 16, which 3.5 has no flag for",
+			"0 of 3 members run etcd 3.5.35: no other Pod is replaced, because member c-a runs etcd 3.6.16, and 3.5.35 is requested: the raft group " +
+				"was formed with max-learners 16, which 3.5 has no flag for",
 		},
 		"one that was formed on 3.5 does": {
-			back, []func(*Observed){func(o *Observed) { o.Record.MaxLearners = leases.MaxLearners35 }}, []string{"OrderUpgrade compare-members 3.5"}, v1alpha1.ReasonUpgrading, "",
+			back, []func(*Observed){func(o *Observed) { o.Record.MaxLearners = leases.MaxLearners35 }}, []string{"OrderUpgrade compare-members 3.5"},
+			v1alpha1.ReasonUpgrading, "",
 		},
 		"what changes no version is not compared": {
 			Desired{Replicas: 3, Version: "3.6.16", Backup: true}, []func(*Observed){saveSeen(0, "")}, goes, v1alpha1.ReasonRollingUpdate, "",

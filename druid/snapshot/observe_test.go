@@ -14,7 +14,8 @@ import (
 	"github.com/etcd-druid/druid/leases"
 )
 
-func TestAnEtcdSnapshotWaitsAWhileForItsCluster(t *testing.T) {
+// TestSnapshotWaitsForCluster: an EtcdSnapshot waits a while for its cluster.
+func TestSnapshotWaitsForCluster(t *testing.T) {
 	created := time.Date(2026, 11, 21, 18, 0, 0, 0, time.UTC)
 	snapshot := &v1alpha1.EtcdSnapshot{ObjectMeta: metav1.ObjectMeta{Name: "a", CreationTimestamp: metav1.NewTime(created)}}
 	for age, want := range map[time.Duration]clusterState{
@@ -66,8 +67,9 @@ func TestADeletionIsWaitedForForAWhile(t *testing.T) {
 	}
 }
 
+// TestSnapshotNotIntoClustersBackups: an EtcdSnapshot is not saved where its cluster is backed up.
 // A backup of another key, or of none, between those of the agents would count as one of theirs.
-func TestAnEtcdSnapshotIsNotSavedWhereItsClusterIsBackedUp(t *testing.T) {
+func TestSnapshotNotIntoClustersBackups(t *testing.T) {
 	bucket := func(name, prefix, endpoint string) *v1alpha1.BackupStore {
 		return &v1alpha1.BackupStore{S3: &v1alpha1.S3Store{Bucket: name, Prefix: prefix, Endpoint: endpoint}}
 	}
@@ -115,7 +117,8 @@ func TestAnEtcdSnapshotHasALimit(t *testing.T) {
 		limit    time.Duration
 		says     string
 	}{
-		"a request that no agent answers":         {nil, nil, true, unanswered, 24 * time.Hour, "Not saved within 24h0m0s. Resolve what is wrong, and create another EtcdSnapshot. The last state was: the leader's agent"},
+		"a request that no agent answers": {nil, nil, true, unanswered, 24 * time.Hour,
+			"Not saved within 24h0m0s. Resolve what is wrong, and create another EtcdSnapshot. The last state was: the leader's agent"},
 		"one behind another that is not served":   {nil, nil, false, answerRunning, 24 * time.Hour, "Not saved within 24h0m0s."},
 		"an agent at work":                        {nil, nil, true, answerRunning, 25 * time.Hour, "Not saved within 25h0m0s."},
 		"one with a store before its first Pod":   {store, nil, false, unanswered, 24 * time.Hour, "Not saved within 24h0m0s."},

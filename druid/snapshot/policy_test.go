@@ -14,7 +14,8 @@ func checkTable[F any](t *testing.T, table *rules.Table[F, step], name, title st
 	rulestest.Section(t, "../../docs/reference/decisions.md", name, title, "", table, rulestest.Check(t, table, wrong))
 }
 
-func TestAnEtcdSnapshotIsConcludedOnceForAllFacts(t *testing.T) {
+// TestSnapshotConcludedOnce: an EtcdSnapshot is concluded once for all facts.
+func TestSnapshotConcludedOnce(t *testing.T) {
 	checkTable(t, snapshotRows, "snapshot", "An EtcdSnapshot: druid/snapshot.snapshotRows", func(f snapshotFacts, d rules.Decision[step]) string {
 		next := d.Verdict
 		failed := next == stepFailCluster || next == stepFailBackup || next == stepFailOverdue
@@ -70,45 +71,47 @@ func TestAnEtcdSnapshotIsConcludedOnceForAllFacts(t *testing.T) {
 	})
 }
 
-func TestADeletedEtcdSnapshotIsHeldForNoLongerThanItMust(t *testing.T) {
-	checkTable(t, deletionRows, "deletion", "An EtcdSnapshot that is being deleted and held: druid/snapshot.deletionRows", func(f deletionFacts, d rules.Decision[step]) string {
-		next := d.Verdict
-		ordered, open := f.Slot == deletionSlotOrdered, f.Answer&finalAnswer == 0
-		releases := slices.Contains([]step{
-			stepLetGo, stepReleaseDeleted, stepReleaseRefused, stepReleaseCluster, stepReleaseLate,
-		}, next)
-		switch {
-		case next == stepOrder && (f.Backup != deletionWanted || f.Cluster != rules.Yes || f.Slot != deletionSlotFree || f.Late == rules.Yes):
-			return "orders what is not requested, or without an agent that executes it"
-		case next == stepOrder && f.Slot == deletionSlotPausing:
-			return "creates Pods without a pause"
-		case next == stepLetGo && f.Backup != deletionOfNothing:
-			return "says nothing of a backup that stays"
-		case next == stepLetGo && ordered && open:
-			return "leaves an order to delete what is to stay"
-		case next == stepReleaseDeleted && (!ordered || f.Answer != answerSucceeded), next == stepReleaseRefused && (!ordered || f.Answer != answerFailed):
-			return "reports what was not answered"
-		case next == stepReleaseLate && ordered:
-			return "leaves an order behind"
-		case next == stepReleaseCluster && f.Cluster == rules.Yes:
-			return "gives up what can be done"
-		case next == stepClear && f.Slot&(deletionSlotOrdered|deletionSlotBackup) == 0:
-			return "takes another's order away"
-		case next == stepRetry && (f.Slot != deletionSlotOrdered || f.Answer != answerLost):
-			return "deletes a Pod that is at work"
-		case next == stepWait && ordered && f.Answer == answerLost:
-			return "waits for a Pod that was lost"
-		case next == stepConclude && f.Backup != deletionNotReported:
-			return "reports what is reported"
-		case f.Cluster == rules.No && !releases && next != stepClear:
-			return "holds it without a cluster"
-		case f.Late == rules.Yes && f.Backup != deletionNotReported && !releases && next != stepClear:
-			return "holds it permanently"
-		case f.Backup == deletionOfNothing && !releases && next != stepClear:
-			return "holds it for nothing"
-		case f.Backup == deletionWanted && ordered && !open && !releases:
-			return "waits for another answer"
-		}
-		return ""
-	})
+// TestDeletedSnapshotReleasedEarly: a deleted EtcdSnapshot is held for no longer than it must.
+func TestDeletedSnapshotReleasedEarly(t *testing.T) {
+	checkTable(t, deletionRows, "deletion", "An EtcdSnapshot that is being deleted and held: druid/snapshot.deletionRows",
+		func(f deletionFacts, d rules.Decision[step]) string {
+			next := d.Verdict
+			ordered, open := f.Slot == deletionSlotOrdered, f.Answer&finalAnswer == 0
+			releases := slices.Contains([]step{
+				stepLetGo, stepReleaseDeleted, stepReleaseRefused, stepReleaseCluster, stepReleaseLate,
+			}, next)
+			switch {
+			case next == stepOrder && (f.Backup != deletionWanted || f.Cluster != rules.Yes || f.Slot != deletionSlotFree || f.Late == rules.Yes):
+				return "orders what is not requested, or without an agent that executes it"
+			case next == stepOrder && f.Slot == deletionSlotPausing:
+				return "creates Pods without a pause"
+			case next == stepLetGo && f.Backup != deletionOfNothing:
+				return "says nothing of a backup that stays"
+			case next == stepLetGo && ordered && open:
+				return "leaves an order to delete what is to stay"
+			case next == stepReleaseDeleted && (!ordered || f.Answer != answerSucceeded), next == stepReleaseRefused && (!ordered || f.Answer != answerFailed):
+				return "reports what was not answered"
+			case next == stepReleaseLate && ordered:
+				return "leaves an order behind"
+			case next == stepReleaseCluster && f.Cluster == rules.Yes:
+				return "gives up what can be done"
+			case next == stepClear && f.Slot&(deletionSlotOrdered|deletionSlotBackup) == 0:
+				return "takes another's order away"
+			case next == stepRetry && (f.Slot != deletionSlotOrdered || f.Answer != answerLost):
+				return "deletes a Pod that is at work"
+			case next == stepWait && ordered && f.Answer == answerLost:
+				return "waits for a Pod that was lost"
+			case next == stepConclude && f.Backup != deletionNotReported:
+				return "reports what is reported"
+			case f.Cluster == rules.No && !releases && next != stepClear:
+				return "holds it without a cluster"
+			case f.Late == rules.Yes && f.Backup != deletionNotReported && !releases && next != stepClear:
+				return "holds it permanently"
+			case f.Backup == deletionOfNothing && !releases && next != stepClear:
+				return "holds it for nothing"
+			case f.Backup == deletionWanted && ordered && !open && !releases:
+				return "waits for another answer"
+			}
+			return ""
+		})
 }

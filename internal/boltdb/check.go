@@ -13,14 +13,14 @@ import (
 	"go.etcd.io/etcd/server/v3/storage/schema"
 )
 
-// bbolt's own check follows the tree through a memory map, in the order of keys: 20 s for a backend of 1 GiB that is not in
-// the page cache, where this one takes 1.3 s (BenchmarkInspect of agent/datadir, a disk of 1 GiB/s), and 0.7 s against 0.4 s for one that is.
-// It keeps a map entry per page, some 290 MiB for 8 GiB, and a damaged page number makes its goroutine fault, which
-// no program can recover from. This one reads with pread, ascending within large batches, keeps one bit per page, and checks
-// the same: each page is what its parent says, is referred to once, lies within the backend, and its keys are in order and
-// between its parent's keys (these by their first 8 bytes, which hold a revision in etcd's own bucket). Beyond it, it
-// checks that the values of the bucket of keys are well-formed. So 8 GiB take what the disk takes to read them: 10 s at
-// 1 GiB/s, 35 s at 250 MiB/s, 3 s from the page cache.
+// bbolt's own check follows the tree through a memory map, in the order of keys: 20 s for a backend of 1 GiB that is
+// not in the page cache, where this one takes 1.3 s (BenchmarkInspect of agent/datadir, a disk of 1 GiB/s), and 0.7 s
+// against 0.4 s for one that is. It keeps a map entry per page, some 290 MiB for 8 GiB, and a damaged page number makes
+// its goroutine fault, which no program can recover from. This one reads with pread, ascending within large batches,
+// keeps one bit per page, and checks the same: each page is what its parent says, is referred to once, lies within the
+// backend, and its keys are in order and between its parent's keys (these by their first 8 bytes, which hold a revision
+// in etcd's own bucket). Beyond it, it checks that the values of the bucket of keys are well-formed. So 8 GiB take what
+// the disk takes to read them: 10 s at 1 GiB/s, 35 s at 250 MiB/s, 3 s from the page cache.
 
 const (
 	// batch limits the pages that wait to be read: 24 bytes each, so 12 MiB. 8 GiB of 4 KiB pages are four batches.

@@ -91,8 +91,9 @@ func TestDamageIsNamedByItsKind(t *testing.T) {
 	}
 }
 
+// TestStoppedCheckReportsNothing: a check that was stopped reports nothing of the database.
 // What was not read is not damaged.
-func TestACheckThatWasStoppedReportsNothingOfTheDatabase(t *testing.T) {
+func TestStoppedCheckReportsNothing(t *testing.T) {
 	t.Parallel()
 	stopped := errors.New("stopped")
 	ctx, cancel := context.WithCancelCause(t.Context())

@@ -156,7 +156,8 @@ func TestAVerbReportsItsErrorAsASentence(t *testing.T) {
 // linkerFlag is how a build sets the version of the programs.
 const linkerFlag = "-X github.com/etcd-druid/druid/internal/cli.version="
 
-func TestProgramsPrintTheVersionThatTheirBuildSet(t *testing.T) {
+// TestProgramsPrintBuildVersion: programs print the version that their build set.
+func TestProgramsPrintBuildVersion(t *testing.T) {
 	for _, program := range []string{"druid", "agent"} {
 		t.Run(program, func(t *testing.T) {
 			if err := sources.Reads(t.Context(), "../..", "./cmd/"+program); err != nil {

@@ -101,7 +101,8 @@ var calls = map[Program][]string{
 		// Bootstrap from a backup.
 		"restore-data", "identity-file-restored", "clear-place", "place-restored", "write-lineage",
 		// Recovery orders.
-		"identity-file-prepared", "withdraw-disk-report", "identity-file-released", "claim-recovery", "build-survivor", "restore-recovered", "identity-file-built", "record-recovered",
+		"identity-file-prepared", "withdraw-disk-report", "identity-file-released", "claim-recovery", "build-survivor", "restore-recovered",
+		"identity-file-built", "record-recovered",
 		"identity-file-recovered",
 		// Join and promotion.
 		"report-learner", "add-learner", "identity-file-join", "promote",

@@ -120,7 +120,8 @@ func TestBundleRefusesWhatIsNoAuthority(t *testing.T) {
 	}
 }
 
-func TestACertificateIsValidWhereTheClockIsLate(t *testing.T) {
+// TestCertificateValidOnLateClock: a certificate is valid where the clock is late.
+func TestCertificateValidOnLateClock(t *testing.T) {
 	for lifetime, late := range map[time.Duration]time.Duration{
 		10 * time.Minute: time.Hour, 24 * time.Hour: time.Hour, 90 * 24 * time.Hour: 24 * time.Hour, 17520 * time.Hour: 24 * time.Hour,
 	} {

@@ -111,7 +111,8 @@ func TestOnlyThePlanThatWasReadIsApproved(t *testing.T) {
 	}
 }
 
-func TestAPlanThatNeedsNoApprovalIsNotApproved(t *testing.T) {
+// TestApproveRefusesUnneededApproval: a plan that needs no approval is not approved.
+func TestApproveRefusesUnneededApproval(t *testing.T) {
 	for want, change := range map[string]func(*v1alpha1.EtcdCluster){
 		"druid has no plan":           func(c *v1alpha1.EtcdCluster) { c.Status.Recovery.Plan = nil },
 		"druid has no plan. Nothing":  func(c *v1alpha1.EtcdCluster) { c.Status.Recovery = nil },
@@ -204,7 +205,8 @@ func TestSnapshotIsRequestedAndAwaited(t *testing.T) {
 	if err != nil || len(list.Items) != 1 {
 		t.Fatalf("%d EtcdSnapshots, %v", len(list.Items), err)
 	}
-	if spec := list.Items[0].Object["spec"].(map[string]any); spec["final"] != true || spec["verify"] != true || spec["type"] != "Full" || spec["clusterRef"].(map[string]any)["name"] != "demo" {
+	if spec := list.Items[0].Object["spec"].(map[string]any); spec["final"] != true || spec["verify"] != true || spec["type"] != "Full" ||
+		spec["clusterRef"].(map[string]any)["name"] != "demo" {
 		t.Errorf("it requests %v", spec)
 	}
 	if err := s.finish(t.Context(), v1alpha1.EtcdSnapshotStatus{Phase: v1alpha1.SnapshotSucceeded}); err != nil {
@@ -215,7 +217,8 @@ func TestSnapshotIsRequestedAndAwaited(t *testing.T) {
 		code   int
 		says   string
 	}{
-		{v1alpha1.EtcdSnapshotStatus{Phase: v1alpha1.SnapshotSucceeded, Artifact: &v1alpha1.SnapshotArtifact{Key: "k", URI: "s3://backups/k", Revision: 48211, Size: 1 << 20}}, 0, "revision 48,211, 1.0 MiB\n  s3://backups/k"},
+		{v1alpha1.EtcdSnapshotStatus{Phase: v1alpha1.SnapshotSucceeded,
+			Artifact: &v1alpha1.SnapshotArtifact{Key: "k", URI: "s3://backups/k", Revision: 48211, Size: 1 << 20}}, 0, "revision 48,211, 1.0 MiB\n  s3://backups/k"},
 		{v1alpha1.EtcdSnapshotStatus{Phase: v1alpha1.SnapshotFailed, Message: "the store has no space left"}, 1, "failed: the store has no space left"},
 	} {
 		var work errgroup.Group
@@ -237,7 +240,8 @@ func TestSnapshotIsRequestedAndAwaited(t *testing.T) {
 	}
 }
 
-func TestASnapshotOfAClusterWithoutBackupsIsRefused(t *testing.T) {
+// TestSnapshotRefusedWithoutBackups: a snapshot of a cluster without backups is refused.
+func TestSnapshotRefusedWithoutBackups(t *testing.T) {
 	s := newStage(t, env.APIServer(t))
 	s.put(situation(t, "without-backup"))
 	_, errs, code := s.run("snapshot", "demo")

@@ -41,16 +41,20 @@ func listed() backups {
 		Namespace: "default", Cluster: "demo", Member: "demo-bqdq7", Store: "bucket backups at AWS region eu-central-1", Prefix: "default/demo",
 		Lineages: []catalog.Summary{
 			{
-				Lineage: firstLineage, Formation: &catalog.Formation{Created: day(1, 8), Reason: "bootstrap", EtcdVersion: "3.6.15"}, Fulls: 21, Deltas: 1893, Finals: 1, Size: 3 << 30,
+				Lineage: firstLineage, Formation: &catalog.Formation{Created: day(1, 8), Reason: "bootstrap", EtcdVersion: "3.6.15"}, Fulls: 21,
+				Deltas: 1893, Finals: 1, Size: 3 << 30,
 				Restorable: []catalog.Range{{From: 1, To: 30211, Since: day(1, 8), Until: day(14, 3)}, {From: 31000, To: 41877, Since: day(15, 0), Until: day(21, 9)}},
 				Gaps:       []catalog.Gap{{From: 30212, To: 30999, Next: 31000}},
 			},
 			{
-				Lineage: secondLineage, Formation: &catalog.Formation{Parent: firstLineage, Fork: 41870, Created: day(21, 10), Reason: "restore", EtcdVersion: "3.6.16"}, Fulls: 2, Deltas: 12, Size: 210 << 20,
+				Lineage: secondLineage, Formation: &catalog.Formation{Parent: firstLineage, Fork: 41870, Created: day(21, 10), Reason: "restore", EtcdVersion: "3.6.16"},
+				Fulls: 2, Deltas: 12, Size: 210 << 20,
 				Restorable: []catalog.Range{{From: 1_000_041_870, To: 1_000_042_001, Since: day(21, 10), Until: day(21, 19)}},
 			},
 			{
-				Lineage: thirdLineage, Formation: &catalog.Formation{Parent: secondLineage, Fork: 1_000_042_001, Created: day(22, 3), Reason: "restore", EtcdVersion: "3.6.16"}, Fulls: 3, Deltas: 301, Size: 612 << 20,
+				Lineage: thirdLineage, Formation: &catalog.Formation{Parent: secondLineage, Fork: 1_000_042_001, Created: day(22, 3), Reason: "restore",
+					EtcdVersion: "3.6.16"},
+				Fulls: 3, Deltas: 301, Size: 612 << 20,
 				Restorable: []catalog.Range{{From: 2_000_042_001, To: 2_000_048_211, Since: day(22, 3), Until: situations.Now.Add(-6 * time.Second)}},
 			},
 		},
@@ -127,23 +131,27 @@ func directoryBackup(t *testing.T) (*config.Backup, store.Store) {
 		t.Fatal(err)
 	}
 	return &config.Backup{
-		Store: raw, Prefix: "default/demo", Full: config.Full{Schedule: "0 0 * * *"}, Delta: config.Delta{Period: config.Duration(10 * time.Second), MaxBytes: 8 << 20},
+		Store: raw, Prefix: "default/demo", Full: config.Full{Schedule: "0 0 * * *"},
+		Delta:     config.Delta{Period: config.Duration(10 * time.Second), MaxBytes: 8 << 20},
 		Retention: config.Retention{Count: 1}, Verify: config.Verify{Schedule: "0 3 * * *"},
 	}, s
 }
 
+// TestBackupsListedByLeadersAgent: backups are listed by the agent of the leader.
 // The program that answers is that of the agents, and its store is a directory.
-func TestBackupsAreListedByTheAgentOfTheLeader(t *testing.T) {
+func TestBackupsListedByLeadersAgent(t *testing.T) {
 	s := newStage(t, env.APIServer(t))
 	n, name := newNode(s)
 	s.put(onNode(situation(t, "serving"), name))
 	b, objects := directoryBackup(t)
 	n.program = agentOf(t, b)
 	_, errs, code := s.run("backups", "demo")
-	if contains(t, errs, "list the backups of EtcdCluster "+s.namespace+"/demo: the agent of member demo-bqdq7: no backups in"); code != agentSaysNo || strings.Contains(errs, "agent backup list") {
+	if contains(t, errs, "list the backups of EtcdCluster "+s.namespace+"/demo: the agent of member demo-bqdq7: no backups in"); code != agentSaysNo ||
+		strings.Contains(errs, "agent backup list") {
 		t.Errorf("an empty store: exit code %d: %s", code, errs)
 	}
-	for _, f := range []catalog.Formation{{Lineage: firstLineage, ClusterID: "c", Created: situations.Now}, {Lineage: secondLineage, Parent: firstLineage, Fork: 17, ClusterID: "d", Created: situations.Now}} {
+	for _, f := range []catalog.Formation{{Lineage: firstLineage, ClusterID: "c", Created: situations.Now},
+		{Lineage: secondLineage, Parent: firstLineage, Fork: 17, ClusterID: "d", Created: situations.Now}} {
 		if err := catalog.WriteBootstrap(t.Context(), objects, b.Prefix, f); err != nil {
 			t.Fatal(err)
 		}
@@ -182,14 +190,16 @@ func TestBackupsAreListedByTheAgentOfTheLeader(t *testing.T) {
 	}
 }
 
-func TestAnotherAgentIsAskedIfTheLeaderCannotBeReached(t *testing.T) {
+// TestBackupsListedByOtherAgent: another agent is asked if the leader cannot be reached.
+func TestBackupsListedByOtherAgent(t *testing.T) {
 	s := newStage(t, env.APIServer(t))
 	n, name := newNode(s)
 	o := onNode(situation(t, "serving"), name)
 	o.Pods[0].Spec.NodeName = "" // the leader has no kubelet
 	s.put(o)
 	b, objects := directoryBackup(t)
-	if err := catalog.WriteBootstrap(t.Context(), objects, b.Prefix, catalog.Formation{Lineage: firstLineage, ClusterID: "c", Created: situations.Now}); err != nil {
+	if err := catalog.WriteBootstrap(t.Context(), objects, b.Prefix,
+		catalog.Formation{Lineage: firstLineage, ClusterID: "c", Created: situations.Now}); err != nil {
 		t.Fatal(err)
 	}
 	n.program = agentOf(t, b)
@@ -226,7 +236,8 @@ func TestWithoutAnAgentTheNextStepIsNamed(t *testing.T) {
 // The paths are those of the Pods that druid creates.
 func TestTheAgentIsFoundInItsContainer(t *testing.T) {
 	cluster := situation(t, "serving").Cluster
-	pod, err := manifests.Pod(&cluster, "demo-bqdq7", manifests.Options{AgentImage: "registry.example.com/druid:v1", ClusterDomain: "cluster.local", Reloadable: config.DefaultReloadable()})
+	pod, err := manifests.Pod(&cluster, "demo-bqdq7",
+		manifests.Options{AgentImage: "registry.example.com/druid:v1", ClusterDomain: "cluster.local", Reloadable: config.DefaultReloadable()})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -38,7 +38,8 @@ func TestChecksOfKubernetes(t *testing.T) {
 	is(t, versionFinding("v1.31.9-gke.1"), checkFail, "older than 1.32")
 	is(t, versionFinding("devel"), checkWarn, `"devel"`)
 	class := func(name, standard string) storagev1.StorageClass {
-		return storagev1.StorageClass{ObjectMeta: metav1.ObjectMeta{Name: name, Annotations: map[string]string{"storageclass.kubernetes.io/is-default-class": standard}}}
+		return storagev1.StorageClass{ObjectMeta: metav1.ObjectMeta{Name: name,
+			Annotations: map[string]string{"storageclass.kubernetes.io/is-default-class": standard}}}
 	}
 	is(t, storageFinding(nil), checkWarn, "no StorageClass")
 	is(t, storageFinding([]storagev1.StorageClass{class("a", "false"), class("b", "")}), checkWarn, "none of a, b is the default")
@@ -70,7 +71,8 @@ func TestTheChecksKnowTheManifests(t *testing.T) {
 		}) {
 			t.Errorf("no right to create %s in namespace %q", plural, object.Namespace)
 		}
-		also, role := map[string]string{"ClusterRole": "escalate", "Role": "escalate", "ClusterRoleBinding": "bind", "RoleBinding": "bind"}[object.Kind], strings.TrimSuffix(plural, "bindings")
+		also, role := map[string]string{"ClusterRole": "escalate", "Role": "escalate", "ClusterRoleBinding": "bind", "RoleBinding": "bind"}[object.Kind],
+			strings.TrimSuffix(plural, "bindings")
 		if also != "" && !slices.ContainsFunc(installing, func(r right) bool {
 			return r.verb == also && strings.TrimSuffix(r.resource, "s") == strings.TrimSuffix(role, "s") && r.namespace == object.Namespace
 		}) {
@@ -113,16 +115,19 @@ func TestChecksOfDruid(t *testing.T) {
 	is(t, one(func(d *appsv1.Deployment) { d.Status.ReadyReplicas = 0 }), checkFail, "no replica")
 	is(t, one(func(d *appsv1.Deployment) { d.Spec.Replicas = new(int32(0)) }), checkFail, "--replicas 2")
 	is(t, (&installation{kube: &kube{}}).deploymentFinding(nil), checkFail, "no Deployment")
-	is(t, (&installation{kube: &kube{}}).deploymentFinding([]appsv1.Deployment{deployment(func(*appsv1.Deployment) {}), deployment(func(d *appsv1.Deployment) { d.Namespace = "other" })}), checkWarn, "more than once", "other/druid")
+	is(t, (&installation{kube: &kube{}}).deploymentFinding([]appsv1.Deployment{deployment(func(*appsv1.Deployment) {}),
+		deployment(func(d *appsv1.Deployment) { d.Namespace = "other" })}), checkWarn, "more than once", "other/druid")
 
-	lease := coordinationv1.Lease{Spec: coordinationv1.LeaseSpec{HolderIdentity: new("druid-1"), LeaseDurationSeconds: new(int32(15)), RenewTime: &metav1.MicroTime{Time: situations.Now.Add(-70 * time.Second)}}}
+	lease := coordinationv1.Lease{Spec: coordinationv1.LeaseSpec{HolderIdentity: new("druid-1"), LeaseDurationSeconds: new(int32(15)),
+		RenewTime: &metav1.MicroTime{Time: situations.Now.Add(-70 * time.Second)}}}
 	is(t, leaderFinding(lease, situations.Now, "look"), checkOK, "druid-1 leads")
 	lease.Spec.RenewTime.Time = situations.Now.Add(-76 * time.Second)
 	is(t, leaderFinding(lease, situations.Now, "look"), checkFail, "druid-1 led last, 1m16s ago", "look")
 	is(t, leaderFinding(coordinationv1.Lease{}, situations.Now, "look"), checkFail, "no replica of druid leads")
 
 	pod := func(name, image string) corev1.Pod {
-		return corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{leases.LabelCluster: "demo"}}, Spec: corev1.PodSpec{InitContainers: []corev1.Container{{Name: "install", Image: "x"}, {Name: "agent", Image: image}}}}
+		return corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{leases.LabelCluster: "demo"}},
+			Spec: corev1.PodSpec{InitContainers: []corev1.Container{{Name: "install", Image: "x"}, {Name: "agent", Image: image}}}}
 	}
 	is(t, agentsFinding(nil, "i:2", "default"), checkOK, "no agent runs")
 	is(t, agentsFinding([]corev1.Pod{pod("a", "i:2"), pod("b", "i:2")}, "i:2", "default"), checkOK, "2 agents in namespace default run i:2")
@@ -140,7 +145,8 @@ func TestChecksOfDruid(t *testing.T) {
 func TestChecksOfDefinitionsAndWebhooks(t *testing.T) {
 	definition := func(text string) finding {
 		var o unstructured.Unstructured
-		if err := json.Unmarshal([]byte(`{"apiVersion":"apiextensions.k8s.io/v1","kind":"CustomResourceDefinition","metadata":{"name":"d"},`+text+`}`), &o.Object); err != nil {
+		if err := json.Unmarshal([]byte(`{"apiVersion":"apiextensions.k8s.io/v1","kind":"CustomResourceDefinition","metadata":{"name":"d"},`+text+`}`),
+			&o.Object); err != nil {
 			t.Fatal(err)
 		}
 		return definitionFinding(o)
@@ -156,9 +162,11 @@ func TestChecksOfDefinitionsAndWebhooks(t *testing.T) {
 		return []admissionv1.RuleWithOperations{{Rule: admissionv1.Rule{APIGroups: []string{group}, Resources: []string{resource}}}}
 	}
 	for want, rules := range map[string][]admissionv1.RuleWithOperations{
-		"true: druid's": rule("etcd.druid.dev", "etcdclusters/status"), "true: all": rule("*", "*"), "true: Leases": rule("coordination.k8s.io", "leases"), "true: snapshots": rule("*", "etcdsnapshots"),
-		"true: every status": rule("*", "*/status"), "true: each status of druid's": rule("etcd.druid.dev", "*/status"), "false: status of no Lease": rule("coordination.k8s.io", "*/status"),
-		"false: Pods": rule("", "pods"), "false: others": rule("coordination.k8s.io", "leasecandidates"), "false: none": nil,
+		"true: druid's": rule("etcd.druid.dev", "etcdclusters/status"), "true: all": rule("*", "*"),
+		"true: Leases": rule("coordination.k8s.io", "leases"), "true: snapshots": rule("*", "etcdsnapshots"),
+		"true: every status": rule("*", "*/status"), "true: each status of druid's": rule("etcd.druid.dev", "*/status"),
+		"false: status of no Lease": rule("coordination.k8s.io", "*/status"),
+		"false: Pods":               rule("", "pods"), "false: others": rule("coordination.k8s.io", "leasecandidates"), "false: none": nil,
 	} {
 		if got := stopsWrites(nil, rules); got != strings.HasPrefix(want, "true") {
 			t.Errorf("%s: got %v", want, got)
@@ -245,12 +253,14 @@ func TestCheckOfARealAPIServer(t *testing.T) {
 func (s *stage) otherOperators() {
 	s.Helper()
 	for _, other := range []struct{ group, plural, kind, says string }{
-		{"operator.example.com", "etcdclusters", "EtcdCluster", "operator.example.com also has etcdclusters"}, {gardenerGroup, "etcds", "Etcd", "Gardener's etcd-druid is here"},
+		{"operator.example.com", "etcdclusters", "EtcdCluster", "operator.example.com also has etcdclusters"},
+		{gardenerGroup, "etcds", "Etcd", "Gardener's etcd-druid is here"},
 	} {
 		_, err := s.dynamic.Resource(definitions).Create(s.Context(), &unstructured.Unstructured{Object: map[string]any{
 			"apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition", "metadata": map[string]any{"name": other.plural + "." + other.group},
 			"spec": map[string]any{
-				"group": other.group, "scope": "Namespaced", "names": map[string]any{"kind": other.kind, "plural": other.plural, "singular": strings.ToLower(other.kind), "listKind": other.kind + "List"},
+				"group": other.group, "scope": "Namespaced",
+				"names": map[string]any{"kind": other.kind, "plural": other.plural, "singular": strings.ToLower(other.kind), "listKind": other.kind + "List"},
 				"versions": []any{map[string]any{
 					"name": "v1", "served": true, "storage": true, "schema": map[string]any{"openAPIV3Schema": map[string]any{"type": "object"}},
 				}},
@@ -297,7 +307,8 @@ func (s *stage) asViewer() {
 func (s *stage) installDruid() {
 	s.Helper()
 	d := deployment(func(*appsv1.Deployment) {})
-	if _, err := s.typed.CoreV1().Namespaces().Create(s.Context(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: d.Namespace}}, metav1.CreateOptions{}); err != nil {
+	if _, err := s.typed.CoreV1().Namespaces().Create(s.Context(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: d.Namespace}},
+		metav1.CreateOptions{}); err != nil {
 		s.Fatal(err)
 	}
 	created, err := s.typed.AppsV1().Deployments(d.Namespace).Create(s.Context(), &d, metav1.CreateOptions{})
@@ -315,7 +326,9 @@ func (s *stage) installDruid() {
 	if _, err := s.typed.CoordinationV1().Leases(d.Namespace).Create(s.Context(), lease, metav1.CreateOptions{}); err != nil {
 		s.Fatal(err)
 	}
-	class := &storagev1.StorageClass{ObjectMeta: metav1.ObjectMeta{Name: "standard", Annotations: map[string]string{"storageclass.kubernetes.io/is-default-class": "true"}}, Provisioner: "example.com/disks"}
+	class := &storagev1.StorageClass{ObjectMeta: metav1.ObjectMeta{Name: "standard",
+		Annotations: map[string]string{"storageclass.kubernetes.io/is-default-class": "true"}},
+		Provisioner: "example.com/disks"}
 	if _, err := s.typed.StorageV1().StorageClasses().Create(s.Context(), class, metav1.CreateOptions{}); err != nil {
 		s.Fatal(err)
 	}

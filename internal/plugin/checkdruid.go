@@ -19,11 +19,7 @@ import (
 
 	"github.com/etcd-druid/druid/api/v1alpha1"
 	"github.com/etcd-druid/druid/internal/view"
-	"github.com/etcd-druid/druid/leases"
 )
-
-// agentImageAnnotation is druid's annotation of a Pod with the image of its agent.
-const agentImageAnnotation = leases.Prefix + "agent-image"
 
 // leaderTolerance is how much the clocks of this computer and of druid's node may differ.
 const leaderTolerance = time.Minute
@@ -82,7 +78,8 @@ func definitionFinding(o unstructured.Unstructured) finding {
 	conditions, _, _ := unstructured.NestedSlice(o.Object, "status", "conditions")
 	for _, item := range conditions {
 		c, _ := item.(map[string]any)
-		if wanted, known := map[string]string{"Established": "True", "NamesAccepted": "True", "Terminating": "False", "NonStructuralSchema": "False"}[fmt.Sprint(c["type"])]; known && c["status"] != wanted {
+		if wanted, known := map[string]string{"Established": "True", "NamesAccepted": "True", "Terminating": "False",
+			"NonStructuralSchema": "False"}[fmt.Sprint(c["type"])]; known && c["status"] != wanted {
 			return fail("Read its conditions: kubectl describe crd "+o.GetName(), "%s has the condition %v=%v: %v", o.GetName(), c["type"], c["status"], c["message"])
 		}
 	}
@@ -105,7 +102,8 @@ func definitionFinding(o unstructured.Unstructured) finding {
 }
 
 // policies are the ValidatingAdmissionPolicies of the installation, each with a binding of the same name.
-var policies = []string{"druid-agent-leases", "druid-authorities", "druid-certificates", "druid-clusters", "druid-objects", "druid-pods", "druid-secrets", "druid-snapshots", "druid-specs"}
+var policies = []string{"druid-agent-leases", "druid-authorities", "druid-certificates", "druid-clusters", "druid-objects", "druid-pods",
+	"druid-secrets", "druid-snapshots", "druid-specs"}
 
 func (i *installation) checkPolicies(ctx context.Context) finding {
 	var missing []string
@@ -122,7 +120,8 @@ func (i *installation) checkPolicies(ctx context.Context) finding {
 		}
 	}
 	if len(missing) > 0 {
-		return warn("Apply the ValidatingAdmissionPolicies of druid: they limit what druid, the agents and users can do. "+installPage, "missing, or without a binding: %s", strings.Join(missing, ", "))
+		return warn("Apply the ValidatingAdmissionPolicies of druid: they limit what druid, the agents and users can do. "+installPage,
+			"missing, or without a binding: %s", strings.Join(missing, ", "))
 	}
 	return fine("all ValidatingAdmissionPolicies have a binding")
 }
@@ -171,7 +170,8 @@ func stopsWrites(policy *admissionv1.FailurePolicyType, rules []admissionv1.Rule
 			})
 	}
 	return slices.ContainsFunc(rules, func(r admissionv1.RuleWithOperations) bool {
-		return matches(r.Rule, v1alpha1.GroupVersion.Group, "etcdclusters") || matches(r.Rule, v1alpha1.GroupVersion.Group, "etcdsnapshots") || matches(r.Rule, coordinationv1.GroupName, "leases")
+		return matches(r.Rule, v1alpha1.GroupVersion.Group, "etcdclusters") || matches(r.Rule, v1alpha1.GroupVersion.Group, "etcdsnapshots") ||
+			matches(r.Rule, coordinationv1.GroupName, "leases")
 	})
 }
 
@@ -180,7 +180,8 @@ func (i *installation) checkDeployment(context.Context) finding {
 		return unread("druid's Deployment", i.err)
 	}
 	if len(i.deployments) == 0 && len(i.part) > 0 {
-		return warn("Ask an administrator to run this command.", "there is no Deployment with the label %s in namespace %s, and you may not look in all namespaces", druidSelector, strings.Join(i.part, ", "))
+		return warn("Ask an administrator to run this command.",
+			"there is no Deployment with the label %s in namespace %s, and you may not look in all namespaces", druidSelector, strings.Join(i.part, ", "))
 	}
 	return i.deploymentFinding(i.deployments)
 }
@@ -197,7 +198,8 @@ func (i *installation) deploymentFinding(all []appsv1.Deployment) finding {
 			ready += d.Status.ReadyReplicas
 		}
 		if ready == 0 {
-			return fail("Read why: "+i.command("kubectl describe deployment,pods -A -l "+druidSelector), "druid is installed more than once, and no replica is ready: %s", strings.Join(where, ", "))
+			return fail("Read why: "+i.command("kubectl describe deployment,pods -A -l "+druidSelector),
+				"druid is installed more than once, and no replica is ready: %s", strings.Join(where, ", "))
 		}
 		return warn("Make sure that no two of them watch the same namespace.", "druid is installed more than once: %s", strings.Join(where, ", "))
 	}
@@ -260,68 +262,6 @@ func druidContainer(d appsv1.Deployment) corev1.Container {
 		}
 	}
 	return corev1.Container{}
-}
-
-// agentImage is the image that druid gives to the agents.
-func agentImage(d appsv1.Deployment) string {
-	c := druidContainer(d)
-	for _, arg := range c.Args {
-		if image, ok := strings.CutPrefix(arg, "--agent-image="); ok && image != "" {
-			return image
-		}
-	}
-	return c.Image
-}
-
-func (i *installation) checkAgents(ctx context.Context, args []string) finding {
-	if len(i.deployments) == 0 {
-		return warn("Resolve the check of the Deployment first.", "the image of druid is not known")
-	}
-	options := selecting("")
-	if len(args) > 0 {
-		options = selecting(args[0])
-	}
-	list, err := i.typed.CoreV1().Pods(i.namespace).List(ctx, options)
-	if err != nil {
-		return unread("Pods", err)
-	}
-	return agentsFinding(list.Items, agentImage(i.deployments[0]), i.namespace)
-}
-
-// imageOfAgent is the image that druid last set for the agent of a Pod. A webhook can replace the image of the container, so
-// the container counts only if the Pod lacks druid's annotation.
-func imageOfAgent(pod corev1.Pod) (image string, runs bool) {
-	for _, c := range pod.Spec.InitContainers {
-		if c.Name == containerAgent {
-			image, runs = c.Image, true
-		}
-	}
-	if set, ok := pod.Annotations[agentImageAnnotation]; ok {
-		image = set
-	}
-	return image, runs
-}
-
-func agentsFinding(pods []corev1.Pod, wanted, namespace string) finding {
-	var old []string
-	agents := 0
-	for _, pod := range pods {
-		image, runs := imageOfAgent(pod)
-		if !runs {
-			continue
-		}
-		if agents++; image != wanted {
-			old = append(old, pod.Name+" of "+pod.Labels[leases.LabelCluster]+" runs "+image)
-		}
-	}
-	switch {
-	case agents == 0:
-		return fine("no agent runs in namespace %s", namespace)
-	case len(old) > 0:
-		return warn("Wait: druid replaces agents one at a time, unless an annotation keeps druid off the cluster, or the cluster is paused or not well. "+crdPage, "%d of %d agents do not run %s: %s", len(old), agents, wanted, strings.Join(old, ", "))
-	default:
-		return fine("%s in namespace %s run %s", counted(agents, "agent"), namespace, wanted)
-	}
 }
 
 func (i *installation) checkCluster(ctx context.Context, name string) finding {

@@ -40,8 +40,10 @@ func versionFinding(text string) finding {
 
 // neededAPIs are those that druid uses and that the installation has, each with a resource.
 var neededAPIs = map[string]string{
-	"v1": "pods", "apps/v1": "deployments", "coordination.k8s.io/v1": "leases", "policy/v1": "poddisruptionbudgets", "rbac.authorization.k8s.io/v1": "clusterroles",
-	"networking.k8s.io/v1": "networkpolicies", "discovery.k8s.io/v1": "endpointslices", "events.k8s.io/v1": "events", "storage.k8s.io/v1": "storageclasses",
+	"v1": "pods", "apps/v1": "deployments", "coordination.k8s.io/v1": "leases", "policy/v1": "poddisruptionbudgets",
+	"rbac.authorization.k8s.io/v1": "clusterroles",
+	"networking.k8s.io/v1":         "networkpolicies", "discovery.k8s.io/v1": "endpointslices", "events.k8s.io/v1": "events",
+	"storage.k8s.io/v1":       "storageclasses",
 	"apiextensions.k8s.io/v1": "customresourcedefinitions", "admissionregistration.k8s.io/v1": "validatingadmissionpolicies",
 }
 
@@ -83,7 +85,8 @@ func storageFinding(all []storagev1.StorageClass) finding {
 	}
 	switch {
 	case len(all) == 0:
-		return warn("Install a provisioner of volumes, or create the volumes yourself: https://github.com/etcd-druid/druid/blob/main/docs/how-to/run/static-volumes.md", "there is no StorageClass")
+		return warn("Install a provisioner of volumes, or create the volumes yourself: "+
+			"https://github.com/etcd-druid/druid/blob/main/docs/how-to/run/static-volumes.md", "there is no StorageClass")
 	case len(defaults) == 0:
 		return warn(nameClass, "none of %s is the default", strings.Join(names, ", "))
 	case len(defaults) > 1:
@@ -114,7 +117,8 @@ func (k *kube) checkOthers(context.Context) finding {
 		}
 	}
 	if len(same) > 0 {
-		return warn("Use the full name in commands of kubectl: "+clusterResource.GroupResource().String()+".", "%s also has %s", strings.Join(same, ", "), clusterResource.Resource)
+		return warn("Use the full name in commands of kubectl: "+clusterResource.GroupResource().String()+".", "%s also has %s",
+			strings.Join(same, ", "), clusterResource.Resource)
 	}
 	return fine("no other operator has the same names")
 }
@@ -197,7 +201,8 @@ func (k *kube) checkUser(ctx context.Context) finding {
 	for _, r := range lacking {
 		without = append(without, fmt.Sprintf("%s (for %s)", r, r.needed))
 	}
-	return warn("Ask an administrator, if you need them. The commands that only read show what you may see.", "in namespace %s you may not %s", k.namespace, strings.Join(without, ", "))
+	return warn("Ask an administrator, if you need them. The commands that only read show what you may see.", "in namespace %s you may not %s",
+		k.namespace, strings.Join(without, ", "))
 }
 
 func texts(all []right) (words []string) {

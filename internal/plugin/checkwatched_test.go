@@ -27,7 +27,8 @@ func limited(namespace string, args ...string) appsv1.Deployment {
 		c := &d.Spec.Template.Spec.Containers[0]
 		c.Args = args
 		c.Env = []corev1.EnvVar{
-			{Name: "DRUID_NAMESPACES", ValueFrom: &corev1.EnvVarSource{ConfigMapKeyRef: &corev1.ConfigMapKeySelector{LocalObjectReference: corev1.LocalObjectReference{Name: "list"}, Key: "namespaces"}}},
+			{Name: "DRUID_NAMESPACES", ValueFrom: &corev1.EnvVarSource{
+				ConfigMapKeyRef: &corev1.ConfigMapKeySelector{LocalObjectReference: corev1.LocalObjectReference{Name: "list"}, Key: "namespaces"}}},
 			{Name: "PLAIN", Value: "team-b"},
 			{Name: "OLM", ValueFrom: &corev1.EnvVarSource{FieldRef: &corev1.ObjectFieldSelector{FieldPath: "metadata.annotations['olm.targetNamespaces']"}}},
 			{Name: "FIELD", ValueFrom: &corev1.EnvVarSource{FieldRef: &corev1.ObjectFieldSelector{FieldPath: "spec.nodeName"}}},
@@ -58,10 +59,13 @@ func TestDruidMustWatchTheNamespace(t *testing.T) {
 	is(t, watched("team-b", "--namespaces=$(OLM)"), checkOK, "all namespaces")
 	byOLM := limited(s.namespace, "--namespaces=$(OLM)")
 	byOLM.Spec.Template.Annotations = map[string]string{"olm.targetNamespaces": "team-a,team-b"}
-	is(t, (&installation{kube: &kube{typed: s.typed, namespace: "team-b"}, deployments: []appsv1.Deployment{byOLM}}).checkWatched(t.Context()), checkOK, "namespace team-b")
-	is(t, (&installation{kube: &kube{typed: s.typed, namespace: "team-c"}, deployments: []appsv1.Deployment{byOLM}}).checkWatched(t.Context()), checkFail, "only team-a, team-b")
+	is(t, (&installation{kube: &kube{typed: s.typed, namespace: "team-b"}, deployments: []appsv1.Deployment{byOLM}}).checkWatched(t.Context()),
+		checkOK, "namespace team-b")
+	is(t, (&installation{kube: &kube{typed: s.typed, namespace: "team-c"}, deployments: []appsv1.Deployment{byOLM}}).checkWatched(t.Context()),
+		checkFail, "only team-a, team-b")
 	is(t, (&installation{}).checkWatched(t.Context()), checkWarn, "not known")
-	both := &installation{kube: &kube{typed: s.typed, namespace: "team-b"}, deployments: []appsv1.Deployment{limited(s.namespace, "--namespaces=team-a"), limited(s.namespace, "--namespaces=team-b")}}
+	both := &installation{kube: &kube{typed: s.typed, namespace: "team-b"},
+		deployments: []appsv1.Deployment{limited(s.namespace, "--namespaces=team-a"), limited(s.namespace, "--namespaces=team-b")}}
 	is(t, both.checkWatched(t.Context()), checkOK)
 }
 
@@ -115,7 +119,8 @@ func TestWhatCannotBeReadIsNoFailure(t *testing.T) {
 func TestTheCheckKnowsWhatASnapshotNeeds(t *testing.T) {
 	s := newStage(t, env.APIServer(t))
 	group := v1alpha1.GroupVersion.Group
-	s.grant("requester", rbacv1.PolicyRule{APIGroups: []string{group}, Resources: []string{"etcdclusters"}, Verbs: []string{"get", "list"}}, rbacv1.PolicyRule{APIGroups: []string{group}, Resources: []string{"etcdsnapshots"}, Verbs: []string{"create"}})
+	s.grant("requester", rbacv1.PolicyRule{APIGroups: []string{group}, Resources: []string{"etcdclusters"}, Verbs: []string{"get", "list"}},
+		rbacv1.PolicyRule{APIGroups: []string{group}, Resources: []string{"etcdsnapshots"}, Verbs: []string{"create"}})
 	var found finding
 	s.eventually(func() bool {
 		all, _ := s.findingsOf("check", "--as", "requester")

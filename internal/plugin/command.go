@@ -38,19 +38,22 @@ func newCommand(now func() time.Time) *cobra.Command {
 		Use:         "kubectl-druid",
 		Annotations: map[string]string{cobra.CommandDisplayNameAnnotation: "kubectl druid"},
 		Short:       "Inspect and operate the EtcdClusters of druid",
-		Long: "Inspect and operate the EtcdClusters of druid. All commands use the Kubernetes API with your permissions. What they show needs no druid. What they change takes effect when druid runs.\n" +
+		Long: "Inspect and operate the EtcdClusters of druid. All commands use the Kubernetes API with your permissions. What they show needs no " +
+			"druid. What they change takes effect when druid runs.\n" +
 			"Colors are used on a terminal only, and not if the environment variable NO_COLOR is set.",
 	}
 	o.bind(root.PersistentFlags())
 	root.AddCommand(o.getCommand(), o.statusCommand(), o.whyCommand(), o.recoverCommand(), o.pauseCommand(), o.resumeCommand(), o.snapshotCommand(),
-		o.replaceCommand(), o.keptVolumesCommand(), o.moveLeaderCommand(), o.leaveFirstCommand(), o.handsOffCommand(), o.backupsCommand(), o.restoreCommand(), o.upgradeCommand(), o.etcdctlCommand(), o.connectCommand(), o.logsCommand(), o.reportCommand(), o.checkCommand(), o.uiCommand(), o.versionCommand())
+		o.replaceCommand(), o.keptVolumesCommand(), o.moveLeaderCommand(), o.leaveFirstCommand(), o.handsOffCommand(), o.backupsCommand(), o.restoreCommand(),
+		o.upgradeCommand(), o.etcdctlCommand(), o.connectCommand(), o.logsCommand(), o.reportCommand(), o.checkCommand(), o.uiCommand(), o.versionCommand())
 	for _, command := range root.Commands() {
 		command.RunE = interrupted(command.RunE)
 	}
 	return root
 }
 
-// forCluster completes a command about one EtcdCluster: it connects, and runs the command for the EtcdCluster that its first argument names.
+// forCluster completes a command about one EtcdCluster: it connects, and runs the command for the EtcdCluster that its
+// first argument names.
 func (o *options) forCluster(command *cobra.Command, run func(cmd *cobra.Command, k *kube, args []string) error) *cobra.Command {
 	if command.Args == nil {
 		command.Args = oneCluster

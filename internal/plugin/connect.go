@@ -20,10 +20,12 @@ func (o *options) connectCommand() *cobra.Command {
 		Long: "Show the endpoints of an EtcdCluster, the Secret with the certificates, and commands that connect from your computer.\n" +
 			"With --write, write ca.crt, tls.crt and tls.key of that Secret into a directory, and " + envFile + " with the variables of etcdctl.\n" +
 			"Only you may read these files. No other file is overwritten.\n" +
-			"With --forward, connections to a port of this computer go to a member that is ready, until you interrupt the command. If the member fails, they go to another one.\n" +
+			"With --forward, connections to a port of this computer go to a member that is ready, until you interrupt the command. If the member " +
+			"fails, they go to another one.\n" +
 			"The command then prints the variables of etcdctl. Without --write, it removes the certificates at its end. You need create of pods/portforward.\n" +
 			"Without --write and --forward, the command reads no Secret.",
-		Example: "  kubectl druid connect demo\n  kubectl druid connect demo --output json\n  kubectl druid connect demo --write certificates\n  kubectl druid connect demo --forward",
+		Example: "  kubectl druid connect demo\n  kubectl druid connect demo --output json\n  kubectl druid connect demo --write certificates\n  " +
+			"kubectl druid connect demo --forward",
 	}, func(cmd *cobra.Command, k *kube, args []string) error {
 		if err := checkFormat(output, dataFormats...); err != nil {
 			return err

@@ -39,7 +39,8 @@ func (k *kube) writeConnection(ctx context.Context, d connectionData, dir string
 		has, err := os.ReadFile(filepath.Join(dir, f.name)) //nolint:gosec // the user names the directory
 		switch {
 		case err == nil && !bytes.Equal(has, f.content):
-			return nil, fmt.Errorf("%s exists with another content, and connect overwrites no file. Nothing was written. Remove it, or name another directory", filepath.Join(dir, f.name))
+			return nil, fmt.Errorf("%s exists with another content, and connect overwrites no file. Nothing was written. Remove it, or name another directory",
+				filepath.Join(dir, f.name))
 		case err != nil && !errors.Is(err, fs.ErrNotExist):
 			return nil, fmt.Errorf("read a file of the directory of --write: %w. Nothing was written", err)
 		}

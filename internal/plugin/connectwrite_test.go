@@ -22,11 +22,13 @@ func TestConnectWritesTheCertificates(t *testing.T) {
 	if contains(t, errs, "get Secret "+s.namespace+"/demo-connection", "not found"); code != 1 {
 		t.Errorf("exit code %d", code)
 	}
-	secret := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Name: "demo-connection"}, Data: map[string][]byte{"ca.crt": []byte("ca"), "tls.crt": []byte("crt"), "tls.key": []byte("key")}}
+	secret := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Name: "demo-connection"},
+		Data: map[string][]byte{"ca.crt": []byte("ca"), "tls.crt": []byte("crt"), "tls.key": []byte("key")}}
 	if _, err := s.typed.CoreV1().Secrets(s.namespace).Create(t.Context(), secret, metav1.CreateOptions{}); err != nil {
 		t.Fatal(err)
 	}
-	variables := "export ETCDCTL_ENDPOINTS=https://localhost:2379\nexport ETCDCTL_CACERT='" + dir + "/ca.crt'\nexport ETCDCTL_CERT='" + dir + "/tls.crt'\nexport ETCDCTL_KEY='" + dir + "/tls.key'\n"
+	variables := "export ETCDCTL_ENDPOINTS=https://localhost:2379\nexport ETCDCTL_CACERT='" + dir + "/ca.crt'\nexport ETCDCTL_CERT='" + dir +
+		"/tls.crt'\nexport ETCDCTL_KEY='" + dir + "/tls.key'\n"
 	for range 2 { // what is there already is no other file
 		out, errs, code := s.run("connect", "demo", "--write", dir)
 		if contains(t, out, "port-forward service/demo-client 2379", dir+"/tls.key", "  . '"+dir+"/etcdctl.env'"); code != 0 || errs != "" {

@@ -164,7 +164,8 @@ func TestConnectForwardsUntilItIsInterrupted(t *testing.T) {
 		t.Fatal(err)
 	}
 	endpoint := d.Forward.Endpoint
-	if d.Forward.Member != "demo-bqdq7" || len(d.Forward.Variables) != 1 || d.Forward.Variables["ETCDCTL_ENDPOINTS"] != endpoint || !strings.HasPrefix(endpoint, "http://localhost:") {
+	if d.Forward.Member != "demo-bqdq7" || len(d.Forward.Variables) != 1 || d.Forward.Variables["ETCDCTL_ENDPOINTS"] != endpoint ||
+		!strings.HasPrefix(endpoint, "http://localhost:") {
 		t.Errorf("it forwards %+v", d.Forward)
 	}
 	for range 3 {
@@ -181,7 +182,8 @@ func TestConnectForwardsUntilItIsInterrupted(t *testing.T) {
 		got, err := ask(t, endpoint)
 		return err == nil && got == "demo-lgmkl/version"
 	})
-	contains(t, r.errs.String(), "A connection was closed: pass a connection to member demo-bqdq7: nothing listens in demo-bqdq7.", "Connections go to member demo-lgmkl now.")
+	contains(t, r.errs.String(), "A connection was closed: pass a connection to member demo-bqdq7: nothing listens in demo-bqdq7.",
+		"Connections go to member demo-lgmkl now.")
 	n.serves("demo-bqdq7")
 	n.mu.Lock()
 	_ = n.forwards["demo-lgmkl"].Close() // its node restarts
@@ -207,7 +209,8 @@ func TestConnectForwardsWithCertificates(t *testing.T) {
 	n, name := newNode(s)
 	s.put(onNode(situation(t, "tls"), name))
 	n.serves("demo-bqdq7")
-	secret := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Name: "demo-connection"}, Data: map[string][]byte{"ca.crt": []byte("ca"), "tls.crt": []byte("crt"), "tls.key": []byte("key")}}
+	secret := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Name: "demo-connection"},
+		Data: map[string][]byte{"ca.crt": []byte("ca"), "tls.crt": []byte("crt"), "tls.key": []byte("key")}}
 	if _, err := s.typed.CoreV1().Secrets(s.namespace).Create(t.Context(), secret, metav1.CreateOptions{}); err != nil {
 		t.Fatal(err)
 	}
@@ -218,7 +221,8 @@ func TestConnectForwardsWithCertificates(t *testing.T) {
 	if got, err := os.ReadFile(strings.Trim(key, "'")); err != nil || string(got) != "key" {
 		t.Errorf("the key is %q, %v in\n%s", got, err, r.out.String())
 	}
-	contains(t, r.out.String(), "Forwarding   https://localhost:", " to member demo-bqdq7", "export ETCDCTL_ENDPOINTS=https://localhost:", "export ETCDCTL_CACERT=", "export ETCDCTL_CERT=", "etcdctl endpoint status")
+	contains(t, r.out.String(), "Forwarding   https://localhost:", " to member demo-bqdq7", "export ETCDCTL_ENDPOINTS=https://localhost:",
+		"export ETCDCTL_CACERT=", "export ETCDCTL_CERT=", "etcdctl endpoint status")
 	s.end(r)
 	if left, err := filepath.Glob(filepath.Join(os.TempDir(), "*")); err != nil || len(left) > 0 {
 		t.Errorf("it leaves %v, %v", left, err)
@@ -290,7 +294,8 @@ func TestWhatConnectCannotForwardIsASentence(t *testing.T) {
 func TestWhichMemberIsForwardedTo(t *testing.T) {
 	c := view.Of(situation(t, "serving"), situations.Now)
 	c.Leader = "demo-lgmkl"
-	for failed, want := range map[string]string{"": "demo-lgmkl demo-bqdq7 demo-sx47z", "demo-lgmkl": "demo-bqdq7 demo-sx47z demo-lgmkl", "demo-bqdq7": "demo-lgmkl demo-sx47z demo-bqdq7"} {
+	for failed, want := range map[string]string{"": "demo-lgmkl demo-bqdq7 demo-sx47z", "demo-lgmkl": "demo-bqdq7 demo-sx47z demo-lgmkl",
+		"demo-bqdq7": "demo-lgmkl demo-sx47z demo-bqdq7"} {
 		f := forwarder{failed: failed}
 		if got := strings.Join(f.candidates(c), " "); got != want {
 			t.Errorf("after %q failed: %s, want %s", failed, got, want)

@@ -173,7 +173,8 @@ func (p *page) fleet(clusters []view.Cluster, f fleetFormat) {
 	}
 	rows := make([][]cell, 0, len(clusters))
 	for _, c := range clusters {
-		row := []cell{{text: c.Name}, {c.Health.Mark() + " " + string(c.State), tones[c.Health.Tone()]}, {text: c.ReadyWord()}, {text: or(c.Version)}, {text: c.LeaderWord()}, said(c.Backup.SavedWord(p.now)), {text: p.age(c.Created)}}
+		row := []cell{{text: c.Name}, {c.Health.Mark() + " " + string(c.State), tones[c.Health.Tone()]}, {text: c.ReadyWord()}, {text: or(c.Version)},
+			{text: c.LeaderWord()}, said(c.Backup.SavedWord(p.now)), {text: p.age(c.Created)}}
 		if f.all {
 			row = append([]cell{{text: c.Namespace}}, row...)
 		}

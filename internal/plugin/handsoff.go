@@ -47,7 +47,8 @@ func (o *options) handsOff(cmd *cobra.Command, k *kube, c v1alpha1.EtcdCluster, 
 	case reason == "":
 		return errors.New("--reason is empty. Say why druid must not act, for other people read it in the status")
 	case standing != "":
-		return fmt.Errorf("druid is kept off EtcdCluster %s/%s already: %s. Nothing was changed. Ask who set this before you end it: %s --end", c.Namespace, c.Name, standing, k.invoke(c, "hands-off"))
+		return fmt.Errorf("druid is kept off EtcdCluster %s/%s already: %s. Nothing was changed. Ask who set this before you end it: %s --end",
+			c.Namespace, c.Name, standing, k.invoke(c, "hands-off"))
 	}
 	if err := k.annotate(cmd, c, v1alpha1.HandsOffAnnotation, reason); err != nil {
 		return err
@@ -55,7 +56,8 @@ func (o *options) handsOff(cmd *cobra.Command, k *kube, c v1alpha1.EtcdCluster, 
 	p := o.page(cmd, k)
 	p.line(cell{text: fmt.Sprintf("druid is to take no action for EtcdCluster %s/%s: %s.", c.Namespace, c.Name, strings.TrimRight(reason, "."))})
 	p.line(cell{text: "Begin your work when druid confirms it:"})
-	p.line(cell{text: "  " + p.command(fmt.Sprintf("kubectl -n %s wait etcdcluster/%s --for=jsonpath='{.status.conditions[?(@.type==\"Progressing\")].reason}'=HandsOff", c.Namespace, c.Name))})
+	p.line(cell{text: "  " + p.command(fmt.Sprintf(
+		"kubectl -n %s wait etcdcluster/%s --for=jsonpath='{.status.conditions[?(@.type==\"Progressing\")].reason}'=HandsOff", c.Namespace, c.Name))})
 	if r := c.Status.Recovery; r != nil && (r.Phase == v1alpha1.RecoveryPreparing || r.Phase == v1alpha1.RecoveryExecuting) {
 		p.line(cell{"The agents still carry out the recovery that druid ordered. Wait until it ends: " + k.invoke(c, "recover"), middle})
 	}

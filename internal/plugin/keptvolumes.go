@@ -53,7 +53,8 @@ func (o *options) keptVolumesCommand() *cobra.Command {
 
 // keptVolumes are the claims of removed members, the oldest first. druid takes the name of the member from a claim that it keeps.
 func (k *kube) keptVolumes(ctx context.Context, c v1alpha1.EtcdCluster) ([]corev1.PersistentVolumeClaim, error) {
-	list, err := k.typed.CoreV1().PersistentVolumeClaims(c.Namespace).List(ctx, metav1.ListOptions{LabelSelector: leases.LabelCluster + "=" + c.Name + ",!" + leases.LabelMember})
+	list, err := k.typed.CoreV1().PersistentVolumeClaims(c.Namespace).List(ctx,
+		metav1.ListOptions{LabelSelector: leases.LabelCluster + "=" + c.Name + ",!" + leases.LabelMember})
 	if err != nil {
 		return nil, fmt.Errorf("list the PersistentVolumeClaims of removed members of EtcdCluster %s/%s: %w", c.Namespace, c.Name, err)
 	}
@@ -133,7 +134,8 @@ func (o *options) discard(cmd *cobra.Command, k *kube, c v1alpha1.EtcdCluster, k
 		return fmt.Errorf("delete PersistentVolumeClaim %s/%s: %w", c.Namespace, claim.Name, err)
 	}
 	p := o.page(cmd, k)
-	p.line(cell{text: fmt.Sprintf("You deleted PersistentVolumeClaim %s/%s of a removed member. Its reclaim policy decides whether the volume goes too.", c.Namespace, claim.Name)})
+	p.line(cell{text: fmt.Sprintf("You deleted PersistentVolumeClaim %s/%s of a removed member. Its reclaim policy decides whether the volume goes too.",
+		c.Namespace, claim.Name)})
 	p.line(cell{text: "If a Pod uses it, it goes when that Pod has ended: " + k.invoke(c, "kept-volumes")})
 	return p.err
 }

@@ -103,7 +103,8 @@ func TestKeptVolumesAreListedAndDiscarded(t *testing.T) {
 		t.Errorf("exit code %d: %s", code, errs)
 	}
 	claims := s.typed.CoreV1().PersistentVolumeClaims(s.namespace)
-	if claim, err := claims.Get(t.Context(), "demo-gone1", metav1.GetOptions{}); err == nil && claim.DeletionTimestamp == nil || err != nil && !apierrors.IsNotFound(err) {
+	if claim, err := claims.Get(t.Context(), "demo-gone1", metav1.GetOptions{}); err == nil && claim.DeletionTimestamp == nil ||
+		err != nil && !apierrors.IsNotFound(err) {
 		t.Errorf("claim is %+v, %v; want it to be deleted", claim, err)
 	}
 	refused("demo-gone1") // nothing is kept of it, or it is being deleted

@@ -122,12 +122,14 @@ func (k *kube) explain(ctx context.Context, what string, err error) error {
 		gardener = gardener || group.Name == gardenerGroup
 	}
 	if gardener {
-		return fmt.Errorf("%s: this Kubernetes has the CustomResourceDefinitions of Gardener's etcd-druid, and not those of this druid. Use the plugin of Gardener's etcd-druid, which has the same name", what)
+		return fmt.Errorf("%s: this Kubernetes has the CustomResourceDefinitions of Gardener's etcd-druid, and not those of this druid. Use the "+
+			"plugin of Gardener's etcd-druid, which has the same name", what)
 	}
 	return fmt.Errorf("%s: %w", what, errNotInstalled)
 }
 
-var errNotInstalled = errors.New("druid's CustomResourceDefinitions are not installed in this Kubernetes. Install druid, or choose another context with --context")
+var errNotInstalled = errors.New("druid's CustomResourceDefinitions are not installed in this Kubernetes. Install druid, or choose another " +
+	"context with --context")
 
 // optional keeps what could not be read.
 type optional struct{ unread []view.Unread }
@@ -191,7 +193,8 @@ func (k *kube) pods(ctx context.Context, cluster string, missing *optional) ([]c
 }
 
 func (k *kube) events(ctx context.Context, cluster string, missing *optional) ([]corev1.Event, error) {
-	list, err := k.typed.CoreV1().Events(k.namespace).List(ctx, metav1.ListOptions{FieldSelector: "involvedObject.kind=EtcdCluster,involvedObject.name=" + cluster})
+	list, err := k.typed.CoreV1().Events(k.namespace).List(ctx,
+		metav1.ListOptions{FieldSelector: "involvedObject.kind=EtcdCluster,involvedObject.name=" + cluster})
 	if err != nil {
 		return nil, missing.keep("Events", err)
 	}

@@ -226,7 +226,8 @@ func (s *stage) grant(user string, rules ...rbacv1.PolicyRule) {
 	}
 }
 
-// viewing are the rights of Kubernetes' ClusterRole view that concern the plugin, with those of druid-view. view has no Leases and no Nodes.
+// viewing are the rights of Kubernetes' ClusterRole view that concern the plugin, with those of druid-view. view has no
+// Leases and no Nodes.
 var viewing = []rbacv1.PolicyRule{
 	{APIGroups: []string{v1alpha1.GroupVersion.Group}, Resources: []string{"etcdclusters", "etcdsnapshots"}, Verbs: []string{"get", "list", "watch"}},
 	{APIGroups: []string{""}, Resources: []string{"pods", "pods/log", "events"}, Verbs: []string{"get", "list", "watch"}},
@@ -291,7 +292,8 @@ func TestAnotherDruidIsNamed(t *testing.T) {
 			"name": "etcds.druid.gardener.cloud", "annotations": map[string]any{"api-approved.kubernetes.io": "unapproved, a test"},
 		},
 		"spec": map[string]any{
-			"group": "druid.gardener.cloud", "scope": "Namespaced", "names": map[string]any{"kind": "Etcd", "plural": "etcds", "singular": "etcd", "listKind": "EtcdList"},
+			"group": "druid.gardener.cloud", "scope": "Namespaced",
+			"names": map[string]any{"kind": "Etcd", "plural": "etcds", "singular": "etcd", "listKind": "EtcdList"},
 			"versions": []any{map[string]any{
 				"name": "v1alpha1", "served": true, "storage": true, "schema": map[string]any{"openAPIV3Schema": map[string]any{"type": "object"}},
 			}},

@@ -57,7 +57,8 @@ func newNode(s *stage) (*node, string) {
 	if err != nil {
 		s.Fatal(err)
 	}
-	object, err := s.typed.CoreV1().Nodes().Create(s.Context(), &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "kubelet-of-" + s.namespace}}, metav1.CreateOptions{})
+	object, err := s.typed.CoreV1().Nodes().Create(s.Context(), &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "kubelet-of-" + s.namespace}},
+		metav1.CreateOptions{})
 	if err != nil {
 		s.Fatal(err)
 	}
@@ -180,7 +181,8 @@ func TestEtcdctlRunsInTheContainerOfTheLeader(t *testing.T) {
 	for _, u := range n.ran {
 		ran = append(ran, strings.TrimPrefix(u.Path, "/exec/"+s.namespace)+" "+strings.Join(u.Query()["command"], " "))
 	}
-	want := "/demo-bqdq7/etcd etcdctl --endpoints=http://localhost:2379 put greeting -w json\n/demo-sx47z/etcd etcdctl --endpoints=http://localhost:2379 endpoint health"
+	want := "/demo-bqdq7/etcd etcdctl --endpoints=http://localhost:2379 put greeting -w json\n/demo-sx47z/etcd etcdctl " +
+		"--endpoints=http://localhost:2379 endpoint health"
 	if got := strings.Join(ran, "\n"); got != want {
 		t.Errorf("it ran\n%s\nwant\n%s", got, want)
 	}
@@ -202,7 +204,8 @@ func TestEtcdctlUsesTheCertificatesInEffect(t *testing.T) {
 		t.Errorf("without TLS: %s", got)
 	}
 	got := strings.Join(etcdctl(situation(t, "tls").Cluster), " ")
-	contains(t, got, "--endpoints=https://localhost:2379", "--cacert="+config.TLSDir+"/client/trust.crt", "--cert="+config.TLSDir+"/client/current/client.crt", "--key="+config.TLSDir+"/client/current/client.key")
+	contains(t, got, "--endpoints=https://localhost:2379", "--cacert="+config.TLSDir+"/client/trust.crt",
+		"--cert="+config.TLSDir+"/client/current/client.crt", "--key="+config.TLSDir+"/client/current/client.key")
 	flags := strings.Join(certificates.Args(config.Config{TLSDir: config.TLSDir, ClientTLS: config.TLSMutual}), " ")
 	contains(t, flags, "--trusted-ca-file="+clientTLSDir+"trust.crt", "="+clientTLSDir+"current/tls.crt")
 	own := situation(t, "own-certificates").Cluster
@@ -213,9 +216,11 @@ func TestLogsAreMergedByTime(t *testing.T) {
 	s := newStage(t, env.APIServer(t))
 	n, name := newNode(s)
 	s.put(onNode(situation(t, "serving"), name))
-	n.logs["demo-bqdq7/agent"] = `2026-11-24T02:59:01.000000001Z {"time":"2026-11-24T02:59:01Z","level":"INFO","msg":"decision changed","table":"removals","rule":"desired"}` + "\n" +
+	n.logs["demo-bqdq7/agent"] = `2026-11-24T02:59:01.000000001Z {"time":"2026-11-24T02:59:01Z","level":"INFO","msg":"decision ` +
+		`changed","table":"removals","rule":"desired"}` + "\n" +
 		`2026-11-24T02:59:03.5Z {"time":"2026-11-24T02:59:03Z","level":"ERROR","msg":"backup failed","err":"access denied","attempt":3}` + "\n"
-	n.logs["demo-bqdq7/etcd"] = `2026-11-24T02:59:02.25Z {"level":"warn","ts":"2026-11-24T02:59:02.2Z","caller":"etcdserver/util.go:170","msg":"apply request took too long","took":"212ms"}` + "\n"
+	n.logs["demo-bqdq7/etcd"] = `2026-11-24T02:59:02.25Z ` +
+		`{"level":"warn","ts":"2026-11-24T02:59:02.2Z","caller":"etcdserver/util.go:170","msg":"apply request took too long","took":"212ms"}` + "\n"
 	n.logs["demo-lgmkl/etcd"] = "2026-11-24T02:59:02Z panic: not JSON\n" + `2026-11-24T02:59:02.1Z {"n":1}` + "\n"
 	n.logs["druid-6c9f7-x2x7k/druid"] = druidLog(s.namespace)
 	s.putDruid(name)
@@ -260,7 +265,8 @@ func druidLog(namespace string) string {
 	return `2026-11-24T02:59:00Z {"level":"INFO","msg":"spec accepted","namespace":"` + namespace + `","cluster":"demo","generation":4,"rule":"adopt"}` + "\n" +
 		`2026-11-24T02:59:00.1Z {"level":"INFO","msg":"another cluster","namespace":"` + namespace + `","cluster":"other"}` + "\n" +
 		`2026-11-24T02:59:00.2Z {"level":"INFO","msg":"another namespace","namespace":"elsewhere","cluster":"demo"}` + "\n" +
-		`2026-11-24T02:59:02.6Z {"level":"ERROR","msg":"Reconciler error","controllerKind":"EtcdCluster","namespace":"` + namespace + `","name":"demo","err":"conflict"}` + "\n" +
+		`2026-11-24T02:59:02.6Z {"level":"ERROR","msg":"Reconciler error","controllerKind":"EtcdCluster","namespace":"` + namespace +
+		`","name":"demo","err":"conflict"}` + "\n" +
 		`2026-11-24T02:59:02.7Z {"level":"ERROR","msg":"another kind","controllerKind":"EtcdSnapshot","namespace":"` + namespace + `","name":"demo"}` + "\n" +
 		"2026-11-24T02:59:04Z no JSON\n"
 }

@@ -276,5 +276,6 @@ func (p *page) log(line logLine) {
 	if !line.at.IsZero() {
 		at = line.at.UTC().Format("15:04:05.000")
 	}
-	p.line(cell{text: fmt.Sprintf("%s %s %-5s ", at, line.source.pod, line.source.container)}, cell{fmt.Sprintf("%-5s ", line.level), of}, cell{line.msg, strong}, cell{text: " " + line.values})
+	p.line(cell{text: fmt.Sprintf("%s %s %-5s ", at, line.source.pod, line.source.container)}, cell{fmt.Sprintf("%-5s ", line.level), of},
+		cell{line.msg, strong}, cell{text: " " + line.values})
 }

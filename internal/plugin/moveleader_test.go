@@ -15,7 +15,8 @@ import (
 	"github.com/etcd-druid/druid/test/situations"
 )
 
-func TestWhetherTheLeadershipCanMoveInEachSituation(t *testing.T) {
+// TestMoveLeaderSituations: whether the leadership can move, in each situation.
+func TestMoveLeaderSituations(t *testing.T) {
 	var out strings.Builder
 	for _, s := range situations.All() {
 		for _, target := range []string{"", "demo-sx47z"} {

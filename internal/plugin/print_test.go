@@ -67,7 +67,8 @@ func TestColorsDoNotMoveColumns(t *testing.T) {
 
 func TestTextsOfOthersDoNotControlTheTerminal(t *testing.T) {
 	var out bytes.Buffer
-	newPage(&out, situations.Now).log(parseLine(`2026-11-24T02:59:01Z {"level":"info","msg":"\u001b[2Jgone","key":"\u009b\u0007"}`, logSource{"demo-bqdq7", "etcd"}))
+	newPage(&out, situations.Now).log(parseLine(`2026-11-24T02:59:01Z {"level":"info","msg":"\u001b[2Jgone","key":"\u009b\u0007"}`,
+		logSource{"demo-bqdq7", "etcd"}))
 	if got := out.String(); strings.ContainsAny(got, "\x1b\a\u009b") || !strings.Contains(got, "[2Jgone") {
 		t.Errorf("it prints %q", got)
 	}

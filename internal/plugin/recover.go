@@ -83,7 +83,8 @@ func (k *kube) patch(cmd *cobra.Command, c v1alpha1.EtcdCluster, patch map[strin
 	if err != nil {
 		return fmt.Errorf("patch EtcdCluster %s/%s: %w", c.Namespace, c.Name, err)
 	}
-	_, err = k.dynamic.Resource(clusterResource).Namespace(c.Namespace).Patch(cmd.Context(), c.Name, types.MergePatchType, raw, metav1.PatchOptions{FieldManager: manager})
+	_, err = k.dynamic.Resource(clusterResource).Namespace(c.Namespace).Patch(cmd.Context(), c.Name, types.MergePatchType, raw,
+		metav1.PatchOptions{FieldManager: manager})
 	if apierrors.IsConflict(err) {
 		return fmt.Errorf("patch EtcdCluster %s/%s: it changed meanwhile, and nothing was written. Run the command again: %w", c.Namespace, c.Name, err)
 	}

@@ -18,7 +18,8 @@ var (
 	secretWord = regexp.MustCompile(`(?i)` + secretWords)
 	reference  = regexp.MustCompile(`(?i)(name|names|ref|refs|file|files|path|dir|mode|version|seconds|hold)$`)
 	// assigned is a name with such a word and its value, as in JSON, YAML, a query of a URL, or a flag.
-	assigned = regexp.MustCompile(`(?i)([\w.-]*(?:` + secretWords + `)[\w.-]*)(\\*["']?\s*=\s*|\\*["']?[ \t]*:[ \t]*)(` + listForm + `|\\+"[^"]*"|"(?:[^"\\]|\\.)*"|'[^']*'|[^\s"'&]+)`)
+	assigned = regexp.MustCompile(`(?i)([\w.-]*(?:` + secretWords + `)[\w.-]*)(\\*["']?\s*=\s*|\\*["']?[ \t]*:[ \t]*)(` + listForm +
+		`|\\+"[^"]*"|"(?:[^"\\]|\\.)*"|'[^']*'|[^\s"'&]+)`)
 	// yamlRest is an unquoted value in YAML, with the lines that continue it.
 	yamlRest = regexp.MustCompile(`(?im)^([ \t]*(?:- )?[\w.-]*(?:` + secretWords + `)[\w.-]*[ \t]*:[ \t]+)([^\s"'{\[][^\n]*(?:\n[ \t]+[^\n]*)*)`)
 	// spaced is a flag with its value behind a space.
@@ -46,7 +47,8 @@ var (
 // listForm is a list of values: of texts in escaped quotes, of texts in quotes, or of anything.
 const listForm = `\[(?:\s*\\+"[^"]*"\s*,?)+\s*\]|\[(?:\s*"(?:[^"\\]|\\.)*"\s*,?)+\s*\]|\[[^\]]*\]`
 
-const secretWords = `passw|passphrase|secret|token|credential|api[-_.]?key|access[-_.]?key|private[-_.]?key|encryption[-_.]?key|account[-_.]?key|signature|authorization|cookie`
+const secretWords = `passw|passphrase|secret|token|credential|api[-_.]?key|access[-_.]?key|private[-_.]?key|encryption[-_.]?key|` +
+	`account[-_.]?key|signature|authorization|cookie`
 
 // secretKey says whether the value of a field with this name is secret.
 func secretKey(name string) bool { return secretWord.MatchString(name) && !reference.MatchString(name) }
@@ -123,7 +125,8 @@ var ownContainers = []string{"druid", "install", containerAgent, containerEtcd, 
 var keptOfOthers = []string{"name", "image", "imagePullPolicy", "resources", "ports", "restartPolicy", "env"}
 
 // keptAnnotations are the prefixes of the annotations that a report has. Others can have anything, such as the object itself.
-var keptAnnotations = []string{"etcd.druid.dev/", "deployment.kubernetes.io/", "pv.kubernetes.io/", "volume.kubernetes.io/", "volume.beta.kubernetes.io/", "controller-gen.kubebuilder.io/"}
+var keptAnnotations = []string{"etcd.druid.dev/", "deployment.kubernetes.io/", "pv.kubernetes.io/", "volume.kubernetes.io/",
+	"volume.beta.kubernetes.io/", "controller-gen.kubebuilder.io/"}
 
 // redactValue removes what is secret from an object of Kubernetes, or a part of it.
 func redactValue(value any) any {

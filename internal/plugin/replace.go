@@ -23,8 +23,10 @@ func (o *options) replaceCommand() *cobra.Command {
 		Use:   "replace CLUSTER MEMBER",
 		Short: "Request a new member in the place of a named one, or withdraw that request",
 		Long: "Request a new member in the place of a named one: set the annotation " + v1alpha1.ReplaceAnnotation + ". The new member joins first.\n" +
-			"When it votes, druid removes the named member and deletes its PersistentVolumeClaim, if any. The command refuses a name that is no member of the EtcdCluster.\n" +
-			"With --keep-volume, add the member to the annotation " + v1alpha1.KeepVolumeAnnotation + " too. druid then keeps its PersistentVolumeClaim, so that you can inspect the data.\n" +
+			"When it votes, druid removes the named member and deletes its PersistentVolumeClaim, if any. The command refuses a name that is no " +
+			"member of the EtcdCluster.\n" +
+			"With --keep-volume, add the member to the annotation " + v1alpha1.KeepVolumeAnnotation +
+			" too. druid then keeps its PersistentVolumeClaim, so that you can inspect the data.\n" +
 			"With --cancel, remove the annotation " + v1alpha1.ReplaceAnnotation + ". The name of the member is optional then.",
 		Example: "  kubectl druid replace demo demo-bqdq7\n  kubectl druid replace demo demo-bqdq7 --keep-volume\n  kubectl druid replace demo --cancel",
 		Args: func(_ *cobra.Command, args []string) error {
@@ -68,7 +70,8 @@ func (o *options) replace(cmd *cobra.Command, k *kube, c v1alpha1.EtcdCluster, m
 	}
 	p := o.page(cmd, k)
 	p.line(cell{text: fmt.Sprintf("You requested a new member in the place of member %s of EtcdCluster %s/%s.", member, c.Namespace, c.Name)})
-	p.line(cell{text: "A new member joins. When it votes, druid removes " + member + ", and deletes its Pod" + claimToo(c, keep || slices.Contains(v1alpha1.MemberNames(c.Annotations[v1alpha1.KeepVolumeAnnotation]), member)) + "."})
+	p.line(cell{text: "A new member joins. When it votes, druid removes " + member + ", and deletes its Pod" +
+		claimToo(c, keep || slices.Contains(v1alpha1.MemberNames(c.Annotations[v1alpha1.KeepVolumeAnnotation]), member)) + "."})
 	if keep {
 		p.line(cell{text: "See the volumes that druid kept: " + k.invoke(c, "kept-volumes")})
 	}
@@ -108,7 +111,8 @@ func (s selection) replaceable(c v1alpha1.EtcdCluster, member string) error {
 	case asked == member:
 		return fmt.Errorf("its replacement is requested already. See the progress: %s", s.invoke(c, "status"))
 	case slices.Contains(memberNames(c), asked):
-		return fmt.Errorf("the replacement of member %s is requested already. Wait until that member has left, or withdraw the request: %s --cancel", asked, s.invoke(c, "replace"))
+		return fmt.Errorf("the replacement of member %s is requested already. Wait until that member has left, or withdraw the request: %s --cancel",
+			asked, s.invoke(c, "replace"))
 	default:
 		return nil
 	}

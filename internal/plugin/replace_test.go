@@ -51,7 +51,8 @@ func TestAMemberIsReplacedOnRequest(t *testing.T) {
 	s.steps(v1alpha1.ReplaceAnnotation,
 		step{[]string{"replace", "demo", "demo-lgmkl"}, 1, []string{"is requested already", "Nothing was changed"}, "demo-lgmkl"},
 		step{[]string{"replace", "demo", "demo-sx47z"}, 1, []string{"the replacement of member demo-lgmkl is requested already", "--cancel"}, "demo-lgmkl"},
-		step{[]string{"replace", "demo", "demo-aaaaa"}, 1, []string{`"demo-aaaaa" is no member of it. Its members are demo-bqdq7, demo-lgmkl, demo-sx47z`}, "demo-lgmkl"},
+		step{[]string{"replace", "demo", "demo-aaaaa"}, 1,
+			[]string{`"demo-aaaaa" is no member of it. Its members are demo-bqdq7, demo-lgmkl, demo-sx47z`}, "demo-lgmkl"},
 		step{[]string{"replace", "demo"}, 1, []string{"got 1 arguments, want the name of one EtcdCluster and of one of its members"}, "demo-lgmkl"},
 		step{[]string{"replace", "demo", "demo-sx47z", "--cancel"}, 1, []string{"is to replace member demo-lgmkl, and not demo-sx47z"}, "demo-lgmkl"},
 		step{[]string{"replace", "demo", "--cancel"}, 0, []string{"You withdrew the request to replace member demo-lgmkl", "A removal that has begun continues"}, ""},
@@ -91,7 +92,8 @@ func TestMembersThatLeaveFirst(t *testing.T) {
 	s.steps(v1alpha1.LeaveFirstAnnotation,
 		step{[]string{"leave-first", "demo"}, 1, []string{"got 1 arguments, want the name of one EtcdCluster and of its members"}, ""},
 		step{[]string{"leave-first", "demo", "demo-lgmkl", "demo-aaaaa"}, 1, []string{`"demo-aaaaa" is no member`, "Nothing was changed"}, ""},
-		step{[]string{"leave-first", "demo", "demo-sx47z", "demo-lgmkl"}, 0, []string{"these leave first: demo-sx47z, demo-lgmkl.", "--replicas NUMBER"}, "demo-sx47z,demo-lgmkl"},
+		step{[]string{"leave-first", "demo", "demo-sx47z", "demo-lgmkl"}, 0,
+			[]string{"these leave first: demo-sx47z, demo-lgmkl.", "--replicas NUMBER"}, "demo-sx47z,demo-lgmkl"},
 		step{[]string{"leave-first", "demo", "demo-lgmkl", "--clear"}, 1, []string{"with --clear"}, "demo-sx47z,demo-lgmkl"},
 		step{[]string{"leave-first", "demo", "--clear"}, 0, []string{"druid selects"}, ""},
 	)
@@ -132,8 +134,9 @@ func TestARestoreKeepsClientsCutOffMeanwhile(t *testing.T) {
 	)
 }
 
+// TestReplaceRefusesChangedCluster: an EtcdCluster that changed after the check is not written.
 // What was checked must be what is written.
-func TestAnEtcdClusterThatChangedAfterTheCheckIsNotWritten(t *testing.T) {
+func TestReplaceRefusesChangedCluster(t *testing.T) {
 	s := newStage(t, env.APIServer(t))
 	s.put(situation(t, "serving"))
 	read, err := convert[v1alpha1.EtcdCluster](*s.read())

@@ -94,7 +94,8 @@ func (o *options) report(cmd *cobra.Command, k *kube, clusters []v1alpha1.EtcdCl
 	}
 	written := info.Size()
 	p := newPage(cmd.OutOrStdout(), o.now())
-	p.line(cell{text: fmt.Sprintf("The report about %s of namespace %s is in %s: %s, %s.", counted(len(clusters), "EtcdCluster"), k.namespace, f.file, counted(b.files, "file"), size(&written))})
+	p.line(cell{text: fmt.Sprintf("The report about %s of namespace %s is in %s: %s, %s.", counted(len(clusters), "EtcdCluster"), k.namespace,
+		f.file, counted(b.files, "file"), size(&written))})
 	for _, problem := range b.problems {
 		p.line(cell{"Not in the report: " + problem, middle})
 	}

@@ -90,7 +90,8 @@ func TestAReportOfASecureClusterHasNoSecret(t *testing.T) {
 		}
 		_, err = s.typed.CoreV1().Events(s.namespace).Create(t.Context(), &corev1.Event{
 			ObjectMeta:     metav1.ObjectMeta{Name: "demo." + secret, Annotations: map[string]string{corev1.LastAppliedConfigAnnotation: string(applied)}},
-			InvolvedObject: corev1.ObjectReference{Kind: "EtcdCluster", Name: "demo", Namespace: s.namespace}, Reason: "Failed", Message: string(applied)[:min(len(applied), 1000)],
+			InvolvedObject: corev1.ObjectReference{Kind: "EtcdCluster", Name: "demo", Namespace: s.namespace}, Reason: "Failed",
+			Message: string(applied)[:min(len(applied), 1000)],
 		}, metav1.CreateOptions{})
 		if err != nil {
 			t.Fatal(err)

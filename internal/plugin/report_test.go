@@ -33,16 +33,20 @@ var planted = []string{
 
 // plant puts the secrets into a situation.
 func plant(o *view.Objects) {
-	o.Cluster.Annotations = map[string]string{corev1.LastAppliedConfigAnnotation: `{"spec":{"note":"in-an-annotation"}}`, v1alpha1.HandsOffAnnotation: "ask Kim, password=in-an-annotation"}
+	o.Cluster.Annotations = map[string]string{corev1.LastAppliedConfigAnnotation: `{"spec":{"note":"in-an-annotation"}}`,
+		v1alpha1.HandsOffAnnotation: "ask Kim, password=in-an-annotation"}
 	o.Cluster.Spec.Backup.Store.S3.Endpoint = "https://minio.example.com"
 	for i := range o.Cluster.Status.Conditions {
 		o.Cluster.Status.Conditions[i].Message += " The endpoint is https://kim:in-a-condition@minio.example.com."
 	}
 	pod := &o.Pods[0]
 	pod.Annotations = map[string]string{"example.com/token": "in-an-annotation"}
-	pod.Spec.Containers[0].Args = []string{"--root-password", "behind-a-flag", "--proxy-token=in-a-flag", "--endpoint=https://kim:in-a-url@minio.example.com", "--level=info"}
-	pod.Spec.Containers[0].Env = []corev1.EnvVar{{Name: "HTTPS_PROXY", Value: "in-the-environment"}, {Name: "NODE", ValueFrom: &corev1.EnvVarSource{FieldRef: &corev1.ObjectFieldSelector{FieldPath: "spec.nodeName"}}}}
-	pod.Spec.Containers = append(pod.Spec.Containers, corev1.Container{Name: "proxy", Image: "registry.example.com/proxy:v1", Command: []string{"sh", "-c", "proxy -p in-a-sidecar"}})
+	pod.Spec.Containers[0].Args = []string{"--root-password", "behind-a-flag", "--proxy-token=in-a-flag",
+		"--endpoint=https://kim:in-a-url@minio.example.com", "--level=info"}
+	pod.Spec.Containers[0].Env = []corev1.EnvVar{{Name: "HTTPS_PROXY", Value: "in-the-environment"},
+		{Name: "NODE", ValueFrom: &corev1.EnvVarSource{FieldRef: &corev1.ObjectFieldSelector{FieldPath: "spec.nodeName"}}}}
+	pod.Spec.Containers = append(pod.Spec.Containers,
+		corev1.Container{Name: "proxy", Image: "registry.example.com/proxy:v1", Command: []string{"sh", "-c", "proxy -p in-a-sidecar"}})
 	o.Leases[0].Annotations[leases.Prefix+"refused"] = `https://kim:in-a-lease@minio.example.com refused it`
 }
 
@@ -52,21 +56,24 @@ func (s *stage) plantMore() {
 	labels := map[string]string{leases.LabelCluster: "demo"}
 	_, err := s.typed.CoreV1().ConfigMaps(s.namespace).Create(s.Context(), &corev1.ConfigMap{
 		ObjectMeta: metav1.ObjectMeta{Name: "demo-agent", Labels: labels},
-		Data: map[string]string{"config.yaml": "logLevel: info\nbackup:\n  prefix: default/demo\n  store:\n    s3:\n      bucket: backups\n      secretAccessKey: in-the-store\n" +
+		Data: map[string]string{"config.yaml": "logLevel: info\nbackup:\n  prefix: default/demo\n  store:\n    s3:\n      bucket: backups\n      " +
+			"secretAccessKey: in-the-store\n" +
 			"      endpoint: https://kim:in-the-store@minio.example.com\n"},
 	}, metav1.CreateOptions{})
 	if err != nil {
 		s.Fatal(err)
 	}
 	_, err = s.typed.CoreV1().Events(s.namespace).Create(s.Context(), &corev1.Event{
-		ObjectMeta: metav1.ObjectMeta{Name: "demo.1"}, InvolvedObject: corev1.ObjectReference{Kind: "Pod", Name: "demo-bqdq7", Namespace: s.namespace}, Reason: "Failed",
+		ObjectMeta: metav1.ObjectMeta{Name: "demo.1"}, InvolvedObject: corev1.ObjectReference{Kind: "Pod", Name: "demo-bqdq7", Namespace: s.namespace},
+		Reason:  "Failed",
 		Message: `Error: flag --api-key in-an-event is wrong`,
 	}, metav1.CreateOptions{})
 	if err != nil {
 		s.Fatal(err)
 	}
 	_, err = s.typed.CoreV1().Events(s.namespace).Create(s.Context(), &corev1.Event{
-		ObjectMeta: metav1.ObjectMeta{Name: "demo-shop.1"}, InvolvedObject: corev1.ObjectReference{Kind: "Pod", Name: "demo-shop-abcde", Namespace: s.namespace}, Reason: "Failed",
+		ObjectMeta:     metav1.ObjectMeta{Name: "demo-shop.1"},
+		InvolvedObject: corev1.ObjectReference{Kind: "Pod", Name: "demo-shop-abcde", Namespace: s.namespace}, Reason: "Failed",
 		Message: "of-a-neighbour",
 	}, metav1.CreateOptions{})
 	if err != nil {
@@ -123,8 +130,10 @@ func TestAReportHasNoSecret(t *testing.T) {
 	plant(&o)
 	s.put(o)
 	s.plantMore()
-	n.logs["demo-bqdq7/agent"] = `2026-11-24T02:59:01Z {"level":"ERROR","msg":"backup failed","err":"PUT https://kim:in-a-log@minio.example.com/b?X-Amz-Signature=in-a-log: denied","secretAccessKey":"in-a-log"}` + "\n"
-	n.logs["demo-bqdq7/etcd"] = "2026-11-24T02:59:02Z -----BEGIN EC PRIVATE KEY-----\nMHcCAQEEIkeyinalog\n-----END EC PRIVATE KEY-----\n2026-11-24T02:59:03Z ready to serve client requests\n"
+	n.logs["demo-bqdq7/agent"] = `2026-11-24T02:59:01Z {"level":"ERROR","msg":"backup failed","err":"PUT ` +
+		`https://kim:in-a-log@minio.example.com/b?X-Amz-Signature=in-a-log: denied","secretAccessKey":"in-a-log"}` + "\n"
+	n.logs["demo-bqdq7/etcd"] = "2026-11-24T02:59:02Z -----BEGIN EC PRIVATE KEY-----\nMHcCAQEEIkeyinalog\n-----END EC PRIVATE " +
+		"KEY-----\n2026-11-24T02:59:03Z ready to serve client requests\n"
 	n.logs["demo-bqdq7/proxy"] = "in-a-sidecar\n"
 	s.grant("reporter", reporting...)
 	file := filepath.Join(t.TempDir(), "report.tar.gz")
@@ -151,8 +160,9 @@ func TestAReportHasNoSecret(t *testing.T) {
 	}
 	in := s.namespace + "/"
 	for name, words := range map[string][]string{
-		in + "etcdclusters.yaml":           {"# 1 object", "bucket: backups", "etcd.druid.dev/hands-off: ask Kim, password=[removed]", "type: Ready"},
-		in + "pods.yaml":                   {"# 3 objects", "name: HTTPS_PROXY", "fieldPath: spec.nodeName", "- --level=info", "- --proxy-token=[removed]", "https://[removed]@minio", "registry.example.com/proxy:v1"},
+		in + "etcdclusters.yaml": {"# 1 object", "bucket: backups", "etcd.druid.dev/hands-off: ask Kim, password=[removed]", "type: Ready"},
+		in + "pods.yaml": {"# 3 objects", "name: HTTPS_PROXY", "fieldPath: spec.nodeName", "- --level=info",
+			"- --proxy-token=[removed]", "https://[removed]@minio", "registry.example.com/proxy:v1"},
 		in + "configmaps.yaml":             {"bucket: backups", "secretAccessKey: '[removed]'"},
 		in + "leases.yaml":                 {"demo-lgmkl", "etcd.druid.dev/revision"},
 		in + "events.yaml":                 {"reason: Failed", "--api-key [removed]"},
@@ -213,7 +223,8 @@ func TestAReportOfANamespaceHasDruid(t *testing.T) {
 	s.setCluster(&other.Cluster)
 	pod := &corev1.Pod{
 		ObjectMeta: metav1.ObjectMeta{Name: "druid-1", Labels: map[string]string{"app.kubernetes.io/name": "druid"}},
-		Spec:       corev1.PodSpec{NodeName: name, Containers: []corev1.Container{{Name: "druid", Image: "registry.example.com/druid:v0.7.0", Env: []corev1.EnvVar{{Name: "A", Value: "in-the-environment"}}}}},
+		Spec: corev1.PodSpec{NodeName: name,
+			Containers: []corev1.Container{{Name: "druid", Image: "registry.example.com/druid:v0.7.0", Env: []corev1.EnvVar{{Name: "A", Value: "in-the-environment"}}}}},
 	}
 	pod, err := s.typed.CoreV1().Pods(s.namespace).Create(t.Context(), pod, metav1.CreateOptions{})
 	if err != nil {

@@ -110,7 +110,8 @@ func (r *reporter) clusters(ctx context.Context, names []string) {
 	for _, name := range names {
 		about[subject{"EtcdCluster", name}] = true
 	}
-	r.list(ctx, r.namespace, reportedKind{"etcdclusters", clusterResource}, "", func(o unstructured.Unstructured) bool { return slices.Contains(names, o.GetName()) })
+	r.list(ctx, r.namespace, reportedKind{"etcdclusters", clusterResource}, "",
+		func(o unstructured.Unstructured) bool { return slices.Contains(names, o.GetName()) })
 	about.add(r.list(ctx, r.namespace, reportedKind{"etcdsnapshots", snapshotResource}, "", func(o unstructured.Unstructured) bool {
 		of, _, _ := unstructured.NestedString(o.Object, "spec", "clusterRef", "name")
 		return slices.Contains(names, of)
@@ -178,7 +179,8 @@ func (k *kube) druidNamespaces(ctx context.Context) []string {
 }
 
 // list adds the objects of a kind that are wanted, and returns them.
-func (r *reporter) list(ctx context.Context, namespace string, kind reportedKind, selector string, wanted func(unstructured.Unstructured) bool) []unstructured.Unstructured {
+func (r *reporter) list(ctx context.Context, namespace string, kind reportedKind, selector string,
+	wanted func(unstructured.Unstructured) bool) []unstructured.Unstructured {
 	list, err := r.dynamic.Resource(kind.resource).Namespace(namespace).List(ctx, metav1.ListOptions{LabelSelector: selector})
 	if err != nil {
 		r.bundle.problem(kind.resource.Resource+" in namespace "+namespace, err)
@@ -223,7 +225,8 @@ func (r *reporter) oneLog(ctx context.Context, namespace string, s logSource, pr
 	if previous {
 		name += ".previous"
 	}
-	stream, err := r.typed.CoreV1().Pods(namespace).GetLogs(s.pod, &corev1.PodLogOptions{Container: s.container, TailLines: &r.tail, Timestamps: true, Previous: previous}).Stream(ctx)
+	stream, err := r.typed.CoreV1().Pods(namespace).GetLogs(s.pod,
+		&corev1.PodLogOptions{Container: s.container, TailLines: &r.tail, Timestamps: true, Previous: previous}).Stream(ctx)
 	if err != nil {
 		r.bundle.problem(fmt.Sprintf("log of %s in Pod %s/%s", name, namespace, s.pod), err)
 		return

@@ -35,7 +35,8 @@ func (o *options) restoreCommand() *cobra.Command {
 	command := o.forCluster(&cobra.Command{
 		Use:   "restore CLUSTER",
 		Short: "Show what a restore would read and undo, and request it",
-		Long: "Show what a restore of an earlier state would read and undo. This changes nothing. The agent of a member plans it, so you need create of pods/exec.\n" +
+		Long: "Show what a restore of an earlier state would read and undo. This changes nothing. The agent of a member plans it, so you need " +
+			"create of pods/exec.\n" +
 			"With --apply, set spec.recovery.restore, and show the plan of druid. druid changes nothing before you approve that plan with kubectl druid recover.\n" +
 			"With --to-new, print an EtcdCluster that starts with that state, and leave this one as it is. With --cancel, withdraw the request.\n" +
 			"The exit code is 2 if no backup leads to that state.",
@@ -48,7 +49,8 @@ func (o *options) restoreCommand() *cobra.Command {
 	flags.StringVar(&f.time, "time", "", "`time` of the state, with a time zone: 2026-11-23T02:50:00Z is UTC, 2026-11-23T03:50:00+01:00 is the same time")
 	flags.Int64Var(&f.revision, "revision", 0, "`revision` of etcd: the state right after it")
 	flags.BoolVar(&f.latest, "latest", false, "the newest state in the backups")
-	flags.StringVar(&f.lineage, "lineage", "", "`lineage` of the backups. If not set, it is the one in which the cluster saves now. With --to-new, it is the newest")
+	flags.StringVar(&f.lineage, "lineage", "",
+		"`lineage` of the backups. If not set, it is the one in which the cluster saves now. With --to-new, it is the newest")
 	flags.BoolVar(&f.apply, "apply", false, "request the restore, and show the plan of druid")
 	flags.DurationVar(&f.timeout, "timeout", f.timeout, "how long --apply waits for that plan")
 	flags.StringVar(&f.toNew, "to-new", "", "print an EtcdCluster of this `name` that starts with that state")
@@ -91,7 +93,8 @@ func momentOf(text string, now time.Time) (time.Time, error) {
 		_, err := time.Parse(layout, text)
 		return err == nil
 	}):
-		return at, fmt.Errorf("--time is %q and has no time zone. Write 2026-11-23T02:50:00Z for UTC, or 2026-11-23T03:50:00+01:00 for a zone one hour ahead of UTC", text)
+		return at, fmt.Errorf("--time is %q and has no time zone. Write 2026-11-23T02:50:00Z for UTC, or 2026-11-23T03:50:00+01:00 for a zone one hour ahead of UTC",
+			text)
 	case err != nil:
 		return at, fmt.Errorf("--time is %q, want a time with a time zone, like 2026-11-23T02:50:00Z", text)
 	case at.Nanosecond() != 0:

@@ -43,7 +43,8 @@ func TestThePlanOfARestoreInEachSituation(t *testing.T) {
 		if err := selection("").restorable(s.Objects.Cluster, c); err != nil {
 			out.WriteString(err.Error() + "\n")
 		} else {
-			newPage(&out, situations.Now).restoring(selection("").restoringOf(s.Objects, c, leases.RestoreTarget{Revision: 48000}, "demo-bqdq7", aPlan()), s.Objects.Cluster)
+			newPage(&out, situations.Now).restoring(selection("").restoringOf(s.Objects, c, leases.RestoreTarget{Revision: 48000}, "demo-bqdq7", aPlan()),
+				s.Objects.Cluster)
 		}
 		golden.File(t, "testdata/restore/"+s.Name+".txt", out.String())
 	}
@@ -56,8 +57,10 @@ func TestTheLossOfARestoreIsNotGuessed(t *testing.T) {
 		target leases.RestoreTarget
 	}{
 		"nothing that is known": {func(_ *view.Objects, p *catalog.Plan) { p.Revision, p.Reach = 0, 48300 }, leases.RestoreTarget{}},
-		"all that the cluster has now and lineage 00000002-51aa07be does not": {func(_ *view.Objects, p *catalog.Plan) { p.Full.Lineage = secondLineage }, leases.RestoreTarget{Revision: 48000}},
-		"unknown: the present lineage":                                        {func(o *view.Objects, _ *catalog.Plan) { o.Leases = nil }, leases.RestoreTarget{Revision: 48000}},
+		"all that the cluster has now and lineage 00000002-51aa07be does not": {func(_ *view.Objects, p *catalog.Plan) { p.Full.Lineage = secondLineage },
+			leases.RestoreTarget{Revision: 48000}},
+		"unknown: the present lineage": {func(o *view.Objects, _ *catalog.Plan) { o.Leases = nil },
+			leases.RestoreTarget{Revision: 48000}},
 		"restore demo --time 2026-11-24T02:50:00Z --lineage 00000001-9f31c2d4 --apply": {func(_ *view.Objects, p *catalog.Plan) {
 			p.Notes = []string{"the backups end with revision 7"}
 		}, leases.RestoreTarget{Time: situations.Now.Add(-10 * time.Minute), Lineage: string(firstLineage)}},
@@ -108,18 +111,21 @@ func planning(t *testing.T) (*stage, *node) {
 	return s, n
 }
 
-func TestARestoreIsPlannedByAnAgentAndChangesNothing(t *testing.T) {
+// TestRestorePlanChangesNothing: a restore is planned by an agent and changes nothing.
+func TestRestorePlanChangesNothing(t *testing.T) {
 	s, n := planning(t)
 	before := s.read().GetResourceVersion()
 	out, errs, code := s.run("restore", "demo", "--revision", "48000")
-	if contains(t, out, "Nothing was changed", "lineage "+string(firstLineage)+", up to revision 48,000", "10 B: the full backup of 2026-11-24T00:00:00Z, and 1 delta backup", "at least 211 revisions: those after 48,000",
+	if contains(t, out, "Nothing was changed", "lineage "+string(firstLineage)+", up to revision 48,000",
+		"10 B: the full backup of 2026-11-24T00:00:00Z, and 1 delta backup", "at least 211 revisions: those after 48,000",
 		"      revision: 48000\n", "restore demo --revision 48000 --apply"); code != 0 {
 		t.Errorf("exit code %d: %s", code, errs)
 	}
 	// A parent of the newest lineage is planned too, and a time in any zone.
 	out, errs, code = s.run("restore", "demo", "--time", "2026-11-24T02:30:00+01:00", "-o", "json")
 	var r restoring
-	if err := json.Unmarshal([]byte(out), &r); err != nil || code != 0 || r.Plan.Full.Lineage != firstLineage || r.Request.Time.UTC().Format(time.RFC3339) != "2026-11-24T01:30:00Z" || r.Bytes == 0 {
+	if err := json.Unmarshal([]byte(out), &r); err != nil || code != 0 || r.Plan.Full.Lineage != firstLineage ||
+		r.Request.Time.UTC().Format(time.RFC3339) != "2026-11-24T01:30:00Z" || r.Bytes == 0 {
 		t.Errorf("exit code %d, %v: %s%s", code, err, out, errs)
 	}
 	for want, step := range map[string]struct {
@@ -150,7 +156,8 @@ func TestARestoreIsPlannedByAnAgentAndChangesNothing(t *testing.T) {
 		_, _ = io.WriteString(stderr, "agent backup plan: no such bucket\n")
 		return 1
 	}
-	if _, errs, code := s.run("restore", "demo", "--latest", "--apply"); code != 1 || !strings.Contains(errs, "no such bucket. Nothing was changed") || s.read().GetResourceVersion() != before {
+	if _, errs, code := s.run("restore", "demo", "--latest", "--apply"); code != 1 ||
+		!strings.Contains(errs, "no such bucket. Nothing was changed") || s.read().GetResourceVersion() != before {
 		t.Errorf("a store that cannot be read: exit code %d: %s", code, errs)
 	}
 }
@@ -187,16 +194,19 @@ func (s *stage) requested() map[string]any {
 
 func TestARestoreIsRequestedAndItsPlanIsShown(t *testing.T) {
 	s, _ := planning(t)
-	proposed := v1alpha1.RecoveryStatus{Phase: v1alpha1.RecoveryProposed, Message: "The restore needs your approval.", Approve: situations.Approve, Plan: &v1alpha1.RecoveryPlan{
-		Hash: situations.Hash, Source: v1alpha1.RecoveryFromRestore, Target: "revision 48000", Backup: "00000001-9f31c2d4@48000", Full: "f", Deltas: 1, LostRevisions: new(int64(211)),
-	}}
+	proposed := v1alpha1.RecoveryStatus{Phase: v1alpha1.RecoveryProposed, Message: "The restore needs your approval.", Approve: situations.Approve,
+		Plan: &v1alpha1.RecoveryPlan{
+			Hash: situations.Hash, Source: v1alpha1.RecoveryFromRestore, Target: "revision 48000", Backup: "00000001-9f31c2d4@48000", Full: "f", Deltas: 1,
+			LostRevisions: new(int64(211)),
+		}}
 	var druid errgroup.Group
 	druid.Go(func() error { return s.plays(t.Context(), "revision", proposed) })
 	out, errs, code := s.run("restore", "demo", "--revision", "48000", "--apply")
 	if err := druid.Wait(); err != nil {
 		t.Fatal(err)
 	}
-	if contains(t, out, "You requested to restore revision 48000 in EtcdCluster "+s.namespace+"/demo", "Recovery: Proposed", "at least 211 revisions", "recover demo --approve "+situations.Hash); code != 0 {
+	if contains(t, out, "You requested to restore revision 48000 in EtcdCluster "+s.namespace+"/demo", "Recovery: Proposed",
+		"at least 211 revisions", "recover demo --approve "+situations.Hash); code != 0 {
 		t.Errorf("exit code %d: %s", code, errs)
 	}
 	if got := s.requested(); len(got) != 1 || got["revision"] != int64(48000) {
@@ -215,7 +225,8 @@ func TestARestoreIsRequestedAndItsPlanIsShown(t *testing.T) {
 		t.Errorf("it requests %v", got)
 	}
 	druid.Go(func() error {
-		return s.plays(t.Context(), "latest", v1alpha1.RecoveryStatus{Phase: v1alpha1.RecoveryRefused, Message: "druid cannot restore the newest state: the store is gone."})
+		return s.plays(t.Context(), "latest", v1alpha1.RecoveryStatus{Phase: v1alpha1.RecoveryRefused,
+			Message: "druid cannot restore the newest state: the store is gone."})
 	})
 	out, errs, code = s.run("restore", "demo", "--latest", "--apply")
 	if err := druid.Wait(); err != nil {
@@ -277,8 +288,9 @@ func TestOnlyTheAnswerToTheRequestCounts(t *testing.T) {
 	}
 }
 
+// TestRestoreRequestNeedsNoExec: a restore can be requested without a right to run commands.
 // What a restore needs, and no more.
-func TestARestoreCanBeRequestedWithoutARightToRunCommands(t *testing.T) {
+func TestRestoreRequestNeedsNoExec(t *testing.T) {
 	s, _ := planning(t)
 	s.grant("operator", rbacv1.PolicyRule{APIGroups: []string{v1alpha1.GroupVersion.Group}, Resources: []string{"etcdclusters"}, Verbs: []string{"get", "patch"}},
 		rbacv1.PolicyRule{APIGroups: []string{""}, Resources: []string{"pods"}, Verbs: []string{"list"}})

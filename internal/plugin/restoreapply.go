@@ -59,7 +59,8 @@ func (s selection) requestable(c v1alpha1.EtcdCluster, target leases.RestoreTarg
 		return fmt.Errorf("a restore or a recovery is under way, in the phase %s. See it: %s. To withdraw a restore: %s", r.Phase, s.invoke(c, "recover"), withdraw)
 	}
 	if c.Spec.Recovery != nil && c.Spec.Recovery.Restore != nil && same(*c.Spec.Recovery.Restore, requestOf(target)) {
-		return fmt.Errorf("spec.recovery.restore requests this already. See the plan: %s. To request it once more, withdraw it first: %s", s.invoke(c, "recover"), withdraw)
+		return fmt.Errorf("spec.recovery.restore requests this already. See the plan: %s. To request it once more, withdraw it first: %s",
+			s.invoke(c, "recover"), withdraw)
 	}
 	return nil
 }
@@ -73,8 +74,8 @@ func targetOf(r v1alpha1.RestoreInPlace) leases.RestoreTarget {
 	return t
 }
 
-// requestRestore writes the request, and waits for the plan of druid. The agent can have needed minutes for its plan, so the EtcdCluster is read
-// and checked again. notes are those of the agent's plan.
+// requestRestore writes the request, and waits for the plan of druid. The agent can have needed minutes for its plan,
+// so the EtcdCluster is read and checked again. notes are those of the agent's plan.
 func (o *options) requestRestore(cmd *cobra.Command, k *kube, name string, target leases.RestoreTarget, notes []string, timeout time.Duration) error {
 	objects, err := k.objects(cmd.Context(), name)
 	if err != nil {
@@ -119,7 +120,8 @@ func (o *options) requestRestore(cmd *cobra.Command, k *kube, name string, targe
 	p.line()
 	p.recovery(planned)
 	if planned.Status.Recovery.Phase == v1alpha1.RecoveryRefused && p.err == nil {
-		return fmt.Errorf("restore EtcdCluster %s/%s: druid refuses. Read the cause. To withdraw the request: %s --cancel", c.Namespace, c.Name, k.invoke(c, "restore"))
+		return fmt.Errorf("restore EtcdCluster %s/%s: druid refuses. Read the cause. To withdraw the request: %s --cancel", c.Namespace, c.Name,
+			k.invoke(c, "restore"))
 	}
 	return p.err
 }

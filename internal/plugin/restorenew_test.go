@@ -20,7 +20,8 @@ import (
 func TestANewEtcdClusterStartsWithTheBackup(t *testing.T) {
 	s, _ := planning(t)
 	out, errs, code := s.run("restore", "demo", "--revision", "47940", "--to-new", "copy")
-	if contains(t, out, "# EtcdCluster "+s.namespace+"/copy starts with revision 47940 of EtcdCluster "+s.namespace+"/demo, which stays as it is.\n", "# It reads 10 B"); code != 0 {
+	if contains(t, out, "# EtcdCluster "+s.namespace+"/copy starts with revision 47940 of EtcdCluster "+s.namespace+"/demo, which stays as it is.\n",
+		"# It reads 10 B"); code != 0 {
 		t.Fatalf("exit code %d: %s", code, errs)
 	}
 	var created v1alpha1.EtcdCluster
@@ -28,7 +29,8 @@ func TestANewEtcdClusterStartsWithTheBackup(t *testing.T) {
 		t.Fatal(err)
 	}
 	restore := created.Spec.Bootstrap.Restore
-	if created.Name != "copy" || restore.From.Name != "demo" || restore.To.Revision != 47940 || created.Spec.Replicas != 3 || created.Spec.Backup == nil || created.Spec.Recovery != nil {
+	if created.Name != "copy" || restore.From.Name != "demo" || restore.To.Revision != 47940 || created.Spec.Replicas != 3 ||
+		created.Spec.Backup == nil || created.Spec.Recovery != nil {
 		t.Errorf("got %s", out)
 	}
 	created.Namespace = s.namespace
@@ -78,7 +80,8 @@ func TestTheYAMLOfANewEtcdCluster(t *testing.T) {
 	}
 }
 
-func TestWithoutAnAgentANewEtcdClusterIsPrintedUnchecked(t *testing.T) {
+// TestRestoreNewWithoutAgentUnchecked: without an agent a new EtcdCluster is printed unchecked.
+func TestRestoreNewWithoutAgentUnchecked(t *testing.T) {
 	s := newStage(t, env.APIServer(t))
 	s.put(situation(t, "paused"))
 	out, errs, code := s.run("restore", "demo", "--latest", "--to-new", "copy")

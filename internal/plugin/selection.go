@@ -12,8 +12,8 @@ import (
 	"github.com/etcd-druid/druid/internal/view"
 )
 
-// selection are the flags that selected the Kubernetes and the user, each with a space before it. A command that is printed has them too, so
-// that it acts on the same Kubernetes.
+// selection are the flags that selected the Kubernetes and the user, each with a space before it. A command that is
+// printed has them too, so that it acts on the same Kubernetes.
 type selection string
 
 // selected are the flags that were set. The others are credentials and settings of a connection, which are not for a screen.

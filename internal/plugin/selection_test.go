@@ -13,7 +13,8 @@ import (
 	"github.com/etcd-druid/druid/test/situations"
 )
 
-func TestAPrintedCommandActsOnTheSameKubernetes(t *testing.T) {
+// TestPrintedCommandKeepsKubernetes: a printed command acts on the same Kubernetes.
+func TestPrintedCommandKeepsKubernetes(t *testing.T) {
 	s := newStage(t, env.APIServer(t))
 	s.put(situation(t, "serving"))
 	file, err := clientcmd.LoadFromFile(s.kubeconfig)
@@ -42,7 +43,8 @@ func TestAPrintedCommandActsOnTheSameKubernetes(t *testing.T) {
 	}
 }
 
-func TestNextStepsAsDataActOnTheSameKubernetes(t *testing.T) {
+// TestNextStepsKeepKubernetes: next steps as data act on the same Kubernetes.
+func TestNextStepsKeepKubernetes(t *testing.T) {
 	s := newStage(t, env.APIServer(t))
 	s.put(situation(t, "quorum-lost-with-a-plan"))
 	want := "kubectl druid --kubeconfig " + s.kubeconfig + " --context test -n " + s.namespace + " recover demo"

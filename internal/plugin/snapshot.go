@@ -112,7 +112,8 @@ func (k *kube) await(ctx context.Context, name string, p *page) error {
 		case <-poll:
 		case <-ctx.Done():
 			if err == nil || errors.Is(err, context.DeadlineExceeded) {
-				err = fmt.Errorf("it is %s. It continues without this command: %s", or(string(last.Phase)), k.command(fmt.Sprintf("kubectl -n %s get etcdsnapshot %s", k.namespace, name)))
+				err = fmt.Errorf("it is %s. It continues without this command: %s", or(string(last.Phase)),
+					k.command(fmt.Sprintf("kubectl -n %s get etcdsnapshot %s", k.namespace, name)))
 			}
 			return fmt.Errorf("wait for EtcdSnapshot %s/%s: %w", k.namespace, name, err)
 		}

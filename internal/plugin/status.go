@@ -118,7 +118,8 @@ func (p *page) members(c view.Cluster) {
 	for _, m := range c.Members {
 		rows = append(rows, []cell{
 			{text: m.Name}, {text: m.RoleWord()}, said(m.StateWord()), said(m.RenewedWord(p.now)), {text: number(m.RaftLag)}, {text: number(m.Revision)},
-			{text: size(m.DBSize) + " / " + size(&c.Quota)}, {text: size(m.VolumeFree)}, said(m.NodeWord()), {text: or(m.Zone)}, {text: or(m.Version)}, {text: or(m.Agent)},
+			{text: size(m.DBSize) + " / " + size(&c.Quota)}, {text: size(m.VolumeFree)}, said(m.NodeWord()), {text: or(m.Zone)}, {text: or(m.Version)},
+			{text: or(m.Agent)},
 		})
 	}
 	p.table([]string{"MEMBER", "ROLE", "STATE", "RENEWED", "RAFT LAG", "REVISION", "DB / QUOTA", "FREE", "NODE", "ZONE", "ETCD", "AGENT"}, rows)
@@ -135,7 +136,8 @@ func (p *page) conditions(c view.Cluster) {
 	var rows [][]cell
 	for _, condition := range c.Conditions {
 		if !condition.Wished {
-			rows = append(rows, []cell{{condition.Type, middle}, {text: condition.Status}, {text: condition.Reason}, {text: p.age(condition.Since)}, {text: sentence(condition.Message)}})
+			rows = append(rows, []cell{{condition.Type, middle}, {text: condition.Status}, {text: condition.Reason}, {text: p.age(condition.Since)},
+				{text: sentence(condition.Message)}})
 		}
 	}
 	if len(rows) == 0 {

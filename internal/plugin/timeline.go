@@ -97,7 +97,8 @@ func (p *page) newest(all []catalog.Summary) {
 	for _, l := range slices.Backward(all) {
 		if n := len(l.Restorable); n > 0 {
 			last := l.Restorable[n-1]
-			p.field("Newest", cell{text: fmt.Sprintf("revision %s of lineage %s, saved up to %s, %s", number(&last.To), l.Lineage, stamp(last.Until), p.ago(&last.Until))})
+			p.field("Newest", cell{text: fmt.Sprintf("revision %s of lineage %s, saved up to %s, %s", number(&last.To), l.Lineage, stamp(last.Until),
+				p.ago(&last.Until))})
 			return
 		}
 	}
@@ -125,7 +126,8 @@ func (b branch) rows(wide bool) [][]cell {
 		}
 	}
 	bytes := b.Size
-	first := []cell{{text: name}, {text: began}, {text: fork}, {"nothing", bad}, {}, {}, {text: strconv.Itoa(b.Fulls)}, {text: strconv.Itoa(b.Deltas)}, {text: size(&bytes)}}
+	first := []cell{{text: name}, {text: began}, {text: fork}, {"nothing", bad}, {}, {}, {text: strconv.Itoa(b.Fulls)},
+		{text: strconv.Itoa(b.Deltas)}, {text: size(&bytes)}}
 	if wide {
 		first = append(first, cell{text: strconv.Itoa(b.Finals)}, cell{text: parent}, cell{text: reason}, cell{text: version})
 	}
@@ -158,7 +160,8 @@ func backupNotes(b backups) (notes []string) {
 			notes = append(notes, fmt.Sprintf("Lineage %s forked from %s, which has no backups any more.", l.Lineage, parent))
 		}
 		if i > 0 && b.Lineages[i-1].Lineage.Epoch() == l.Lineage.Epoch() {
-			notes = append(notes, fmt.Sprintf("Lineages %s and %s have the same epoch. To restore one of them, name one of its full backups.", b.Lineages[i-1].Lineage, l.Lineage))
+			notes = append(notes, fmt.Sprintf("Lineages %s and %s have the same epoch. To restore one of them, name one of its full backups.",
+				b.Lineages[i-1].Lineage, l.Lineage))
 		}
 		if l.Finals > 0 {
 			notes = append(notes, fmt.Sprintf("Retention never deletes %s of lineage %s.", counted(l.Finals, "full backup"), l.Lineage))

@@ -25,7 +25,8 @@ func (o *options) uiCommand() *cobra.Command {
 	command := &cobra.Command{
 		Use:   "ui [CLUSTER]",
 		Short: "Show EtcdClusters on a web page",
-		Long: "Show the EtcdClusters of a namespace or of all on a web page, or open the page of one first. The page shows changes by itself, and changes nothing.\n" +
+		Long: "Show the EtcdClusters of a namespace or of all on a web page, or open the page of one first. The page shows changes by itself, and " +
+			"changes nothing.\n" +
 			"The command serves it on this computer alone, with your permissions, until you interrupt it. The printed address opens one browser, once.",
 		Example: "  kubectl druid ui --all-namespaces\n  kubectl druid ui demo",
 		Args: func(_ *cobra.Command, args []string) error {

@@ -16,7 +16,8 @@ import (
 const (
 	// upgradePage explains a change of the version, and versionRules has the rules of releases and of steps.
 	upgradePage  = "https://github.com/etcd-druid/druid/blob/main/docs/how-to/run/upgrade-etcd.md"
-	versionRules = "https://github.com/etcd-druid/druid/blob/main/docs/reference/decisions.md#versions-of-etcd-and-steps-between-them-versionsreleaserules-versionssteprules"
+	versionRules = "https://github.com/etcd-druid/druid/blob/main/docs/reference/" +
+		"decisions.md#versions-of-etcd-and-steps-between-them-versionsreleaserules-versionssteprules"
 )
 
 func (o *options) upgradeCommand() *cobra.Command {

@@ -41,7 +41,8 @@ func record(learners int) coordinationv1.Lease {
 	lease := coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{
 		Name: "demo", Labels: map[string]string{leases.LabelCluster: "demo", leases.LabelComponent: string(leases.ComponentRecord)},
 	}}
-	r := leases.Record{ClusterID: 1, Phase: leases.PhaseFormed, Seed: situations.Members[0], Epoch: 1, FormedEpoch: 1, MaxLearners: learners, Members: situations.Members}
+	r := leases.Record{ClusterID: 1, Phase: leases.PhaseFormed, Seed: situations.Members[0], Epoch: 1, FormedEpoch: 1, MaxLearners: learners,
+		Members: situations.Members}
 	if err := r.Encode(&lease); err != nil {
 		panic(err)
 	}
@@ -59,18 +60,22 @@ func TestTheRulesOfVersionsDecide(t *testing.T) {
 		refused  string
 		says     []string
 	}{
-		"a patch":              {"3.6.14", "3.6.16", nil, "within-minor", "", []string{"replaces the Pod of demo-lgmkl: 3.6.14 to 3.6.16"}},
-		"the next minor":       {"3.6.16", "3.7.3", nil, "next-minor", "", []string{"cannot request another minor version until all members run 3.7", "may have run 3.5"}},
+		"a patch": {"3.6.14", "3.6.16", nil, "within-minor", "", []string{"replaces the Pod of demo-lgmkl: 3.6.14 to 3.6.16"}},
+		"the next minor": {"3.6.16", "3.7.3", nil, "next-minor", "",
+			[]string{"cannot request another minor version until all members run 3.7", "may have run 3.5"}},
 		"a minor is skipped":   {"3.5.33", "3.7.3", nil, "skips-minors", "etcd 3.5.33 to 3.7.3: etcd supports upgrades by one minor at a time", nil},
 		"an old release":       {"3.6.16", "3.6.11", nil, "floor-3.6", "etcd 3.6.11: older releases of 3.6", nil},
 		"an unknown minor":     {"3.7.3", "3.8.0", nil, "unsupported-minor", "etcd 3.8.0: druid supports etcd 3.5 to 3.7", nil},
 		"a release with a bug": {"3.6.16", "3.7.0", nil, "next-minor", "", []string{"etcd 3.7.0: watches leak memory"}},
 		"down, and not known":  {"3.6.16", "3.5.33", nil, "minor-before", "", []string{"could not be read", "enables the downgrade", "format of 3.5"}},
 		"down, formed on 3.5":  {"3.6.16", "3.5.33", func(o *view.Objects) { o.Leases = append(o.Leases, record(1)) }, "minor-before", "", nil},
-		"down, formed on 3.6":  {"3.6.16", "3.5.33", func(o *view.Objects) { o.Leases = append(o.Leases, record(16)) }, "learners", "formed with max-learners 16", nil},
-		"members are behind":   {"3.6.16", "3.7.3", func(o *view.Objects) { o.Cluster.Status.Members[1].Version, o.Leases[1].Annotations = "3.5.33", nil }, "skips-minors", "etcd 3.5.33 to 3.7.3: etcd supports", []string{"The members run two minor versions"}},
-		"without a backup":     {"3.6.14", "3.6.16", func(o *view.Objects) { o.Cluster.Spec.Backup = nil }, "within-minor", "", []string{"druid makes no backup first"}},
-		"the only member":      {"3.6.14", "3.6.16", func(o *view.Objects) { o.Cluster.Spec.Replicas = 1 }, "within-minor", "", []string{"The only member restarts"}},
+		"down, formed on 3.6": {"3.6.16", "3.5.33", func(o *view.Objects) { o.Leases = append(o.Leases, record(16)) }, "learners",
+			"formed with max-learners 16", nil},
+		"members are behind": {"3.6.16", "3.7.3", func(o *view.Objects) { o.Cluster.Status.Members[1].Version, o.Leases[1].Annotations = "3.5.33", nil },
+			"skips-minors", "etcd 3.5.33 to 3.7.3: etcd supports", []string{"The members run two minor versions"}},
+		"without a backup": {"3.6.14", "3.6.16", func(o *view.Objects) { o.Cluster.Spec.Backup = nil }, "within-minor", "",
+			[]string{"druid makes no backup first"}},
+		"the only member": {"3.6.14", "3.6.16", func(o *view.Objects) { o.Cluster.Spec.Replicas = 1 }, "within-minor", "", []string{"The only member restarts"}},
 		"the only one in a Pod": {"3.6.14", "3.6.16", func(o *view.Objects) {
 			o.Cluster.Spec.Replicas, o.Cluster.Spec.Storage.Medium = 1, v1alpha1.StorageDisk
 		}, "within-minor", "", []string{"druid does not replace the Pod of the only member", "Set spec.replicas to 3 first"}},
@@ -89,7 +94,8 @@ func TestTheRulesOfVersionsDecide(t *testing.T) {
 		}
 		u := selection("").upgradingOf(o, view.Of(o, situations.Now), release(t, test.to))
 		refused := strings.Join(u.Refused, "; ")
-		if u.Rule != test.rule || (test.refused == "") != (refused == "") || !strings.Contains(refused, test.refused) || (refused != "") != (u.Verdict == versions.Refused) || (refused != "" || keepsOnlyData(o.Cluster)) != (len(u.Steps) == 0) {
+		if u.Rule != test.rule || (test.refused == "") != (refused == "") || !strings.Contains(refused, test.refused) ||
+			(refused != "") != (u.Verdict == versions.Refused) || (refused != "" || keepsOnlyData(o.Cluster)) != (len(u.Steps) == 0) {
 			t.Errorf("%s: %s by %s, refused %q, %d steps", name, u.Verdict, u.Rule, refused, len(u.Steps))
 		}
 		var out strings.Builder
@@ -160,8 +166,9 @@ func TestAnUpgradeThatWaitsSaysSo(t *testing.T) {
 	}
 }
 
+// TestUnstartedUpgradeUndoneAtOnce: an upgrade that has not begun is undone without steps.
 // druid judges what the members run. spec.version can be a version that no member has reached.
-func TestAnUpgradeThatHasNotBegunIsUndoneWithoutSteps(t *testing.T) {
+func TestUnstartedUpgradeUndoneAtOnce(t *testing.T) {
 	for name, test := range map[string]struct {
 		change func(*view.Objects)
 		to     string
@@ -210,7 +217,8 @@ func TestTheOnlyMemberHasNoOtherToLead(t *testing.T) {
 	}
 }
 
-func TestOnlyAReportOfAnotherVersionIsAChangeUnderWay(t *testing.T) {
+// TestOnlyOtherVersionIsUpgrade: only a report of another version is a change under way.
+func TestOnlyOtherVersionIsUpgrade(t *testing.T) {
 	o := situation(t, "serving")
 	for i := range o.Cluster.Status.Members {
 		o.Cluster.Status.Members[i].Version, o.Leases[i].Annotations = "", nil

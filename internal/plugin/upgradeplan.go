@@ -89,7 +89,8 @@ func (u *upgrading) reported() bool {
 	return slices.ContainsFunc(u.Members, func(m changing) bool { return m.Runs != "" })
 }
 
-// runningOf is the release that is furthest from the requested one, of those that the members run. It is spec.version if no member reports one.
+// runningOf is the release that is furthest from the requested one, of those that the members run. It is spec.version
+// if no member reports one.
 func runningOf(c view.Cluster, spec string, to versions.Version) (from versions.Version, known bool) {
 	for _, m := range c.Members {
 		runs, reported := versions.Parse(m.Version)
@@ -248,10 +249,12 @@ func (u *upgrading) warn(c v1alpha1.EtcdCluster, from, to versions.Version) {
 func stepsOf(c v1alpha1.EtcdCluster, u upgrading, from, to versions.Version) (all []string) {
 	if c.Spec.Backup != nil {
 		// druid.saveName makes this name. The change of the spec is the next generation.
-		all = append(all, fmt.Sprintf("druid creates EtcdSnapshot %s-before-%s-%d. An agent makes this full backup and verifies it.", c.Name, strings.ReplaceAll(u.To, ".", "-"), c.Generation+1))
+		all = append(all, fmt.Sprintf("druid creates EtcdSnapshot %s-before-%s-%d. An agent makes this full backup and verifies it.", c.Name,
+			strings.ReplaceAll(u.To, ".", "-"), c.Generation+1))
 	}
 	if to.Minor < from.Minor {
-		all = append(all, fmt.Sprintf("The leader's agent enables the downgrade in etcd. druid waits until the storage of all members has the format of %s.", to.Line()))
+		all = append(all, fmt.Sprintf("The leader's agent enables the downgrade in etcd. druid waits until the storage of all members has the format of %s.",
+			to.Line()))
 	}
 	if from.Minor == 6 && to.Minor == 7 {
 		all = append(all, "If the cluster may have run 3.5, the leader's agent appends entries to the log until each member has taken a raft snapshot.")

@@ -54,7 +54,8 @@ func (p *page) abnormal(c view.Cluster) {
 			continue
 		}
 		found = true
-		p.line(cell{condition.Type, strong}, cell{text: " is "}, cell{condition.Status, middle}, cell{text: fmt.Sprintf(" because of %s, for %s", condition.Reason, p.age(condition.Since))})
+		p.line(cell{condition.Type, strong}, cell{text: " is "}, cell{condition.Status, middle},
+			cell{text: fmt.Sprintf(" because of %s, for %s", condition.Reason, p.age(condition.Since))})
 		p.line(cell{text: "  " + sentence(condition.Message)})
 		p.line(cell{text: "  " + condition.Docs})
 		p.line()

@@ -63,8 +63,8 @@ func (s rowSet) first() int {
 	return -1
 }
 
-// New makes a table of at most 128 rows; with more, it panics. The first row that matches decides. otherwise is the verdict if none does. rulestest.Check
-// verifies that this never happens, and that each fact is an enum.
+// New makes a table of at most 128 rows; with more, it panics. The first row that matches decides. otherwise is the
+// verdict if none does. rulestest.Check verifies that this never happens, and that each fact is an enum.
 func New[F, V any](otherwise V, rows []Row[F, V]) *Table[F, V] {
 	var all F
 	t := &Table[F, V]{rows: rows, matching: make([][8]rowSet, len(cellsOf(&all))), otherwise: otherwise}

@@ -62,9 +62,11 @@ type releaseRule struct {
 
 // releaseRules judge a single release; the first row that matches wins. #n is etcd-io/etcd.
 var releaseRules = []releaseRule{
-	{"floor-3.5", 5, 31, Refused, "older releases of 3.5 corrupt data during defragmentation (before 3.5.23), return stale reads after a change of leader (3.5.28), add a member next to one that is down (3.5.30), or promote a learner by MemberUpdate (3.5.31)",
+	{"floor-3.5", 5, 31, Refused, "older releases of 3.5 corrupt data during defragmentation (before 3.5.23), return stale reads after a change " +
+		"of leader (3.5.28), add a member next to one that is down (3.5.30), or promote a learner by MemberUpdate (3.5.31)",
 		"CHANGELOG-3.5; #20653 #20387 #21694"},
-	{"floor-3.6", 6, 12, Refused, "older releases of 3.6 replay promotions (before 3.6.4), corrupt data during defragmentation (3.6.5), return stale reads after a change of leader (3.6.9), add a member next to one that is down (3.6.11), or promote a learner by MemberUpdate (3.6.12)",
+	{"floor-3.6", 6, 12, Refused, "older releases of 3.6 replay promotions (before 3.6.4), corrupt data during defragmentation (3.6.5), return " +
+		"stale reads after a change of leader (3.6.9), add a member next to one that is down (3.6.11), or promote a learner by MemberUpdate (3.6.12)",
 		"CHANGELOG-3.6; #20650 #20653 #20387 #21694"},
 	{"watch-leak-3.5", 5, 33, Warned, "watches leak memory; fixed in 3.5.33", "CHANGELOG-3.5"},
 	{"watch-leak-3.6", 6, 14, Warned, "watches leak memory; fixed in 3.6.14", "CHANGELOG-3.6"},
@@ -90,12 +92,14 @@ var stepRules = []stepRule{
 		"etcd.io/docs/v3.7/upgrades: running versions must not differ by more than one minor"},
 	{"goes-back-minors", -farthest, -2, 0, 0, Refused, "etcd supports downgrades by one minor at a time, after all members run the previous one",
 		"etcd.io/docs/v3.7/downgrades; server/etcdserver/api/membership/downgrade.go AllowedDowngradeVersion"},
-	{"floor-of-3.6", 1, 1, 5, 26, Refused, "after an upgrade to 3.6 from a release before 3.5.26, removed members reappear and learners are counted wrongly: upgrade to a later 3.5 first",
+	{"floor-of-3.6", 1, 1, 5, 26, Refused, "after an upgrade to 3.6 from a release before 3.5.26, removed members reappear and learners are " +
+		"counted wrongly: upgrade to a later 3.5 first",
 		"etcd.io/docs/v3.6/upgrades/upgrade_3_6; #19557 #20967 #20995"},
 	{"floor-of-3.7", 1, 1, 6, 11, Refused, "3.7 has no v2 store, and only 3.6.11 and later leave nothing in it: upgrade to a later 3.6 first",
 		"etcd.io/docs/v3.7/upgrades/upgrade_3_7"},
 	{"next-minor", 1, 1, 0, 0, Allowed, "one member at a time, the leader last", "etcd.io/docs/v3.7/upgrades"},
-	{"minor-before", -1, -1, 0, 0, Allowed, "allowed after etcd has enabled the downgrade and its storage has the format of the previous minor", "etcd.io/docs/v3.7/downgrades"},
+	{"minor-before", -1, -1, 0, 0, Allowed, "allowed after etcd has enabled the downgrade and its storage has the format of the previous minor",
+		"etcd.io/docs/v3.7/downgrades"},
 	{"within-minor", 0, 0, 0, 0, Allowed, "all patches of a minor have the same storage and log format", "etcd.io/docs/v3.7/op-guide/versioning"},
 }
 
@@ -127,19 +131,24 @@ func JudgeStep(from, to Version) Judgement {
 // Learners35 is the number of learners that a raft group can have if etcd 3.5 formed it. 3.5 has no flag for another one.
 const Learners35 = 1
 
-// MaxSnapshotCount is the largest spec.etcd.snapshotCount with which a raft group that 3.5 may have written to can change from 3.6 to 3.7: the
-// leader's agent appends as many entries to the log, and 100000 take a minute of small writes.
+// MaxSnapshotCount is the largest spec.etcd.snapshotCount with which a raft group that 3.5 may have written to can
+// change from 3.6 to 3.7: the leader's agent appends as many entries to the log, and 100000 take a minute of small
+// writes.
 const MaxSnapshotCount = 100_000
 
-// JudgeGroup judges whether the members of a raft group can change from one release to another. maxLearners is the limit with which the group
-// was formed, snapshotCount is spec.etcd.snapshotCount, 0 for the default of etcd. JudgeStep judges the releases.
+// JudgeGroup judges whether the members of a raft group can change from one release to another. maxLearners is the
+// limit with which the group was formed, snapshotCount is spec.etcd.snapshotCount, 0 for the default of etcd. JudgeStep
+// judges the releases.
 func JudgeGroup(from, to Version, maxLearners int, snapshotCount int64) Judgement {
 	switch {
 	case to.Minor < from.Minor && to.Minor == 5 && maxLearners != Learners35:
-		return Judgement{Refused, "learners", fmt.Sprintf("the raft group was formed with max-learners %d, which 3.5 has no flag for. Members with another limit would "+
-			"have another member list than the others. Stay on 3.6, or restore a backup into a new EtcdCluster", maxLearners), "server/etcdserver/api/membership: max-learners"}
+		return Judgement{Refused, "learners", fmt.Sprintf(
+			"the raft group was formed with max-learners %d, which 3.5 has no flag for. Members with another limit would "+
+				"have another member list than the others. Stay on 3.6, or restore a backup into a new EtcdCluster", maxLearners),
+			"server/etcdserver/api/membership: max-learners"}
 	case from.Minor == 6 && to.Minor == 7 && maxLearners <= Learners35 && snapshotCount > MaxSnapshotCount:
-		return Judgement{Refused, "long-log", fmt.Sprintf("3.7 does not start on a log with entries of 3.5, and spec.etcd.snapshotCount is too large for the members to drop them: set it to %d or less",
+		return Judgement{Refused, "long-log", fmt.Sprintf(
+			"3.7 does not start on a log with entries of 3.5, and spec.etcd.snapshotCount is too large for the members to drop them: set it to %d or less",
 			MaxSnapshotCount), "server/etcdserver/apply: requests of the v2 API"}
 	default:
 		return Judgement{Allowed, "group", "the raft group can take the step", "the releases that druid is tested with"}

@@ -55,7 +55,8 @@ func TestNoStepIsAllowedThatEtcdCannotTake(t *testing.T) {
 	var rows [][]string
 	for _, r := range releaseRules {
 		names = append(names, r.name)
-		rows = append(rows, []string{r.name, fmt.Sprintf("below 3.%d.%d", r.minor, r.below), "**" + string(r.verdict) + "**", r.why, r.source, fmt.Sprint(count[r.name])})
+		rows = append(rows, []string{r.name, fmt.Sprintf("below 3.%d.%d", r.minor, r.below), "**" + string(r.verdict) + "**", r.why, r.source,
+			fmt.Sprint(count[r.name])})
 	}
 	for _, r := range stepRules {
 		names = append(names, r.name)
@@ -67,8 +68,9 @@ func TestNoStepIsAllowedThatEtcdCannotTake(t *testing.T) {
 		}
 	}
 	t.Run("document", func(t *testing.T) {
-		golden.Section(t, "../../docs/reference/decisions.md", "versions", "## Versions of etcd, and steps between them: versions.releaseRules, versions.stepRules\n\n"+
-			golden.Table([]string{"rule", "of", "verdict", "why", "source", "cases"}, rows))
+		golden.Section(t, "../../docs/reference/decisions.md", "versions",
+			"## Versions of etcd, and steps between them: versions.releaseRules, versions.stepRules\n\n"+
+				golden.Table([]string{"rule", "of", "verdict", "why", "source", "cases"}, rows))
 	})
 }
 

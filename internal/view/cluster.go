@@ -105,7 +105,8 @@ func Of(o Objects, now time.Time) Cluster {
 var explaining = map[State]string{
 	StateQuorumLost: v1alpha1.ConditionReady, StateUnknown: v1alpha1.ConditionReady, StateForming: v1alpha1.ConditionReady,
 	StateResuming: v1alpha1.ConditionReady, StateClientsCutOff: v1alpha1.ConditionReady, StateServing: v1alpha1.ConditionReady,
-	StateBootstrapFailed: v1alpha1.ConditionProgressing, StateChangeBlocked: v1alpha1.ConditionProgressing, StateHandsOff: v1alpha1.ConditionProgressing, StatePaused: v1alpha1.ConditionProgressing,
+	StateBootstrapFailed: v1alpha1.ConditionProgressing, StateChangeBlocked: v1alpha1.ConditionProgressing,
+	StateHandsOff: v1alpha1.ConditionProgressing, StatePaused: v1alpha1.ConditionProgressing,
 	StateChanging: v1alpha1.ConditionProgressing, StateDegraded: v1alpha1.ConditionDegraded, StateMembersNotReady: v1alpha1.ConditionAllMembersReady,
 }
 

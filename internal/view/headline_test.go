@@ -26,7 +26,8 @@ func TestHeadlinesHideNothing(t *testing.T) {
 			return "a state that has no place in the order"
 		case health == Well && (f.degraded == rules.Yes || !asRequired):
 			return "calls a cluster well that does not do what its spec requires"
-		case health == Well && f.serving != servingPaused && (f.backups == rules.No || f.secure == rules.No || f.members == rules.No || f.change&(changeStopped|changeHandsOff) != 0):
+		case health == Well && f.serving != servingPaused &&
+			(f.backups == rules.No || f.secure == rules.No || f.members == rules.No || f.change&(changeStopped|changeHandsOff) != 0):
 			return "hides a problem"
 		case health == Well && f.serving != servingPaused && unknown:
 			return "calls a cluster well of which too little is known"
@@ -42,5 +43,6 @@ func TestHeadlinesHideNothing(t *testing.T) {
 		return ""
 	})
 	const about = "Asked by `kubectl druid get` and `kubectl druid status` on the computer of a user. The tables of druid decide the conditions that it reads."
-	rulestest.Section(t, "../../docs/reference/decisions.md", "headlines", "The state of a cluster in the plugin: internal/view.headlines", about, headlines, cases)
+	rulestest.Section(t, "../../docs/reference/decisions.md", "headlines", "The state of a cluster in the plugin: internal/view.headlines", about,
+		headlines, cases)
 }

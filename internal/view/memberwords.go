@@ -63,7 +63,8 @@ func (m Member) NodeWord() Word {
 // Notes are what a member reports that has no column.
 func (m Member) Notes() (all []string) {
 	for _, note := range []struct{ title, text string }{
-		{"", m.Message}, {"etcd does not start: ", m.Waits}, {"alarm: ", m.Alarm}, {"etcd refuses its agent: ", m.Refused}, {"it leaves: ", m.Leaving}, {"", m.diskWord()},
+		{"", m.Message}, {"etcd does not start: ", m.Waits}, {"alarm: ", m.Alarm}, {"etcd refuses its agent: ", m.Refused}, {"it leaves: ", m.Leaving},
+		{"", m.diskWord()},
 	} {
 		if note.text != "" && !(note.title != "" && note.text == m.Message) {
 			all = append(all, note.title+note.text)

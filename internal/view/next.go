@@ -135,7 +135,8 @@ func (v Cluster) restoring() []Step {
 	case r == nil || r.Plan == nil || r.Plan.Source != v1alpha1.RecoveryFromRestore:
 		return nil
 	case r.Phase == v1alpha1.RecoveryProposed:
-		return []Step{{Do: "Read the plan of the restore in place, and approve it. Or remove spec.recovery.restore.", Command: v.plan(), Docs: page + "#approve-the-plan"}}
+		return []Step{{Do: "Read the plan of the restore in place, and approve it. Or remove spec.recovery.restore.", Command: v.plan(),
+			Docs: page + "#approve-the-plan"}}
 	case r.Phase == v1alpha1.RecoveryRefused:
 		return []Step{{Do: "The restore in place waits for you. " + r.Message, Docs: page + "#when-it-waits-or-is-refused"}}
 	default:
@@ -150,7 +151,8 @@ func (v Cluster) plan() string {
 
 func (v Cluster) silent() []Step {
 	return []Step{
-		{Do: "Check that the members run, and that they reach the API server.", Command: v.members(), Docs: docs + "reference/runbooks-members.md#etcdagentnotrenewing"},
+		{Do: "Check that the members run, and that they reach the API server.", Command: v.members(),
+			Docs: docs + "reference/runbooks-members.md#etcdagentnotrenewing"},
 		{Do: "Check that druid runs: it did not update the status.", Command: druidPods, Docs: docs + "reference/runbooks.md#druidnotleading"},
 		{Do: "Check the clock of this computer: a wrong one makes Leases look old."},
 	}

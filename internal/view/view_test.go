@@ -106,8 +106,9 @@ func TestWhatIsNotReadIsUnknown(t *testing.T) {
 	}
 }
 
+// TestOtherVersionsReasonsNotGood: reasons of another version are not taken for good.
 // An older plugin reads what a newer druid writes.
-func TestReasonsOfAnotherVersionAreNotTakenForGood(t *testing.T) {
+func TestOtherVersionsReasonsNotGood(t *testing.T) {
 	o := situations.Serving()
 	for i := range o.Cluster.Status.Conditions {
 		if c := &o.Cluster.Status.Conditions[i]; c.Type == v1alpha1.ConditionReady {
@@ -119,7 +120,8 @@ func TestReasonsOfAnotherVersionAreNotTakenForGood(t *testing.T) {
 	}
 }
 
-func TestALeaseCountsAsRenewedWithinItsDuration(t *testing.T) {
+// TestLeaseRenewedWithinDuration: a Lease counts as renewed within its duration.
+func TestLeaseRenewedWithinDuration(t *testing.T) {
 	for age, want := range map[time.Duration]bool{0: true, 45 * time.Second: true, 60 * time.Second: true, 61 * time.Second: false} {
 		o := situations.Serving()
 		for i := range 3 {

@@ -99,7 +99,8 @@ func Sentence(text string) string {
 	if text == "" {
 		return ""
 	}
-	if first, rest, _ := strings.Cut(text, " "); strings.ToLower(first) == first && !strings.ContainsAny(first, "-.:/0123456789") && first != "etcd" && first != "druid" {
+	if first, rest, _ := strings.Cut(text, " "); strings.ToLower(first) == first && !strings.ContainsAny(first, "-.:/0123456789") &&
+		first != "etcd" && first != "druid" {
 		text = strings.TrimSpace(strings.ToUpper(first[:1]) + first[1:] + " " + rest)
 	}
 	if strings.HasSuffix(text, "?") {

@@ -59,7 +59,8 @@ func (s *Server) lookAtFleet(ctx context.Context, r *http.Request) (layout, time
 	shown := filterOf(r.URL.Query())
 	found, pause := s.fleet.get(ctx)
 	p := fleetPage{Scope: s.Scope, frame: frame{
-		Base: s.guard.base, Title: "EtcdClusters", Live: withQuery("/live/fleet", shown.query()), Now: s.Now(), At: found.at, Problem: problemOf(found.err), Unread: found.data.Unread,
+		Base: s.guard.base, Title: "EtcdClusters", Live: withQuery("/live/fleet", shown.query()), Now: s.Now(), At: found.at,
+		Problem: problemOf(found.err), Unread: found.data.Unread,
 	}}
 	for _, c := range found.data.Clusters {
 		p.All++

@@ -35,7 +35,8 @@ func newGuard(address *net.TCPAddr) *guard {
 }
 
 // policy lets a page load what this server serves, and nothing else.
-const policy = "default-src 'none'; style-src 'self'; script-src 'self'; connect-src 'self'; img-src 'self'; form-action 'self'; base-uri 'none'; frame-ancestors 'none'"
+const policy = "default-src 'none'; style-src 'self'; script-src 'self'; connect-src 'self'; img-src 'self'; form-action 'self'; base-uri " +
+	"'none'; frame-ancestors 'none'"
 
 // setHeaders sets the headers of all answers.
 func setHeaders(h http.Header) {
@@ -67,7 +68,8 @@ func (g *guard) wrap(next, welcome http.Handler) http.Handler {
 		case !fromHere(r):
 			refuse(w, http.StatusForbidden, "Another page asked for this one. Open the address that kubectl druid ui printed.")
 		case !g.isSession(r):
-			refuse(w, http.StatusForbidden, "This browser did not open the address that kubectl druid ui printed. Open it. If a browser opened it before, end kubectl druid ui, and start it again.")
+			refuse(w, http.StatusForbidden, "This browser did not open the address that kubectl druid ui printed. Open it. If a browser opened it "+
+				"before, end kubectl druid ui, and start it again.")
 		default:
 			http.StripPrefix(g.base, next).ServeHTTP(w, r)
 		}
@@ -88,8 +90,8 @@ func (g *guard) isSession(r *http.Request) bool {
 
 func same(a, b string) bool { return subtle.ConstantTimeCompare([]byte(a), []byte(b)) == 1 }
 
-// fromHere says whether a page of this server or the user asked. A server on another port is of the same site for a browser. Programs that are
-// no browsers send no such header.
+// fromHere says whether a page of this server or the user asked. A server on another port is of the same site for a
+// browser. Programs that are no browsers send no such header.
 func fromHere(r *http.Request) bool {
 	return slices.Contains([]string{"", "none", "same-origin"}, r.Header.Get("Sec-Fetch-Site"))
 }

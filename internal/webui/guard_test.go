@@ -12,7 +12,8 @@ func TestTheTokenOpensOneSession(t *testing.T) {
 	s := serverOf(t, every())
 	b := &browser{T: t, server: s}
 	host, address := s.guard.hosts[0], s.URL()
-	for _, wrong := range []string{"/", "/?token=", "/?token=wrong", "/clusters/serving/demo", "/live/fleet", "/assets/page.js", "/clusters/serving/demo?token=" + s.guard.token} {
+	for _, wrong := range []string{"/", "/?token=", "/?token=wrong", "/clusters/serving/demo", "/live/fleet", "/assets/page.js",
+		"/clusters/serving/demo?token=" + s.guard.token} {
 		if code, text := b.get(wrong); code != http.StatusForbidden || strings.Contains(text, "demo") {
 			t.Errorf("%s without a session: %d %s", wrong, code, text)
 		}
@@ -26,7 +27,8 @@ func TestTheTokenOpensOneSession(t *testing.T) {
 	}
 	says(t, opened.text, `http-equiv="refresh" content="0; url=/base/"`)
 	cookie := opened.cookie
-	if !cookie.HttpOnly || cookie.SameSite != http.SameSiteStrictMode || cookie.Path != "/base/" || cookie.Domain != "" || cookie.Value == s.guard.token || len(cookie.Value) < 26 {
+	if !cookie.HttpOnly || cookie.SameSite != http.SameSiteStrictMode || cookie.Path != "/base/" || cookie.Domain != "" ||
+		cookie.Value == s.guard.token || len(cookie.Value) < 26 {
 		t.Errorf("the cookie is %v", cookie)
 	}
 	if code, text := b.get("/?token=" + s.guard.token); code != http.StatusForbidden || !strings.Contains(text, "opens one browser once") {
@@ -87,11 +89,13 @@ func TestEachAnswerHasTheHeaders(t *testing.T) {
 	b := open(t, every())
 	for _, path := range []string{"/", "/clusters/serving/demo", "/clusters/no/such", "/assets/page.js", "/assets/page.css", "/nothing", "/?token=wrong"} {
 		h := b.ask(http.MethodGet, b.server.address(path)).header
-		if h.Get("Cache-Control") != "no-store" || h.Get("X-Content-Type-Options") != "nosniff" || h.Get("Referrer-Policy") != "no-referrer" || h.Get("Access-Control-Allow-Origin") != "" {
+		if h.Get("Cache-Control") != "no-store" || h.Get("X-Content-Type-Options") != "nosniff" || h.Get("Referrer-Policy") != "no-referrer" ||
+			h.Get("Access-Control-Allow-Origin") != "" {
 			t.Errorf("%s: %v", path, h)
 		}
 		csp := h.Get("Content-Security-Policy")
-		if !strings.HasPrefix(csp, "default-src 'none';") || strings.Contains(csp, "unsafe") || strings.Contains(csp, "http") || !strings.Contains(csp, "frame-ancestors 'none'") {
+		if !strings.HasPrefix(csp, "default-src 'none';") || strings.Contains(csp, "unsafe") || strings.Contains(csp, "http") ||
+			!strings.Contains(csp, "frame-ancestors 'none'") {
 			t.Errorf("%s: %q", path, csp)
 		}
 	}

@@ -56,8 +56,8 @@ func sendChanges(w http.ResponseWriter, r *http.Request, read look) {
 	}
 }
 
-// send writes an event for each part that is not as sent has it. A stream on which nothing comes has ended for some proxies, so a comment comes
-// if nothing changed.
+// send writes an event for each part that is not as sent has it. A stream on which nothing comes has ended for some
+// proxies, so a comment comes if nothing changed.
 func send(w io.Writer, parts []part, sent map[string]template.HTML) error {
 	written := false
 	for _, p := range parts {

@@ -102,13 +102,15 @@ func TestTheStreamSendsWhatChanged(t *testing.T) {
 		time.Sleep(clusterInterval)
 		synctest.Wait()
 		changed := s.take()
-		if !strings.Contains(changed["head"], "Serving") || !strings.Contains(changed["members"], "demo-sx47z") || changed["backups"] != "" || changed["certificates"] != "" {
+		if !strings.Contains(changed["head"], "Serving") || !strings.Contains(changed["members"], "demo-sx47z") || changed["backups"] != "" ||
+			changed["certificates"] != "" {
 			t.Errorf("of a member that is ready again it sends %v", changed)
 		}
 		from.set(func(s *source) { s.err = errors.New("the network is down") })
 		time.Sleep(clusterInterval)
 		synctest.Wait()
-		if failed := s.take(); len(failed) != 2 || !strings.Contains(failed["head"], `data-title="? old member-down/demo"`) || !strings.Contains(failed["notice"], "The network is down.") {
+		if failed := s.take(); len(failed) != 2 || !strings.Contains(failed["head"], `data-title="? old member-down/demo"`) ||
+			!strings.Contains(failed["notice"], "The network is down.") {
 			t.Errorf("of an error it sends %v", failed)
 		}
 	})

@@ -20,7 +20,8 @@ var files embed.FS
 var pages = template.Must(template.New("").Funcs(template.FuncMap{
 	"revision": view.Number[int64], "entries": view.Number[uint64], "size": view.Size, "or": view.Or, "sentence": view.Sentence,
 	"path": ClusterPath, "clock": clock, "stamp": stamp, "about": about, "join": strings.Join, "words": strings.Fields,
-	"age": view.Age, "agoOf": view.Ago, "bytes": func(n int64) string { return view.Size(&n) }, "ago": func(t, now time.Time) string { return view.Ago(&t, now) }, "share": share,
+	"age": view.Age, "agoOf": view.Ago, "bytes": func(n int64) string { return view.Size(&n) },
+	"ago": func(t, now time.Time) string { return view.Ago(&t, now) }, "share": share,
 }).ParseFS(files, "templates/*.html"))
 
 // clock is a time of the day, and stamp a complete time.

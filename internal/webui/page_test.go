@@ -97,7 +97,8 @@ func TestEachSituationIsShown(t *testing.T) {
 				t.Errorf("%s does not say %q", c.Namespace, word)
 			}
 		}
-		if ids := regexp.MustCompile(` id="([^"]+)"`).FindAllStringSubmatch(text, -1); len(ids) != len(slices.CompactFunc(slices.SortedFunc(slices.Values(ids), byID), sameID)) {
+		if ids := regexp.MustCompile(` id="([^"]+)"`).FindAllStringSubmatch(text,
+			-1); len(ids) != len(slices.CompactFunc(slices.SortedFunc(slices.Values(ids), byID), sameID)) {
 			t.Errorf("%s has an id twice: %v", c.Namespace, ids)
 		}
 	}
@@ -111,7 +112,8 @@ func TestTextsOfOthersAreEscaped(t *testing.T) {
 	c := every().clusters[0]
 	c.Namespace, c.Name, c.Message, c.Version, c.Leader, c.Endpoints, c.Rule = evil, evil, evil, evil, evil, []string{evil}, evil
 	c.Next = []view.Step{{Do: evil, Command: evil, Docs: "javascript:alert(1)"}}
-	c.Members = []view.Member{{Name: evil, Role: evil, State: evil, Reason: evil, Message: evil, Node: evil, Zone: evil, Version: evil, Agent: evil, Waits: evil + "2", Rule: evil}}
+	c.Members = []view.Member{{Name: evil, Role: evil, State: evil, Reason: evil, Message: evil, Node: evil, Zone: evil, Version: evil, Agent: evil,
+		Waits: evil + "2", Rule: evil}}
 	c.Backup = &view.Backup{Error: evil}
 	c.Certificates = []view.Certificate{{Plane: evil, Stage: evil, Message: evil}}
 	c.Conditions = []view.Condition{{Type: evil, Status: evil, Reason: evil, Message: evil, Docs: "javascript:alert(1)"}}
@@ -132,13 +134,17 @@ func TestTextsOfOthersAreEscaped(t *testing.T) {
 	}
 }
 
-func TestAnErrorIsASentenceAndTheLastDataStays(t *testing.T) {
+// TestErrorIsSentenceAndDataStays: an error is a sentence and the last data stays.
+func TestErrorIsSentenceAndDataStays(t *testing.T) {
 	group := schema.GroupResource{Group: "etcd.druid.dev", Resource: "etcdclusters"}
 	errs := map[error][]string{
-		apierrors.NewForbidden(group, "demo", errors.New(`User "kim" cannot list`)):         {"You may not read this.", "cannot list", "Ask for the permission.", permissionsDocs},
-		apierrors.NewUnauthorized("token expired"):                                          {"does not accept your credentials", "Log in to Kubernetes again"},
-		&net.OpError{Op: "dial", Net: "tcp", Err: errors.New("connection refused")}:         {"The API server cannot be reached.", "connection refused", "kubectl cluster-info"},
-		errors.New("druid's CustomResourceDefinitions are not installed in this <cluster>"): {"Druid&#39;s CustomResourceDefinitions are not installed", "&lt;cluster&gt;"},
+		apierrors.NewForbidden(group, "demo", errors.New(`User "kim" cannot list`)): {"You may not read this.", "cannot list",
+			"Ask for the permission.", permissionsDocs},
+		apierrors.NewUnauthorized("token expired"): {"does not accept your credentials", "Log in to Kubernetes again"},
+		&net.OpError{Op: "dial", Net: "tcp", Err: errors.New("connection refused")}: {"The API server cannot be reached.",
+			"connection refused", "kubectl cluster-info"},
+		errors.New("druid's CustomResourceDefinitions are not installed in this <cluster>"): {"Druid&#39;s CustomResourceDefinitions are not installed",
+			"&lt;cluster&gt;"},
 	}
 	for err, words := range errs {
 		synctest.Test(t, func(t *testing.T) {
@@ -180,8 +186,9 @@ func TestAClusterThatDoesNotExist(t *testing.T) {
 	says(t, text, "No EtcdClusters found in All namespaces.")
 }
 
+// TestOnlyFailedConnectionIsNetwork: only a failed connection is a network problem.
 // The client of Kubernetes wraps each error of a request in an *url.Error.
-func TestOnlyAFailedConnectionIsANetworkProblem(t *testing.T) {
+func TestOnlyFailedConnectionIsNetwork(t *testing.T) {
 	const network = "The API server cannot be reached."
 	for err, want := range map[error]bool{
 		errors.New("getting credentials: exec: executable login failed with exit code 1"): false,

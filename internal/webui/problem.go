@@ -33,14 +33,16 @@ func problemOf(err error) *problem {
 		return &problem{"You may not read this. " + view.Sentence(err.Error()),
 			"Ask for the permission. Or end kubectl druid ui, and start it for a namespace that you may read: kubectl druid ui --namespace NAMESPACE.", permissionsDocs}
 	case apierrors.IsUnauthorized(err):
-		return &problem{What: "The API server does not accept your credentials. " + view.Sentence(err.Error()), Next: "Log in to Kubernetes again. This page continues by itself, or end kubectl druid ui, and start it again."}
+		return &problem{What: "The API server does not accept your credentials. " + view.Sentence(err.Error()),
+			Next: "Log in to Kubernetes again. This page continues by itself, or end kubectl druid ui, and start it again."}
 	case apierrors.IsNotFound(err):
 		return &problem{What: "It does not exist, or was deleted. " + view.Sentence(err.Error()), Next: "Look for it in the list of all clusters."}
 	case apierrors.IsTooManyRequests(err):
 		return &problem{What: "The API server is busy. " + view.Sentence(err.Error()), Next: "Wait. This page continues by itself."}
 	// An *url.Error is a net.Error too, also if credentials or a certificate are wrong.
 	case errors.Is(err, context.DeadlineExceeded), errors.As(err, &connection), errors.As(err, &lookup), errors.As(err, &network) && network.Timeout():
-		return &problem{What: "The API server cannot be reached. " + view.Sentence(err.Error()), Next: "Check your network, your VPN, and the answer of: kubectl cluster-info. This page continues by itself."}
+		return &problem{What: "The API server cannot be reached. " + view.Sentence(err.Error()),
+			Next: "Check your network, your VPN, and the answer of: kubectl cluster-info. This page continues by itself."}
 	default:
 		return &problem{What: view.Sentence(err.Error()), Next: "Check the answer of: kubectl druid get. This page continues by itself."}
 	}

@@ -60,9 +60,11 @@ type Server struct {
 func New(o Options, listener net.Listener) (*Server, error) {
 	address, ok := listener.Addr().(*net.TCPAddr)
 	if !ok || !address.IP.IsLoopback() {
-		return nil, fmt.Errorf("serve the web page at %s: want an address of the loopback interface, for everyone who reaches it has your permissions", listener.Addr())
+		return nil, fmt.Errorf("serve the web page at %s: want an address of the loopback interface, for everyone who reaches it has your permissions",
+			listener.Addr())
 	}
-	return &Server{Options: o, guard: newGuard(address), fleet: newFeed(fleetInterval, o.Now, o.Source.Fleet), clusters: map[string]*feed[view.Cluster]{}, backups: map[string]*feed[Backups]{}}, nil
+	return &Server{Options: o, guard: newGuard(address), fleet: newFeed(fleetInterval, o.Now, o.Source.Fleet),
+		clusters: map[string]*feed[view.Cluster]{}, backups: map[string]*feed[Backups]{}}, nil
 }
 
 // URL is the address that opens the page, once. It is below a random path.

@@ -33,7 +33,8 @@ func TestGoldenFilesOfTheChart(t *testing.T) {
 	}
 }
 
-func TestGoldenSchemaOfTheChartOfAnEtcdCluster(t *testing.T) {
+// TestGoldenClusterChartSchema: golden schema of the chart of an EtcdCluster.
+func TestGoldenClusterChartSchema(t *testing.T) {
 	golden.File(t, filepath.Join(clusterDir, "values.schema.json"), valuesSchema(t))
 }
 
@@ -135,7 +136,7 @@ var action = regexp.MustCompile(`(?s)\{\{.*?\}\}`)
 var impure = regexp.MustCompile(`\b(lookup|now|uuidv4|rand\w+|gen[A-Z]\w+|derivePassword|getHostByName)\b`)
 
 // Some tools, such as those of GitOps, only render a chart. With a hook or an impure function they would get other objects than Helm.
-func TestTheChartsHaveNoHooksAndNoImpureFunctions(t *testing.T) {
+func TestChartsWithoutHooksOrImpurity(t *testing.T) {
 	for _, dir := range charts {
 		for _, name := range chartFiles(t, dir) {
 			expectPure(t, dir, name)

@@ -106,8 +106,9 @@ func TestValuesOfTheEtcdCluster(t *testing.T) {
 	})
 }
 
+// TestClusterChartRefusesWrongValues: wrong values of the EtcdCluster are refused.
 // The error has the path of the value.
-func TestWrongValuesOfTheEtcdClusterAreRefused(t *testing.T) {
+func TestClusterChartRefusesWrongValues(t *testing.T) {
 	cases := map[string]struct{ values, path, named string }{
 		"a misspelt value":              {"replicas: 3", "", "replicas"},
 		"a misspelt field":              {"spec: {replica: 3}", "spec", "replica"},

@@ -5,10 +5,11 @@
 // CEL stay with the API server. The EtcdCluster is kept when its release is uninstalled, unless a value says otherwise: a later
 // EtcdCluster with the same name would start empty.
 //
-// In the chart of druid, the CustomResourceDefinitions, the permissions, the admission policies, the rules and the dashboard are
-// generated from the installation and from manifests/monitoring. So is the NetworkPolicy, from manifests/network-policy. The other templates are written by hand, because values change
-// most of their lines: a generator would print the same template from a Go string. A test renders the chart with its default
-// values and compares every object with the installation, so that no template differs from it.
+// In the chart of druid, the CustomResourceDefinitions, the permissions, the admission policies, the rules and the
+// dashboard are generated from the installation and from manifests/monitoring. So is the NetworkPolicy, from
+// manifests/network-policy. The other templates are written by hand, because values change most of their lines: a
+// generator would print the same template from a Go string. A test renders the chart with its default values and
+// compares every object with the installation, so that no template differs from it.
 //
 // The CustomResourceDefinitions are templates and not in the folder crds/ of the chart, because Helm installs that folder
 // once and never upgrades it. They have the annotation helm.sh/resource-policy: keep, because their deletion would delete

@@ -62,7 +62,8 @@ func newPageServer(t *testing.T) *pageServer {
 	if err := os.Symlink(built["kubectl"], filepath.Join(dir, "kubectl")); err != nil {
 		t.Fatal(err)
 	}
-	shell, err := pages.NewSession(t.Context(), repo, []string{"PATH=" + dir + ":" + os.Getenv("PATH"), "KUBECONFIG=" + kubeconfig(t, dir, namespace, config), "HOME=" + dir})
+	shell, err := pages.NewSession(t.Context(), repo,
+		[]string{"PATH=" + dir + ":" + os.Getenv("PATH"), "KUBECONFIG=" + kubeconfig(t, dir, namespace, config), "HOME=" + dir})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -146,7 +147,8 @@ func TestPageIsTrue(t *testing.T) {
 	if err := s.Create(t.Context(), &corev1.Namespace{ObjectMeta: argocd}); err != nil {
 		t.Fatal(err)
 	}
-	if err := s.Create(t.Context(), &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: "argocd", Name: "argocd-cm"}, Data: map[string]string{"url": "kept"}}); err != nil {
+	if err := s.Create(t.Context(), &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: "argocd", Name: "argocd-cm"},
+		Data: map[string]string{"url": "kept"}}); err != nil {
 		t.Fatal(err)
 	}
 	const well = "AllMembersReady=True=AllReady"
@@ -180,7 +182,8 @@ func TestPageIsTrue(t *testing.T) {
 		t.Errorf("the page does not wait for %v", after)
 	}
 	patched := &corev1.ConfigMap{}
-	if err := s.Get(t.Context(), client.ObjectKey{Namespace: "argocd", Name: "argocd-cm"}, patched); err != nil || len(patched.Data) != 3 || patched.Data["url"] != "kept" {
+	if err := s.Get(t.Context(), client.ObjectKey{Namespace: "argocd", Name: "argocd-cm"}, patched); err != nil || len(patched.Data) != 3 ||
+		patched.Data["url"] != "kept" {
 		t.Errorf("the patch leaves %v, %v", patched.Data, err)
 	}
 }

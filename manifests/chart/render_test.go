@@ -52,8 +52,10 @@ func TestTheDefaultsRenderTheInstallation(t *testing.T) {
 	})
 }
 
-func TestAllObjectsAreInTheNamespaceOfTheRelease(t *testing.T) {
-	const everything = "{monitoring: {podMonitors: {create: true}, prometheusRule: {create: true}, dashboard: {create: true}}, networkPolicy: {create: true}, rbac: {aggregate: true}}"
+// TestChartObjectsInReleaseNamespace: all objects are in the namespace of the release.
+func TestChartObjectsInReleaseNamespace(t *testing.T) {
+	const everything = "{monitoring: {podMonitors: {create: true}, prometheusRule: {create: true}, dashboard: {create: true}}, networkPolicy: " +
+		"{create: true}, rbac: {aggregate: true}}"
 	withEachHelm(t, func(t *testing.T, h helm) {
 		// A name of digits alone is a number in YAML unless it is quoted.
 		all, err := h.render(t, "1234", everything)
@@ -73,7 +75,8 @@ func TestAllObjectsAreInTheNamespaceOfTheRelease(t *testing.T) {
 				t.Errorf("%s names the namespace %s", name, namespace)
 			}
 		}
-		if user := all.get(t, "ValidatingAdmissionPolicy druid-secrets", "spec", "matchConditions"); !strings.Contains(text(t, user), "system:serviceaccount:1234:druid") {
+		if user := all.get(t, "ValidatingAdmissionPolicy druid-secrets", "spec", "matchConditions"); !strings.Contains(text(t, user),
+			"system:serviceaccount:1234:druid") {
 			t.Errorf("the policy is about another user: %v", user)
 		}
 	})
@@ -94,11 +97,12 @@ func TestSwitches(t *testing.T) {
 		values       string
 		fewer, added []string
 	}{
-		"no definitions":           {"crds: {install: false}", definitions, nil},
-		"one replica":              {"replicas: 1", []string{"PodDisruptionBudget druid-system/druid"}, nil},
-		"some namespaces":          {"watchNamespaces: [a, b]", []string{"ClusterRoleBinding druid"}, []string{"RoleBinding a/druid", "RoleBinding b/druid"}},
-		"roles for users":          {"rbac: {aggregate: true}", nil, []string{"ClusterRole druid-view", "ClusterRole druid-edit"}},
-		"monitors":                 {"monitoring: {podMonitors: {create: true}}", nil, []string{"PodMonitor druid-system/druid", "PodMonitor druid-system/etcd-members"}},
+		"no definitions":  {"crds: {install: false}", definitions, nil},
+		"one replica":     {"replicas: 1", []string{"PodDisruptionBudget druid-system/druid"}, nil},
+		"some namespaces": {"watchNamespaces: [a, b]", []string{"ClusterRoleBinding druid"}, []string{"RoleBinding a/druid", "RoleBinding b/druid"}},
+		"roles for users": {"rbac: {aggregate: true}", nil, []string{"ClusterRole druid-view", "ClusterRole druid-edit"}},
+		"monitors": {"monitoring: {podMonitors: {create: true}}", nil,
+			[]string{"PodMonitor druid-system/druid", "PodMonitor druid-system/etcd-members"}},
 		"rules":                    {"monitoring: {prometheusRule: {create: true}}", nil, []string{"PrometheusRule druid-system/druid"}},
 		"dashboard":                {"monitoring: {dashboard: {create: true}}", nil, []string{"ConfigMap druid-system/druid-dashboard"}},
 		"network policy":           {"networkPolicy: {create: true}", nil, []string{"NetworkPolicy druid-system/druid"}},

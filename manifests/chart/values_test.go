@@ -25,13 +25,14 @@ func TestValuesOfTheDeployment(t *testing.T) {
 		path   []string
 		want   string
 	}{
-		"replicas":             {"replicas: 3", []string{"spec", "replicas"}, "3"},
-		"node selector":        {"nodeSelector: {a: b}", append(pod, "nodeSelector"), `{"a":"b"}`},
-		"tolerations":          {"tolerations: [{operator: Exists}]", append(pod, "tolerations"), `[{"operator":"Exists"}]`},
-		"affinity":             {"affinity: {nodeAffinity: {a: b}}", append(pod, "affinity"), `{"nodeAffinity":{"a":"b"}}`},
-		"priority class":       {"priorityClassName: high", append(pod, "priorityClassName"), `"high"`},
-		"pull secrets":         {"imagePullSecrets: [{name: registry}]", append(pod, "imagePullSecrets"), `[{"name":"registry"}]`},
-		"certificate's volume": {"metrics: {secure: true, certificateSecret: s}", append(pod, "volumes"), `[{"name":"metrics-certificate","secret":{"secretName":"s"}}]`},
+		"replicas":       {"replicas: 3", []string{"spec", "replicas"}, "3"},
+		"node selector":  {"nodeSelector: {a: b}", append(pod, "nodeSelector"), `{"a":"b"}`},
+		"tolerations":    {"tolerations: [{operator: Exists}]", append(pod, "tolerations"), `[{"operator":"Exists"}]`},
+		"affinity":       {"affinity: {nodeAffinity: {a: b}}", append(pod, "affinity"), `{"nodeAffinity":{"a":"b"}}`},
+		"priority class": {"priorityClassName: high", append(pod, "priorityClassName"), `"high"`},
+		"pull secrets":   {"imagePullSecrets: [{name: registry}]", append(pod, "imagePullSecrets"), `[{"name":"registry"}]`},
+		"certificate's volume": {"metrics: {secure: true, certificateSecret: s}", append(pod, "volumes"),
+			`[{"name":"metrics-certificate","secret":{"secretName":"s"}}]`},
 	}
 	withEachHelm(t, func(t *testing.T, h helm) {
 		for name, c := range cases {
@@ -70,13 +71,16 @@ func TestValuesOfTheContainer(t *testing.T) {
 		"another repository of etcd": {
 			"etcdImageRepository: r.example:5000/etcd", "imagePullPolicy", `"IfNotPresent"`, []string{"--etcd-image-repository=r.example:5000/etcd"},
 		},
-		"pull policy":         {"image: {pullPolicy: Always}", "imagePullPolicy", `"Always"`, nil},
-		"resources":           {"resources: {limits: {memory: 1Gi}}", "resources", `{"limits":{"memory":"1Gi"},"requests":{"cpu":"20m","memory":"64Mi"}}`, nil},
-		"log level":           {"logLevel: debug", "name", `"druid"`, []string{"--log-level=debug"}},
-		"namespaces":          {"watchNamespaces: [a, b]", "name", `"druid"`, []string{"--namespaces=a,b"}},
-		"secure metrics":      {"metrics: {secure: true}", "volumeMounts", "null", []string{"--metrics-secure"}},
-		"metrics certificate": {"metrics: {secure: true, certificateSecret: s}", "volumeMounts", `[{"mountPath":"/metrics-certificate","name":"metrics-certificate","readOnly":true}]`, []string{"--metrics-secure", "--metrics-cert-dir=/metrics-certificate"}},
-		"other flags":         {"flags: {concurrency: 1000, agent-renew-interval: 1m30s}", "name", `"druid"`, []string{"--concurrency=1000", "--agent-renew-interval=1m30s"}},
+		"pull policy":    {"image: {pullPolicy: Always}", "imagePullPolicy", `"Always"`, nil},
+		"resources":      {"resources: {limits: {memory: 1Gi}}", "resources", `{"limits":{"memory":"1Gi"},"requests":{"cpu":"20m","memory":"64Mi"}}`, nil},
+		"log level":      {"logLevel: debug", "name", `"druid"`, []string{"--log-level=debug"}},
+		"namespaces":     {"watchNamespaces: [a, b]", "name", `"druid"`, []string{"--namespaces=a,b"}},
+		"secure metrics": {"metrics: {secure: true}", "volumeMounts", "null", []string{"--metrics-secure"}},
+		"metrics certificate": {"metrics: {secure: true, certificateSecret: s}", "volumeMounts",
+			`[{"mountPath":"/metrics-certificate","name":"metrics-certificate","readOnly":true}]`,
+			[]string{"--metrics-secure", "--metrics-cert-dir=/metrics-certificate"}},
+		"other flags": {"flags: {concurrency: 1000, agent-renew-interval: 1m30s}", "name", `"druid"`,
+			[]string{"--concurrency=1000", "--agent-renew-interval=1m30s"}},
 	}
 	withEachHelm(t, func(t *testing.T, h helm) {
 		for name, c := range cases {

@@ -13,8 +13,9 @@ import (
 	"github.com/etcd-druid/druid/api/v1alpha1"
 )
 
+// TestRunbookCommandShowsCondition: the command of the runbooks shows the condition.
 // The test reads the columns as kubectl does.
-func TestTheCommandOfTheRunbooksShowsTheCondition(t *testing.T) {
+func TestRunbookCommandShowsCondition(t *testing.T) {
 	found := regexp.MustCompile(`kubectl get etcdcluster -A -o custom-columns='([^']+)'`).FindStringSubmatch(read(t, "../../docs/reference/runbooks.md"))
 	if found == nil {
 		t.Fatal("the runbooks have no command that lists the clusters in a condition")
@@ -35,7 +36,7 @@ func TestTheCommandOfTheRunbooksShowsTheCondition(t *testing.T) {
 }
 
 // An alert about a condition names its cluster, and has the command that shows the message.
-func TestAnAlertAboutAConditionNamesItsCluster(t *testing.T) {
+func TestConditionAlertNamesCluster(t *testing.T) {
 	alerts := 0
 	for _, rule := range allRules() {
 		if rule.Alert == "" || !strings.Contains(rule.Expr, "etcd_druid_condition_transition_timestamp_seconds") {

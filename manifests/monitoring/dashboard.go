@@ -59,7 +59,8 @@ func fleetPanels() []panel {
 		}}, table},
 		{"Clusters that are not ready", "short", []query{{`sum by (reason) (etcd_druid_clusters{condition="Ready",status!="True"})`, "{{reason}}"}}, graph},
 		{"Degraded clusters", "short", []query{{`sum by (reason) (etcd_druid_clusters{condition="Degraded",status="True"})`, "{{reason}}"}}, graph},
-		{"Clusters with backup problems", "short", []query{{`sum by (condition, reason) (etcd_druid_clusters{condition=~"BackupReady|BackupVerified",status!="True"})`, "{{condition}}: {{reason}}"}}, graph},
+		{"Clusters with backup problems", "short",
+			[]query{{`sum by (condition, reason) (etcd_druid_clusters{condition=~"BackupReady|BackupVerified",status!="True"})`, "{{condition}}: {{reason}}"}}, graph},
 		{"Members", "short", []query{{"sum by (status) (etcd_druid_members)", "{{status}}"}}, graph},
 		{"Steps of druid", "ops", []query{
 			{"sum by (step) (rate(etcd_druid_steps_total[$__rate_interval]))", "{{step}}"},
@@ -97,9 +98,11 @@ func clusterPanels() []panel {
 			{"sum by (kind) (increase(" + is("etcd_agent_backup_failures_total") + "[$__rate_interval]))", "{{kind}} failed"},
 			{"sum by (verdict) (increase(" + is("etcd_agent_backup_verifications_total") + "[$__rate_interval]))", "verification: {{verdict}}"},
 		}, graph},
-		{"Decisions of the agents", "short", []query{{"sum by (table, rule) (increase(" + is("etcd_agent_decisions_total") + "[$__rate_interval]))", "{{table}}: {{rule}}"}}, graph},
+		{"Decisions of the agents", "short", []query{
+			{"sum by (table, rule) (increase(" + is("etcd_agent_decisions_total") + "[$__rate_interval]))", "{{table}}: {{rule}}"}}, graph},
 		{"Lease renewals", "ops", []query{{"sum by (pod, result) (" + rate("etcd_agent_lease_renewals_total") + ")", "{{pod}} {{result}}"}}, graph},
-		{"Defragmentations", "s", []query{{"sum by (member, result) (increase(" + is("etcd_agent_defragmentation_seconds_sum") + "[$__rate_interval]))", "{{member}} {{result}}"}}, graph},
+		{"Defragmentations", "s", []query{{"sum by (member, result) (increase(" + is("etcd_agent_defragmentation_seconds_sum") + "[$__rate_interval]))",
+			"{{member}} {{result}}"}}, graph},
 	}
 }
 

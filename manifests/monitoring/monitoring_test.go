@@ -28,8 +28,9 @@ func TestGoldenFilesAreTheRenderOfTheCode(t *testing.T) {
 	}
 }
 
+// TestPrometheusFiresEachAlert: Prometheus takes rules and dashboard and each alert fires.
 // The test uses the parser and the engine of Prometheus, in the only module that links them.
-func TestPrometheusTakesRulesAndDashboardAndEachAlertFires(t *testing.T) {
+func TestPrometheusFiresEachAlert(t *testing.T) {
 	const module = "../../tools/prometheus"
 	if _, err := os.ReadDir(module); err != nil { // go test's cache sees here what the module's own tests read there
 		t.Fatal(err)

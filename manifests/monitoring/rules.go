@@ -94,8 +94,9 @@ const (
 	describeIt  = "kubectl -n {{ $labels.namespace }} describe etcdcluster {{ $labels.etcd_cluster }}"
 )
 
-// conditionAlert is raised for each cluster that has had this status of the condition for longer than seconds. In summary, CLUSTER stands for
-// its name. The label namespace of the series is that of druid, so the alert gets that of the cluster.
+// conditionAlert is raised for each cluster that has had this status of the condition for longer than seconds. In
+// summary, CLUSTER stands for its name. The label namespace of the series is that of druid, so the alert gets that of
+// the cluster.
 func conditionAlert(name, severity, selector string, seconds int, summary, sentence string) Rule {
 	expr := fmt.Sprintf(`label_replace(max by (cluster_namespace, etcd_cluster, reason) `+
 		`(time() - etcd_druid_condition_transition_timestamp_seconds{%s}), "namespace", "$1", "cluster_namespace", "(.*)") > %d`, selector, seconds)
@@ -108,7 +109,8 @@ func druidAlerts() []Rule {
 		alert("DruidNotLeading", critical, "5m",
 			"sum(etcd_druid_leading) == 0 or absent(etcd_druid_leading)",
 			"No druid replica is active.",
-			"No replica of druid leads, or Prometheus cannot scrape it. Clusters continue to serve, and their containers restart, but druid creates no Pods and runs no requested actions."),
+			"No replica of druid leads, or Prometheus cannot scrape it. Clusters continue to serve, and their containers restart, but druid creates "+
+				"no Pods and runs no requested actions."),
 		alert("DruidStepsFailing", warning, "15m",
 			"sum by (step) (rate(etcd_druid_step_failures_total[10m])) > 0",
 			"druid cannot {{ $labels.step }}.",
@@ -125,7 +127,8 @@ func clusterAlerts() []Rule {
 		unknown     = `condition="Ready",status="Unknown"`
 		degraded    = `condition="Degraded",status="True",reason!="QuorumLost"` // EtcdClusterQuorumLost reports that one
 		progressing = `condition="Progressing",status="True"`
-		blocked     = `condition="Progressing",status="False",reason=~"RollingUpdateBlocked|UpgradeBlocked|AgentUpdateBlocked|ScaleDownBlocked|ReplaceBlocked|PauseBlocked"`
+		blocked     = `condition="Progressing",status="False",` +
+			`reason=~"RollingUpdateBlocked|UpgradeBlocked|AgentUpdateBlocked|ScaleDownBlocked|ReplaceBlocked|PauseBlocked"`
 		stopped     = `condition="Progressing",status="False",reason="DeadlineExceeded"`
 		handsOff    = `condition="Progressing",status="False",reason="HandsOff"`
 		neverFormed = `condition="Progressing",status="False",reason="BootstrapFailed"`

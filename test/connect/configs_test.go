@@ -30,7 +30,8 @@ import (
 // startTimeout of kube-apiserver: it needs 3 to 6 seconds on an idle machine, more next to a compiler.
 const startTimeout = 5 * time.Minute
 
-func TestTheAPIServerStartsWithTheFlagsOfItsPage(t *testing.T) {
+// TestAPIServerPageFlags: the API server starts with the flags of its page.
+func TestAPIServerPageFlags(t *testing.T) {
 	d := serve(t)
 	programs, err := binaries.Programs(t.Context(), t.Logf, "kube-apiserver")
 	if err != nil {
@@ -109,7 +110,8 @@ var apisix = []string{
 	"deployment.etcd.tls.cert", "deployment.etcd.tls.key", "deployment.etcd.tls.verify", "deployment.etcd.tls.sni",
 }
 
-func TestTheFileForAPISIXFitsTheSecretAndTheGateway(t *testing.T) {
+// TestAPISIXFileFitsSecretAndGateway: the file for APISIX fits the Secret and the gateway.
+func TestAPISIXFileFitsSecretAndGateway(t *testing.T) {
 	d := serve(t)
 	text := blockWith(t, "how-to/connect/apisix.md", pages.YAML, "deployment:")
 	known(t, parsed(t, text), apisix)
@@ -142,7 +144,8 @@ func (d demo) throughGateway(t *testing.T, endpoint, ca, cert, key string) {
 	}
 	pool := x509.NewCertPool()
 	pool.AppendCertsFromPEM(trusted)
-	client := &http.Client{Transport: &http.Transport{TLSClientConfig: &tls.Config{MinVersion: tls.VersionTLS12, RootCAs: pool, Certificates: []tls.Certificate{pair}}}}
+	client := &http.Client{Transport: &http.Transport{
+		TLSClientConfig: &tls.Config{MinVersion: tls.VersionTLS12, RootCAs: pool, Certificates: []tls.Certificate{pair}}}}
 	defer client.CloseIdleConnections()
 	encode := func(text string) string { return base64.StdEncoding.EncodeToString([]byte(text)) }
 	body, err := json.Marshal(map[string]string{"key": encode("/" + t.Name()), "value": encode("from the gateway")})

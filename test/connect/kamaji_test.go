@@ -18,9 +18,9 @@ import (
 	"github.com/etcd-druid/druid/test/pages"
 )
 
-// contentRef, keyPair and dataStore have the fields of DataStore in kamaji.clastix.io/v1alpha1 that etcd needs: api/v1alpha1/datastore_types.go
-// of Kamaji v1.0.0. The rules of that type require certificateAuthority.privateKey and both fields of clientCertificate for the driver etcd, and
-// internal/datastore splits each endpoint into host and port.
+// contentRef, keyPair and dataStore have the fields of DataStore in kamaji.clastix.io/v1alpha1 that etcd needs:
+// api/v1alpha1/datastore_types.go of Kamaji v1.0.0. The rules of that type require certificateAuthority.privateKey and
+// both fields of clientCertificate for the driver etcd, and internal/datastore splits each endpoint into host and port.
 type contentRef struct {
 	SecretReference struct {
 		Name      string `json:"name"`
@@ -50,7 +50,8 @@ type dataStore struct {
 	} `json:"spec"`
 }
 
-func TestTheDataStoreForKamajiFitsTheSecretsAndTheAuthority(t *testing.T) {
+// TestKamajiDataStoreFitsSecrets: the data store for Kamaji fits the Secrets and the authority.
+func TestKamajiDataStoreFitsSecrets(t *testing.T) {
 	d := serve(t)
 	var cluster v1alpha1.EtcdCluster
 	if err := yaml.Unmarshal([]byte(blockWith(t, "how-to/connect/kamaji.md", pages.YAML, "clients:")), &cluster); err != nil {
@@ -78,7 +79,8 @@ func TestTheDataStoreForKamajiFitsTheSecretsAndTheAuthority(t *testing.T) {
 		from []string
 	}{{authority, []string{manifests.AuthorityName(cluster.Name, manifests.PlaneClient, 1)}}, {client, clients}} {
 		certificate, key := pair.Certificate.SecretReference, pair.PrivateKey.SecretReference
-		if !slices.Contains(pair.from, certificate.Name) || certificate.Name != key.Name || certificate.Namespace != cluster.Namespace || key.Namespace != cluster.Namespace {
+		if !slices.Contains(pair.from, certificate.Name) || certificate.Name != key.Name || certificate.Namespace != cluster.Namespace ||
+			key.Namespace != cluster.Namespace {
 			t.Errorf("it has a pair of %+v and %+v, want both from one of %q", certificate, key, pair.from)
 		}
 		data := manifests.PairData(pki.Pair{Certificate: []byte("certificate"), Key: []byte("key")})
@@ -99,7 +101,8 @@ func (d demo) acceptsTenant(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	signed, err := signer.Issue(pki.Request{CommonName: "default_tenant", Organizations: []string{"system:masters"}, Client: true, Server: true, Lifetime: time.Hour}, time.Now())
+	signed, err := signer.Issue(pki.Request{CommonName: "default_tenant", Organizations: []string{"system:masters"}, Client: true, Server: true,
+		Lifetime: time.Hour}, time.Now())
 	if err != nil {
 		t.Fatal(err)
 	}

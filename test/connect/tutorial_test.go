@@ -146,7 +146,8 @@ func TestTutorialOfAnAppIsTrue(t *testing.T) {
 	}
 }
 
-func TestTheCommandForCiliumCreatesTheSecretOfItsChart(t *testing.T) {
+// TestCiliumCommandCreatesSecret: the command for Cilium creates the Secret of its chart.
+func TestCiliumCommandCreatesSecret(t *testing.T) {
 	const page = "how-to/connect/cilium.md"
 	d, r := serve(t), newReader(t)
 	for _, name := range []string{"ca.crt", "tls.crt", "tls.key"} {

@@ -64,8 +64,9 @@ func (p *pod) withBackups() config.Reloadable {
 	return r
 }
 
+// TestOnDemandBackupByLeadersAgent: a backup on demand is taken by the leader's agent.
 // A full that is asked for in its own Pod is the leader's to take. The agents of the other members name it.
-func TestABackupOnDemandIsTakenByTheLeadersAgent(t *testing.T) {
+func TestOnDemandBackupByLeadersAgent(t *testing.T) {
 	t.Parallel()
 	c := formed(t, 3)
 	path := t.TempDir()

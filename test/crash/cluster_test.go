@@ -211,7 +211,8 @@ func (c *cluster) view(name string) (membership.View, error) { return c.viewAt(c
 
 // viewAt is the member list as one of endpoints reports it.
 func (c *cluster) viewAt(endpoints ...string) (membership.View, error) {
-	return membership.Observe(c.t.Context(), transport.NewClients(transport.Transport{Client: c.tls}).Dial, membership.Query{Endpoints: endpoints, Timeout: 5 * time.Second})
+	return membership.Observe(c.t.Context(), transport.NewClients(transport.Transport{Client: c.tls}).Dial,
+		membership.Query{Endpoints: endpoints, Timeout: 5 * time.Second})
 }
 
 // follower is a member that does not lead.

@@ -117,7 +117,7 @@ func (c *cluster) stays(running []*member.Member) {
 }
 
 // The EtcdCluster is deleted next to those that it joined: all of its members leave, and the others' clients write on.
-func TestMembersOfADeletedClusterLeaveTheGroup(t *testing.T) {
+func TestDeletedClustersMembersLeave(t *testing.T) {
 	c := joinsRunning(t, 3)
 	w := c.startWriter(endpointsOf(c.hosting))
 	c.deleted()
@@ -168,8 +168,9 @@ func TestMembersThatAreDownBlockNoRemoval(t *testing.T) {
 	w.endAt(c, c.hosting[0].Endpoint)
 }
 
+// TestJoinedScaleDownKeepsQuorum: a scale-down alongside other members keeps a quorum of all.
 // A scale-down goes by the health of all voters, anyone who they are.
-func TestScaleDownAlongsideOthersKeepsAQuorumOfAll(t *testing.T) {
+func TestJoinedScaleDownKeepsQuorum(t *testing.T) {
 	c := joinsRunning(t, 3)
 	w := c.startWriter(endpointsOf(c.hosting[:1]))
 	lastMember := c.leader().name

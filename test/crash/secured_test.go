@@ -22,7 +22,7 @@ import (
 
 // Members that require no certificate of clients serve those that use TLS, and the agents do all their work. Without TLS, and with an
 // authority that did not sign the certificate of the members, there is no connection.
-func TestMembersServeClientsWithoutCertificates(t *testing.T) {
+func TestServeClientsWithoutCertificates(t *testing.T) {
 	t.Parallel()
 	c := newCluster(t, 3)
 	s := c.secureAll(config.TLSServer)
@@ -67,7 +67,7 @@ func (c *cluster) reports(state leases.AuthState, message string) {
 
 // With authentication on, the agents of three members do all their work: they defragment, compare the data and replace the member that
 // differs, remove a member and prove it, and back up on demand.
-func TestAgentsDoAllTheirWorkWithAuthentication(t *testing.T) {
+func TestAgentsWorkWithAuthentication(t *testing.T) {
 	t.Parallel()
 	c := newCluster(t, 3)
 	s := c.secureAll(config.TLSMutual)
@@ -102,9 +102,10 @@ func (c *cluster) deniesOutsiders(s *secured) {
 	}
 }
 
+// TestAuthByHandHandedOver: authentication turned on by hand is handed over.
 // A user turns authentication on by hand and admits no agent. The Leases are renewed, the members are healthy and serve, and the record
 // says what to do. After the agents were admitted they do all their work. Then spec.auth takes over.
-func TestAuthenticationTurnedOnByHandIsHandedOver(t *testing.T) {
+func TestAuthByHandHandedOver(t *testing.T) {
 	t.Parallel()
 	c := newCluster(t, 3)
 	s := c.secureAll(config.TLSMutual)
@@ -150,8 +151,9 @@ func (c *cluster) logsIn(user, password string) {
 	})
 }
 
-// Without certificates of clients etcd admits no agent, also with TLS of the members alone. Each agent reports the refusal in its Lease, which
-// it renews, and calls its member healthy. When the user turns authentication off, the agents go on.
+// Without certificates of clients etcd admits no agent, also with TLS of the members alone. Each agent reports the
+// refusal in its Lease, which it renews, and calls its member healthy. When the user turns authentication off, the
+// agents go on.
 func TestAuthenticationWithoutLoginIsReported(t *testing.T) {
 	t.Parallel()
 	for name, mode := range map[string]config.TLSMode{"plain text": config.TLSOff, "members with certificates": config.TLSServer} {
@@ -171,7 +173,8 @@ func TestAuthenticationWithoutLoginIsReported(t *testing.T) {
 			}))
 			c.renewing(true)
 			c.processes() // each agent reports a healthy etcd
-			root, err := clientv3.New(clientv3.Config{Endpoints: []string{c.endpoint(c.names[1])}, TLS: c.tls, Username: "root", Password: "secret", DialTimeout: maxWait})
+			root, err := clientv3.New(clientv3.Config{Endpoints: []string{c.endpoint(c.names[1])}, TLS: c.tls, Username: "root", Password: "secret",
+				DialTimeout: maxWait})
 			c.must(err)
 			defer func() { _ = root.Close() }()
 			_, err = root.Put(t.Context(), "of", "root")

@@ -50,7 +50,8 @@ func (a caller) post(t *testing.T, member, path, body string) (code int, answer 
 	over := &http.Client{Timeout: time.Minute, Transport: &http.Transport{DialContext: rig.Dial, TLSClientConfig: settings, DisableKeepAlives: true}}
 	host := fmt.Sprintf("%s.%s.%s.svc", member, manifests.PeerServiceName(a.cluster.Name), a.cluster.Namespace)
 	harness.Eventually(t, time.Minute, "an answer of "+member, func(ctx context.Context) error {
-		request, err := http.NewRequestWithContext(ctx, http.MethodPost, "https://"+net.JoinHostPort(host, strconv.Itoa(config.APIPort))+path, bytes.NewReader([]byte(body)))
+		request, err := http.NewRequestWithContext(ctx, http.MethodPost, "https://"+net.JoinHostPort(host, strconv.Itoa(config.APIPort))+path,
+			bytes.NewReader([]byte(body)))
 		if err != nil {
 			return err
 		}

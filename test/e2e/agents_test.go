@@ -62,7 +62,8 @@ func containerOf(pod *corev1.Pod, name string) corev1.ContainerStatus {
 
 // They change druid, which all clusters share, so they run alone.
 
-func TestDruidAndAgentsAreUpgradedUnderAWriter(t *testing.T) {
+// TestDruidAndAgentUpgrade: druid and agents are upgraded under a writer.
+func TestDruidAndAgentUpgrade(t *testing.T) {
 	stories.Begin(t)
 	c, w, view := beforeAnUpgrade(t)
 	before := runningEtcds(t, c, view)
@@ -80,7 +81,8 @@ func TestDruidAndAgentsAreUpgradedUnderAWriter(t *testing.T) {
 	w.Stop(t, c.Etcd(t))
 }
 
-func TestAgentImageThatDoesNotExistStopsAtOneFollower(t *testing.T) {
+// TestBadAgentImageStopsAtFollower: an agent image that does not exist stops at one follower.
+func TestBadAgentImageStopsAtFollower(t *testing.T) {
 	stories.Begin(t)
 	c, w, view := beforeAnUpgrade(t)
 	before := runningEtcds(t, c, view)

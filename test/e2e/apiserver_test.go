@@ -26,9 +26,10 @@ func forKubernetes(c *v1alpha1.EtcdCluster) {
 	}}
 }
 
+// TestKubernetesAPIServersServed: Kubernetes API servers are served through all changes.
 // Two kube-apiservers keep their objects in a cluster with TLS and authentication. All the while that members are lost, drained, added,
 // removed and upgraded, and the certificate authority is replaced, no request fails and the watch misses nothing.
-func TestKubernetesAPIServersAreServedThroughAllChanges(t *testing.T) {
+func TestKubernetesAPIServersServed(t *testing.T) {
 	stories.Begin(t)
 	c := rig.Apply(t, harness.StorageClass(lab.NetworkClass), harness.Version(rig.EtcdVersion(t, "3.6")), forKubernetes)
 	view := c.AwaitMembers(t, 3, formWithin)

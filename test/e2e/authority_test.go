@@ -14,9 +14,9 @@ import (
 	"github.com/etcd-druid/druid/test/e2e/stories"
 )
 
-// A user replaces the authority of the certificates in three edits of the Secrets, as the guide says, under a writer and while clients connect
-// all the time. No connection of a client fails, and no write is lost.
-func TestAuthorityOfAUserIsReplacedUnderAWriter(t *testing.T) {
+// A user replaces the authority of the certificates in three edits of the Secrets, as the guide says, under a writer
+// and while clients connect all the time. No connection of a client fails, and no write is lost.
+func TestUserAuthorityReplaced(t *testing.T) {
 	stories.Begin(t)
 	namespace := rig.MakeNamespace(t)
 	before, after := newUser(t, namespace), newUser(t, namespace)

@@ -16,7 +16,7 @@ import (
 )
 
 // A leader whose database has a damaged page takes no more than two full backups before another member leads, whose full backup is whole.
-func TestLeadershipMovesFromAMemberWithADamagedPage(t *testing.T) {
+func TestDamagedPageMovesLeadership(t *testing.T) {
 	stories.Begin(t)
 	s3, namespace := rig.MakeSavedNamespace(t, bucket)
 	c := rig.ApplyIn(t, namespace, backedUp(s3.Store(bucket)), verifiedEachMinute)
@@ -66,8 +66,9 @@ func TestLeadershipMovesFromAMemberWithADamagedPage(t *testing.T) {
 	w.Stop(t, etcd)
 }
 
+// TestBackupsDespiteUnreadableRecord: backups go on alongside a record that cannot be read.
 // A record of another lineage that cannot be read stops neither full backups nor deltas, also not those of a leader that has just begun.
-func TestBackupsGoOnAlongsideARecordThatCannotBeRead(t *testing.T) {
+func TestBackupsDespiteUnreadableRecord(t *testing.T) {
 	stories.Begin(t)
 	s3, namespace := rig.MakeSavedNamespace(t, bucket)
 	c := rig.ApplyIn(t, namespace, backedUp(s3.Store(bucket)))

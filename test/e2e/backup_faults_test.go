@@ -29,7 +29,8 @@ func verifiedEachMinute(c *v1alpha1.EtcdCluster) {
 	c.Spec.Backup.Verify.Schedule = "* * * * *"
 }
 
-func TestDamagedFullIsReplacedAndAStoreThatIsAwayIsReported(t *testing.T) {
+// TestDamagedFullAndStoreOutage: a damaged full is replaced and a store that is away is reported.
+func TestDamagedFullAndStoreOutage(t *testing.T) {
 	stories.Begin(t)
 	s3, namespace := rig.MakeSavedNamespace(t, bucket)
 	c := rig.ApplyIn(t, namespace, backedUp(s3.Store(bucket)), verifiedEachMinute)

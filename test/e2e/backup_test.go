@@ -39,7 +39,8 @@ func beginsWith(from v1alpha1.RestoreSource) harness.Option {
 	}
 }
 
-func TestClusterThatLostAllItsVolumesIsFormedAgainFromItsBackups(t *testing.T) {
+// TestAllVolumesLostFormFromBackups: a cluster that lost all its volumes is formed again from its backups.
+func TestAllVolumesLostFormFromBackups(t *testing.T) {
 	stories.Begin(t)
 	s3, namespace := rig.MakeSavedNamespace(t, bucket)
 	saved, keys := backedUp(s3.Store(bucket)), makeKeys(t, namespace)

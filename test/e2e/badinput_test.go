@@ -44,7 +44,8 @@ func TestWhatCannotBeIsRefusedWithASentence(t *testing.T) {
 	}
 }
 
-func TestProblemsOfABootstrapAreReportedAndCanBeRepaired(t *testing.T) {
+// TestBootstrapProblemsRepaired: problems of a bootstrap are reported and can be repaired.
+func TestBootstrapProblemsRepaired(t *testing.T) {
 	stories.Begin(t)
 
 	t.Run("a storage class that does not exist", func(t *testing.T) {
@@ -85,7 +86,8 @@ func TestProblemsOfABootstrapAreReportedAndCanBeRepaired(t *testing.T) {
 	})
 }
 
-func TestVolumeThatIsNotTheMembersIsRefusedAndNothingIsLost(t *testing.T) {
+// TestWrongVolumeRefusedWithoutLoss: a volume that is not the member's is refused and nothing is lost.
+func TestWrongVolumeRefusedWithoutLoss(t *testing.T) {
 	stories.Begin(t)
 	ours := rig.Apply(t, harness.StorageClass(lab.NetworkClass))
 	theirs := rig.Apply(t, harness.Replicas(1))

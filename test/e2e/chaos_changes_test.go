@@ -81,8 +81,8 @@ func (ch *chaos) signedAgain(t *testing.T, former *x509.CertPool) {
 	}
 }
 
-// amongFaults is the time for a change alongside other faults, if it takes so long for three members without them. The kubelet restarts an agent later
-// each time that it is killed, and druid waits for the members one after another.
+// amongFaults is the time for a change alongside other faults, if it takes so long for three members without them. The
+// kubelet restarts an agent later each time that it is killed, and druid waits for the members one after another.
 func (ch *chaos) amongFaults(within time.Duration) time.Duration {
 	return 2 * within * time.Duration(ch.size) / 3
 }

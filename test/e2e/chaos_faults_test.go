@@ -38,7 +38,8 @@ var costlyFaults = []chaosFault{
 	{"a Pod is evicted", func(t *testing.T, ch *chaos, member string, _ *rand.Rand) {
 		former := ch.uidOf(t, member)
 		harness.Eventually(t, healWithin, "the eviction of "+member, func(ctx context.Context) error {
-			return rig.Kube.PolicyV1().Evictions(ch.cluster.Namespace).Evict(ctx, &policyv1.Eviction{ObjectMeta: metav1.ObjectMeta{Namespace: ch.cluster.Namespace, Name: member}})
+			return rig.Kube.PolicyV1().Evictions(ch.cluster.Namespace).Evict(ctx,
+				&policyv1.Eviction{ObjectMeta: metav1.ObjectMeta{Namespace: ch.cluster.Namespace, Name: member}})
 		})
 		ch.awaitGone(t, member, former)
 	}},

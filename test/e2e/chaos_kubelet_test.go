@@ -23,8 +23,8 @@ import (
 // longer than that to do anything.
 const killAgain = 100 * time.Millisecond
 
-// kubeletKilled kills the kubelet of the member's node each time that it starts, for up to 12 seconds, and a launch of the member. Until the
-// kubelet stays, nothing starts the container of etcd again.
+// kubeletKilled kills the kubelet of the member's node each time that it starts, for up to 12 seconds, and a launch of
+// the member. Until the kubelet stays, nothing starts the container of etcd again.
 func kubeletKilled(t *testing.T, ch *chaos, member string, draw *rand.Rand) {
 	at := ch.about(member)
 	harness.Eventually(t, healWithin, "the kubelet of "+at.node+" answers", func(ctx context.Context) error { return kubeletAnswers(ctx, at.node) })

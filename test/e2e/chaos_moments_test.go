@@ -24,9 +24,10 @@ import (
 // moments is how many revisions of a long history are restored.
 const moments = 20
 
-// restoresMoments draws so many revisions of the history, restores each of them from the backups, and compares the keys that an etcd then serves
-// with those that the logs of the members had at that revision. The clients compact every two seconds, so revisions that were compacted
-// while the leader's agent did not run are in no backup. No plan exists for them, and another revision is drawn.
+// restoresMoments draws so many revisions of the history, restores each of them from the backups, and compares the keys
+// that an etcd then serves with those that the logs of the members had at that revision. The clients compact every two
+// seconds, so revisions that were compacted while the leader's agent did not run are in no backup. No plan exists for
+// them, and another revision is drawn.
 func (ch *chaos) restoresMoments(t *testing.T, moments int, draw *rand.Rand) {
 	t.Helper()
 	c, h := ch.cluster, ch.history

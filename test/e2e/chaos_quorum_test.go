@@ -22,8 +22,8 @@ const (
 	lossOfQuorum = "the quorum is lost and recovered"
 )
 
-// losesTheQuorum wipes the volumes of a majority, while agents, druid, the API server and the backup store fail. druid recovers the cluster by
-// itself from a disk that is left.
+// losesTheQuorum wipes the volumes of a majority, while agents, druid, the API server and the backup store fail. druid
+// recovers the cluster by itself from a disk that is left.
 //
 // The history has ended and is valid, because no linearizable history has a loss. All its keys outlast the recovery. A writer counts what
 // is acknowledged after the history: before the loss at most so many writes are lost as the plan announces, and after it none.
@@ -90,8 +90,8 @@ func (ch *chaos) awaitSurvivor(t *testing.T, lost time.Time, before harness.View
 	return plan
 }
 
-// awaitSurvivor waits until the cluster has another ID, and returns the last plan that its status showed. If the API server was down while a
-// plan was shown, the bounds of the spec take its place.
+// awaitSurvivor waits until the cluster has another ID, and returns the last plan that its status showed. If the API
+// server was down while a plan was shown, the bounds of the spec take its place.
 func awaitSurvivor(t *testing.T, c *harness.Cluster, former string) (plan v1alpha1.RecoveryPlan) {
 	t.Helper()
 	plan.LostSeconds = new(int64(chaosLoss))

@@ -46,7 +46,7 @@ type chaosScope struct {
 // Faults that overlap happen for 40 seconds to a cluster of three members, with another seed in each run. The promises are those of
 // TestFaultsThatOverlapBreakNoPromise. Again, with the seed that it prints:
 // go test ./test/e2e -run Briefly -args -chaos.seed N
-func TestFaultsThatOverlapBrieflyBreakNoPromise(t *testing.T) {
+func TestFaultsThatOverlapBriefly(t *testing.T) {
 	stories.Begin(t)
 	seed := chaosNow
 	if *chaosSeed != 0 {
@@ -81,7 +81,8 @@ func chaosRound(t *testing.T, seed uint64, scope chaosScope) {
 	s3, namespace := rig.MakeSavedNamespace(t, bucket)
 	options := []harness.Option{
 		harness.TLS(leafLifetime), holdsTrust, harness.Replicas(int32(size)), harness.Version(rig.EtcdVersion(t, "3.6")), wholeLog,
-		backedUp(s3.Store(bucket)), recovers(v1alpha1.RecoverySpec{Policy: v1alpha1.RecoveryAutomatic, MaxDataLoss: &v1alpha1.MaxDataLoss{Seconds: new(int64(chaosLoss))}}),
+		backedUp(s3.Store(bucket)), recovers(v1alpha1.RecoverySpec{Policy: v1alpha1.RecoveryAutomatic,
+			MaxDataLoss: &v1alpha1.MaxDataLoss{Seconds: new(int64(chaosLoss))}}),
 	}
 	auth := seed%2 == 0
 	if auth {
@@ -94,7 +95,8 @@ func chaosRound(t *testing.T, seed uint64, scope chaosScope) {
 	}
 	awaitBackups(t, c)
 	changes := changeOf(seed, scope)
-	ch := &chaos{cluster: c, history: c.History(t, kind), store: s3, size: size, minor: "3.6", brief: scope.brief, end: time.Now().Add(scope.span), hit: map[string]bool{}}
+	ch := &chaos{cluster: c, history: c.History(t, kind), store: s3, size: size, minor: "3.6", brief: scope.brief, end: time.Now().Add(scope.span),
+		hit: map[string]bool{}}
 	ch.history.Keep(t, c.MemberNames(t)...)
 	ch.learn(t)
 	certificates, s := expiries(t, c, c.MemberNames(t)), c.Sample(t)

@@ -17,7 +17,7 @@ import (
 // Two of three volumes are wiped under a writer, and the plan that selects the third one is approved. Then the disk of the selected member
 // is lost too: before the new raft group is formed, and right after, before its first full backup. druid proposes what is left. The
 // cluster ends healthy, and what is lost is at most what the last plan said.
-func TestTheChosenMemberIsLostBeforeAndAfterTheClusterIsFormed(t *testing.T) {
+func TestChosenMemberLostAroundForming(t *testing.T) {
 	stories.Begin(t)
 	t.Run("before", func(t *testing.T) {
 		t.Parallel()

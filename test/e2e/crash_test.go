@@ -8,10 +8,11 @@ import (
 	"github.com/etcd-druid/druid/test/e2e/stories"
 )
 
+// TestDruidCrashDuringScaleChange: druid ends at a point and another finishes the change of scale.
 // test/crash and package druid end a druid at every point, next to a real etcd and a real API server. Here is a sample of the
 // points in the middle of a change of scale, where two replicas, members and writers run. Each is the last such passage of
 // its change, so that anyone who takes over does not end there again. It changes druid's Deployment, so it runs alone.
-func TestDruidEndsAtAPointAndAnotherFinishesTheChangeOfScale(t *testing.T) {
+func TestDruidCrashDuringScaleChange(t *testing.T) {
 	stories.Begin(t)
 	c := rig.Apply(t)
 	view := c.AwaitMembers(t, 3, formWithin)

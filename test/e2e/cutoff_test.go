@@ -19,7 +19,7 @@ import (
 
 // Clients are cut off from a running cluster. It loses its quorum and is recovered meanwhile, and they stay cut off until the spec admits
 // them. No acknowledged write is lost, no Pod is replaced by the cut-off, and connections that exist stay open.
-func TestClientsAreCutOffUntilTheyAreAdmittedAgain(t *testing.T) {
+func TestClientsCutOffUntilAdmitted(t *testing.T) {
 	stories.Begin(t)
 	c := rig.Apply(t, recovers(v1alpha1.RecoverySpec{Policy: v1alpha1.RecoveryAutomatic, MaxDataLoss: &v1alpha1.MaxDataLoss{Seconds: new(int64(3600))}}))
 	view := c.AwaitMembers(t, 3, formWithin)

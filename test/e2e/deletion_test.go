@@ -24,8 +24,9 @@ import (
 // goneWithin is more than a Pod's grace period of 60 s: who needs all of it is killed, and that must show elsewhere.
 const goneWithin = 2 * time.Minute
 
+// TestDeletionWithoutDruidAndNode: a cluster is deleted without druid and with a node off.
 // This story powers a node off and stops druid, so it runs alone.
-func TestClusterIsDeletedWithoutDruidAndWithANodeOff(t *testing.T) {
+func TestDeletionWithoutDruidAndNode(t *testing.T) {
 	stories.Begin(t)
 	c := rig.Apply(t, claimsGo)
 	view := c.Agree(t, 3, formWithin)
@@ -71,7 +72,8 @@ func TestClusterIsDeletedWhileItForms(t *testing.T) {
 	awaitEnd(t, c)
 }
 
-func TestDeletedClusterLeavesItsVolumesAndANewOneIsAnother(t *testing.T) {
+// TestDeletedClusterLeavesVolumes: a deleted cluster leaves its volumes and a new one is another.
+func TestDeletedClusterLeavesVolumes(t *testing.T) {
 	stories.Begin(t)
 	c := rig.Apply(t, harness.Replicas(1))
 	before := c.Agree(t, 1, formWithin)

@@ -15,9 +15,10 @@ import (
 // replacedWithin is how soon after a comparison a member whose data differs has the data of the others and votes.
 const replacedWithin = time.Minute
 
+// TestDifferingMemberReplaced: a member whose data differs is replaced under a writer.
 // One byte in the database of a follower changes. The next leader's agent compares the members, and the agent of the follower replaces
 // it. A writer notices nothing, and the former data is kept.
-func TestMemberWhoseDataDiffersIsReplacedUnderAWriter(t *testing.T) {
+func TestDifferingMemberReplaced(t *testing.T) {
 	stories.Begin(t)
 	c := rig.Apply(t)
 	view := c.AwaitMembers(t, 3, formWithin)

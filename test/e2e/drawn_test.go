@@ -35,7 +35,7 @@ const clockSlack = 10 * time.Second
 // cluster has the keys that a watch saw at that point. Each member has the HashKV of an etcd on what `agent backup restore` makes of the
 // same backups, and a cache that listed again equals the store. By hand:
 // go test ./test/e2e -run DrawnMoments -timeout 0 -v -args -restore.points 20 -restore.seed 7
-func TestClusterIsRestoredInPlaceToDrawnMoments(t *testing.T) {
+func TestRestoreToDrawnMoments(t *testing.T) {
 	stories.Begin(t)
 	seed := seedOr(*restoreSeed)
 	t.Logf("-restore.seed %d", seed)

@@ -19,8 +19,9 @@ var (
 	editSeed   = flag.Uint64("edits.seed", 0, "seed of the random edits; 0 for one that the commit gives")
 )
 
-// Each round edits the spec up to four times at moments drawn by lot, whatever goes on, with a fault between that costs no voter, and
-// waits until the last edit is reached. By hand, with another seed: go test ./test/e2e -run RandomEdits -timeout 0 -args -edits.rounds 20 -edits.seed N
+// Each round edits the spec up to four times at moments drawn by lot, whatever goes on, with a fault between that costs
+// no voter, and waits until the last edit is reached. By hand, with another seed: go test ./test/e2e -run
+// RandomEdits -timeout 0 -args -edits.rounds 20 -edits.seed N
 func TestRandomEditsEndInTheLast(t *testing.T) {
 	stories.Begin(t)
 	seed := seedOr(*editSeed)

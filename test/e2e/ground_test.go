@@ -76,8 +76,9 @@ func TestClusterOutlivesTheControlPlane(t *testing.T) {
 	w.Stop(t, c.Etcd(t))
 }
 
+// TestNodePowerOffDuringRollout: a node is powered off in the middle of a rolling update.
 // The node of the member whose Pod is being replaced loses its power: no other member's Pod goes until it is back.
-func TestNodeIsPoweredOffInTheMiddleOfARollingUpdate(t *testing.T) {
+func TestNodePowerOffDuringRollout(t *testing.T) {
 	stories.Begin(t)
 	c := rig.Apply(t)
 	view := c.Agree(t, 3, formWithin)
@@ -136,8 +137,9 @@ func TestNodeIsPoweredOffInTheMiddleOfARollingUpdate(t *testing.T) {
 	w.Stop(t, c.Etcd(t))
 }
 
+// TestCutOffPodNeverSharesVolume: a Pod on a node that is cut off and its successor never share a volume.
 // The volume is one that any node can mount, so that a successor may start elsewhere while the former Pod still runs.
-func TestPodOnACutOffNodeAndItsSuccessorNeverShareAVolume(t *testing.T) {
+func TestCutOffPodNeverSharesVolume(t *testing.T) {
 	stories.Begin(t)
 	c := rig.Apply(t, harness.StorageClass(lab.NetworkClass))
 	view := c.Agree(t, 3, formWithin)

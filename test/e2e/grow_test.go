@@ -73,7 +73,8 @@ func TestVolumesGrowUnderTheMembers(t *testing.T) {
 	w.Stop(t, etcd)
 }
 
-func TestQuotaFollowsTheVolumesOnePodAfterAnother(t *testing.T) {
+// TestQuotaFollowsVolumes: quota follows the volumes one Pod after another.
+func TestQuotaFollowsVolumes(t *testing.T) {
 	stories.Begin(t)
 	c := rig.Apply(t, harness.StorageClass(lab.NetworkClass), fixedQuota)
 	view := c.Agree(t, 3, formWithin)
@@ -100,7 +101,8 @@ func TestQuotaFollowsTheVolumesOnePodAfterAnother(t *testing.T) {
 	w.Stop(t, etcd)
 }
 
-func TestVolumesThatGrowAtAMountGetOnePodAfterAnotherTheLeaderLast(t *testing.T) {
+// TestGrowAtMountLeaderLast: volumes that grow at a mount get one Pod after another, the leader's last.
+func TestGrowAtMountLeaderLast(t *testing.T) {
 	stories.Begin(t)
 	c := rig.Apply(t, harness.StorageClass(lab.RemountClass), fixedQuota)
 	view := c.Agree(t, 3, formWithin)
@@ -138,7 +140,8 @@ func TestVolumesThatGrowAtAMountGetOnePodAfterAnotherTheLeaderLast(t *testing.T)
 	w.Stop(t, c.Etcd(t))
 }
 
-func TestVolumeOfAClassThatDoesNotGrowIsReportedAndNothingElseHappens(t *testing.T) {
+// TestUngrowableVolumeReportedOnly: a volume of a class that does not grow is reported and nothing else happens.
+func TestUngrowableVolumeReportedOnly(t *testing.T) {
 	stories.Begin(t)
 	c := rig.Apply(t, harness.Replicas(1), harness.StorageClass(lab.LocalClass), fixedQuota)
 	view := c.Agree(t, 1, formWithin)

@@ -15,7 +15,7 @@ import (
 // Both druids are killed at once in each phase of one recovery: when the plan is shown, when the members acknowledge the order, when one of
 // them executes it, and when the new raft group is formed. The backup store does not answer, so that the middle phases last. The plan is
 // approved while no druid runs. The cluster ends healthy, and what is lost is at most what the plan said.
-func TestDruidsAreKilledInEachPhaseOfARecovery(t *testing.T) {
+func TestDruidKilledInEachRecoveryPhase(t *testing.T) {
 	stories.Begin(t)
 	s3, namespace := rig.MakeSavedNamespace(t, bucket)
 	c := rig.ApplyIn(t, namespace, backedUp(s3.Store(bucket)), recovers(v1alpha1.RecoverySpec{}))

@@ -23,7 +23,8 @@ const (
 )
 
 var (
-	selection = flag.String("stories", "", `which stories to perform without -test.run: "all", "core", those that run "alone" or "alongside" others, by "budget" (in make test), or "soak"`)
+	selection = flag.String("stories", "", `which stories to perform without -test.run: "all", "core", those that run "alone" or "alongside" `+
+		`others, by "budget" (in make test), or "soak"`)
 	agents    = flag.String("agents", string(harness.Fast), `the intervals of the agents: "fast", or those of "production"`)
 	soakHours = flag.Float64("soak.hours", 1, "for how many hours -stories soak goes on")
 	soakLoad  = flag.Int("soak.load", 0, "how many processes use a CPU each next to -stories soak")

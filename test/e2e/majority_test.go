@@ -22,10 +22,11 @@ import (
 // stopsWithin is how long a raft group that was replaced may serve after its nodes reach the API server again.
 const stopsWithin = 30 * time.Second
 
-// Two of three members lose the API server, and go on serving a writer. A recovery is requested: druid orders none while the third one is in
-// step, nor while the two may serve beyond a partition. Then an approval gives them up. When their nodes return, the former raft group
-// stops, its data is kept, and one raft group remains.
-func TestAMajorityThatIsCutOffFromTheAPIServesAndStopsWhenItWasReplaced(t *testing.T) {
+// TestMajorityCutOffFromAPIStops: a majority that is cut off from the API serves and stops when it was replaced. Two of
+// three members lose the API server, and go on serving a writer. A recovery is requested: druid orders none while the
+// third one is in step, nor while the two may serve beyond a partition. Then an approval gives them up. When their
+// nodes return, the former raft group stops, its data is kept, and one raft group remains.
+func TestMajorityCutOffFromAPIStops(t *testing.T) {
 	stories.Begin(t)
 	c := rig.Apply(t, recovers(v1alpha1.RecoverySpec{Policy: v1alpha1.RecoveryAutomatic, MaxDataLoss: &v1alpha1.MaxDataLoss{Seconds: new(int64(3600))}}))
 	view := c.Agree(t, 3, formWithin)

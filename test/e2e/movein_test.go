@@ -25,8 +25,9 @@ func TestStatefulSetMovesInUnderAWriter(t *testing.T) {
 	movesIn(t, rig.StartPlain(t, rig.MakeNamespace(t), moveMinor, 3))
 }
 
+// TestStatefulSetWithTLSMovesIn: StatefulSet with TLS moves in under a writer.
 // The same with mutual TLS of clients and of peers, under names and certificates of both.
-func TestStatefulSetWithTLSMovesInUnderAWriter(t *testing.T) {
+func TestStatefulSetWithTLSMovesIn(t *testing.T) {
 	stories.Begin(t)
 	movesIn(t, rig.StartPlainWithTLS(t, rig.MakeNamespace(t), moveMinor, 3))
 }
@@ -60,7 +61,7 @@ func movesIn(t *testing.T, old *harness.Plain) {
 
 // An EtcdCluster that joined is deleted again before the others were let go: they keep their quorum, and their clients notice no
 // more than a change of leader.
-func TestClusterThatJoinedIsDeletedAndTheOthersStay(t *testing.T) {
+func TestDeletedJoinedClusterLeavesOthers(t *testing.T) {
 	stories.Begin(t)
 	namespace := rig.MakeNamespace(t)
 	old := rig.StartPlain(t, namespace, moveMinor, 3)

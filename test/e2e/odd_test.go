@@ -20,9 +20,9 @@ import (
 // foundWithin is how soon after a comparison begins the Lease of a member says that its data differs.
 const foundWithin = 10 * time.Second
 
-// One byte changes in the database of the leader of five members, and then of two of five at once, each another byte. The agents replace one
-// member after another. A writer notices an election at most, and the former data is kept.
-func TestOddMembersOfFiveAreReplacedOneAfterAnother(t *testing.T) {
+// One byte changes in the database of the leader of five members, and then of two of five at once, each another byte.
+// The agents replace one member after another. A writer notices an election at most, and the former data is kept.
+func TestOddMembersOfFiveReplaced(t *testing.T) {
 	stories.Begin(t)
 	c := rig.Apply(t, harness.Replicas(5))
 	view := c.AwaitMembers(t, 5, formWithin)

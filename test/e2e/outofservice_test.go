@@ -20,7 +20,7 @@ import (
 // Two of three nodes lose their power under a writer, and are declared out of service: their volumes are lost. The plan names no member to
 // give up, and is approved. The cluster ends with three voters on the node that is left, and no more is lost than the plan said. When the
 // nodes return, their former data does not serve: no former etcd starts, and the members stay who they are.
-func TestTwoNodesAreDeclaredOutOfServiceAndReturn(t *testing.T) {
+func TestTwoNodesOutOfServiceReturn(t *testing.T) {
 	stories.Begin(t)
 	c := rig.Apply(t, recovers(v1alpha1.RecoverySpec{}))
 	view := c.Agree(t, 3, formWithin)

@@ -15,8 +15,9 @@ import (
 	"github.com/etcd-druid/druid/test/e2e/stories"
 )
 
+// TestPauseKeepsAcknowledgedWrites: a paused cluster comes back with every acknowledged write.
 // A writer goes on all the time: what was acknowledged up to the last moment is there when the cluster is resumed.
-func TestPausedClusterComesBackWithEveryAcknowledgedWrite(t *testing.T) {
+func TestPauseKeepsAcknowledgedWrites(t *testing.T) {
 	stories.Begin(t)
 	c := rig.Apply(t)
 	before := c.AwaitMembers(t, 3, formWithin)

@@ -49,9 +49,10 @@ func (p pluginOf) prints(t *testing.T, code int, args []string, words ...string)
 	})
 }
 
+// TestKubectlPluginOperatesCluster: kubectl plugin shows and operates a cluster.
 // The plugin sees a cluster with TLS and backups in health and out of it, runs the real etcdctl and agents in it, requests what druid and
 // the agents carry out, and pauses and resumes it.
-func TestKubectlPluginShowsAndOperatesACluster(t *testing.T) {
+func TestKubectlPluginOperatesCluster(t *testing.T) {
 	stories.Begin(t)
 	s3, namespace := rig.MakeSavedNamespace(t, bucket)
 	c := rig.ApplyIn(t, namespace, harness.TLS(time.Hour), backedUp(s3.Store(bucket)))
@@ -110,7 +111,8 @@ func (p pluginOf) readsAndRequestsRestores(t *testing.T) {
 	p.prints(t, 0, []string{"backups", p.Name}, "1 lineage", "the agent of member "+p.Name)
 	p.prints(t, 0, []string{"restore", p.Name, "--latest"}, "Nothing was changed", "the newest state", "the agent of member "+p.Name, "latest: true")
 	p.prints(t, 0, []string{"restore", p.Name, "--latest", "--to-new", "copy"}, "kind: EtcdCluster", "name: copy", "name: "+p.Name)
-	if _, stderr, code := p.run(t.Context(), "", "restore", p.Name, "--revision", "999999999"); code != 2 || !strings.Contains(stderr, "does not hold revision 999999999") {
+	if _, stderr, code := p.run(t.Context(), "", "restore", p.Name, "--revision", "999999999"); code != 2 ||
+		!strings.Contains(stderr, "does not hold revision 999999999") {
 		t.Errorf("a revision that no backup has: exit code %d, %s", code, stderr)
 	}
 	// druid writes the status meanwhile, so that the first requests can be refused.

@@ -80,7 +80,8 @@ func TestClusterOutlivesItsProcesses(t *testing.T) {
 	w.Stop(t, c.Etcd(t))
 }
 
-func TestClientsAreServedWhileAllAgentsAreBroken(t *testing.T) {
+// TestClientsServedWithBrokenAgents: clients are served while all agents are broken.
+func TestClientsServedWithBrokenAgents(t *testing.T) {
 	stories.Begin(t)
 	const badImage = "registry.invalid/agent:gone"
 	c := rig.Apply(t)

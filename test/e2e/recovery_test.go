@@ -34,9 +34,9 @@ func authenticated(c *v1alpha1.EtcdCluster) {
 	c.Spec.Auth = &v1alpha1.AuthSpec{Enabled: true, Users: []v1alpha1.AuthUser{{Name: "client", CertificateCN: "client", Roles: []string{"root"}}}}
 }
 
-// Two of three volumes are wiped under a writer, the leader's among them. The plan says what is lost, its command approves it, and the
-// cluster continues in place from the third disk, with its certificates and its users. Each cache gets an error, lists again, and then equals
-// the store.
+// Two of three volumes are wiped under a writer, the leader's among them. The plan says what is lost, its command
+// approves it, and the cluster continues in place from the third disk, with its certificates and its users. Each cache
+// gets an error, lists again, and then equals the store.
 func TestQuorumIsRecoveredFromOneDiskOfThree(t *testing.T) {
 	stories.Begin(t)
 	c := rig.Apply(t, harness.TLS(24*time.Hour), authenticated, recovers(v1alpha1.RecoverySpec{}))
@@ -67,9 +67,10 @@ func TestQuorumIsRecoveredFromOneDiskOfThree(t *testing.T) {
 	w.Stop(t, c.Etcd(t))
 }
 
+// TestRecoveredFromBackupsOnlyOnce: the quorum is recovered from the backups and only once by itself.
 // All volumes are wiped under a writer. druid recovers the cluster from its backups by itself, within the bounds of the spec. A second loss
 // soon after the first needs an approval.
-func TestQuorumIsRecoveredFromTheBackupsAndOnlyOnceByItself(t *testing.T) {
+func TestRecoveredFromBackupsOnlyOnce(t *testing.T) {
 	stories.Begin(t)
 	s3, namespace := rig.MakeSavedNamespace(t, bucket)
 	const bound = 60
@@ -103,7 +104,7 @@ func TestQuorumIsRecoveredFromTheBackupsAndOnlyOnceByItself(t *testing.T) {
 }
 
 // All Pods of a cluster in memory are lost at once, and with them its data. druid recovers it from its backups by itself.
-func TestMembersInMemoryAreRecoveredFromTheBackups(t *testing.T) {
+func TestMemoryMembersRecovered(t *testing.T) {
 	stories.Begin(t)
 	s3, namespace := rig.MakeSavedNamespace(t, bucket)
 	const bound = 60
@@ -128,7 +129,7 @@ func TestMembersInMemoryAreRecoveredFromTheBackups(t *testing.T) {
 
 // Two of three members are away with their data. Only an approval of the present plan gives them up: neither an invented hash
 // does, nor the approval of an earlier loss. Members that return later join the new raft group, and their data is kept.
-func TestMembersThatAreAwayAreGivenUpOnlyByAnApprovalOfTheirPlan(t *testing.T) {
+func TestAwayMembersGivenUpByApproval(t *testing.T) {
 	stories.Begin(t)
 	c := rig.Apply(t, recovers(v1alpha1.RecoverySpec{Policy: v1alpha1.RecoveryAutomatic, MaxDataLoss: &v1alpha1.MaxDataLoss{Seconds: new(int64(3600))}}))
 	view := c.Agree(t, 3, formWithin)
@@ -209,8 +210,8 @@ func allBut(t *testing.T, c *harness.Cluster, member string) []string {
 	return slices.DeleteFunc(c.MemberNames(t), func(m string) bool { return m == member })
 }
 
-// losesAllBut awaits backups and writes, and then loses the volumes of all members but one. It returns the plan, which selects the disk that
-// is left.
+// losesAllBut awaits backups and writes, and then loses the volumes of all members but one. It returns the plan, which
+// selects the disk that is left.
 func losesAllBut(t *testing.T, c *harness.Cluster, w *harness.Writer, survivor string) (proposed v1alpha1.RecoveryStatus) {
 	t.Helper()
 	awaitBackups(t, c)

@@ -24,8 +24,9 @@ import (
 	"github.com/etcd-druid/druid/test/e2e/stories"
 )
 
+// TestPodReturnsDespiteRefusedRole: a lost Pod comes back while the API server refuses another object.
 // A policy that refuses one object of a cluster keeps nothing else of it from healing.
-func TestALostPodComesBackWhileTheAPIServerRefusesAnotherObject(t *testing.T) {
+func TestPodReturnsDespiteRefusedRole(t *testing.T) {
 	stories.Begin(t)
 	c := rig.Apply(t)
 	view := c.Agree(t, 3, formWithin)
@@ -76,7 +77,7 @@ func TestALostPodComesBackWhileTheAPIServerRefusesAnotherObject(t *testing.T) {
 }
 
 // Names that a user takes out of the record come back, and no other is drawn.
-func TestNamesThatAUserTakesOutOfTheRecordComeBack(t *testing.T) {
+func TestNamesRemovedByUserReturn(t *testing.T) {
 	stories.Begin(t)
 	c := rig.Apply(t)
 	view := c.Agree(t, 3, formWithin)

@@ -32,9 +32,11 @@ const (
 	druidRepository = "etcd-druid/druid"
 )
 
-// A user takes a release from its files and from a registry: the nodes pull the image of druid and of the agents by the digest in the release
-// notes. An upgrade of druid, and the way back, give each agent the image of druid in its running Pod, and touch no etcd.
-func TestReleaseIsInstalledByDigestUpgradedAndRolledBackUnderAWriter(t *testing.T) {
+// TestReleaseUpgradeAndRollback: a release is installed by digest, upgraded and rolled back under a writer. A user
+// takes a release from its files and from a registry: the nodes pull the image of druid and of the agents by the digest
+// in the release notes. An upgrade of druid, and the way back, give each agent the image of druid in its running Pod,
+// and touch no etcd.
+func TestReleaseUpgradeAndRollback(t *testing.T) {
 	stories.Begin(t)
 	registry := rig.ServeRegistry(t, druidRegistry)
 	// The releases have the same sources. Only what they say of their version differs, and with it all digests.

@@ -12,9 +12,10 @@ import (
 	"github.com/etcd-druid/druid/test/e2e/stories"
 )
 
+// TestNamedMembersReplacedFirst: members that the user names are replaced and leave first.
 // A new member takes the place of the leader, and then of the only member. Between the two, the members leave that the user names, also
 // the leader. No acknowledged write is lost, and etcd never has fewer voters than the spec requests.
-func TestMembersThatTheUserNamesAreReplacedAndLeaveFirst(t *testing.T) {
+func TestNamedMembersReplacedFirst(t *testing.T) {
 	stories.Begin(t)
 	c := rig.Apply(t)
 	view := c.AwaitMembers(t, 3, formWithin)

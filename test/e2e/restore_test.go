@@ -17,7 +17,7 @@ import (
 // before that time is there, and nothing else. A restore to a revision that the user withdraws loses nothing, and caches notice nothing. A
 // restore of the lineage that was replaced undoes the first one. After each of both, the caches get an error, list again, and then
 // equal the store.
-func TestClusterIsRestoredInPlaceAndTheRestoreIsUndone(t *testing.T) {
+func TestRestoreInPlaceAndUndo(t *testing.T) {
 	stories.Begin(t)
 	s3, namespace := rig.MakeSavedNamespace(t, bucket)
 	c := rig.ApplyIn(t, namespace, harness.TLS(24*time.Hour), authenticated, backedUp(s3.Store(bucket)))

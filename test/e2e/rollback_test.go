@@ -12,9 +12,10 @@ import (
 	"github.com/etcd-druid/druid/test/e2e/stories"
 )
 
+// TestOlderVolumeCopyDoesNotVote: a member on an older copy of its volume does not vote.
 // A volume that went back in time holds a member that forgot what it had promised. With a second member down it would
 // make a quorum that never saw the writes which the third had acknowledged together with them.
-func TestMemberOnAnOlderCopyOfItsVolumeDoesNotVote(t *testing.T) {
+func TestOlderVolumeCopyDoesNotVote(t *testing.T) {
 	stories.Begin(t)
 	c := rig.Apply(t)
 	view := c.Agree(t, 3, formWithin)

@@ -15,7 +15,8 @@ import (
 	"github.com/etcd-druid/druid/test/e2e/stories"
 )
 
-func TestClusterRollsUnderLoadAndABadImageStopsIt(t *testing.T) {
+// TestRolloutStopsAtBadImage: a cluster rolls under load and a bad image stops it.
+func TestRolloutStopsAtBadImage(t *testing.T) {
 	stories.Begin(t)
 	c := rig.Apply(t)
 	view := c.AwaitMembers(t, 3, formWithin)
@@ -82,7 +83,8 @@ func TestClusterRollsUnderLoadAndABadImageStopsIt(t *testing.T) {
 	w.Stop(t, c.Etcd(t))
 }
 
-func TestFiveEditsInTheMiddleOfAnUpdateEndInTheLast(t *testing.T) {
+// TestFiveEditsEndInTheLast: five edits in the middle of an update end in the last.
+func TestFiveEditsEndInTheLast(t *testing.T) {
 	stories.Begin(t)
 	c := rig.Apply(t)
 	view := c.AwaitMembers(t, 3, formWithin)
@@ -98,7 +100,8 @@ func TestFiveEditsInTheMiddleOfAnUpdateEndInTheLast(t *testing.T) {
 		}
 		return nil
 	})
-	for _, edit := range []string{requests("103m"), `{"spec":{"replicas":5}}`, `{"spec":{"env":[{"name":"GOGC","value":"90"}]}}`, `{"spec":{"replicas":1}}`, requests("104m")} {
+	for _, edit := range []string{requests("103m"), `{"spec":{"replicas":5}}`, `{"spec":{"env":[{"name":"GOGC","value":"90"}]}}`,
+		`{"spec":{"replicas":1}}`, requests("104m")} {
 		c.Edit(t, edit)
 	}
 	seen := map[string]bool{}

@@ -36,7 +36,8 @@ func TestAuthoritiesAreReplacedUnderAWriter(t *testing.T) {
 	longer := 4 * caLifetime
 	for _, request := range []struct{ name, patch string }{
 		{"at once", fmt.Sprintf(`{"metadata":{"annotations":{%q:"at once"}}}`, v1alpha1.RotateCAAnnotation)},
-		{"when a third of the lifetime is left", fmt.Sprintf(`{"spec":{"tls":{"client":{"auto":{"caLifetime":%q}},"peer":{"auto":{"caLifetime":%q}}}}}`, longer, longer)},
+		{"when a third of the lifetime is left",
+			fmt.Sprintf(`{"spec":{"tls":{"client":{"auto":{"caLifetime":%q}},"peer":{"auto":{"caLifetime":%q}}}}}`, longer, longer)},
 	} {
 		t.Run(request.name, func(t *testing.T) {
 			before, began := authoritiesOf(t, c), time.Now()

@@ -50,9 +50,10 @@ func evictable(replicas int) int {
 	return replicas
 }
 
+// TestTwoNodeDrainsWhileMembersJoin: two nodes are drained at once while members join.
 // Whatever is evicted at the same time as members join costs no quorum: the PodDisruptionBudget counts voters. It touches
 // nodes, so it runs alone. The volumes are ones that follow a Pod to another node.
-func TestTwoNodesAreDrainedAtOnceWhileMembersJoin(t *testing.T) {
+func TestTwoNodeDrainsWhileMembersJoin(t *testing.T) {
 	stories.Begin(t)
 	c := rig.Apply(t, harness.StorageClass(lab.NetworkClass))
 	before := c.AwaitMembers(t, 3, formWithin)

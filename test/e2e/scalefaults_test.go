@@ -67,8 +67,9 @@ func bystander(t *testing.T, c *harness.Cluster, view harness.View) string {
 	return ""
 }
 
+// TestDruidTakeoverDuringScaleChange: a killed druid is taken over in the middle of a change of scale.
 // It kills what all stories share, so it runs alone.
-func TestKilledDruidIsTakenOverInTheMiddleOfAChangeOfScale(t *testing.T) {
+func TestDruidTakeoverDuringScaleChange(t *testing.T) {
 	stories.Begin(t)
 	c := rig.Apply(t)
 	view := c.AwaitMembers(t, 3, formWithin)
@@ -97,7 +98,7 @@ func TestKilledDruidIsTakenOverInTheMiddleOfAChangeOfScale(t *testing.T) {
 // Each round changes the number of members and breaks two things at a moment drawn by lot: one that takes a voter away for
 // a while, one that does not. It never goes through two voters, where any voter that is away costs the quorum, anyone who took
 // it away. By hand, with another seed: go test ./test/e2e -run RandomChanges -timeout 0 -args -scale.rounds 100 -scale.seed N
-func TestRandomChangesOfScaleWithTwoFaultsEach(t *testing.T) {
+func TestRandomChangesOfScaleWithTwoFaults(t *testing.T) {
 	stories.Begin(t)
 	seed := seedOr(*scaleSeed)
 	t.Logf("-scale.seed %d", seed)

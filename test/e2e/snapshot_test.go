@@ -93,7 +93,8 @@ func TestSnapshotGoesToAStoreOfItsOwn(t *testing.T) {
 
 	t.Run("no Secret is shown", func(t *testing.T) {
 		changesPassword(t, second)
-		second.ShowsNoSecret(t, map[string]string{"the first password": firstPassword}, "passwords/app", "backup-keys/2026-11", "s3/secretAccessKey", archive+"/secretAccessKey", manifests.ConnectionName("second")+"/tls.key")
+		second.ShowsNoSecret(t, map[string]string{"the first password": firstPassword}, "passwords/app", "backup-keys/2026-11", "s3/secretAccessKey",
+			archive+"/secretAccessKey", manifests.ConnectionName("second")+"/tls.key")
 	})
 	t.Run("the backup is deleted with its EtcdSnapshot", func(t *testing.T) {
 		snapshot := inBucket("bucket", archive)

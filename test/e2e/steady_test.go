@@ -19,7 +19,8 @@ import (
 // cluster. With the default of 15 s these are 0.1 per second.
 const maxAgentRequests = 1.5
 
-func TestSteadyClusterCostsDruidNoWriteAndAgentsFewRequests(t *testing.T) {
+// TestSteadyClusterCostsFewRequests: a steady cluster costs druid no write and agents few requests.
+func TestSteadyClusterCostsFewRequests(t *testing.T) {
 	stories.Begin(t)
 	// An election writes the status and renews Leases. This is about a cluster in which nothing happens, on a machine on
 	// which a lot does.

@@ -25,8 +25,9 @@ func onDisk(c *v1alpha1.EtcdCluster) {
 	c.Spec.Storage = v1alpha1.StorageSpec{Size: resource.MustParse("512Mi"), Medium: v1alpha1.StorageDisk}
 }
 
+// TestNodeDiskAndVolumeWithoutClass: only members serve on the disk of a node and on a volume without a class.
 // A kubelet mounts both kinds of storage that no provisioner makes. An etcd that is killed resumes on what it had written to them.
-func TestOnlyMembersServeOnTheDiskOfANodeAndOnAVolumeWithoutAClass(t *testing.T) {
+func TestNodeDiskAndVolumeWithoutClass(t *testing.T) {
 	stories.Begin(t)
 	t.Run("medium Disk: no claim, and the data is not in memory", func(t *testing.T) {
 		c := rig.Apply(t, harness.Replicas(1), onDisk)

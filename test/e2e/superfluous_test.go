@@ -68,9 +68,10 @@ func TestUnexpectedMembersAreRemoved(t *testing.T) {
 	})
 }
 
+// TestRemovalKeepsQuorum: a removal that would cost the quorum does not happen.
 // Two unknown objects run and vote, two members that were ordered are down: of five voters exactly a quorum of three is up.
 // Without one of the unknown objects it would be two of four.
-func TestRemovalThatWouldCostTheQuorumDoesNotHappen(t *testing.T) {
+func TestRemovalKeepsQuorum(t *testing.T) {
 	stories.Begin(t)
 	c := rig.Apply(t)
 	view := c.Agree(t, 3, formWithin)

@@ -26,9 +26,10 @@ import (
 // leafLifetime is the shortest that the API accepts: druid renews after 80 s.
 const leafLifetime = 2 * time.Minute
 
+// TestCertificatesRenewedUnderLoad: certificates are renewed under load while members heal.
 // Certificates with a lifetime of minutes are renewed on both planes under a writer, while clients connect all the time and a member
 // loses its disk. Nothing restarts for it.
-func TestCertificatesAreRenewedUnderLoadWhileMembersHeal(t *testing.T) {
+func TestCertificatesRenewedUnderLoad(t *testing.T) {
 	stories.Begin(t)
 	c := rig.Apply(t, harness.TLS(leafLifetime), calledBy("caller"))
 	view := c.AwaitMembers(t, 3, formWithin)
@@ -242,8 +243,10 @@ func TestBadSecretsOfAUserHarmNoMember(t *testing.T) {
 	}{
 		{"the key of another certificate", mixed, "does not belong"},
 		{"another authority, and a certificate of it", other.data(other.server), "unknown to the running etcd"},
-		{"a certificate for other names", u.data(pki.Request{CommonName: "etcd", DNSNames: []string{"example.com"}, Server: true, Client: true, Lifetime: time.Hour}), ".svc"},
-		{"an expired certificate", u.data(pki.Request{CommonName: "etcd", DNSNames: u.server.DNSNames, Server: true, Client: true, Lifetime: -time.Minute}), "expired"},
+		{"a certificate for other names", u.data(pki.Request{CommonName: "etcd", DNSNames: []string{"example.com"}, Server: true, Client: true, Lifetime: time.Hour}),
+			".svc"},
+		{"an expired certificate", u.data(pki.Request{CommonName: "etcd", DNSNames: u.server.DNSNames, Server: true, Client: true, Lifetime: -time.Minute}),
+			"expired"},
 	} {
 		t.Run(bad.name, func(t *testing.T) {
 			u.put("clients", bad.data)
@@ -305,7 +308,8 @@ func newUser(t *testing.T, namespace string) *user {
 	}
 	return &user{
 		t: t, namespace: namespace, pair: pair, authority: authority,
-		server: pki.Request{CommonName: "etcd", DNSNames: []string{"*.etcd-peer." + namespace + ".svc", "etcd-client." + namespace + ".svc"}, Server: true, Client: true, Lifetime: time.Hour},
+		server: pki.Request{CommonName: "etcd", DNSNames: []string{"*.etcd-peer." + namespace + ".svc", "etcd-client." + namespace + ".svc"},
+			Server: true, Client: true, Lifetime: time.Hour},
 		client: pki.Request{CommonName: "user", Client: true, Lifetime: time.Hour},
 	}
 }

@@ -18,7 +18,8 @@ import (
 // upgradeWithin is what a change of version may take: a backup that is made and verified, three Pods, four comparisons.
 const upgradeWithin = 8 * time.Minute
 
-func TestVersionChangesUnderLoadAfterABackupAndNothingIsLost(t *testing.T) {
+// TestVersionChangeUnderLoad: the version changes under load after a backup, and nothing is lost.
+func TestVersionChangeUnderLoad(t *testing.T) {
 	stories.Begin(t)
 	versionsChange(t)
 }

@@ -17,9 +17,9 @@ var programs struct {
 	built map[string]string
 }
 
-// Program builds a command of this repository, as "./cmd/druid", and returns its path. It is built as it is shipped, without the race
-// detector even where the tests have it: that makes each start of a process expensive, and what races it has, it has in the tests that run its
-// packages themselves. For packages whose TestMain is Main, which removes it.
+// Program builds a command of this repository, as "./cmd/druid", and returns its path. It is built as it is shipped,
+// without the race detector even where the tests have it: that makes each start of a process expensive, and what races
+// it has, it has in the tests that run its packages themselves. For packages whose TestMain is Main, which removes it.
 func Program(tb testing.TB, pkg string) string {
 	tb.Helper()
 	programs.Lock()

@@ -65,7 +65,8 @@ func TestALineThatWasCutOffIsNone(t *testing.T) {
 	}
 }
 
-func TestExplanationsAreReadFromTheTableOfFlakes(t *testing.T) {
+// TestFlakeExplanationsReadFromTable: explanations are read from the table of flakes.
+func TestFlakeExplanationsReadFromTable(t *testing.T) {
 	if _, err := ReadExplanations("../FLAKES.md"); err != nil {
 		t.Error(err)
 	}

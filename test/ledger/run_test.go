@@ -20,7 +20,8 @@ func (f *tester) Name() string { return f.name }
 
 func (f *tester) Errorf(format string, _ ...any) { f.errors = append(f.errors, format) }
 
-func TestABrokenPromiseFailsItsTestAndMarksTheRun(t *testing.T) {
+// TestBrokenPromiseFailsRun: a broken promise fails its test and marks the run.
+func TestBrokenPromiseFailsRun(t *testing.T) {
 	run := Run{Dir: t.TempDir()}
 	t.Setenv(RunVariable, "")
 	outside := &tester{TB: t, name: "TestA"}

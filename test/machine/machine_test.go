@@ -33,7 +33,8 @@ func TestAPortIsGivenAwayOnce(t *testing.T) {
 	}
 }
 
-func TestADirectoryForSocketsIsShortWhereverTemporaryFilesLive(t *testing.T) {
+// TestSocketDirectoryIsShort: a directory for sockets is short wherever temporary files live.
+func TestSocketDirectoryIsShort(t *testing.T) {
 	base := OpenDir(t)
 	if err := os.Chmod(base, 0o755); err != nil {
 		t.Fatal(err)

@@ -38,7 +38,8 @@ func (w *world) sync(di int, what byte) bool {
 			d.cache.members[k].claim = w.members[k].claim
 		}
 	case 's':
-		changed = d.cache.replicas != w.replicas || d.cache.retain != w.retain || d.cache.replace != w.replace || d.cache.statusID != w.statusID || d.cache.known != w.known
+		changed = d.cache.replicas != w.replicas || d.cache.retain != w.retain || d.cache.replace != w.replace || d.cache.statusID != w.statusID ||
+			d.cache.known != w.known
 		d.cache.replicas, d.cache.retain, d.cache.replace = w.replicas, w.retain, w.replace
 		d.cache.statusID, d.cache.known = w.statusID, w.known
 	}

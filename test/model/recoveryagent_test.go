@@ -20,7 +20,8 @@ func (w *lostWorld) renew(k int) bool {
 	was := m.lease
 	if m.run {
 		g := &w.groups[m.group]
-		m.lease.ID, m.lease.Role, m.lease.ClusterID, m.lease.Epoch, m.lease.Lineage = uint64(m.identity.MemberID), leases.RoleMember, g.cluster, m.identity.Epoch, m.identity.Lineage
+		m.lease.ID, m.lease.Role, m.lease.ClusterID, m.lease.Epoch, m.lease.Lineage = uint64(m.identity.MemberID), leases.RoleMember, g.cluster,
+			m.identity.Epoch, m.identity.Lineage
 		if _, learns := g.learners[m.lease.ID]; learns {
 			m.lease.Role = leases.RoleLearner
 		}

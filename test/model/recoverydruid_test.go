@@ -109,7 +109,8 @@ func (w *lostWorld) firstLook(d *lostDruid) bool {
 	var steps []policy.Step
 	w.from(d.cached, func() { steps = w.steps(d.seen) })
 	for _, step := range steps {
-		if w.mutant&mutNoLateRelease != 0 && (step.Rule == "majority-returned" || step.Rule == "better-disk-report") && d.seen.Record.Order().Stage == leases.StageExecute {
+		if w.mutant&mutNoLateRelease != 0 && (step.Rule == "majority-returned" || step.Rule == "better-disk-report") &&
+			d.seen.Record.Order().Stage == leases.StageExecute {
 			continue
 		}
 		if ordersRecord(step.Kind) || w.restoring.on && restoreSteps[step.Kind] {

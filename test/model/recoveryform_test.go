@@ -42,7 +42,8 @@ func (w *lostWorld) build(k int) {
 	record = start.Limited(record, m.identity, leases.MaxLearners)
 	id := uint64(1000 + w.nonces)
 	var writes []int
-	group := lostGroup{cluster: cluster, epoch: record.Epoch, voters: map[uint64]int{id: k}, lineage: record.Lineage, base: w.groups[w.newest].base, parent: w.groups[w.newest].parent}
+	group := lostGroup{cluster: cluster, epoch: record.Epoch, voters: map[uint64]int{id: k}, lineage: record.Lineage, base: w.groups[w.newest].base,
+		parent: w.groups[w.newest].parent}
 	switch order := m.sight.Record.Order(); {
 	case order.Restores():
 		var ok bool
@@ -75,7 +76,8 @@ func (w *lostWorld) form(k int) {
 		record = m.sight.Record
 		record, _ = record.Claimed(m.attempt)
 	}
-	formed, err := record.Reformed(m.attempt, leases.Recovered{Epoch: m.built.Epoch, Mode: m.sight.Record.Order().Mode, Member: names[k]}, leases.Fork{Parent: cmp.Or(m.sight.Record.Order().Lineage, m.identity.Lineage), Revision: 7})
+	formed, err := record.Reformed(m.attempt, leases.Recovered{Epoch: m.built.Epoch, Mode: m.sight.Record.Order().Mode, Member: names[k]},
+		leases.Fork{Parent: cmp.Or(m.sight.Record.Order().Lineage, m.identity.Lineage), Revision: 7})
 	if err != nil || !w.there {
 		return
 	}
@@ -93,15 +95,16 @@ func (w *lostWorld) form(k int) {
 	w.say("%s forms epoch %d", names[k], m.built.Epoch)
 }
 
-// checkFormed compares the new raft group with what the others hold: no acknowledged disk has a committed write that is not in it, and no quorum of the old
-// raft group can serve.
+// checkFormed compares the new raft group with what the others hold: no acknowledged disk has a committed write that is
+// not in it, and no quorum of the old raft group can serve.
 func (w *lostWorld) checkFormed(k int, order leases.Recovery) {
 	m := &w.members[k]
 	if w.groups[w.newest].epoch >= m.built.Epoch {
 		w.violate("epoch %d is formed after epoch %d", m.built.Epoch, w.groups[w.newest].epoch)
 	}
 	for j := range w.members {
-		if o := &w.members[j]; !order.Restores() && o.there && o.group == m.group && !w.has(m.buildOf, w.groups[o.group].writes[:o.index]) && o.lease.Disk != nil && o.lease.Disk.Order == order.Name() {
+		if o := &w.members[j]; !order.Restores() && o.there && o.group == m.group && !w.has(m.buildOf, w.groups[o.group].writes[:o.index]) &&
+			o.lease.Disk != nil && o.lease.Disk.Order == order.Name() {
 			w.violate("%s is chosen, and the disk of %s has more", names[k], names[j])
 		}
 	}
@@ -126,8 +129,8 @@ func (w *lostWorld) has(g int, writes []int) bool {
 	return len(all) >= len(writes) && slices.Equal(all[:len(writes)], writes)
 }
 
-// rejoin takes a member into the raft group g: its data is kept aside, and it learns under a new ID. Its agent withdraws the disk report after
-// that, with a renewal.
+// rejoin takes a member into the raft group g: its data is kept aside, and it learns under a new ID. Its agent
+// withdraws the disk report after that, with a renewal.
 func (w *lostWorld) rejoin(k, g int) {
 	m := &w.members[k]
 	w.nonces++

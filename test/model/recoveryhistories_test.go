@@ -197,8 +197,8 @@ var lostHistories = map[string]struct {
 		w.members[3].net = true
 		return w.twoDisks() && reached
 	}},
-	// The second member acknowledged an order with an empty disk, and joins again after its release. It writes with the first one, whose disk is
-	// lost then. The record is set back to the order, and the third member did not see the write.
+	// The second member acknowledged an order with an empty disk, and joins again after its release. It writes with the
+	// first one, whose disk is lost then. The record is set back to the order, and the third member did not see the write.
 	"a vote before the disk report is withdrawn": {mutUnreported, func(w *lostWorld) bool {
 		w.lose(1)
 		w.off(2)
@@ -258,7 +258,7 @@ func (w *lostWorld) formsAlone() {
 
 // The member that formed the raft group again is lost before another one voted. The raft group is formed from the one before: from what
 // the third member holds. The user approves that.
-func TestALostRaftGroupIsFormedFromTheOneBefore(t *testing.T) {
+func TestLostRaftGroupFormedFromFormer(t *testing.T) {
 	for _, reported := range []bool{true, false} {
 		w := newLostWorld(0)
 		had := slices.Clone(w.groups[0].writes)

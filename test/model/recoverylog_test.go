@@ -45,7 +45,8 @@ func (w *lostWorld) commit(g int) bool {
 	slices.SortStableFunc(up, w.elect)
 	leader := &w.members[up[0]]
 	if leader.index < len(group.writes) && !w.excused {
-		w.violate("acknowledged writes are lost: the log of every voter of epoch %d ends at %d, and %d were acknowledged", group.epoch, leader.index, len(group.writes))
+		w.violate("acknowledged writes are lost: the log of every voter of epoch %d ends at %d, and %d were acknowledged", group.epoch, leader.index,
+			len(group.writes))
 	}
 	if g != w.newest && !w.excused {
 		w.violate("two raft groups: epoch %d acknowledges a write after epoch %d was formed", group.epoch, w.groups[w.newest].epoch)

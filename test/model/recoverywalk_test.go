@@ -151,7 +151,8 @@ func (w *lostWorld) walk(r *rand.Rand, actions []lostAction, steps int) {
 }
 
 var lostFaults = map[string]bool{
-	"etcd ends": true, "agent ends": true, "wipe": true, "node": true, "out of service": true, "API": true, "peers": true, "record copied": true, "record lost": true,
+	"etcd ends": true, "agent ends": true, "wipe": true, "node": true, "out of service": true, "API": true, "peers": true, "record copied": true,
+	"record lost": true,
 }
 
 const (

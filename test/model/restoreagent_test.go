@@ -34,7 +34,8 @@ func (w *lostWorld) saved(t leases.RestoreTarget, current string) (g, writes int
 func (w *lostWorld) answer(k int) bool {
 	m := &w.members[k]
 	up, ok := w.quorum(m.group)
-	if !ok || !slices.Contains(up, k) || !m.api || !w.there || w.record.Phase != leases.PhaseFormed || w.record.ClusterID != w.groups[m.group].cluster || !w.record.Restore.Open() {
+	if !ok || !slices.Contains(up, k) || !m.api || !w.there || w.record.Phase != leases.PhaseFormed ||
+		w.record.ClusterID != w.groups[m.group].cluster || !w.record.Restore.Open() {
 		return false
 	}
 	request, plan := w.record.Restore.Request, w.answers[k]
@@ -95,7 +96,8 @@ func (w *lostWorld) checkRestored(k int, order leases.Recovery) {
 	case save == nil || save.state != policy.SaveDone:
 		w.violate("order %s is carried out without a final backup", order.Name())
 	case save.group != w.newest || save.writes < old.served:
-		w.violate("the final backup has %d writes of epoch %d, and clients of the Service wrote %d in epoch %d", save.writes, w.groups[save.group].epoch, old.served, old.epoch)
+		w.violate("the final backup has %d writes of epoch %d, and clients of the Service wrote %d in epoch %d", save.writes,
+			w.groups[save.group].epoch, old.served, old.epoch)
 	}
 	for j := range w.members { // not even a minority serves reads of the old state through the Service
 		if o := &w.members[j]; o.run && o.on && o.api && o.group == w.newest && w.labels[j].serving {

@@ -48,27 +48,30 @@ func TestPagesThatNoTestCouldRun(t *testing.T) {
 }
 
 func TestOutputIsCompared(t *testing.T) {
-	const leases = "NAME           HOLDER                    AGE\ndemo-leader    demo-qtd87                7s\ndemo-qtd87     8b9934d501f03882:Leader   7s\ndemo-svg4g     9659709b2d8cbabb:Member   7s"
+	const leases = "NAME           HOLDER                    AGE\ndemo-leader    demo-qtd87                7s\ndemo-qtd87     " +
+		"8b9934d501f03882:Leader   7s\ndemo-svg4g     9659709b2d8cbabb:Member   7s"
 	for name, c := range map[string]struct {
 		shown, printed string
 		same           bool
 	}{
-		"the same":                              {"OK", "OK", true},
-		"another word":                          {"OK", "KO", false},
-		"more is printed":                       {"OK", "OK\nOK", false},
-		"less is printed":                       {"OK\nOK", "OK", false},
-		"nothing is shown and a line printed":   {"", "OK", false},
-		"names, IDs, ages, spaces, other order": {leases, "NAME HOLDER AGE\ndemo-2zzzz 0000000000000001:Member 3m12s\ndemo-4444b 0000000000000002:Leader 1s\ndemo-leader demo-4444b 1s", true},
-		"an ID with fewer digits":               {"d5786d3f204ff405", "b571fb983bebaae", true},
-		"two leaders":                           {leases, "NAME HOLDER AGE\ndemo-2zzzz 0000000000000001:Leader 3m12s\ndemo-4444b 0000000000000002:Leader 1s\ndemo-leader demo-4444b 1s", false},
-		"another column":                        {"NAME   AGE\na   1s", "NAME   STATE   AGE\na   Ok   1s", false},
-		"an empty column":                       {"NAME LEADER AGE\ndemo demo-qtd87 7s", "NAME LEADER AGE\ndemo 7s", false},
-		"a number is not an age":                {"2", "3", false},
-		"a fixed suffix is not generated":       {"demo-client", "demo-leader", false},
-		"any lines between two":                 {"a\n…\nd", "a\nb\nc\nd", true},
-		"some rows of a table":                  {"NAME LEADER AGE\n…\nb demo-qtd87 7s", "NAME LEADER AGE\nz demo-4444b 7s\nb demo-4444b 9s", true},
-		"any lines are none":                    {"a\n…\nd", "a\nd", true},
-		"the line after any lines is missing":   {"a\n…\nd", "a\nb\nc", false},
+		"the same":                            {"OK", "OK", true},
+		"another word":                        {"OK", "KO", false},
+		"more is printed":                     {"OK", "OK\nOK", false},
+		"less is printed":                     {"OK\nOK", "OK", false},
+		"nothing is shown and a line printed": {"", "OK", false},
+		"names, IDs, ages, spaces, other order": {leases,
+			"NAME HOLDER AGE\ndemo-2zzzz 0000000000000001:Member 3m12s\ndemo-4444b 0000000000000002:Leader 1s\ndemo-leader demo-4444b 1s", true},
+		"an ID with fewer digits": {"d5786d3f204ff405", "b571fb983bebaae", true},
+		"two leaders": {leases,
+			"NAME HOLDER AGE\ndemo-2zzzz 0000000000000001:Leader 3m12s\ndemo-4444b 0000000000000002:Leader 1s\ndemo-leader demo-4444b 1s", false},
+		"another column":                      {"NAME   AGE\na   1s", "NAME   STATE   AGE\na   Ok   1s", false},
+		"an empty column":                     {"NAME LEADER AGE\ndemo demo-qtd87 7s", "NAME LEADER AGE\ndemo 7s", false},
+		"a number is not an age":              {"2", "3", false},
+		"a fixed suffix is not generated":     {"demo-client", "demo-leader", false},
+		"any lines between two":               {"a\n…\nd", "a\nb\nc\nd", true},
+		"some rows of a table":                {"NAME LEADER AGE\n…\nb demo-qtd87 7s", "NAME LEADER AGE\nz demo-4444b 7s\nb demo-4444b 9s", true},
+		"any lines are none":                  {"a\n…\nd", "a\nd", true},
+		"the line after any lines is missing": {"a\n…\nd", "a\nb\nc", false},
 	} {
 		t.Run(name, func(t *testing.T) {
 			if err := Compare(lines(c.shown), lines(c.printed)); (err == nil) != c.same {

@@ -38,8 +38,8 @@ var Elsewhere = map[string]Test{
 	ReadMe:                               {"test/pages", "TestReadMeHasTheSample"},
 	"how-to/install/check.md":            {"internal/plugin", "TestThePageShowsWhatIsPrinted"},
 	"how-to/install/gitops.md":           {"manifests/chart", "TestPageIsTrue"},
-	"how-to/install/limit-namespaces.md": {"manifests", "TestDruidIsLimitedToNamespacesAsItsPageSays"},
-	"how-to/install/release.md":          {"test/e2e", "TestReleaseIsInstalledByDigestUpgradedAndRolledBackUnderAWriter"},
+	"how-to/install/limit-namespaces.md": {"manifests", "TestKustomizeLimitsNamespaces"},
+	"how-to/install/release.md":          {"test/e2e", "TestReleaseUpgradeAndRollback"},
 }
 
 const rescue = "TestPagesOfRescueAreTrue"

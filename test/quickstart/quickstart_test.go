@@ -11,7 +11,8 @@ import (
 	"github.com/etcd-druid/druid/leases"
 )
 
-func TestMembersAreCountedByWhatTheirLeasesReport(t *testing.T) {
+// TestMembersCountedByLeases: members are counted by what their Leases report.
+func TestMembersCountedByLeases(t *testing.T) {
 	cases := map[string]struct {
 		members          members
 		voters           int

@@ -31,7 +31,8 @@ func TestCommands(t *testing.T) {
 
 <!-- Written by go test ./test/reference -update: do not edit. -->
 
-The image of druid contains the programs ` + "`druid`" + `, ` + "`agent`" + ` and ` + "`launch`" + `. The program ` + "`druid-backup`" + ` has the commands of ` + "`agent backup`" + `: ` + "`druid-backup list`" + ` is ` + "`agent backup list`" + `.
+The image of druid contains the programs ` + "`druid`" + `, ` + "`agent`" + ` and ` + "`launch`" + `. The program ` + "`druid-backup`" +
+		` has the commands of ` + "`agent backup`" + `: ` + "`druid-backup list`" + ` is ` + "`agent backup list`" + `.
 [Commands of the plugin](kubectl-druid.md) lists those of ` + "`kubectl druid`" + `. Every command also has the flag ` + "`--help`" + `.
 `)
 	renderCommand(t, &page, druid.NewCommand(log, level))

@@ -34,11 +34,11 @@ var neighbours = []ran{
 	{"cert-manager", [][2]string{{"tools/certmanager", "github.com/cert-manager/cert-manager"}}, "TestCertManagerRenewsUnderAWriter", "test/e2e"},
 	{
 		"versitygw, an S3 server", [][2]string{{"tools/versitygw", "github.com/versity/versitygw"}},
-		"TestDamagedFullIsReplacedAndAStoreThatIsAwayIsReported", "test/e2e",
+		"TestDamagedFullAndStoreOutage", "test/e2e",
 	},
 	{
 		"Prometheus, as the module `github.com/prometheus/prometheus`", [][2]string{{"tools/prometheus", "github.com/prometheus/prometheus"}},
-		"TestPrometheusTakesRulesAndDashboardAndEachAlertFires", "manifests/monitoring",
+		"TestPrometheusFiresEachAlert", "manifests/monitoring",
 	},
 }
 

@@ -17,8 +17,8 @@ type verdict struct{ of, status, reason string }
 // ofMembers stands for the condition where a verdict is the state of a member.
 const ofMembers = "State of a member"
 
-// verdicts finds everything that the code of druid can set. A condition is set by a table of rules, by a literal, or, if it is Degraded, by a
-// problem.
+// verdicts finds everything that the code of druid can set. A condition is set by a table of rules, by a literal, or,
+// if it is Degraded, by a problem.
 func verdicts(t *testing.T) map[verdict]bool {
 	t.Helper()
 	values := map[string]string{}

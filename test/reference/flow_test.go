@@ -100,7 +100,8 @@ func emits(d *ast.FuncDecl) (found bool) {
 }
 
 // silent are calls whose texts are not shown in the status of an object.
-var silent = regexp.MustCompile(`^((Debug|Info|Warn|Error)(Context)?|\w*Var|Word|inform|New(Desc|Counter|Gauge|Histogram)\w*|counters?|gauges?|lastsLonger|still|renewedSince|lasts|Before|After|Contains|HasPrefix|HasSuffix|Fprintf|TrimSuffix|Cut|Fields|MustCompile)$`)
+var silent = regexp.MustCompile(`^((Debug|Info|Warn|Error)(Context)?|\w*Var|Word|inform|New(Desc|Counter|Gauge|Histogram)\w*|counters?|` +
+	`gauges?|lastsLonger|still|renewedSince|lasts|Before|After|Contains|HasPrefix|HasSuffix|Fprintf|TrimSuffix|Cut|Fields|MustCompile)$`)
 
 // silentFields are fields of literals whose texts are in other pages, or in none.
 var silentFields = []string{"why", "name", "rule", "source", "help", "short", "long", "use", "example", "title"}

@@ -219,8 +219,8 @@ func (f *flow) clause(at place, clause *ast.CaseClause) {
 	}
 }
 
-// reasonsOf are those of a text, sorted. One that no message was found to show has the conditions that its function names, or a function that
-// calls it.
+// reasonsOf are those of a text, sorted. One that no message was found to show has the conditions that its function
+// names, or a function that calls it.
 func (f *flow) reasonsOf(e ast.Expr) []string {
 	t := f.texts[e]
 	if function := f.of[e].function; len(t.reasons) == 0 && function != nil {

@@ -185,7 +185,8 @@ var placeholder = regexp.MustCompile(`"?<[^<>]*>"?`)
 var glued = regexp.MustCompile(`(>)([\pL<])|([\pL])(<)`)
 
 // commandLine matches a call of a program in a message.
-var commandLine = regexp.MustCompile(`kubectl [a-z-]+( (pod|pods|pvc|nodes?|etcdcluster))?( (<[^<> ]+>|-c \w+|--?\w+( json)?|'\[.*\]'|[\w./-]+=[\w:-]+))*|etcdctl member remove|agent backup restore( --without \S+[^),;.])*`)
+var commandLine = regexp.MustCompile(`kubectl [a-z-]+( (pod|pods|pvc|nodes?|etcdcluster))?( (<[^<> ]+>|-c \w+|--?\w+( ` +
+	`json)?|'\[.*\]'|[\w./-]+=[\w:-]+))*|etcdctl member remove|agent backup restore( --without \S+[^),;.])*`)
 
 // messageCell is a message in a cell of a table. Its placeholders and code are in code quotes.
 func messageCell(text string) string {

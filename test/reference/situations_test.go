@@ -51,7 +51,7 @@ func decisionRows(t *testing.T) map[string][]string {
 		if _, table, named := strings.Cut(title, ": "); named {
 			title = table
 		}
-		for _, line := range strings.Split(body, "\n") {
+		for line := range strings.SplitSeq(body, "\n") {
 			if cells := strings.Split(line, "|"); len(cells) > 2 {
 				rows[title] = append(rows[title], strings.TrimSpace(cells[1]))
 			}

@@ -8,8 +8,10 @@ import (
 // pages is the directory of the reference pages.
 const pages = "../../docs/reference/"
 
-// isCode matches the words that are no prose: names of formats and commands, flags, paths, URLs, fields, annotations, constants and placeholders.
-var isCode = regexp.MustCompile(`^(gc|https?|json|--?[a-z0-9][\w=,-]*|\S*[<>{}=…*|_]\S*|\S*/\S*|\S+\.[\w.\[\]"-]*\w\S*|[a-z]+[A-Z]\w*|\d+(ms|[KMGT]i|[smhd])+\w*|:\d+|\S*-\d+|\d{4}-\d\d-\d\dT\S+)$`)
+// isCode matches the words that are no prose: names of formats and commands, flags, paths, URLs, fields, annotations,
+// constants and placeholders.
+var isCode = regexp.MustCompile(`^(gc|https?|json|--?[a-z0-9][\w=,` +
+	`-]*|\S*[<>{}=…*|_]\S*|\S*/\S*|\S+\.[\w.\[\]"-]*\w\S*|[a-z]+[A-Z]\w*|\d+(ms|[KMGT]i|[smhd])+\w*|:\d+|\S*-\d+|\d{4}-\d\d-\d\dT\S+)$`)
 
 // prose marks the code in a text that was written without Markdown, so that it renders as it is, and vale reads the rest.
 func prose(text string) string {

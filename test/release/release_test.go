@@ -21,7 +21,8 @@ func TestTheModulePassesItsTests(t *testing.T) {
 	if err := sources.Reads(t.Context(), repo, "./cmd/..."); err != nil {
 		t.Fatal(err)
 	}
-	for _, name := range []string{"tools/release", "charts/druid", "manifests/install", "docs/samples", "internal/webui/assets/icon.svg", "docs/reference/changelog.md", "LICENSE"} {
+	for _, name := range []string{"tools/release", "charts/druid", "manifests/install", "docs/samples", "internal/webui/assets/icon.svg",
+		"docs/reference/changelog.md", "LICENSE"} {
 		look(t, filepath.Join(repo, name))
 	}
 	built, err := binaries.Programs(t.Context(), t.Logf, "helm-4", "krew", "validate-krew-manifest", "kubectl")

@@ -17,8 +17,8 @@ const Impossible = "impossible"
 // maxFaults is how many wrong decisions are printed of a table.
 const maxFaults = 10
 
-// Check decides all facts, and returns how many each row decides. wrong names the promise that a decision breaks, or returns nothing, or Impossible. The
-// test fails if one does, if no row matches facts, and if a row never decides.
+// Check decides all facts, and returns how many each row decides. wrong names the promise that a decision breaks, or
+// returns nothing, or Impossible. The test fails if one does, if no row matches facts, and if a row never decides.
 func Check[F, V any](t testing.TB, table *rules.Table[F, V], wrong func(F, rules.Decision[V]) string) map[string]int {
 	t.Helper()
 	if names := rules.NotEnums[F](); len(names) > 0 {

@@ -33,18 +33,22 @@ func down(o *view.Objects, i int, since time.Duration) {
 func memberDown(o *view.Objects) {
 	down(o, 2, 4*time.Minute)
 	set(o, v1alpha1.ConditionReady, metav1.ConditionTrue, v1alpha1.ReasonQuorate, "2 of 3 voters serve; a quorum is 2.", 47*time.Hour)
-	set(o, v1alpha1.ConditionAllMembersReady, metav1.ConditionFalse, v1alpha1.ReasonMembersNotReady, "2 of 3 members ready. Member demo-sx47z: node n3 is not ready.", 3*time.Minute)
+	set(o, v1alpha1.ConditionAllMembersReady, metav1.ConditionFalse, v1alpha1.ReasonMembersNotReady,
+		"2 of 3 members ready. Member demo-sx47z: node n3 is not ready.", 3*time.Minute)
 	tools(o, v1alpha1.ConditionReconciling, v1alpha1.ConditionAllMembersReady)
 }
 
 func quorumLost(o *view.Objects) {
 	down(o, 0, 4*time.Minute)
 	down(o, 1, 4*time.Minute)
-	set(o, v1alpha1.ConditionReady, metav1.ConditionFalse, v1alpha1.ReasonQuorumLost, "1 of 3 voters serve; a quorum is 2. etcd refuses writes and linearizable reads.", 3*time.Minute)
-	set(o, v1alpha1.ConditionAllMembersReady, metav1.ConditionFalse, v1alpha1.ReasonMembersNotReady, "1 of 3 members ready. Member demo-bqdq7: node n1 is not ready.", 3*time.Minute)
+	set(o, v1alpha1.ConditionReady, metav1.ConditionFalse, v1alpha1.ReasonQuorumLost,
+		"1 of 3 voters serve; a quorum is 2. etcd refuses writes and linearizable reads.", 3*time.Minute)
+	set(o, v1alpha1.ConditionAllMembersReady, metav1.ConditionFalse, v1alpha1.ReasonMembersNotReady,
+		"1 of 3 members ready. Member demo-bqdq7: node n1 is not ready.", 3*time.Minute)
 	tools(o, v1alpha1.ConditionReconciling, v1alpha1.ConditionReady)
 	o.Leases[4].Spec.RenewTime = &metav1.MicroTime{Time: ago(4 * time.Minute)}
-	o.Events = append(o.Events, event("Warning", v1alpha1.EventQuorumLost, "1 of 3 voters serve; a quorum is 2. etcd refuses writes and linearizable reads.", 3*time.Minute))
+	o.Events = append(o.Events, event("Warning", v1alpha1.EventQuorumLost,
+		"1 of 3 voters serve; a quorum is 2. etcd refuses writes and linearizable reads.", 3*time.Minute))
 	o.Cluster.Status.Recovery = &v1alpha1.RecoveryStatus{Phase: v1alpha1.RecoveryWaiting, Message: "The quorum was lost less than 5 minutes ago."}
 }
 
@@ -60,11 +64,14 @@ func quorumLostWithPlan(o *view.Objects) {
 	down(o, 1, 12*time.Minute)
 	o.Cluster.Status.ReadyReplicas = 1
 	o.Leases[4].Spec.RenewTime = &metav1.MicroTime{Time: ago(12 * time.Minute)}
-	set(o, v1alpha1.ConditionReady, metav1.ConditionFalse, v1alpha1.ReasonQuorumLost, "1 of 3 voters serve; a quorum is 2. etcd refuses writes and linearizable reads.", 11*time.Minute)
-	set(o, v1alpha1.ConditionDegraded, metav1.ConditionTrue, v1alpha1.ReasonRecoveryProposed, "The quorum is lost, and the plan in status.recovery needs your approval: form the cluster again from the disk of member demo-sx47z.", 6*time.Minute)
+	set(o, v1alpha1.ConditionReady, metav1.ConditionFalse, v1alpha1.ReasonQuorumLost,
+		"1 of 3 voters serve; a quorum is 2. etcd refuses writes and linearizable reads.", 11*time.Minute)
+	set(o, v1alpha1.ConditionDegraded, metav1.ConditionTrue, v1alpha1.ReasonRecoveryProposed,
+		"The quorum is lost, and the plan in status.recovery needs your approval: form the cluster again from the disk of member demo-sx47z.", 6*time.Minute)
 	tools(o, v1alpha1.ConditionStalled, v1alpha1.ConditionDegraded)
 	o.Cluster.Status.Recovery = &v1alpha1.RecoveryStatus{
-		Phase: v1alpha1.RecoveryProposed, Message: "Form the cluster again from the disk of member demo-sx47z: it gives up demo-bqdq7, demo-lgmkl, and your approval asserts that their data is destroyed.",
+		Phase: v1alpha1.RecoveryProposed, Message: "Form the cluster again from the disk of member demo-sx47z: it gives up demo-bqdq7, demo-lgmkl, " +
+			"and your approval asserts that their data is destroyed.",
 		Approve: Approve,
 		Plan: &v1alpha1.RecoveryPlan{
 			Hash: Hash, Source: v1alpha1.RecoveryFromSurvivor, Member: "demo-sx47z", Revision: 48208, GiveUp: []string{"demo-bqdq7", "demo-lgmkl"},
@@ -75,7 +82,8 @@ func quorumLostWithPlan(o *view.Objects) {
 
 func restoreWithPlan(o *view.Objects) {
 	o.Cluster.Status.Recovery = &v1alpha1.RecoveryStatus{
-		Phase: v1alpha1.RecoveryProposed, Message: "The restore needs your approval: restore revision 48000, up to revision 48000 of lineage " + lineage + "; at least 209 revisions are undone; clients are cut off meanwhile.",
+		Phase: v1alpha1.RecoveryProposed, Message: "The restore needs your approval: restore revision 48000, up to revision 48000 of lineage " +
+			lineage + "; at least 209 revisions are undone; clients are cut off meanwhile.",
 		Approve: Approve,
 		Plan: &v1alpha1.RecoveryPlan{
 			Hash: Hash, Source: v1alpha1.RecoveryFromRestore, Target: "revision 48000", Backup: lineage + "@48000", Revision: 48000,
@@ -91,7 +99,8 @@ func backupsFailing(o *view.Objects) {
 	delta.Annotations[leases.Prefix+"error"], delta.Annotations[leases.Prefix+"error-cause"] = failure, string(leases.BackupUnauthorized)
 	delta.Annotations[leases.Prefix+"lag"] = "12m0s"
 	set(o, v1alpha1.ConditionBackupReady, metav1.ConditionFalse, v1alpha1.ReasonIncrementalBackupFailed,
-		"Changes are not saved: Unauthorized: correct the credentials of the backup store, or their permissions. The error is: "+failure+". Until a backup succeeds, druid removes no member and allows no eviction.", 11*time.Minute)
+		"Changes are not saved: Unauthorized: correct the credentials of the backup store, or their permissions. The error is: "+failure+
+			". Until a backup succeeds, druid removes no member and allows no eviction.", 11*time.Minute)
 	tools(o, v1alpha1.ConditionReconciling, v1alpha1.ConditionBackupReady)
 }
 
@@ -126,9 +135,12 @@ func paused(o *view.Objects) {
 func forming(o *view.Objects) {
 	o.Cluster.Generation, o.Cluster.Status.ObservedGeneration, o.Cluster.CreationTimestamp = 1, 1, metav1.Time{Time: ago(20 * time.Second)}
 	o.Cluster.Status.ClusterID, o.Cluster.Status.ReadyReplicas, o.Cluster.Status.Endpoints = "", 0, nil
-	set(o, v1alpha1.ConditionReady, metav1.ConditionFalse, v1alpha1.ReasonForming, "Member demo-bqdq7 bootstraps the cluster, and the other members join it.", 20*time.Second)
-	set(o, v1alpha1.ConditionAllMembersReady, metav1.ConditionFalse, v1alpha1.ReasonMembersNotReady, "0 of 3 members ready. Member demo-bqdq7: there is no Pod.", 20*time.Second)
-	set(o, v1alpha1.ConditionProgressing, metav1.ConditionTrue, v1alpha1.ReasonForming, "Member demo-bqdq7 bootstraps the cluster, and the other members join it.", 20*time.Second)
+	set(o, v1alpha1.ConditionReady, metav1.ConditionFalse, v1alpha1.ReasonForming,
+		"Member demo-bqdq7 bootstraps the cluster, and the other members join it.", 20*time.Second)
+	set(o, v1alpha1.ConditionAllMembersReady, metav1.ConditionFalse, v1alpha1.ReasonMembersNotReady,
+		"0 of 3 members ready. Member demo-bqdq7: there is no Pod.", 20*time.Second)
+	set(o, v1alpha1.ConditionProgressing, metav1.ConditionTrue, v1alpha1.ReasonForming,
+		"Member demo-bqdq7 bootstraps the cluster, and the other members join it.", 20*time.Second)
 	tools(o, v1alpha1.ConditionReconciling, v1alpha1.ConditionProgressing)
 	set(o, v1alpha1.ConditionBackupReady, metav1.ConditionUnknown, v1alpha1.ReasonUnknown, "The first full backup does not exist yet.", 20*time.Second)
 	set(o, v1alpha1.ConditionBackupVerified, metav1.ConditionUnknown, v1alpha1.ReasonNotYetVerified, "No agent has verified the backups yet.", 20*time.Second)
@@ -136,7 +148,8 @@ func forming(o *view.Objects) {
 	for i := range o.Cluster.Status.Members {
 		m := &o.Cluster.Status.Members[i]
 		*m = v1alpha1.MemberStatus{Name: m.Name, Status: v1alpha1.MemberNotReady, Reason: "PodNotReady", Message: "its etcd container is not ready"}
-		o.Leases[i].Spec, o.Leases[i].Annotations = coordinationv1.LeaseSpec{LeaseDurationSeconds: new(int32(45))}, prefixed(map[string]string{"agent-version": "v0.6.0", "data": leases.DataEmpty})
+		o.Leases[i].Spec, o.Leases[i].Annotations = coordinationv1.LeaseSpec{LeaseDurationSeconds: new(int32(45))},
+			prefixed(map[string]string{"agent-version": "v0.6.0", "data": leases.DataEmpty})
 	}
 	for i := 3; i < 5; i++ {
 		o.Leases[i].Spec, o.Leases[i].Annotations = coordinationv1.LeaseSpec{}, nil
@@ -169,7 +182,8 @@ func authorityLost(o *view.Objects) {
 	withTLS(o)
 	o.Cluster.Status.TLS.Client.NotAfter = &metav1.Time{Time: Now.Add(5 * 24 * time.Hour)}
 	o.Cluster.Status.TLS.Client.Message = "The Secret demo-client-ca-1 is gone."
-	set(o, v1alpha1.ConditionCertificatesReady, metav1.ConditionFalse, v1alpha1.ReasonAuthorityLost, "The Secret demo-client-ca-1 with the certificate authority is gone. druid cannot issue certificates.", 30*time.Minute)
+	set(o, v1alpha1.ConditionCertificatesReady, metav1.ConditionFalse, v1alpha1.ReasonAuthorityLost,
+		"The Secret demo-client-ca-1 with the certificate authority is gone. druid cannot issue certificates.", 30*time.Minute)
 	tools(o, v1alpha1.ConditionStalled, v1alpha1.ConditionCertificatesReady)
 }
 
@@ -195,7 +209,8 @@ func scalingUp(o *view.Objects) {
 // leaving is an EtcdCluster that is deleted, and whose members leave the cluster that they joined.
 func leaving(o *view.Objects) {
 	o.Cluster.DeletionTimestamp, o.Cluster.Finalizers = &metav1.Time{Time: ago(time.Minute)}, []string{"etcd.druid.dev/join"}
-	set(o, v1alpha1.ConditionProgressing, metav1.ConditionTrue, v1alpha1.ReasonLeavingJoinedCluster, "The EtcdCluster is deleted, and its members leave the joined cluster, one at a time.", time.Minute)
+	set(o, v1alpha1.ConditionProgressing, metav1.ConditionTrue, v1alpha1.ReasonLeavingJoinedCluster,
+		"The EtcdCluster is deleted, and its members leave the joined cluster, one at a time.", time.Minute)
 	tools(o, v1alpha1.ConditionReconciling, v1alpha1.ConditionProgressing)
 }
 
@@ -211,6 +226,7 @@ func handsOff(o *view.Objects) {
 func leasesNotReadable(o *view.Objects) {
 	o.Leases, o.Pods, o.Nodes = nil, nil, nil
 	o.Unread = []view.Unread{
-		{Kind: "Leases", Problem: `leases.coordination.k8s.io is forbidden: User "viewer" cannot list resource "leases" in API group "coordination.k8s.io" in the namespace "default"`},
+		{Kind: "Leases", Problem: `leases.coordination.k8s.io is forbidden: User "viewer" cannot list resource "leases" in API group ` +
+			`"coordination.k8s.io" in the namespace "default"`},
 	}
 }

@@ -96,10 +96,13 @@ func Serving() view.Objects {
 	set(&o, v1alpha1.ConditionProgressing, metav1.ConditionFalse, v1alpha1.ReasonReconciled, "3 members as requested.", 47*time.Hour)
 	set(&o, v1alpha1.ConditionDegraded, metav1.ConditionFalse, v1alpha1.ReasonAsExpected, "No problem is known.", 47*time.Hour)
 	set(&o, v1alpha1.ConditionSpread, metav1.ConditionTrue, v1alpha1.ReasonMembersSpread, "Each voter runs on a node of its own.", 47*time.Hour)
-	set(&o, v1alpha1.ConditionBackupReady, metav1.ConditionTrue, v1alpha1.ReasonIncrementalBackupSucceeded, "A full backup and all changes since then are saved, within spec.backup.delta.period.", 47*time.Hour)
-	set(&o, v1alpha1.ConditionBackupVerified, metav1.ConditionTrue, v1alpha1.ReasonVerificationSucceeded, "An agent restored the backups, and they hold what etcd reported.", 46*time.Hour)
+	set(&o, v1alpha1.ConditionBackupReady, metav1.ConditionTrue, v1alpha1.ReasonIncrementalBackupSucceeded,
+		"A full backup and all changes since then are saved, within spec.backup.delta.period.", 47*time.Hour)
+	set(&o, v1alpha1.ConditionBackupVerified, metav1.ConditionTrue, v1alpha1.ReasonVerificationSucceeded,
+		"An agent restored the backups, and they hold what etcd reported.", 46*time.Hour)
 	o.Events = []corev1.Event{
-		event("Normal", v1alpha1.EventClusterFormed, "The raft group exists.", 47*time.Hour), event("Normal", v1alpha1.EventMemberReady, "Member demo-sx47z is ready.", 47*time.Hour),
+		event("Normal", v1alpha1.EventClusterFormed, "The raft group exists.", 47*time.Hour),
+		event("Normal", v1alpha1.EventMemberReady, "Member demo-sx47z is ready.", 47*time.Hour),
 	}
 	for i, name := range Members {
 		role := leases.RoleMember
@@ -164,7 +167,8 @@ func event(kind, reason, message string, since time.Duration) corev1.Event {
 	return corev1.Event{
 		ObjectMeta:     metav1.ObjectMeta{Namespace: "default", Name: "demo." + strings.ToLower(reason)},
 		InvolvedObject: corev1.ObjectReference{APIVersion: v1alpha1.GroupVersion.String(), Kind: "EtcdCluster", Namespace: "default", Name: "demo"},
-		Type:           kind, Reason: reason, Message: message, EventTime: metav1.MicroTime{Time: ago(since)}, ReportingController: "druid", ReportingInstance: "druid-0", Action: reason,
+		Type:           kind, Reason: reason, Message: message, EventTime: metav1.MicroTime{Time: ago(since)}, ReportingController: "druid",
+		ReportingInstance: "druid-0", Action: reason,
 	}
 }
 

@@ -15,8 +15,9 @@ import (
 
 const repo = "../.."
 
+// TestTestCacheSeesProgramSources: what a program is built of is seen by the test cache.
 // Go's test cache reads what a test opened from the file that -test.testlogfile names; here a test is run for that file alone.
-func TestWhatAProgramIsBuiltOfIsSeenByTheTestCache(t *testing.T) {
+func TestTestCacheSeesProgramSources(t *testing.T) {
 	if os.Getenv("DRUID_TEST_READS") != "" {
 		if err := sources.Reads(t.Context(), repo, "./cmd/launch"); err != nil {
 			t.Fatal(err)
@@ -52,7 +53,8 @@ func TestAPackageThatIsNotThereIsAnError(t *testing.T) {
 	}
 }
 
-func TestCopiesOfTheSameContentHaveTheSameTimes(t *testing.T) {
+// TestEqualCopiesHaveEqualTimes: copies of the same content have the same times.
+func TestEqualCopiesHaveEqualTimes(t *testing.T) {
 	write := func(dir, file, content string) {
 		t.Helper()
 		path := filepath.Join(dir, file)

@@ -92,14 +92,16 @@ func (s *source) Cluster(_ context.Context, namespace, name string) (view.Cluste
 func (s *source) Backups(context.Context, string, string) (webui.Backups, error) {
 	ago := func(days int) time.Time { return situations.Now.AddDate(0, 0, -days) }
 	return webui.Backups{
-		Member: "demo-bqdq7", Store: "bucket backups at AWS region eu-central-1", Prefix: "default/demo", Totals: "2 lineages.", Notes: []string{"Gap in lineage 00000001-9f31c2d4."},
+		Member: "demo-bqdq7", Store: "bucket backups at AWS region eu-central-1", Prefix: "default/demo", Totals: "2 lineages.",
+		Notes: []string{"Gap in lineage 00000001-9f31c2d4."},
 		Lanes: []webui.Lane{
 			{Summary: catalog.Summary{
 				Lineage: "00000001-9f31c2d4", Formation: &catalog.Formation{Created: ago(20)}, Fulls: 21, Deltas: 1893, Size: 3 << 30,
 				Restorable: []catalog.Range{{From: 1, To: 30211, Since: ago(20), Until: ago(11)}, {From: 31000, To: 41877, Since: ago(9), Until: ago(5)}},
 			}},
 			{Depth: 1, Summary: catalog.Summary{
-				Lineage: "00000002-51aa07be", Formation: &catalog.Formation{Parent: "00000001-9f31c2d4", Fork: 41870, Created: ago(5)}, Fulls: 2, Deltas: 12, Size: 210 << 20,
+				Lineage: "00000002-51aa07be", Formation: &catalog.Formation{Parent: "00000001-9f31c2d4", Fork: 41870, Created: ago(5)}, Fulls: 2, Deltas: 12,
+				Size:       210 << 20,
 				Restorable: []catalog.Range{{From: 1_000_041_870, To: 1_000_042_001, Since: ago(5), Until: situations.Now}},
 			}},
 		},

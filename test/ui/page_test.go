@@ -27,7 +27,8 @@ import (
 //go:embed faults.js
 var faults string
 
-// narrow is the width of a small phone, middle that of a small window in which tables are still tables, and wide that of a desktop, in CSS pixels.
+// narrow is the width of a small phone, middle that of a small window in which tables are still tables, and wide that
+// of a desktop, in CSS pixels.
 const (
 	narrow = 360
 	middle = 1300
@@ -97,7 +98,8 @@ func TestStatesAreReadByTextAndRole(t *testing.T) {
 		p.look(width, "light")
 		p.open("/")
 		roles := p.roles()
-		if !slices.Contains(roles["heading"], "EtcdClusters") || !slices.Contains(roles["table"], "EtcdClusters, the worst first") || len(roles["rowheader"]) != len(from.clusters) {
+		if !slices.Contains(roles["heading"], "EtcdClusters") || !slices.Contains(roles["table"], "EtcdClusters, the worst first") ||
+			len(roles["rowheader"]) != len(from.clusters) {
 			t.Errorf("%d pixels: headings %q, tables %q, %d rows", width, roles["heading"], roles["table"], len(roles["rowheader"]))
 		}
 		if !slices.Contains(roles["search"], "") || !slices.Contains(roles["searchbox"], "Filter") || !slices.Contains(roles["checkbox"], "Only problems") {
@@ -187,7 +189,8 @@ func TestAClickOnTheTimelineChoosesAMoment(t *testing.T) {
 			t.Errorf("%d pixels: a click chooses %s", width, at)
 		}
 		p.open("/clusters/serving/demo/backups?at=2026-11-20T10:30")
-		if text := eval[string](p, `document.querySelector("#restores code").textContent`); !strings.Contains(text, `"time":"2026-11-20T10:30:00Z","lineage":"00000002-51aa07be"`) {
+		if text := eval[string](p, `document.querySelector("#restores code").textContent`); !strings.Contains(text,
+			`"time":"2026-11-20T10:30:00Z","lineage":"00000002-51aa07be"`) {
 			t.Errorf("%d pixels: the command is %q", width, text)
 		}
 	}

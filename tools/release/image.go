@@ -34,8 +34,9 @@ const (
 )
 
 const (
-	passwd = "root:x:0:0:root:/root:/sbin/nologin\nnobody:x:65534:65534:nobody:/nonexistent:/sbin/nologin\nnonroot:x:65532:65532:nonroot:/home/nonroot:/sbin/nologin\n"
-	group  = "root:x:0:\nnobody:x:65534:\nnonroot:x:65532:\n"
+	passwd = "root:x:0:0:root:/root:/sbin/nologin\nnobody:x:65534:65534:nobody:/nonexistent:/sbin/nologin\n" +
+		"nonroot:x:65532:65532:nonroot:/home/nonroot:/sbin/nologin\n"
+	group = "root:x:0:\nnobody:x:65534:\nnonroot:x:65532:\n"
 )
 
 // unchanging is the time of all files in the image, so that a layer that did not change has the same digest in the next release.
@@ -80,7 +81,8 @@ func layer(entries []entry) (v1.Layer, error) {
 		return nil, err
 	}
 	open := func() (io.ReadCloser, error) { return io.NopCloser(bytes.NewReader(content.Bytes())), nil }
-	return tarball.LayerFromOpener(open, tarball.WithMediaType(types.OCILayer), tarball.WithCompressionLevel(gzip.DefaultCompression), tarball.WithCompressedCaching)
+	return tarball.LayerFromOpener(open, tarball.WithMediaType(types.OCILayer), tarball.WithCompressionLevel(gzip.DefaultCompression),
+		tarball.WithCompressedCaching)
 }
 
 // image returns the image of one platform, from its programs by name.

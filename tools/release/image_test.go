@@ -89,7 +89,8 @@ func expectRefusals(t *testing.T, r release, to string) {
 	if err := remote.WriteIndex(taken, other, remote.WithContext(t.Context())); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := push(t.Context(), r.out, r.version, taken.Context().String(), r.imagePlatforms); err == nil || !strings.Contains(err.Error(), "use another version") {
+	if _, err := push(t.Context(), r.out, r.version, taken.Context().String(), r.imagePlatforms); err == nil ||
+		!strings.Contains(err.Error(), "use another version") {
 		t.Errorf("a tag with another image: %v", err)
 	}
 }
@@ -240,7 +241,8 @@ func testSBOM(t *testing.T, r release) {
 
 func linkedModules(t *testing.T, repo, program string) []string {
 	t.Helper()
-	cmd := exec.CommandContext(t.Context(), "go", "list", "-deps", "-f", `{{with .Module}}{{if not .Main}}pkg:golang/{{.Path}}@{{.Version}}{{end}}{{end}}`, "./cmd/"+program)
+	cmd := exec.CommandContext(t.Context(), "go", "list", "-deps", "-f",
+		`{{with .Module}}{{if not .Main}}pkg:golang/{{.Path}}@{{.Version}}{{end}}{{end}}`, "./cmd/"+program)
 	cmd.Dir = repo
 	cmd.Env = append(os.Environ(), "PWD="+repo, "GOOS=linux", "CGO_ENABLED=0", "GOFLAGS=", "GOWORK=off")
 	out, err := cmd.Output()

@@ -39,7 +39,8 @@ func run(ctx context.Context, args []string, stdout, out io.Writer) error {
 	repo := flags.String("repo", ".", "clone of the repository")
 	dir := flags.String("out", "", "directory of the release (default <repo>/dist/<version>)")
 	keyFile := flags.String("key", "", "make and key: secret key of minisign, which signs the checksums and the image")
-	list := flags.String("platforms", "", "make: build for these platforms alone, like linux/amd64,darwin/arm64; push: the image needs these alone; a release has all")
+	list := flags.String("platforms", "", "make: build for these platforms alone, like linux/amd64,darwin/arm64; push: the image needs these "+
+		"alone; a release has all")
 	to := flags.String("to", repository, "push: repository to push the image to")
 	if err := flags.Parse(args[1:]); err != nil {
 		return err

@@ -23,8 +23,8 @@ var oldestKubernetes = regexp.MustCompile(`(?m)^kubeVersion: ">=(\d+\.\d+\.\d+)-
 
 func (r release) bundleFile() string { return fmt.Sprintf("druid-%s-olm-bundle.tar.gz", r.version) }
 
-// writeBundle writes the bundle for OLM, made of install.yaml of the release, and the objects that are applied besides. A bundle that OLM or
-// OperatorHub would refuse fails.
+// writeBundle writes the bundle for OLM, made of install.yaml of the release, and the objects that are applied besides.
+// A bundle that OLM or OperatorHub would refuse fails.
 func (r *release) writeBundle() error {
 	s, err := r.bundleSource()
 	if err != nil {

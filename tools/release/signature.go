@@ -119,7 +119,8 @@ func (r *release) signPlain(file string) error {
 	return r.write(file+plainSuffix, func(w io.Writer) error { _, err := io.WriteString(w, signature); return err })
 }
 
-// imageSignature reads the signature of the image of a release as the artifact that cosign looks for. It is nil if the release is not signed.
+// imageSignature reads the signature of the image of a release as the artifact that cosign looks for. It is nil if the
+// release is not signed.
 func (r release) imageSignature(dir string, digest v1.Hash) (v1.Image, error) {
 	signature, err := os.ReadFile(filepath.Join(dir, r.payloadFile()+plainSuffix))
 	if errors.Is(err, os.ErrNotExist) {

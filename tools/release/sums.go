@@ -47,8 +47,9 @@ func isSignature(name string) bool {
 	return strings.HasSuffix(name, plainSuffix) || name == signatureFile
 }
 
-// writeSums writes the checksums of all files, in the format of sha256sum. If there is a key, it also writes their signatures, for minisign,
-// and for cosign and openssl, and the signature of the image. Ed25519 and the comments make the same signatures each time.
+// writeSums writes the checksums of all files, in the format of sha256sum. If there is a key, it also writes their
+// signatures, for minisign, and for cosign and openssl, and the signature of the image. Ed25519 and the comments make
+// the same signatures each time.
 func (r *release) writeSums() error {
 	entries, err := filesOf(r.out)
 	if err != nil {

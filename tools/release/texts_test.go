@@ -107,10 +107,12 @@ func TestAReleaseIsBuiltFromACommit(t *testing.T) {
 	}
 }
 
-func TestTheChangelogHasASectionForEachVersion(t *testing.T) {
+// TestChangelogHasEachVersion: the changelog has a section for each version.
+func TestChangelogHasEachVersion(t *testing.T) {
 	dir := t.TempDir()
 	write(t, dir, changelogFile, "# Changelog\n\nText.\n\n## Version 0.2.0\n\nTwo.\n\n### More\n\nMore.\n\n## Version 0.1.0\n\nOne.\n")
-	for v, want := range map[version]string{"v0.2.0": "Two.\n\n### More\n\nMore.", "v0.2.0-rc.1": "Two.\n\n### More\n\nMore.", "v0.1.0": "One.", "v0.1.1": "", "v0.1": ""} {
+	for v, want := range map[version]string{"v0.2.0": "Two.\n\n### More\n\nMore.", "v0.2.0-rc.1": "Two.\n\n### More\n\nMore.", "v0.1.0": "One.",
+		"v0.1.1": "", "v0.1": ""} {
 		r := release{repo: dir, version: v}
 		got, err := r.changes()
 		if got != want || (err == nil) != (want != "") {
@@ -119,7 +121,8 @@ func TestTheChangelogHasASectionForEachVersion(t *testing.T) {
 	}
 }
 
-func TestManifestsAndChartsOfAnUnknownShapeAreRefused(t *testing.T) {
+// TestUnknownManifestShapeRefused: manifests and charts of an unknown shape are refused.
+func TestUnknownManifestShapeRefused(t *testing.T) {
 	dir := t.TempDir()
 	r := release{repo: dir, out: t.TempDir(), version: testVersion}
 	write(t, dir, "manifests/install/install.yaml", "image: "+repository+":v1\n")
@@ -206,7 +209,8 @@ func TestTheManifestForKrewNamesEachArchive(t *testing.T) {
 	url := "uri: " + downloads + "/v0.1.0-rc.1/kubectl-druid-v0.1.0-rc.1-"
 	for _, want := range []string{
 		"version: v0.1.0-rc.1\n",
-		"os: linux\n        arch: " + host.arch + "\n    " + url + host.os + "-" + host.arch + ".tar.gz\n    sha256: " + sum([]byte("archive of "+host.String())) + "\n    bin: kubectl-druid\n",
+		"os: linux\n        arch: " + host.arch + "\n    " + url + host.os + "-" + host.arch + ".tar.gz\n    sha256: " +
+			sum([]byte("archive of "+host.String())) + "\n    bin: kubectl-druid\n",
 		url + "windows-amd64.zip\n    sha256: " + sum([]byte("archive of "+windows.String())) + "\n    bin: kubectl-druid.exe\n",
 	} {
 		if !strings.Contains(string(manifest), want) {

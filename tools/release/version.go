@@ -10,7 +10,8 @@ import (
 type version string
 
 // semantic is a version of semver.org after a v. Without build metadata, because the tag of an image cannot contain a plus.
-var semantic = regexp.MustCompile(`^v(0|[1-9]\d*)\.(0|[1-9]\d*)\.(0|[1-9]\d*)(-(0|[1-9]\d*|\d*[a-zA-Z-][0-9a-zA-Z-]*)(\.(0|[1-9]\d*|\d*[a-zA-Z-][0-9a-zA-Z-]*))*)?$`)
+var semantic = regexp.MustCompile(`^v(0|[1-9]\d*)\.(0|[1-9]\d*)\.(0|[1-9]\d*)(-(0|[1-9]\d*|\d*[a-zA-Z-][0-9a-zA-Z-]*)(\.(0|[1-9]\d*|` +
+	`\d*[a-zA-Z-][0-9a-zA-Z-]*))*)?$`)
 
 // tagLength is how many characters the tag of an image can have, by the OCI distribution specification.
 const tagLength = 128

@@ -74,7 +74,8 @@ func Command() *cobra.Command {
 	flags.StringVar(&s.location.keys, "encryption-keys", "", "directory with the age identities of encrypted backups, like the mounted Secret")
 	flags.StringVar(&s.prefix, "prefix", "", "<namespace>/<cluster>, if the store holds the backups of several clusters")
 	flags.StringVarP(&s.output, "output", "o", "table", "table or json")
-	cmd.AddCommand(s.bindAgentConfig(listCommand(s)), s.bindAgentConfig(showCommand(s)), s.bindAgentConfig(planCommand(s)), checkCommand(s), verifyCommand(s), restoreCommand(s), copyCommand(s), gcCommand(s),
+	cmd.AddCommand(s.bindAgentConfig(listCommand(s)), s.bindAgentConfig(showCommand(s)), s.bindAgentConfig(planCommand(s)), checkCommand(s),
+		verifyCommand(s), restoreCommand(s), copyCommand(s), gcCommand(s),
 		saveCommand(s), dropCommand(s), runCommand(s))
 	return cmd
 }

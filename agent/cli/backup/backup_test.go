@@ -91,7 +91,8 @@ func TestBackupsOfARealEtcd(t *testing.T) {
 		if r.Verdict != verify.Verified || r.Checkpoint.Revision != 11 || r.Revision != 14 {
 			t.Errorf("got %+v", r)
 		}
-		if out, code, failure := run(t, in("verify", "--scratch", scratch, "--object", filepath.Base(h.Fulls[0].Key))...); code != 1 || !strings.Contains(failure, "no checkpoint") {
+		if out, code, failure := run(t, in("verify", "--scratch", scratch, "--object", filepath.Base(h.Fulls[0].Key))...); code != 1 ||
+			!strings.Contains(failure, "no checkpoint") {
 			t.Errorf("a full alone: exit code %d, %q\n%s", code, failure, out)
 		}
 		if _, code, failure := run(t, in("verify", "--scratch", filepath.Join(scratch, "no"))...); code != 1 || !strings.Contains(failure, "no scratch directory") {
@@ -158,10 +159,13 @@ func testBucket(t *testing.T, s store.Store, in func(string, ...string) []string
 		code int
 		says []string
 	}{
-		"no bucket":            {[]string{"--store", strings.Replace(url, "s3://cli/", "s3://other/", 1), "--credentials", admin}, 1, []string{"other", "create the bucket"}},
-		"denied":               {[]string{"--store", url, "--credentials", denied}, 1, []string{"cli", "access denied", "s3:GetObject"}},
-		"no credentials":       {[]string{"--store", url, "--credentials", t.TempDir()}, 1, []string{"accessKeyID", "mount the Secret with the credentials, or correct it"}},
-		"the wrong secret":     {[]string{"--store", url, "--credentials", credentials(t, bucket.AccessKey, "x")}, 1, []string{"the secret access key does not match"}},
+		"no bucket": {[]string{"--store", strings.Replace(url, "s3://cli/", "s3://other/", 1), "--credentials", admin}, 1,
+			[]string{"other", "create the bucket"}},
+		"denied": {[]string{"--store", url, "--credentials", denied}, 1, []string{"cli", "access denied", "s3:GetObject"}},
+		"no credentials": {[]string{"--store", url, "--credentials", t.TempDir()}, 1,
+			[]string{"accessKeyID", "mount the Secret with the credentials, or correct it"}},
+		"the wrong secret": {[]string{"--store", url, "--credentials", credentials(t, bucket.AccessKey, "x")}, 1,
+			[]string{"the secret access key does not match"}},
 		"another region":       {[]string{"--store", otherRegion, "--credentials", admin}, 1, []string{"region", "cli"}},
 		"the port is closed":   {[]string{"--store", "s3://cli?endpoint=ftp://host"}, 1, []string{"--store", "s3.endpoint", "https://host"}},
 		"nothing there":        {[]string{"--store", url, "--credentials", admin, "--prefix", "no/such"}, 2, []string{`below "no/such"`, "moved/demo", "--prefix"}},
@@ -199,9 +203,11 @@ func TestGCDeletesOnlyWhenReported(t *testing.T) {
 		t.Errorf("a lineage that is not there: exit code %d, %q", code, failure)
 	}
 	rules := append(at, "--count", "1", "--broken", names[3], "--verified", names[1])
-	contains(t, ok(t, rules...), "would-delete", "kept", "the newest full backup of its lineage that is not known to be broken", "1 of 4 objects would be deleted, 1 B. Nothing was deleted")
+	contains(t, ok(t, rules...), "would-delete", "kept", "the newest full backup of its lineage that is not known to be broken",
+		"1 of 4 objects would be deleted, 1 B. Nothing was deleted")
 	results := decoded[[]retentionResult](t, ok(t, append(rules, "-o", "json")...))
-	if len(results) != 4 || results[0].Result != resultWouldDelete || results[1].Reason != catalog.ReasonVerified || results[2].Reason != catalog.ReasonNewestIntact || results[3].Reason != catalog.ReasonNewest {
+	if len(results) != 4 || results[0].Result != resultWouldDelete || results[1].Reason != catalog.ReasonVerified ||
+		results[2].Reason != catalog.ReasonNewestIntact || results[3].Reason != catalog.ReasonNewest {
 		t.Errorf("got %+v", results)
 	}
 	if c, err := catalog.Read(t.Context(), s, demo); err != nil || len(c.Histories[0].Fulls) != 4 {
@@ -233,7 +239,8 @@ func TestListReportsWhatIsOutOfTheOrdinary(t *testing.T) {
 		}
 	}
 	for _, key := range []string{
-		catalog.FullKey("", first, 1, at(1)), catalog.DeltaKey("", first, 2, 9, at(2)), catalog.DeltaKey("", first, 14, 20, at(3)), catalog.FullKey("", first, 20, at(4)),
+		catalog.FullKey("", first, 1, at(1)), catalog.DeltaKey("", first, 2, 9, at(2)), catalog.DeltaKey("", first, 14, 20, at(3)),
+		catalog.FullKey("", first, 20, at(4)),
 		catalog.FullKey("", twin, 30, at(10)), string(second) + "/full/readme.txt", "readme.txt", catalog.FinalKey("", twin, 31, at(11)),
 	} {
 		put(t, s, key, "x")
@@ -256,7 +263,8 @@ func TestListReportsWhatIsOutOfTheOrdinary(t *testing.T) {
 	if out := ok(t, "show", "--store", url, "--lineage", string(second)); strings.Count(out, "\n") != 2 {
 		t.Errorf("want the head and one object in\n%s", out)
 	}
-	contains(t, ok(t, "plan", "--store", url, "--lineage", string(second)), "to revision 20 of lineage 00000001-aa, cut off after revision 20", "note: lineage 00000002-bb has no full backup yet")
+	contains(t, ok(t, "plan", "--store", url, "--lineage", string(second)), "to revision 20 of lineage 00000001-aa, cut off after revision 20",
+		"note: lineage 00000002-bb has no full backup yet")
 }
 
 func TestTheProgramHasTheCommandsAtItsTop(t *testing.T) {

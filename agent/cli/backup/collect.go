@@ -214,7 +214,8 @@ func (s *session) keepsSecrets(to location) error {
 		return err
 	}
 	if source.ClientEncryption != nil && target.ClientEncryption == nil && to.keys == "" {
-		return fmt.Errorf("--to: the backups might be encrypted, and the copy would not be: set --to-encryption-keys to a directory with keys, or use --to-encryption-keys %s", noKeys)
+		return fmt.Errorf("--to: the backups might be encrypted, and the copy would not be: set --to-encryption-keys to a directory with keys, or "+
+			"use --to-encryption-keys %s", noKeys)
 	}
 	return nil
 }

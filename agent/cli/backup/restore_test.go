@@ -26,7 +26,8 @@ import (
 func testRestore(t *testing.T, h catalog.History, at []string) {
 	minor := member.Minors[len(member.Minors)-1]
 	dataDir, peer := filepath.Join(t.TempDir(), "data"), "http://"+machine.Address(t)
-	args := append([]string{"restore", "--data-dir", dataDir, "--etcd-version", minor, "--member", member.Name, "--initial-advertise-peer-urls", peer, "--bump", "1000"}, at...)
+	args := append([]string{"restore", "--data-dir", dataDir, "--etcd-version", minor, "--member", member.Name, "--initial-advertise-peer-urls",
+		peer, "--bump", "1000"}, at...)
 	if out, code, failure := run(t, append(args, "--revision", "22")...); code != 2 || !strings.Contains(failure, "revisions 6 to 21") {
 		t.Errorf("a revision that is not there: exit code %d, %q\n%s", code, failure, out)
 	}
@@ -60,7 +61,8 @@ func testRestore(t *testing.T, h catalog.History, at []string) {
 	if d := cmp.Diff(values, want); d != "" || got.Header.Revision != 1014 {
 		t.Errorf("revision %d (-got +want)\n%s", got.Header.Revision, d)
 	}
-	contains(t, ok(t, append(append([]string{"restore"}, at...), "--etcd-version", minor, "--data-dir", dataDir+"2")...), dataDir+"2 has revision 21 of lineage "+string(first), "5 events applied")
+	contains(t, ok(t, append(append([]string{"restore"}, at...), "--etcd-version", minor, "--data-dir", dataDir+"2")...),
+		dataDir+"2 has revision 21 of lineage "+string(first), "5 events applied")
 }
 
 func TestAnOlderFullIsTakenWhereOneIsTooNew(t *testing.T) {
@@ -68,7 +70,8 @@ func TestAnOlderFullIsTakenWhereOneIsTooNew(t *testing.T) {
 	h := catalog.History{Lineage: first}
 	for i := range int64(3) {
 		h.Fulls = append(h.Fulls, catalog.Full{Lineage: first, Key: catalog.FullKey("", first, 1+10*i, moment(i)), Revision: 1 + 10*i, At: moment(i)})
-		h.Deltas = append(h.Deltas, catalog.Delta{Lineage: first, Key: catalog.DeltaKey("", first, 2+10*i, 11+10*i, moment(i+1)), From: 2 + 10*i, To: 11 + 10*i, At: moment(i + 1)})
+		h.Deltas = append(h.Deltas, catalog.Delta{Lineage: first, Key: catalog.DeltaKey("", first, 2+10*i, 11+10*i, moment(i+1)), From: 2 + 10*i,
+			To: 11 + 10*i, At: moment(i + 1)})
 	}
 	c := catalog.Catalog{Histories: []catalog.History{h}}
 	tooNew := fmt.Errorf("full x: %w", restore.ErrTooNew)
@@ -118,13 +121,15 @@ func TestProgress(t *testing.T) {
 	}
 	p.report(restore.Progress{Phase: restore.Finishing})
 	p.end()
-	want := "full backup: 0 of 0 MiB, rate unknown, remaining time unknown; 0 delta backups follow\nreached revision 0, making the data durable, remaining time unknown\n"
+	want := "full backup: 0 of 0 MiB, rate unknown, remaining time unknown; 0 delta backups follow\nreached revision 0, making the data " +
+		"durable, remaining time unknown\n"
 	if got := out.String(); got != want {
 		t.Errorf("got %q, want a line for each phase", got)
 	}
 }
 
-func TestAFileOfEtcdctlIsRestoredWithoutACluster(t *testing.T) {
+// TestEtcdctlFileRestoredWithoutCluster: a file of etcdctl is restored without a cluster.
+func TestEtcdctlFileRestoredWithoutCluster(t *testing.T) {
 	t.Parallel()
 	minor := "3.6"
 	source := member.Start(t, minor, member.Options{Token: "old"})

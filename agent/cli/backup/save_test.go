@@ -64,10 +64,12 @@ func TestSaveReportsItsResult(t *testing.T) {
 	at := "--endpoint=" + m.Client.Endpoints()[0]
 
 	a, code := saves(t, "save", there(nil), at)
-	if code != 0 || a.Phase != leases.SnapshotSucceeded || !strings.HasPrefix(a.URI, "s3://save/a/"+demo+"/"+string(first)+"/full/") || a.Revision < 51 || a.SHA256 == "" {
+	if code != 0 || a.Phase != leases.SnapshotSucceeded || !strings.HasPrefix(a.URI, "s3://save/a/"+demo+"/"+string(first)+"/full/") ||
+		a.Revision < 51 || a.SHA256 == "" {
 		t.Fatalf("exit code %d, %+v", code, a)
 	}
-	list := []string{"--store", "s3://save/a?pathStyle=true&region=" + bucket.Region + "&endpoint=" + server.Endpoint, "--credentials", there(nil).S3.CredentialsDir, "--prefix", demo}
+	list := []string{"--store", "s3://save/a?pathStyle=true&region=" + bucket.Region + "&endpoint=" + server.Endpoint, "--credentials",
+		there(nil).S3.CredentialsDir, "--prefix", demo}
 	contains(t, ok(t, append([]string{"check"}, list...)...), "1 object: 1 intact")
 	if a, code := saves(t, "drop", there(nil), "--key="+a.Object); code != 0 || a.Phase != leases.SnapshotSucceeded {
 		t.Errorf("exit code %d, %+v", code, a)
@@ -94,7 +96,8 @@ func TestSaveReportsItsResult(t *testing.T) {
 				t.Fatal(err)
 			}
 		}), []string{"--secret=" + missing + "-other=s3-credentials"}, []string{"Secret s3-credentials", "accessKeyID"}},
-		"a wrong key":              {there(func(s *store.S3) { s.CredentialsDir = credentials(t, bucket.AccessKey, "x") }), nil, []string{"the secret access key does not match"}},
+		"a wrong key": {there(func(s *store.S3) { s.CredentialsDir = credentials(t, bucket.AccessKey, "x") }), nil,
+			[]string{"the secret access key does not match"}},
 		"a user without rights":    {there(func(s *store.S3) { s.CredentialsDir = credentials(t, "other", "other-secret") }), nil, []string{"access denied", "save"}},
 		"no bucket":                {there(func(s *store.S3) { s.Bucket = "nowhere" }), nil, []string{"nowhere", "create the bucket"}},
 		"a volume without a place": {store.Config{Directory: &store.Directory{Path: full}}, nil, []string{full}},

@@ -52,7 +52,8 @@ func (l *location) useAgentConfig() error {
 
 // bindAgentConfig adds --agent-config to a command that only reads.
 func (l *location) bindAgentConfig(cmd *cobra.Command) *cobra.Command {
-	cmd.Flags().StringVar(&l.agentConfig, "agent-config", "", "configuration `file` of an agent, in its container: "+config.ConfigDir+"/"+config.ConfigFile+". It replaces --store, --credentials and --prefix")
+	cmd.Flags().StringVar(&l.agentConfig, "agent-config", "",
+		"configuration `file` of an agent, in its container: "+config.ConfigDir+"/"+config.ConfigFile+". It replaces --store, --credentials and --prefix")
 	return cmd
 }
 
@@ -99,7 +100,8 @@ func (l location) config(flag string) (store.Config, error) {
 	case err != nil:
 		return store.Config{}, fmt.Errorf("the keys of --%s: %w", flag, err)
 	case !info.IsDir():
-		return store.Config{}, fmt.Errorf("the keys of --%s: %w: %s is not a directory; want a directory with a file for each age identity, like a mounted Secret", flag, store.ErrInvalid, path)
+		return store.Config{}, fmt.Errorf("the keys of --%s: %w: %s is not a directory; want a directory with a file for each age identity, like a mounted Secret",
+			flag, store.ErrInvalid, path)
 	}
 	c.ClientEncryption = &store.ClientEncryption{KeysDir: path}
 	return c, nil

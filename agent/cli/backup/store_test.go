@@ -57,8 +57,9 @@ func TestStoresAreRead(t *testing.T) {
 	path := t.TempDir()
 	for raw, want := range map[string]store.S3{
 		"s3://b": {Bucket: "b", Region: "eu-west-1"},
-		"s3://b/p/q/?region=r&checksum=WhenRequired":                     {Bucket: "b", Prefix: "p/q", Region: "r", Checksum: store.ChecksumWhenRequired},
-		"s3://b?endpoint=https://h:9000&pathStyle=true&caBundle=/ca.pem": {Bucket: "b", Region: "eu-west-1", Endpoint: "https://h:9000", PathStyle: true, CABundle: "/ca.pem"},
+		"s3://b/p/q/?region=r&checksum=WhenRequired": {Bucket: "b", Prefix: "p/q", Region: "r", Checksum: store.ChecksumWhenRequired},
+		"s3://b?endpoint=https://h:9000&pathStyle=true&caBundle=/ca.pem": {Bucket: "b", Region: "eu-west-1", Endpoint: "https://h:9000",
+			PathStyle: true, CABundle: "/ca.pem"},
 	} {
 		c, err := parseStore(raw, path)
 		want.CredentialsDir = path

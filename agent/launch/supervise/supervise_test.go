@@ -15,7 +15,8 @@ import (
 	"github.com/etcd-druid/druid/agent/launch"
 )
 
-func TestEtcdRunsUnderTheLockAndEndsInGoodOrder(t *testing.T) {
+// TestEtcdRunsUnderLockAndStopsCleanly: etcd runs under the lock and ends in good order.
+func TestEtcdRunsUnderLockAndStopsCleanly(t *testing.T) {
 	p := newPod(t)
 	a, l := p.agent(), p.launch()
 	idle := a.asked()
@@ -108,7 +109,8 @@ func TestEtcdIsStoppedByOrder(t *testing.T) {
 	}
 }
 
-func TestProcessThatIgnoresSIGTERMIsKilledAfterGrace(t *testing.T) {
+// TestSIGTERMIgnoredThenKilled: a process that ignores SIGTERM is killed after grace.
+func TestSIGTERMIgnoredThenKilled(t *testing.T) {
 	p := newPod(t)
 	a := p.agent()
 	p.launch()
@@ -127,7 +129,8 @@ func TestProcessThatIgnoresSIGTERMIsKilledAfterGrace(t *testing.T) {
 	}
 }
 
-func TestAgentThatDoesNotAnswerCannotHoldUpTheEnd(t *testing.T) {
+// TestSilentAgentDelaysNoStop: an agent that does not answer cannot hold up the end.
+func TestSilentAgentDelaysNoStop(t *testing.T) {
 	p := newPod(t)
 	a, l := p.agent(), p.launch()
 	a.hang = true

@@ -120,7 +120,8 @@ func TestNothingLeavesTheDirectory(t *testing.T) {
 	}
 }
 
-func TestForeignFilesAreNeitherListedNorTouched(t *testing.T) {
+// TestForeignFilesNotListedOrTouched: foreign files are neither listed nor touched.
+func TestForeignFilesNotListedOrTouched(t *testing.T) {
 	path := t.TempDir()
 	for _, name := range []string{"lost+found/x", ".snapshot/a", "a b", "full/.put-", "full/.nfs000"} {
 		file := filepath.Join(path, name)

@@ -103,9 +103,11 @@ func TestAHistoryMayBeMoved(t *testing.T) {
 func TestFilesOfOthersAreNotTakenForOurs(t *testing.T) {
 	p := newPlace(t)
 	for name, content := range map[string]string{
-		"no file of age":   "hello",
-		"an empty one":     "",
-		"for someone else": "age-encryption.org/v1\n-> X25519 TEiF0ypqr+bpvcqXNyCVJpL7OuwPdVwPL7KQEbFDOCc\nEmECAEcKN+n/Vs9SbWiV+Hu0r+E8R77DdWYyd83nw7U\n--- Vn+54jqiiUCE+WZcEVY3f1sqHjlu/z1LCQ/T7Xm7qI0\n0123456789abcdef0123456789abcdef",
+		"no file of age": "hello",
+		"an empty one":   "",
+		"for someone else": "age-encryption.org/v1\n-> X25519 " +
+			"TEiF0ypqr+bpvcqXNyCVJpL7OuwPdVwPL7KQEbFDOCc\nEmECAEcKN+n/Vs9SbWiV+Hu0r+E8R77DdWYyd83nw7U\n--- " +
+			"Vn+54jqiiUCE+WZcEVY3f1sqHjlu/z1LCQ/T7Xm7qI0\n0123456789abcdef0123456789abcdef",
 	} {
 		p.write(t, object+".age", []byte(content))
 		p.found(t, name)

@@ -105,7 +105,8 @@ func (k keyring) without(entry, advice string) error {
 }
 
 func (k keyring) notMounted() error {
-	return fmt.Errorf("%w: directory %s does not exist: mount the Secret with the identities there; a Pod that is older than the reference to the Secret must be replaced first",
+	return fmt.Errorf("%w: directory %s does not exist: mount the Secret with the identities there; a Pod that is older than the reference to "+
+		"the Secret must be replaced first",
 		store.ErrNoKey, k.dir)
 }
 
@@ -141,7 +142,8 @@ func (o opener) Unwrap(stanzas []*age.Stanza) ([]byte, error) {
 		return nil, fmt.Errorf("%w by an agent: its header is not for one recipient of type %s", errEncrypted, stanzaType)
 	}
 	if o.keys == nil {
-		return nil, fmt.Errorf("it is encrypted, but no keys are configured: %w: set the Secret with the identities (encryption.keySecretRef), or its directory (--encryption-keys)",
+		return nil, fmt.Errorf("it is encrypted, but no keys are configured: %w: set the Secret with the identities (encryption.keySecretRef), or "+
+			"its directory (--encryption-keys)",
 			store.ErrNoKey)
 	}
 	all, unusable := o.keys.identities()
@@ -151,7 +153,8 @@ func (o opener) Unwrap(stanzas []*age.Stanza) ([]byte, error) {
 			return fileKey, err
 		}
 	}
-	err := fmt.Errorf("%w: none of the %d identities in %s decrypts it: restore the identity that was in use when the object was saved; if %s has it, the header of the object is damaged",
+	err := fmt.Errorf("%w: none of the %d identities in %s decrypts it: restore the identity that was in use when the object was saved; if %s "+
+		"has it, the header of the object is damaged",
 		store.ErrNoKey, len(all), o.keys.dir, o.keys.dir)
 	if unusable != nil {
 		return nil, fmt.Errorf("%w; %w", err, unusable)

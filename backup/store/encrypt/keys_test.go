@@ -13,7 +13,8 @@ import (
 	"github.com/etcd-druid/druid/backup/store"
 )
 
-func TestKeysAreRotatedWithoutOpeningTheStoreAgain(t *testing.T) {
+// TestKeysRotatedWithoutReopen: keys are rotated without opening the store again.
+func TestKeysRotatedWithoutReopen(t *testing.T) {
 	p := newPlace(t)
 	s := p.open(t, true)
 	first := put(t, s, "x/full/first", 1000)
@@ -29,7 +30,8 @@ func TestKeysAreRotatedWithoutOpeningTheStoreAgain(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, from := range []int64{0, 10} {
-		if _, err := get(t, s, "x/full/first", from, -1); !errors.Is(err, store.ErrNoKey) || errors.Is(err, store.ErrDamaged) || !says(err, "x/full/first", "none of the 1 identities in "+p.keys, "restore the identity") {
+		if _, err := get(t, s, "x/full/first", from, -1); !errors.Is(err, store.ErrNoKey) || errors.Is(err, store.ErrDamaged) ||
+			!says(err, "x/full/first", "none of the 1 identities in "+p.keys, "restore the identity") {
 			t.Errorf("a key that was lost: %v; want ErrNoKey, the object, the key and what to do", err)
 		}
 	}
@@ -48,7 +50,8 @@ func TestAnIdentityThatWasReplacedIsMissing(t *testing.T) {
 	}
 	p.generate(t, "a")
 	for _, from := range []int64{0, 10} {
-		if _, err := get(t, s, object, from, -1); !errors.Is(err, store.ErrNoKey) || errors.Is(err, store.ErrDamaged) || !says(err, object, "none of the 1 identities") {
+		if _, err := get(t, s, object, from, -1); !errors.Is(err, store.ErrNoKey) || errors.Is(err, store.ErrDamaged) ||
+			!says(err, object, "none of the 1 identities") {
 			t.Errorf("got %v, want ErrNoKey", err)
 		}
 	}
@@ -141,8 +144,9 @@ func (u unread) Read([]byte) (int, error) {
 	return 0, errors.New("read")
 }
 
+// TestMountedSecretReadAsWritten: a mounted Secret is read as the kubelet writes it.
 // The kubelet replaces all entries of a Secret atomically, by a link to another directory.
-func TestAMountedSecretIsReadAsTheKubeletWritesIt(t *testing.T) {
+func TestMountedSecretReadAsWritten(t *testing.T) {
 	p := place{t.TempDir(), t.TempDir()}
 	for _, version := range []string{"..1", "..2"} {
 		if err := os.Mkdir(filepath.Join(p.keys, version), 0o700); err != nil {

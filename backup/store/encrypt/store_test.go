@@ -70,7 +70,8 @@ func TestABucketConforms(t *testing.T) {
 		},
 		Leftovers: func(t *testing.T) int { return server.Uploads(t, in) },
 		Abandon: func(t *testing.T, key string) {
-			if _, err := server.Client().CreateMultipartUpload(t.Context(), &awss3.CreateMultipartUploadInput{Bucket: aws.String(in), Key: aws.String(key)}); err != nil {
+			if _, err := server.Client().CreateMultipartUpload(t.Context(),
+				&awss3.CreateMultipartUploadInput{Bucket: aws.String(in), Key: aws.String(key)}); err != nil {
 				t.Fatal(err)
 			}
 		},
@@ -123,8 +124,9 @@ func TestNothingIsInPlain(t *testing.T) {
 	}
 }
 
+// TestPlainAndEncryptedSideBySide: plain and encrypted objects stand together.
 // A store may be older than its keys, and the keys may be removed later.
-func TestPlainAndEncryptedObjectsStandTogether(t *testing.T) {
+func TestPlainAndEncryptedSideBySide(t *testing.T) {
 	p := newPlace(t)
 	encrypting, plain := p.open(t, true), p.open(t, false)
 	const formation, early, late = "default/demo/00000001-abcd/lineage.json", "default/demo/00000001-abcd/delta/early", "default/demo/00000001-abcd/delta/late"
@@ -148,7 +150,8 @@ func TestPlainAndEncryptedObjectsStandTogether(t *testing.T) {
 		t.Errorf("the encrypted one: %d bytes, %v", len(got), err)
 	}
 	for _, from := range []int64{0, 100} {
-		if _, err := get(t, plain, late, from, -1); !errors.Is(err, store.ErrNoKey) || errors.Is(err, store.ErrDamaged) || !says(err, late, "no keys are configured", "keySecretRef") {
+		if _, err := get(t, plain, late, from, -1); !errors.Is(err, store.ErrNoKey) || errors.Is(err, store.ErrDamaged) ||
+			!says(err, late, "no keys are configured", "keySecretRef") {
 			t.Errorf("the encrypted one without keys: %v; want ErrNoKey, the object, the key and what to do", err)
 		}
 	}

@@ -65,7 +65,8 @@ var causes = []cause{
 		advice: "the key with which the object is encrypted is disabled or was deleted: enable it"},
 	{codes: []string{"InvalidObjectState"}, is: store.ErrForbidden, advice: "the object is in an archive: restore it from the archive, or delete it"},
 	{codes: []string{"AccessDenied", "AllAccessDisabled", "AccountProblem"}, is: store.ErrForbidden, kind: store.CauseUnauthorized,
-		advice: "allow s3:GetObject, PutObject, DeleteObject, AbortMultipartUpload, ListBucket, ListBucketMultipartUploads and, for locks, GetBucketObjectLockConfiguration on the bucket, and the use of its encryption key"},
+		advice: "allow s3:GetObject, PutObject, DeleteObject, AbortMultipartUpload, ListBucket, ListBucketMultipartUploads and, for locks, " +
+			"GetBucketObjectLockConfiguration on the bucket, and the use of its encryption key"},
 	{codes: []string{"BadDigest", "InvalidDigest", "XAmzContentChecksumMismatch"},
 		advice: "the bytes changed during the transfer to the store: check proxies and memory"},
 	{codes: []string{"NotImplemented", "XNotImplemented"},

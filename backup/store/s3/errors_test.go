@@ -37,7 +37,8 @@ func TestEveryCauseCanBeFound(t *testing.T) {
 	}
 }
 
-func TestAnEndpointThatIsNotTrustedIsNotUnreachable(t *testing.T) {
+// TestUntrustedEndpointIsReachable: an endpoint that is not trusted is not unreachable.
+func TestUntrustedEndpointIsReachable(t *testing.T) {
 	for _, c := range []struct {
 		err  error
 		want store.Cause
@@ -74,7 +75,8 @@ func calls(t *testing.T, s *Store) map[string]error {
 	return errs
 }
 
-func TestErrorsNameWhatFailedAndReportWhatToDo(t *testing.T) {
+// TestErrorsNameFailureAndAdvice: errors name what failed and report what to do.
+func TestErrorsNameFailureAndAdvice(t *testing.T) {
 	t.Parallel()
 	server := bucket.Start(t)
 	in := server.Make(t, "sentences", false)
@@ -86,20 +88,26 @@ func TestErrorsNameWhatFailedAndReportWhatToDo(t *testing.T) {
 		kind   store.Cause
 		says   []string
 	}{
-		"no bucket": {func(_ *testing.T, c *store.S3) { c.Bucket = "nowhere" }, store.ErrNoBucket, store.CauseNotFound, []string{"bucket nowhere", "create the bucket"}},
+		"no bucket": {func(_ *testing.T, c *store.S3) { c.Bucket = "nowhere" }, store.ErrNoBucket, store.CauseNotFound,
+			[]string{"bucket nowhere", "create the bucket"}},
 		"unknown access key": {func(t *testing.T, c *store.S3) { writeCredentials(t, c.CredentialsDir, "no-one", "x") },
 			store.ErrForbidden, store.CauseUnauthorized, []string{in, "does not know the access key"}},
 		"wrong secret": {func(t *testing.T, c *store.S3) { writeCredentials(t, c.CredentialsDir, bucket.AccessKey, "wrong") },
 			store.ErrForbidden, store.CauseUnauthorized, []string{in, "does not match the access key ID"}},
 		"no right": {func(t *testing.T, c *store.S3) { writeCredentials(t, c.CredentialsDir, "other", "other-secret") },
 			store.ErrForbidden, store.CauseUnauthorized, []string{in, "s3:PutObject|PutObject"}},
-		"wrong region":  {func(_ *testing.T, c *store.S3) { c.Region = "eu-nowhere-7" }, nil, "", []string{in, "another region", "s3.region"}},
-		"no server":     {func(_ *testing.T, c *store.S3) { c.Endpoint = gone }, nil, store.CauseUnreachable, []string{in, gone, "refused"}},
-		"no such host":  {func(_ *testing.T, c *store.S3) { c.Endpoint = "http://store.invalid" }, nil, store.CauseUnreachable, []string{in, "store.invalid", "no such host"}},
-		"no secret":     {func(t *testing.T, c *store.S3) { c.CredentialsDir = t.TempDir() }, nil, store.CauseUnauthorized, []string{in, "accessKeyID", "mount the Secret"}},
-		"empty secret":  {func(t *testing.T, c *store.S3) { writeCredentials(t, c.CredentialsDir, "a", "") }, nil, store.CauseUnauthorized, []string{in, "is empty", "correct it"}},
-		"no such file":  {func(_ *testing.T, c *store.S3) { c.CredentialsDir, c.CredentialsFile = "", "/nowhere/credentials" }, nil, store.CauseUnauthorized, []string{in, "/nowhere/credentials"}},
-		"no lock there": {func(_ *testing.T, c *store.S3) { c.ObjectLock = &store.ObjectLock{Mode: store.LockGovernance, Days: 1} }, store.ErrUnconfirmed, "", []string{in, "no object lock"}},
+		"wrong region": {func(_ *testing.T, c *store.S3) { c.Region = "eu-nowhere-7" }, nil, "", []string{in, "another region", "s3.region"}},
+		"no server":    {func(_ *testing.T, c *store.S3) { c.Endpoint = gone }, nil, store.CauseUnreachable, []string{in, gone, "refused"}},
+		"no such host": {func(_ *testing.T, c *store.S3) { c.Endpoint = "http://store.invalid" }, nil, store.CauseUnreachable,
+			[]string{in, "store.invalid", "no such host"}},
+		"no secret": {func(t *testing.T, c *store.S3) { c.CredentialsDir = t.TempDir() }, nil, store.CauseUnauthorized,
+			[]string{in, "accessKeyID", "mount the Secret"}},
+		"empty secret": {func(t *testing.T, c *store.S3) { writeCredentials(t, c.CredentialsDir, "a", "") }, nil, store.CauseUnauthorized,
+			[]string{in, "is empty", "correct it"}},
+		"no such file": {func(_ *testing.T, c *store.S3) { c.CredentialsDir, c.CredentialsFile = "", "/nowhere/credentials" }, nil,
+			store.CauseUnauthorized, []string{in, "/nowhere/credentials"}},
+		"no lock there": {func(_ *testing.T, c *store.S3) { c.ObjectLock = &store.ObjectLock{Mode: store.LockGovernance, Days: 1} },
+			store.ErrUnconfirmed, "", []string{in, "no object lock"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			config := configOf(t, server.Endpoint, in)
@@ -132,9 +140,11 @@ func TestErrorsNameWhatFailedAndReportWhatToDo(t *testing.T) {
 	}
 }
 
-var sentinels = []error{store.ErrAbsent, store.ErrExists, store.ErrForbidden, store.ErrNoBucket, store.ErrLocked, store.ErrUnconfirmed, store.ErrDamaged, store.ErrChanged}
+var sentinels = []error{store.ErrAbsent, store.ErrExists, store.ErrForbidden, store.ErrNoBucket, store.ErrLocked, store.ErrUnconfirmed,
+	store.ErrDamaged, store.ErrChanged}
 
-func TestAnswersThatTheServerCannotBeMadeToGive(t *testing.T) {
+// TestAnswersTheServerCannotGive: answers that the server cannot be made to give.
+func TestAnswersTheServerCannotGive(t *testing.T) {
 	server := bucket.Start(t)
 	proxy := server.Before(t)
 	s := opened(t, configOf(t, proxy.Endpoint, server.Make(t, "reported-answers", false)), quick)

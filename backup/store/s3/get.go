@@ -250,7 +250,8 @@ func (s *Store) List(ctx context.Context, prefix string) iter.Seq2[store.Object,
 // paginators of the SDK end, or request it again permanently; nextPage returns an error.
 func (s *Store) nextPage(prefix string, truncated *bool, before, next string) (string, error) {
 	if aws.ToBool(truncated) && (next == "" || next == before) {
-		return "", fmt.Errorf("list %s in %s: the store reports more objects, but no next page (token %q, previous token %q): repair or update the store or the proxies in front of it",
+		return "", fmt.Errorf("list %s in %s: the store reports more objects, but no next page (token %q, previous token %q): repair or update the "+
+			"store or the proxies in front of it",
 			prefix, s, next, before)
 	}
 	return next, nil

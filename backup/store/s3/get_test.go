@@ -87,7 +87,8 @@ func TestADownloadGivesUpInTheEnd(t *testing.T) {
 	}
 }
 
-func TestAnObjectThatIsReplacedIsNotReadHalfAndHalf(t *testing.T) {
+// TestReplacedObjectNotReadMixed: an object that is replaced is not read half and half.
+func TestReplacedObjectNotReadMixed(t *testing.T) {
 	server := bucket.Start(t)
 	proxy := server.Before(t)
 	s := opened(t, configOf(t, proxy.Endpoint, server.Make(t, "replaced", false)), quick)
@@ -182,8 +183,9 @@ func TestAListingIsWholeOrAnError(t *testing.T) {
 	}
 }
 
+// TestListingWithoutMarkerIsError: a listing that reports more objects without a marker is an error.
 // The paginators of the SDK take such a page for the end, or follow it permanently.
-func TestAListingThatReportsThereIsMoreAndNotWhereIsAnError(t *testing.T) {
+func TestListingWithoutMarkerIsError(t *testing.T) {
 	server := bucket.Start(t)
 	proxy := server.Before(t)
 	in := server.Make(t, "tokens", false)

@@ -69,7 +69,8 @@ func TestCredentialsAreRotatedWithoutARestart(t *testing.T) {
 	}
 }
 
-func TestAnAmbientIdentityIsUsedWhereNoneIsNamed(t *testing.T) {
+// TestAmbientIdentityByDefault: an ambient identity is used where none is named.
+func TestAmbientIdentityByDefault(t *testing.T) {
 	server := bucket.Start(t)
 	config := configOf(t, server.Endpoint, server.Make(t, "ambient", false))
 	config.CredentialsDir = ""
@@ -82,7 +83,8 @@ func TestAnAmbientIdentityIsUsedWhereNoneIsNamed(t *testing.T) {
 	same(t, s, "a", "a", small)
 }
 
-func TestATokenServiceThatRefusesReportsNothingOfTheBucket(t *testing.T) {
+// TestTokenRefusalHidesBucket: a token service that refuses reports nothing of the bucket.
+func TestTokenRefusalHidesBucket(t *testing.T) {
 	server := bucket.Start(t)
 	tokens := server.Before(t)
 	tokens.Break(func(string, *http.Request) bucket.Fault { return bucket.Answer(http.StatusForbidden, "AccessDenied") })
@@ -135,7 +137,8 @@ func TestTheBundleIsTrustedAndReadAgain(t *testing.T) {
 	same(t, s, "a", "a", large)
 }
 
-func TestNothingIsStoredUnlessEncryptionIsConfirmed(t *testing.T) {
+// TestUnconfirmedEncryptionRefused: nothing is stored unless encryption is confirmed.
+func TestUnconfirmedEncryptionRefused(t *testing.T) {
 	t.Parallel()
 	server := bucket.Start(t)
 	in := server.Make(t, "encrypted", false)
@@ -221,7 +224,8 @@ func TestACustomerKeyIs32BytesOrThoseInBase64(t *testing.T) {
 	}
 }
 
-func TestKMSKeysAreComparedByWhatCanBeCompared(t *testing.T) {
+// TestKMSKeyComparison: KMS keys are compared by what can be compared.
+func TestKMSKeyComparison(t *testing.T) {
 	const arn = "arn:aws:kms:eu-west-1:1:key/abc"
 	for _, c := range []struct {
 		asked, answered string

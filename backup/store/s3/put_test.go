@@ -17,8 +17,9 @@ import (
 	"github.com/etcd-druid/druid/test/bucket"
 )
 
+// TestPartArrivesBeforeAbort: a part on its way arrives before its upload is aborted.
 // A store may keep a part that arrives after the abort; versitygw then creates the upload again.
-func TestAPartOnItsWayArrivesBeforeItsUploadIsAborted(t *testing.T) {
+func TestPartArrivesBeforeAbort(t *testing.T) {
 	t.Parallel()
 	server := bucket.Start(t)
 	in := server.Make(t, "parts-on-their-way", false)
@@ -102,7 +103,8 @@ func TestAPutThatIsOnItsWayIsWaitedFor(t *testing.T) {
 	}
 }
 
-func TestAnUploadThatIsNoLongerNeededIsAborted(t *testing.T) {
+// TestUnneededUploadAborted: an upload that is no longer needed is aborted.
+func TestUnneededUploadAborted(t *testing.T) {
 	t.Parallel()
 	server := bucket.Start(t)
 	proxy := server.Before(t)

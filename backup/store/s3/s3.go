@@ -264,7 +264,8 @@ const acceptEncoding = "Accept-Encoding"
 // signer signs each attempt of a request as the SDK does, except for acceptEncoding, which it sends unsigned.
 type signer struct{ s3.HTTPSignerV4 }
 
-func (s signer) SignHTTP(ctx context.Context, c aws.Credentials, r *http.Request, payloadHash, service, region string, at time.Time, o ...func(*v4.SignerOptions)) error {
+func (s signer) SignHTTP(ctx context.Context, c aws.Credentials, r *http.Request, payloadHash, service, region string, at time.Time,
+	o ...func(*v4.SignerOptions)) error {
 	sent := r.Header.Values(acceptEncoding)
 	r.Header.Del(acceptEncoding)
 	err := s.HTTPSignerV4.SignHTTP(ctx, c, r, payloadHash, service, region, at, o...)

@@ -27,7 +27,8 @@ const minPart = 5 << 20
 
 // quick has small pages and short waits. Its stall is still long enough for a busy machine; tests that wait for a
 // stall reduce it.
-var quick = tuning{attempts: 6, backoff: 20 * time.Millisecond, stall: time.Minute, inFlight: time.Minute, release: time.Minute, part: minPart, page: 5, connections: 4}
+var quick = tuning{attempts: 6, backoff: 20 * time.Millisecond, stall: time.Minute, inFlight: time.Minute, release: time.Minute, part: minPart,
+	page: 5, connections: 4}
 
 func TestConformance(t *testing.T) {
 	t.Parallel()
@@ -91,7 +92,7 @@ func opened(t *testing.T, c store.S3, tune tuning) *Store {
 // Google Cloud Storage changes Accept-Encoding before it verifies the signature. The proxy here does the same in front
 // of a server that verifies signatures. It also rejects the first request of each operation, so that retries are
 // signed too.
-func TestRequestsOutliveAChangeOfAcceptEncoding(t *testing.T) {
+func TestAcceptEncodingChangeSurvived(t *testing.T) {
 	t.Parallel()
 	server := bucket.Start(t)
 	for _, checksum := range []store.Checksum{store.ChecksumWhenSupported, store.ChecksumWhenRequired} {
@@ -133,9 +134,10 @@ func TestRequestsOutliveAChangeOfAcceptEncoding(t *testing.T) {
 	}
 }
 
+// TestPutMemoryIndependentOfSize: the memory of a put does not grow with the object.
 // All allocations of a Put, and not only its peak, are two parts, the growth of the first, and the cost of requests.
 // With the size of the object, only the last one grows.
-func TestTheMemoryOfAPutDoesNotGrowWithTheObject(t *testing.T) {
+func TestPutMemoryIndependentOfSize(t *testing.T) {
 	server := bucket.Start(t)
 	s := opened(t, configOf(t, server.Endpoint, server.Make(t, "memory", false)), defaults)
 	allocated := func(key string, size int64) uint64 {

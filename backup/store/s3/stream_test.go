@@ -34,7 +34,8 @@ func put(t testing.TB, s *Store, key, seed string, size int64) {
 	}
 }
 
-func TestAStreamIsTheObjectWhateverTheNetworkDoes(t *testing.T) {
+// TestStreamIntactOnBadNetwork: a stream is the object whatever the network does.
+func TestStreamIntactOnBadNetwork(t *testing.T) {
 	t.Parallel()
 	server := bucket.Start(t)
 	proxy := server.Before(t)
@@ -110,7 +111,8 @@ func TestAStreamFetchesSeveralPartsAtOnce(t *testing.T) {
 	}
 }
 
-func TestAStreamIsOfOneVersionAndAsLongAsTheObject(t *testing.T) {
+// TestStreamHasOneVersionAndFullLength: a stream is of one version and as long as the object.
+func TestStreamHasOneVersionAndFullLength(t *testing.T) {
 	t.Parallel()
 	server := bucket.Start(t)
 	proxy := server.Before(t)
@@ -149,7 +151,8 @@ func replace(t *testing.T, server *bucket.Server, s *Store, key, seed string) {
 	put(t, direct, key, seed, long)
 }
 
-func TestAStreamEndsWithItsContextAndWhenItIsClosed(t *testing.T) {
+// TestStreamEndsWithContextOrClose: a stream ends with its context and when it is closed.
+func TestStreamEndsWithContextOrClose(t *testing.T) {
 	t.Parallel()
 	server := bucket.Start(t)
 	proxy := server.Before(t)

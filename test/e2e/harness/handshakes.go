@@ -43,7 +43,8 @@ type Handshakes struct {
 }
 
 func (h Handshakes) String() string {
-	return fmt.Sprintf("%d connections were made, %d failed; %d attempts at one member failed, %d of them because of a certificate; longest time without a connection %s",
+	return fmt.Sprintf("%d connections were made, %d failed; %d attempts at one member failed, %d of them because of a certificate; longest "+
+		"time without a connection %s",
 		h.Made, h.Failed, h.Missed, h.Refused, h.Gap.Round(time.Millisecond))
 }
 

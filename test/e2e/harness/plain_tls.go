@@ -35,7 +35,8 @@ func (r *Rig) StartPlainWithTLS(t testing.TB, namespace, minor string, replicas 
 	for _, name := range p.names() {
 		hosts = append(hosts, p.host(name))
 	}
-	p.issue(t, plainSecret, pki.Request{CommonName: "etcd", Server: true, Client: true, DNSNames: append(hosts, manifests.ClientServiceName(plainName)+"."+namespace+".svc")})
+	p.issue(t, plainSecret, pki.Request{CommonName: "etcd", Server: true, Client: true,
+		DNSNames: append(hosts, manifests.ClientServiceName(plainName)+"."+namespace+".svc")})
 	p.issue(t, plainPeersSecret, pki.Request{CommonName: "peer", Client: true})
 	p.issue(t, manifests.ConnectionName(plainName), pki.Request{CommonName: "client", Client: true})
 	p.start(t, minor)

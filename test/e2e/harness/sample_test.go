@@ -69,7 +69,8 @@ func TestALookReportsOnlyWhatItSaw(t *testing.T) {
 		"the leader changed meanwhile":        {look{begun: after, err: rpctypes.ErrGRPCLeaderChanged}, false, false},
 		"it does not know yet that it votes":  {look{begun: after, err: rpctypes.ErrGRPCNotSupportedForLearner}, false, false},
 		"it seemed to be down, before it was": {look{begun: before, err: status.Error(codes.Unavailable, "connection refused")}, false, false},
-		"its TLS handshake ran out of time":   {look{begun: after, err: status.Error(codes.Unavailable, `connection error: desc = "transport: `+lateHandshake+`"`)}, false, false},
+		"its TLS handshake ran out of time": {look{begun: after, err: status.Error(codes.Unavailable, `connection error: desc = "transport: `+lateHandshake+`"`)},
+			false, false},
 	} {
 		t.Run(name, func(t *testing.T) {
 			if well, known := test.look.stateSince(judged); well != test.well || known != test.known {

@@ -21,7 +21,8 @@ func TestTheSearchFindsSecretsInEachForm(t *testing.T) {
 	}
 }
 
-func TestOnlyCertificatesAndNamesOfKeysArePublic(t *testing.T) {
+// TestSecretsShowOnlyPublicParts: only certificates and names of keys are public.
+func TestSecretsShowOnlyPublicParts(t *testing.T) {
 	for name, c := range map[string]struct {
 		key, value string
 		want       bool

@@ -7,7 +7,8 @@ import (
 	"testing"
 )
 
-func TestOneByteOfALogIsFlippedAndTheLinkStays(t *testing.T) {
+// TestFlippedByteKeepsLink: one byte of a log is flipped and the link stays.
+func TestFlippedByteKeepsLink(t *testing.T) {
 	t.Parallel()
 	v := Volume{Dir: t.TempDir()}
 	dir := filepath.Join(v.Dir, "data/member/wal")

@@ -13,7 +13,8 @@ var some = []Story{
 	{"Soak", Soak, Alone, 3, 1, ""},
 }
 
-func TestStoriesAreChosenByChangeAndTurnWithinTheBudget(t *testing.T) {
+// TestStoriesChosenByChangeAndTurn: stories are chosen by change and turn within the budget.
+func TestStoriesChosenByChangeAndTurn(t *testing.T) {
 	for name, c := range map[string]struct {
 		left  time.Duration
 		known map[string]Known
@@ -65,8 +66,9 @@ func TestStoriesAreChosenByChangeAndTurnWithinTheBudget(t *testing.T) {
 	}
 }
 
+// TestEachStoryHasATurn: each story has its turn on a machine that is always late.
 // Whatever is known, a machine on which there is never time for more than the core performs each story in the end.
-func TestEachStoryHasItsTurnOnAMachineThatIsAlwaysLate(t *testing.T) {
+func TestEachStoryHasATurn(t *testing.T) {
 	runs := map[string]int{}
 	for range 2 * overdueRuns {
 		known := map[string]Known{}
@@ -109,7 +111,8 @@ func TestSpanIsThatOfTheQueue(t *testing.T) {
 	}
 }
 
-func TestARoundOfSoakingHasAllThatSoakAndSomeOthersByItsSeed(t *testing.T) {
+// TestSoakRoundBySeed: a round of soaking has all that soak and some others by its seed.
+func TestSoakRoundBySeed(t *testing.T) {
 	seen := map[string]bool{}
 	for seed := range uint64(100) {
 		round := Round(Table, seed)

@@ -12,7 +12,8 @@ import (
 	"github.com/etcd-druid/druid/test/ledger"
 )
 
-func TestTheLedgerReportsWhenAStoryWasPerformedAndHowLongItTook(t *testing.T) {
+// TestLedgerLastRunAndDuration: the ledger reports when a story was performed and how long it took.
+func TestLedgerLastRunAndDuration(t *testing.T) {
 	table := []Story{{Name: "TestOften"}, {Name: "TestOnce"}, {Name: "TestNever"}}
 	began := time.Date(2026, 3, 4, 0, 0, 0, 0, time.UTC)
 	var history []ledger.Entry
@@ -64,8 +65,9 @@ func TestTheBudgetIsOfTheWholeRun(t *testing.T) {
 	}
 }
 
+// TestFewFailuresRepeated: only a few failures are repeated and never a broken promise.
 // What failed is repeated once, alone, unless a promise of safety was broken or too many failed.
-func TestOnlyAFewFailuresAreRepeatedAndNeverABrokenPromise(t *testing.T) {
+func TestFewFailuresRepeated(t *testing.T) {
 	pattern := flag.Lookup("test.run").Value.String()
 	t.Cleanup(func() {
 		if err := flag.Set("test.run", pattern); err != nil {

@@ -52,7 +52,8 @@ func performed(t *testing.T, capacity int, stories []Story, during func(*Slots, 
 	return order, most
 }
 
-func TestStoriesEnterTheLongestFirstAndNeverTooManyAtOnce(t *testing.T) {
+// TestLongestStoriesEnterFirst: stories enter the longest first and never too many at once.
+func TestLongestStoriesEnterFirst(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		table := []Story{
 			{Name: "short", Etcds: 1, Seconds: 1}, {Name: "long", Etcds: 5, Seconds: 50}, {Name: "heavy", Etcds: 12, Seconds: 20},
@@ -77,7 +78,7 @@ func TestStoriesEnterTheLongestFirstAndNeverTooManyAtOnce(t *testing.T) {
 }
 
 // A story that rests leaves room for others, and has its slots at once when it goes on.
-func TestAStoryThatRestsLeavesRoomAndGoesOnAtOnce(t *testing.T) {
+func TestRestingStoryLeavesRoom(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		begun := time.Now()
 		ended := map[string]time.Duration{}

@@ -7,7 +7,8 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-func TestAChangeTouchesTheStoriesOfItsPackageAndIsNearThoseOfItsImporters(t *testing.T) {
+// TestChangeSelectsPackageStories: a change touches the stories of its package and is near those of its importers.
+func TestChangeSelectsPackageStories(t *testing.T) {
 	imports := map[string][]string{
 		"cmd/druid": {"druid"}, "druid": {"leases", "manifests"}, "manifests": nil, "leases": nil, "backup/store": nil, "backup/store/s3": {"backup/store"},
 	}

@@ -16,7 +16,7 @@ const coreSpan = 13 * time.Minute
 // promises are the stories of the three promises: an acknowledged write is kept, a cluster is formed once, and its quorum is not
 // given away.
 var promises = []string{
-	"TestMemberHealsWhenItsDataIsLost", "TestClusterIsNeverFormedTwice", "TestRemovalThatWouldCostTheQuorumDoesNotHappen",
+	"TestMemberHealsWhenItsDataIsLost", "TestClusterIsNeverFormedTwice", "TestRemovalKeepsQuorum",
 }
 
 func TestEachStoryHasARowAndEachRowAStory(t *testing.T) {
@@ -96,7 +96,8 @@ func TestEachLinkedPackageIsOfACoreStory(t *testing.T) {
 	}
 }
 
-func TestTheCoreFitsIntoItsSpanAndHasThePromises(t *testing.T) {
+// TestCoreFitsBudgetWithPromises: the core fits into its span and has the promises.
+func TestCoreFitsBudgetWithPromises(t *testing.T) {
 	core, err := OnlyCore.Of(Table)
 	if err != nil {
 		t.Fatal(err)

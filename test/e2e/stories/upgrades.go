@@ -23,9 +23,9 @@ type Upgrade struct {
 
 // Upgrades has all changes of version. The releases of druid have the same sources, as long as no release is published.
 var Upgrades = []Upgrade{
-	{"TestVersionChangesUnderLoadAfterABackupAndNothingIsLost", Etcd, []string{"3.6", "3.7"}},
+	{"TestVersionChangeUnderLoad", Etcd, []string{"3.6", "3.7"}},
 	{"TestVersionsChangeThereAndBackUnderLoad", Etcd, []string{"3.5", "3.6", "3.7", "3.6"}},
-	{"TestReleaseIsInstalledByDigestUpgradedAndRolledBackUnderAWriter", Druid, []string{"v0.1.0", "v0.2.0", "v0.1.0"}},
+	{"TestReleaseUpgradeAndRollback", Druid, []string{"v0.1.0", "v0.2.0", "v0.1.0"}},
 }
 
 // Versions are those that the story changes.

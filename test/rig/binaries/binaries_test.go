@@ -7,7 +7,8 @@ import (
 	"testing"
 )
 
-func TestPinnedVersionsAreThoseOfTheToolModules(t *testing.T) {
+// TestPinnedVersionsMatchToolModules: pinned versions are those of the tool modules.
+func TestPinnedVersionsMatchToolModules(t *testing.T) {
 	t.Parallel()
 	repo, err := RepoDir()
 	if err != nil {

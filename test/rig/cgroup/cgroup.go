@@ -100,7 +100,8 @@ func parse(own, mountinfo io.Reader) ([]Hierarchy, error) {
 		}
 	}
 	if len(missing) > 0 {
-		return nil, fmt.Errorf("the cgroup controllers %s are not mounted; mount them below /sys/fs/cgroup, or boot with the unified hierarchy", strings.Join(missing, ", "))
+		return nil, fmt.Errorf("the cgroup controllers %s are not mounted; mount them below /sys/fs/cgroup, or boot with the unified hierarchy",
+			strings.Join(missing, ", "))
 	}
 	return hs, nil
 }

@@ -27,7 +27,8 @@ It also makes faults: power cuts, partitions, frozen nodes, killed processes.`,
 	}
 	var name string
 	root.PersistentFlags().StringVar(&name, "name", nameFromEnv(), "name of the rig; the default is $RIG_NAME")
-	root.AddCommand(buildCommand(), upCommand(&name), downCommand(&name), kubeconfigCommand(&name), kubectlCommand(&name), imagesCommand(&name), execNodeCommand(&name))
+	root.AddCommand(buildCommand(), upCommand(&name), downCommand(&name), kubeconfigCommand(&name), kubectlCommand(&name), imagesCommand(&name),
+		execNodeCommand(&name))
 	for _, v := range faults {
 		root.AddCommand(v.command(&name))
 	}
@@ -84,9 +85,10 @@ var faults = []fault{
 	{"partition NODE PEER", `Cut a node from another, from "control-plane" or from "all"`, 2, silent(func(ctx context.Context, l *lab.Lab, a []string) error {
 		return l.Partition(ctx, a[0], a[1])
 	})},
-	{"partition-one-way FROM TO", `Lose what one end sends to the other: a node, and a node, "control-plane" or "all"`, 2, silent(func(ctx context.Context, l *lab.Lab, a []string) error {
-		return l.PartitionOneWay(ctx, a[0], a[1])
-	})},
+	{"partition-one-way FROM TO", `Lose what one end sends to the other: a node, and a node, "control-plane" or "all"`, 2,
+		silent(func(ctx context.Context, l *lab.Lab, a []string) error {
+			return l.PartitionOneWay(ctx, a[0], a[1])
+		})},
 	{"heal", "End all partitions", 0, silent(func(ctx context.Context, l *lab.Lab, _ []string) error {
 		return l.Heal(ctx)
 	})},
@@ -96,9 +98,10 @@ var faults = []fault{
 	{"start-apiserver", "Start the apiserver again", 0, silent(func(ctx context.Context, l *lab.Lab, _ []string) error {
 		return l.StartAPIServer(ctx)
 	})},
-	{"kill-in-pod NAMESPACE POD CONTAINER PROCESS SIGNAL", "Signal the processes of a name in a container", 5, silent(func(ctx context.Context, l *lab.Lab, a []string) error {
-		return l.KillInPod(ctx, a[0], a[1], a[2], a[3], a[4])
-	})},
+	{"kill-in-pod NAMESPACE POD CONTAINER PROCESS SIGNAL", "Signal the processes of a name in a container", 5,
+		silent(func(ctx context.Context, l *lab.Lab, a []string) error {
+			return l.KillInPod(ctx, a[0], a[1], a[2], a[3], a[4])
+		})},
 	{"volume-path NAMESPACE CLAIM", "Print the directory of a claim's volume", 2, func(ctx context.Context, l *lab.Lab, a []string) (string, error) {
 		return l.VolumePath(ctx, a[0], a[1])
 	}},

@@ -11,7 +11,8 @@ import (
 	"golang.org/x/sync/errgroup"
 )
 
-func TestOrdersAreTakenHoweverLongThePathOfTheSocketIs(t *testing.T) {
+// TestOrdersOverLongSocketPath: orders are accepted over a socket with a path of any length.
+func TestOrdersOverLongSocketPath(t *testing.T) {
 	t.Parallel()
 	for _, name := range []string{"short", strings.Repeat("x", 200)} {
 		dir := filepath.Join(t.TempDir(), name)

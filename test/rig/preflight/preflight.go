@@ -81,7 +81,8 @@ func checkKernel() error {
 	if !strings.Contains(string(fs), "\toverlay\n") {
 		// It may be a module that is not loaded yet.
 		if out, err := exec.Command("modprobe", "overlay").CombinedOutput(); err != nil {
-			errs = append(errs, fmt.Errorf("the kernel has no overlay file system (modprobe overlay: %s); boot one with CONFIG_OVERLAY_FS", strings.TrimSpace(string(out))))
+			errs = append(errs, fmt.Errorf("the kernel has no overlay file system (modprobe overlay: %s); boot one with CONFIG_OVERLAY_FS",
+				strings.TrimSpace(string(out))))
 		}
 	}
 	return errors.Join(errs...)
@@ -113,7 +114,8 @@ func checkDisk(dir string) error {
 // enough compares the free bytes of the file system of dir with its size in bytes.
 func enough(dir string, size, free uint64) error {
 	if need := size/100*freePercent + rigBytes; free < need {
-		return fmt.Errorf("the file system of %s has %d MiB free, and the rig needs %d MiB, which is %d percent of it and 4 GiB; delete files, for example with go clean -cache",
+		return fmt.Errorf("the file system of %s has %d MiB free, and the rig needs %d MiB, which is %d percent of it and 4 GiB; delete files, for "+
+			"example with go clean -cache",
 			dir, free>>20, need>>20, freePercent)
 	}
 	return nil

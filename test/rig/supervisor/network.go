@@ -92,7 +92,8 @@ const (
 	all = "all"
 )
 
-// cut is a broken direction: what one end sends does not reach the other. Each end is a node, controlPlane or all, and one of them is a node.
+// cut is a broken direction: what one end sends does not reach the other. Each end is a node, controlPlane or all, and
+// one of them is a node.
 type cut struct{ from, to string }
 
 // cuts are all broken directions.

@@ -1,6 +1,7 @@
-// Command alike runs a command in a copy of this repository that is the same for Go's test cache wherever the repository is cloned: at one path, and
-// with times that come from content. A mount namespace of its own holds the copy, so that several runs do not meet and nothing is left behind.
-// Where this process may not mount, the command runs in the repository, and the cache knows the results of this clone alone.
+// Command alike runs a command in a copy of this repository that is the same for Go's test cache wherever the
+// repository is cloned: at one path, and with times that come from content. A mount namespace of its own holds the
+// copy, so that several runs do not meet and nothing is left behind. Where this process may not mount, the command runs
+// in the repository, and the cache knows the results of this clone alone.
 package main
 
 import (

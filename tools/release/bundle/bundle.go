@@ -11,7 +11,8 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// The package and the channel of a release in a catalog of OLM. druid is alpha software, and OLM's convention calls such a channel candidate.
+// The package and the channel of a release in a catalog of OLM. druid is alpha software, and OLM's convention calls
+// such a channel candidate.
 const (
 	packageName = "druid"
 	channel     = "candidate"

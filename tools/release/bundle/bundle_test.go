@@ -99,10 +99,11 @@ func TestABrokenBundleIsRefused(t *testing.T) {
 		"a channel without convention": {replaced("bundle/metadata/annotations.yaml", "channels.v1: candidate", "channels.v1: newest"), "newest"},
 		"a sample of another kind":     {replaced(csvFile, `"kind": "EtcdSnapshot"`, `"kind": "EtcdBackup"`), "EtcdBackup"},
 		"no oldest Kubernetes":         {replaced(csvFile, "  minKubeVersion: 1.32.0\n", ""), "minKubeVersion"},
-		"a removed version of an API":  {replaced("bundle/manifests/druid.poddisruptionbudget.yaml", "policy/v1", "policy/v1beta1"), "deprecated and removed in v1.25"},
-		"no provider":                  {replaced(csvFile, "name: The druid authors", `name: ""`), "Provider"},
-		"an unknown capability":        {replaced(csvFile, "capabilities: Deep Insights", "capabilities: Everything"), "Everything"},
-		"no description of a CRD":      {replaced(csvFile, "description: EtcdCluster is", "summary: EtcdCluster is"), "empty description"},
+		"a removed version of an API": {replaced("bundle/manifests/druid.poddisruptionbudget.yaml", "policy/v1", "policy/v1beta1"),
+			"deprecated and removed in v1.25"},
+		"no provider":             {replaced(csvFile, "name: The druid authors", `name: ""`), "Provider"},
+		"an unknown capability":   {replaced(csvFile, "capabilities: Deep Insights", "capabilities: Everything"), "Everything"},
+		"no description of a CRD": {replaced(csvFile, "description: EtcdCluster is", "summary: EtcdCluster is"), "empty description"},
 		"an account of its own": {func(_ *testing.T, files map[string][]byte) {
 			files["bundle/manifests/account.yaml"] = []byte("apiVersion: v1\nkind: ServiceAccount\nmetadata: {name: druid}\n")
 		}, "service account druid"},
@@ -236,11 +237,13 @@ func TestTheBundleHasTheSameBytesEachTime(t *testing.T) {
 
 func TestAnInstallationWithoutAPlaceFails(t *testing.T) {
 	cases := map[string]struct{ old, with, want string }{
-		"another kind":                          {"kind: PodDisruptionBudget", "kind: NetworkPolicy", "no place for this kind"},
-		"a role without subject":                {"kind: RoleBinding\nmetadata:\n  name: druid-leader-election", "kind: ValidatingAdmissionPolicy\nmetadata:\n  name: x", "is not bound"},
-		"another account":                       {"serviceAccountName: druid", "serviceAccountName: default", `uses the ServiceAccount "default"`},
-		"fixed namespaces":                      {"- --health-address=:8081", "- --namespaces=team-a", "OLM chooses the namespaces"},
-		"another subject":                       {"  - kind: ServiceAccount\n    name: druid\n", "  - kind: ServiceAccount\n    name: other\n", "not for the ServiceAccount druid"},
+		"another kind": {"kind: PodDisruptionBudget", "kind: NetworkPolicy", "no place for this kind"},
+		"a role without subject": {"kind: RoleBinding\nmetadata:\n  name: druid-leader-election",
+			"kind: ValidatingAdmissionPolicy\nmetadata:\n  name: x", "is not bound"},
+		"another account":  {"serviceAccountName: druid", "serviceAccountName: default", `uses the ServiceAccount "default"`},
+		"fixed namespaces": {"- --health-address=:8081", "- --namespaces=team-a", "OLM chooses the namespaces"},
+		"another subject": {"  - kind: ServiceAccount\n    name: druid\n", "  - kind: ServiceAccount\n    name: other\n",
+			"not for the ServiceAccount druid"},
 		"a field that Kubernetes does not know": {"  replicas: 2\n", "  replica: 2\n", `unknown field "replica"`},
 	}
 	for name, c := range cases {
