@@ -209,7 +209,7 @@ func TestAPIServerShowsState(t *testing.T) {
 			"demo 2/3 Quorate 3.6.16 demo-qtd87 FullBackupSucceeded RepairingMember 7s",
 		},
 		"kubectl get etcdcluster demo -o wide": {
-			"NAME READY STATE VERSION LEADER BACKUP PROGRESS AGE LEAVING DEGRADED VERIFIED SPREAD CERTIFICATES CLUSTER ID",
+			"NAME READY STATE VERSION LEADER BACKUP PROGRESS AGE LEAVING DEGRADED VERIFIED FULL BACKUP RESTORABLE SPREAD CERTIFICATES CLUSTER ID",
 			"demo 2/3 Quorate 3.6.16 demo-qtd87 FullBackupSucceeded RepairingMember 7s demo-svg4g NodeLost NotYetVerified MembersSpread d5786d3f204ff405",
 		},
 	} {
