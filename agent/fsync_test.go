@@ -112,8 +112,8 @@ func TestFsyncVerdictImprovesBelowLimit(t *testing.T) {
 	}
 }
 
-// TestFsyncWindowDropsOldSamples: a window forgets what is old and another process.
-func TestFsyncWindowDropsOldSamples(t *testing.T) {
+// TestFsyncWindowForgetsOldAndRestart: a window forgets what is old and another process.
+func TestFsyncWindowForgetsOldAndRestart(t *testing.T) {
 	var w fsyncWindow
 	at := time.Unix(1_800_000_000, 0)
 	total := counted(0, ms)

@@ -52,7 +52,7 @@ func TestHandsOffTakesNoAction(t *testing.T) {
 	}
 }
 
-// TestHandsOnRestartsDeadline: the deadline begins again when hands are on again.
+// TestHandsOnRestartsDeadline: the deadline begins again when the annotation is removed.
 // The time of a change does not run out while druid must not act.
 func TestHandsOnRestartsDeadline(t *testing.T) {
 	c, names := renewed(t)

@@ -236,7 +236,7 @@ func TestFailedBootstrapWaitsForMoreTime(t *testing.T) {
 	}
 }
 
-// TestProgressingBootstrapNotCut: a bootstrap from a backup that gets on is not cut.
+// TestProgressingBootstrapNotCut: a bootstrap from a backup that makes progress is not ended.
 func TestProgressingBootstrapNotCut(t *testing.T) {
 	s := newStage(t)
 	stop := s.startDruid()
@@ -256,7 +256,7 @@ func TestProgressingBootstrapNotCut(t *testing.T) {
 	c.stands(v1alpha1.ReasonBootstrapFailed)
 }
 
-// TestUnreadableStatusStopsNoOther: the status.observed that cannot be read stops no other.
+// TestUnreadableStatusStopsNoOther: a status.observed that cannot be read stops no other.
 func TestUnreadableStatusStopsNoOther(t *testing.T) {
 	c, _ := renewed(t)
 	c.patchStatus(`{"status":{"observed":{"replicas":"many"}}}`)

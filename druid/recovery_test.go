@@ -215,10 +215,10 @@ func TestAnApprovedRecoveryIsOrderedOnce(t *testing.T) {
 	}
 }
 
-// TestReturnedMajorityEndsOrder: a majority that returns ends an order that is executed.
+// TestDruidEndsOrderOfReturnedMajority: a majority that returns ends an order that is executed.
 // You gave two members up, and one of them returns with its data while an agent carries out the order. With the agent's own disk, that is a
 // quorum: druid releases the order, and the agent can record no raft group any more.
-func TestReturnedMajorityEndsOrder(t *testing.T) {
+func TestDruidEndsOrderOfReturnedMajority(t *testing.T) {
 	c, names, nodes := listsMembers(t)
 	c.losesTwo(names, nodes)
 	plan := c.recovery().Plan

@@ -132,7 +132,7 @@ func TestRolloutOnePodAtATimeLeaderLast(t *testing.T) {
 	}
 }
 
-// TestBadImageStopsAtOneMember: a image that does not exist takes down one member and is corrected.
+// TestBadImageStopsAtOneMember: an image that does not exist takes down one member and is corrected.
 func TestBadImageStopsAtOneMember(t *testing.T) {
 	c, names := renewed(t)
 	c.patchCluster(`{"spec":{"image":"registry.invalid/etcd"}}`)

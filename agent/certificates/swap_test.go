@@ -189,9 +189,9 @@ func TestNewPodWaitsAfterAuthoritySwap(t *testing.T) {
 	}
 }
 
-// TestExpiredCertsIgnoreOtherAuthority: certificates that end are not replaced by those of another authority.
+// TestExpiringCertsKeepTheirAuthority: certificates that end are not replaced by those of another authority.
 // The certificates in effect end while the new ones are not trusted. The running etcd keeps them, and no later one can start with them.
-func TestExpiredCertsIgnoreOtherAuthority(t *testing.T) {
+func TestExpiringCertsKeepTheirAuthority(t *testing.T) {
 	for _, plane := range []string{PlaneClient, PlanePeer} {
 		t.Run(plane, func(t *testing.T) {
 			s := newSwap(t, plane)

@@ -20,7 +20,7 @@ import (
 	"github.com/etcd-druid/druid/agent/datadir/volume"
 )
 
-var logMiB = flag.String("log", "64,512,1024", "sizes of the logs that BenchmarkInspectLog looks at, in MiB")
+var logMiB = flag.String("log", "64,512", "sizes of the logs that BenchmarkInspectLog looks at, in MiB")
 
 // reader is one program that reads the complete log at a start.
 type reader struct {

@@ -128,9 +128,9 @@ func writtenBy35(t *testing.T, args ...string) (m *member.Member, put *clientv3.
 	return member.Start(t, "3.6", member.Options{Dir: m.Dir, PeerURL: m.PeerURL, Args: args}), put
 }
 
-// TestOlderMinorsLogLeftBehind: what the minor before the last wrote is left behind.
+// TestEntriesOfMinorBeforeLeftBehind: what the minor before the last wrote is left behind.
 // etcd 3.7 panics on what 3.5 left in the log, unless 3.6 took a snapshot since then.
-func TestOlderMinorsLogLeftBehind(t *testing.T) {
+func TestEntriesOfMinorBeforeLeftBehind(t *testing.T) {
 	t.Parallel()
 	m, put := writtenBy35(t)
 	upgradesOf(t, m)(leases.UpgradeOrder{Nonce: "on", Version: "3.7.99"})

@@ -215,9 +215,9 @@ func TestAClientInUseIsNotClosed(t *testing.T) {
 	r.has(1)
 }
 
-// TestUnreachedMemberNotDialedUnused: a member that is not reached is not dialed without a user.
+// TestUnreachedNotDialedWithoutCaller: a member that is not reached is not dialed without a user.
 // A client would try to connect again each second, for as long as it is kept. Here the TLS handshakes fail.
-func TestUnreachedMemberNotDialedUnused(t *testing.T) {
+func TestUnreachedNotDialedWithoutCaller(t *testing.T) {
 	_, r, _ := lentFrom(t)
 	c := NewClients(Transport{Client: &tls.Config{MinVersion: tls.VersionTLS12}})
 	t.Cleanup(c.Close)
@@ -235,10 +235,10 @@ func TestUnreachedMemberNotDialedUnused(t *testing.T) {
 	r.rests()
 }
 
-// TestEndedConnNotReplacedUnused: a connection that ended is not replaced without a user.
+// TestEndedConnStaysWithoutCaller: a connection that ended is not replaced without a user.
 // The same for a client that has a connection and no user when the member ends. The address can belong to another member
 // then.
-func TestEndedConnNotReplacedUnused(t *testing.T) {
+func TestEndedConnStaysWithoutCaller(t *testing.T) {
 	c, r, m := lentFrom(t)
 	other := member.Start(t, member.Minors[1], member.Options{Token: "other"})
 	ask(t, c, r.endpoint)

@@ -49,8 +49,8 @@ var claimRows = rules.New(wait, []rules.Row[memberFacts, verdict]{
 
 // podRows create a lost Pod again at once. They delete a Pod whose claim is deleted, so that the member is repaired on
 // a new volume, unless the other members are fewer than a quorum. Then the Pod stays, and its Lease names it, so that
-// its agent can continue its duties. A Pod that has a node keeps a deleted claim from going, also if no container of it
-// runs. They create no Pod for a member whose own agent acknowledged its removal, while druid examines that. The member
+// its agent can continue its duties. A Pod that has a node keeps a deleted claim alive, also if no container of it
+// runs. The rows create no Pod for a member whose own agent acknowledged its removal, while druid examines that. The member
 // has left the joined raft group, and a new Pod can wait for a node without end.
 var podRows = rules.New(wait, []rules.Row[memberFacts, verdict]{
 	{Name: "pod-conflict", When: memberFacts{pod: PodForeign}, Verdict: conflict},

@@ -106,9 +106,9 @@ func TestWhatIsNotReadIsUnknown(t *testing.T) {
 	}
 }
 
-// TestOtherVersionsReasonsNotGood: reasons of another version are not taken for good.
+// TestUnknownReasonIsNotGood: reasons of another version are not taken for good.
 // An older plugin reads what a newer druid writes.
-func TestOtherVersionsReasonsNotGood(t *testing.T) {
+func TestUnknownReasonIsNotGood(t *testing.T) {
 	o := situations.Serving()
 	for i := range o.Cluster.Status.Conditions {
 		if c := &o.Cluster.Status.Conditions[i]; c.Type == v1alpha1.ConditionReady {
