@@ -139,7 +139,7 @@ func (r *recovery) observe(d Desired, o Observed, listed []Member) {
 	}
 	r.observeVoters(o, listed)
 	r.makePlan(d, o)
-	r.comparePlan(d.Recovery)
+	r.comparePlan(d.Recovery, o)
 }
 
 // observeVoters fills in what is known of the voters of the old raft group.
@@ -158,7 +158,7 @@ func (r *recovery) observeVoters(o Observed, listed []Member) {
 }
 
 // comparePlan compares the plan with what is approved and with the order.
-func (r *recovery) comparePlan(w RecoveryWish) {
+func (r *recovery) comparePlan(w RecoveryWish, o Observed) {
 	if r.plan == nil {
 		r.facts.obstacle = rules.Yes
 		return
@@ -169,7 +169,7 @@ func (r *recovery) comparePlan(w RecoveryWish) {
 	estimated := r.order == nil && r.plan.source.report == nil && r.plan.source.mode == leases.RecoverSurvivor
 	r.facts.automatic = rules.YesNoOf(within && (estimated || r.plan.within(w)))
 	r.facts.worse = rules.YesNoOf(r.order != nil && r.worse())
-	r.facts.better = rules.YesNoOf(r.betterThanOrdered())
+	r.facts.better = rules.YesNoOf(r.betterThanOrdered(o))
 	r.facts.otherwise = rules.YesNoOf(r.order != nil &&
 		(r.plan.source.mode != r.order.Mode || r.order.Mode == leases.RecoverBackup && r.plan.source.lineage != r.order.Lineage))
 }
@@ -279,7 +279,7 @@ func (r *recovery) needsApproval(p recoveryPlan, w RecoveryWish, o Observed) (ne
 	case dataStale:
 		add("the disk of member %s is older than what the member reported before", p.source.member.Name)
 	case dataDatabase:
-		add("the log of member %s is damaged, and only its database is used", p.source.member.Name)
+		add("the log of member %s is damaged, and is used only up to the last entry that is known to be committed", p.source.member.Name)
 	}
 	if p.source.lost != "" {
 		add("%s", p.source.lost)

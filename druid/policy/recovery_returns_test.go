@@ -49,6 +49,30 @@ func TestNewerDiskSelectedOverBackup(t *testing.T) {
 	}
 }
 
+// The log of the selected disk is damaged, and can be read further than it is known to be committed. An intact disk that returns is
+// compared with what the selected one holds.
+func TestNewerDiskSelectedOverDamaged(t *testing.T) {
+	for last, rule := range map[uint64]string{45: "executing", 46: "better-disk-report"} {
+		x := newRescue(5)
+		disks := func() {
+			for i := range 3 {
+				x.report(i, leases.DiskEmpty)
+			}
+			damaged := x.report(4, leases.DiskCorrupt)
+			damaged.WholeDB, damaged.Applied, damaged.Tail, damaged.LastTerm, damaged.Last = true, 40, 5, 3, 200
+		}
+		disks()
+		x.away(3)
+		x.d.Recovery.Approved = x.wants(t, "propose").plan.hash
+		x.apply(t, PrepareRecovery)
+		disks()
+		x.apply(t, ExecuteRecovery)
+		x.nodeReturns(3)
+		x.report(3, leases.DiskIntact).Last = last
+		x.wants(t, rule)
+	}
+}
+
 // A disk that returns late and has more than the one that was selected is selected instead. One that has as much is not.
 func TestNewerDiskSelectedOverDisk(t *testing.T) {
 	for last, rule := range map[uint64]string{49: "executing", 50: "executing", 51: "better-disk-report"} {

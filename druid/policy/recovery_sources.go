@@ -15,7 +15,7 @@ type dataClass int
 const (
 	dataIntact   dataClass = iota
 	dataStale              // older than what the member reported before
-	dataDatabase           // the log is damaged, and only the database is used
+	dataDatabase           // the log is damaged, and is used only up to what is known to be committed
 )
 
 // source is a disk or a backup from which a raft group can be formed.
@@ -52,18 +52,32 @@ func (r *recovery) bestSource(d Desired, o Observed) (source, bool) {
 	return disk, hasDisk
 }
 
-// bestDisk returns the best source among the disks that may be used.
+// bestDisk returns the best source among the disks that may be used. All that a disk with a damaged log holds is committed. So it is better
+// than the best of the others if it holds more, because that one lacks committed entries then.
 func (r *recovery) bestDisk(o Observed, may func(oldVoter) bool) (best source, found bool) {
+	var damaged source
 	for _, p := range r.voters {
 		if !p.known || !may(p) {
 			continue
 		}
 		s, usable := diskSource(p, o)
-		if usable && (!found || s.better(best)) {
+		switch {
+		case !usable:
+		case s.class == dataDatabase:
+			if damaged.member.Name == "" || s.better(damaged) {
+				damaged = s
+			}
+		case !found || s.better(best):
 			best, found = s, true
 		}
 	}
-	return best, found
+	if damaged.member.Name == "" {
+		return best, found
+	}
+	if !found || damaged.epoch > best.epoch || damaged.epoch == best.epoch && damaged.last > best.last {
+		return damaged, true
+	}
+	return best, true
 }
 
 func diskSource(p oldVoter, o Observed) (source, bool) {
@@ -83,9 +97,10 @@ func diskSource(p oldVoter, o Observed) (source, bool) {
 	case c.State == leases.DiskStale:
 		s.class = dataStale
 	case c.State == leases.DiskCorrupt && c.WholeDB:
-		// The log is used up to what is known to be committed. Where it can be read after that says nothing about the data.
+		// The agent applies the entries of the tail, which ends at the last one that is known to be committed, or before one that is
+		// missing. What can be read of the log after that says nothing about the data.
 		s.class, s.revision = dataDatabase, c.Revision
-		s.lastTerm, s.last = 0, max(c.Applied, min(c.Last, c.Commit))
+		s.lastTerm, s.last = 0, c.Applied+c.Tail
 	default:
 		return s, false
 	}
@@ -141,7 +156,7 @@ func (p oldVoter) canRestore() bool {
 
 // betterThanOrdered says whether the plan's source is an intact disk that has more than the source of the order which an agent executes.
 // The backup can have grown since, but an agent restores no less than the revision in the order.
-func (r *recovery) betterThanOrdered() bool {
+func (r *recovery) betterThanOrdered(o Observed) bool {
 	best := r.plan.source
 	if r.order == nil || r.order.Stage != leases.StageExecute || best.mode != leases.RecoverSurvivor || best.class != dataIntact {
 		return false
@@ -151,9 +166,12 @@ func (r *recovery) betterThanOrdered() bool {
 	}
 	for _, p := range r.voters {
 		if p.known && p.acknowledged && p.member.Name == r.order.Chosen {
-			c := p.report
+			chosen, _ := diskSource(p, o)
+			if chosen.class == dataDatabase { // its entries have no term here, and all are committed
+				chosen.lastTerm = best.lastTerm
+			}
 			return best.member.Name != r.order.Chosen &&
-				cmp.Or(cmp.Compare(best.epoch, c.Epoch), cmp.Compare(best.lastTerm, c.LastTerm), cmp.Compare(best.last, c.Last)) > 0
+				cmp.Or(cmp.Compare(best.epoch, chosen.epoch), cmp.Compare(best.lastTerm, chosen.lastTerm), cmp.Compare(best.last, chosen.last)) > 0
 		}
 	}
 	return false
