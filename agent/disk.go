@@ -36,7 +36,8 @@ func newDiskReport(store *leases.Store, member, podUID string, log *slog.Logger)
 	return &diskReport{store: store, member: member, podUID: podUID, log: log, wake: make(chan struct{}, 1)}
 }
 
-// set takes what the disk holds, nil while etcd runs. It does not block.
+// set takes what the disk holds, nil while etcd runs. It does not block. A report that was on its way when etcd started can reach the Lease
+// after it was withdrawn: nil withdraws it again.
 func (d *diskReport) set(c *leases.DiskReport) {
 	d.mu.Lock()
 	changed := !d.known || !sameReport(d.report, c)
@@ -44,7 +45,7 @@ func (d *diskReport) set(c *leases.DiskReport) {
 		d.known, d.report = true, c
 	}
 	d.mu.Unlock()
-	if changed {
+	if changed || c == nil {
 		select {
 		case d.wake <- struct{}{}:
 		default:

@@ -250,6 +250,9 @@ func (s *finisher) ownLease(ctx context.Context) (fresh, reported rules.Answer) 
 	if fresh == rules.Unknown {
 		return fresh, rules.Unknown
 	}
+	if own.member.Disk != nil {
+		s.b.held(nil) // it was on its way when etcd started
+	}
 	return fresh, rules.AnswerOf(ShowsRunning(own.member, s.identityFile))
 }
 
