@@ -24,7 +24,7 @@ func backupStatus(p messageContext, before *v1alpha1.BackupStatus) *v1alpha1.Bac
 	}
 	now := v1alpha1.BackupStatus{LastFullTime: sameTime(was.LastFullTime, full.Taken), RestorableFrom: sameTime(was.RestorableFrom, full.Since)}
 	switch {
-	case p.backups.failing(), p.resting() == restingPaused:
+	case p.backups.failing() && p.unsaved() != "", p.resting() == restingPaused:
 		now.RestorableTo = sameTime(was.RestorableTo, p.savedUntil())
 	case p.backups.reason == v1alpha1.ReasonUnknown:
 		now.RestorableTo = was.RestorableTo // druid has just started, and does not know whether backups succeed
