@@ -2,16 +2,14 @@ package start
 
 import (
 	"context"
-	"net"
-	"strconv"
 
 	"github.com/etcd-druid/druid/internal/rules"
 	"github.com/etcd-druid/druid/membership"
 )
 
 // observePeerNames finds out, for a new Pod whose certificate for connecting to peers has names, whether the running etcds of the other
-// members would refuse it. Their Leases say how these were started. A member that does not listen refuses nothing: when a quorum is lost,
-// this one must start, or report its disk. What is not known changes nothing: without Kubernetes, intact data resumes.
+// members would refuse it. Their Leases say how these were started. What is not known changes nothing: without Kubernetes, intact data
+// resumes.
 func (b *Bootstrapper) observePeerNames(ctx context.Context) {
 	if !b.certs.NamesDepend() {
 		return
@@ -30,7 +28,7 @@ func (b *Bootstrapper) observePeerNames(ctx context.Context) {
 		switch member, err := b.store.Member(ctx, name); {
 		case err != nil:
 			unknown++
-		case member.TLS.Peer.ComparesNames && b.transport.Reach(ctx, net.JoinHostPort(b.host(name), strconv.Itoa(b.cfg.PeerPort))) == nil:
+		case member.TLS.Peer.ComparesNames:
 			compare++
 		}
 	}
@@ -40,7 +38,8 @@ func (b *Bootstrapper) observePeerNames(ctx context.Context) {
 }
 
 // OthersCompareNames says whether the members that run refuse a peer whose certificate has names. They do if the Leases
-// of a quorum say so, counting only members that listen. Of two members, one is enough.
+// of a quorum say so. The Lease of a member that is lost says what it did: when all other members start again, they
+// write theirs, and those of the lost ones are no quorum. Of two members, one is enough.
 func OthersCompareNames(members, compare, unknown int) rules.Answer {
 	needed := max(1, min(membership.Quorum(members), members-1))
 	switch {
