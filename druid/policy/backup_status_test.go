@@ -33,7 +33,7 @@ func TestStatusHasTheRestorableWindow(t *testing.T) {
 		"backups succeed":          {Desired{Replicas: 3, Backup: true}, func(o *Observed) { saved(o); times(o) }, nil, &good},
 		"backups succeed again":    {Desired{Replicas: 3, Backup: true}, func(o *Observed) { saved(o); times(o) }, &failing, &good},
 		"backups fail":             {Desired{Replicas: 3, Backup: true}, func(o *Observed) { unsaved(o); times(o) }, &good, &failing},
-		"only full backups fail": {Desired{Replicas: 3, Backup: true}, func(o *Observed) { saved(o); times(o); o.Full.Liveness = leases.Stale }, &failing, &good},
+		"only full backups fail":   {Desired{Replicas: 3, Backup: true}, func(o *Observed) { saved(o); times(o); o.Full.Liveness = leases.Stale }, &failing, &good},
 		"no backup was ever made":  {Desired{Replicas: 3, Backup: true}, func(o *Observed) { o.Full, o.Delta = never(), never() }, nil, nil},
 		"the Lease cannot be read": {Desired{Replicas: 3, Backup: true}, func(o *Observed) { saved(o); o.Full.Reports = leases.Backup{} }, &failing, &failing},
 		"an agent reports no window": {Desired{Replicas: 3, Backup: true}, func(o *Observed) { saved(o); savedAt(o) }, nil,
