@@ -98,4 +98,15 @@ func TestANewPodWaitsWhileOthersCompareNames(t *testing.T) {
 	if after := c.voters(names...); !equalIDs(before, after) {
 		t.Errorf("the members are %v, before %v", after, before)
 	}
+	// Both others are lost, and their Leases say what they did. Without an etcd here, no recovery could use this disk.
+	for _, name := range names[:2] {
+		c.members[name].halt()
+		c.eventually(name+" reported that it compares names", func() error {
+			_, err := c.store.PatchMember(t.Context(), name,
+				leases.MemberPatch{Member: leases.Member{TLS: leases.TLS{}.With("peer", leases.TLSPlane{Issuer: "own", ComparesNames: true})}})
+			return err
+		})
+	}
+	inNewPod(m, named(good))
+	c.decides("c-c", "resume-majority")
 }

@@ -232,22 +232,31 @@ func (b *Bootstrapper) observePeers(ctx context.Context, o *observation) {
 		o.note("peers", err.Error())
 		return
 	}
-	answers := make([]bool, len(found))
+	others := slices.DeleteFunc(found, func(address string) bool { return slices.Contains(own, address) })
+	if listening := b.listening(ctx, others); len(listening) > 0 {
+		o.Peers = Answering
+		o.note("peers", listening[0])
+	}
+}
+
+// listening returns those of hosts on which an etcd listens for peers, in their order. It asks all of them at once.
+func (b *Bootstrapper) listening(ctx context.Context, hosts []string) []string {
+	answers := make([]bool, len(hosts))
 	var group errgroup.Group
-	for i, address := range found {
-		if slices.Contains(own, address) {
-			continue
-		}
+	for i, host := range hosts {
 		group.Go(func() error {
-			answers[i] = b.transport.Reach(ctx, net.JoinHostPort(address, strconv.Itoa(b.cfg.PeerPort))) == nil
+			answers[i] = b.transport.Reach(ctx, net.JoinHostPort(host, strconv.Itoa(b.cfg.PeerPort))) == nil
 			return nil
 		})
 	}
 	_ = group.Wait() // silence is an answer here
-	if i := slices.Index(answers, true); i >= 0 {
-		o.Peers = Answering
-		o.note("peers", found[i])
+	var listening []string
+	for i, host := range hosts {
+		if answers[i] {
+			listening = append(listening, host)
+		}
 	}
+	return listening
 }
 
 // ownAddresses returns the addresses of this Pod.
