@@ -169,10 +169,12 @@ step-e2e:
 step-quickstart:
 	$(call step,quickstart,$(MAKE) verify-quickstart)
 
+# Tests have deadlines, compilers take all CPUs: go vet compiles everything first, and links nothing.
 # A test that failed is repeated once, alone, when all others have ended; not after a data race, nor when more than three failed.
 .PHONY: packages
 packages: ## Run all tests but the stories and the model, with the race detector.
 	@d=$${DRUID_TEST_RUN:-$$(mktemp -d)}; [ -n "$${DRUID_TEST_RUN:-}" ] || trap 'rm -r "$$d"' EXIT; code=0; \
+	$(ALIKE) env CGO_ENABLED=1 go vet -race -unusedresult $(PACKAGES) || code=1; \
 	$(ALIKE) env CGO_ENABLED=1 $(GOTESTSUM) --format standard-quiet --jsonfile "$$d/packages.json" --rerun-fails-report "$$d/packages-rerun.txt" \
 		--rerun-fails=1 --rerun-fails-max-failures=3 --rerun-fails-run-root-test --rerun-fails-abort-on-data-race \
 		--packages "$$(echo $(PACKAGES))" -- -race -vet=off -timeout 40m $(AT_ONCE) $(if $(COUNT),-count=$(COUNT)) || code=1; \
