@@ -15,9 +15,9 @@ import (
 	"go.etcd.io/etcd/server/v3/storage/wal/walpb"
 	"go.etcd.io/raft/v3/raftpb"
 	"go.uber.org/zap"
-	"golang.org/x/sys/unix"
 
 	"github.com/etcd-druid/druid/agent/datadir/volume"
+	"github.com/etcd-druid/druid/test/machine"
 )
 
 var logMiB = flag.String("log", "64,512", "sizes of the logs that BenchmarkInspectLog looks at, in MiB")
@@ -75,12 +75,12 @@ func BenchmarkInspectLog(b *testing.B) {
 			cpu, wall := map[string][]float64{}, map[string][]float64{}
 			for b.Loop() {
 				for _, r := range readers(b) {
-					begun, used := time.Now(), cpuSeconds()
+					begun, used := time.Now(), machine.CPU()
 					if err := r.read(dir, start); err != nil {
 						b.Fatalf("%s: %v", r.name, err)
 					}
 					wall[r.name] = append(wall[r.name], time.Since(begun).Seconds())
-					cpu[r.name] = append(cpu[r.name], cpuSeconds()-used)
+					cpu[r.name] = append(cpu[r.name], (machine.CPU() - used).Seconds())
 				}
 			}
 			for name := range cpu {
@@ -135,13 +135,6 @@ func fillLog(b *testing.B, dir string, mib int) *walpb.Snapshot {
 		b.Fatal(err)
 	}
 	return start
-}
-
-// cpuSeconds is what this process used.
-func cpuSeconds() float64 {
-	var u unix.Rusage
-	_ = unix.Getrusage(unix.RUSAGE_SELF, &u) // it fails for bad arguments alone
-	return time.Duration(u.Utime.Nano() + u.Stime.Nano()).Seconds()
 }
 
 func median(all []float64) float64 {

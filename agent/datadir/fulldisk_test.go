@@ -2,25 +2,21 @@ package datadir
 
 import (
 	"context"
-	"errors"
 	"fmt"
-	"os"
-	"path/filepath"
 	"strings"
-	"syscall"
 	"testing"
 	"time"
 
 	clientv3 "go.etcd.io/etcd/client/v3"
-	"golang.org/x/sys/unix"
 
 	"github.com/etcd-druid/druid/agent/datadir/volume"
+	"github.com/etcd-druid/druid/test/machine"
 	"github.com/etcd-druid/druid/test/member"
 )
 
 const (
 	// smallDisk has room for two files of etcd's log, which have 64 MiB each, and for a database. largerDisk is that disk after it grew.
-	smallDisk, largerDisk = "size=224m", "size=448m"
+	smallDisk, largerDisk = 224 << 20, 448 << 20
 	// noSpace is what etcd writes to its log.
 	noSpace = "no space left on device"
 	// endsWithin is how long an etcd may run on a full disk until more is written. At a start it applies again what it could not write,
@@ -33,7 +29,8 @@ const (
 // member serves again under its ID, with every write that etcd acknowledged.
 func TestDataOnAFullDiskStaysIntact(t *testing.T) {
 	t.Parallel()
-	dir := onSmallDisk(t)
+	dir := t.TempDir()
+	machine.SmallDisk(t, dir, smallDisk)
 	all := member.StartEach(t, "3.7", "http", member.Options{}, member.Options{Dir: volume.DataPath(dir)}, member.Options{})
 	m, others := all[1], all[0].Client
 	id := memberID(t, m.Client, m.Endpoint)
@@ -42,10 +39,10 @@ func TestDataOnAFullDiskStaysIntact(t *testing.T) {
 		name string
 		make func() error
 	}{
-		{"files are deleted", func() error { return os.Remove(ballast(dir)) }},
-		{"the volume grows", func() error { return unix.Mount("", dir, "", unix.MS_REMOUNT, largerDisk) }},
+		{"files are deleted", func() error { return machine.EmptyDisk(dir) }},
+		{"the volume grows", func() error { return machine.GrowDisk(dir, largerDisk) }},
 	} {
-		fillDisk(t, dir)
+		machine.FillDisk(t, dir)
 		acknowledged = writeUntil(t, others, acknowledged, ends(t, m))
 		isIntact(t, dir, space.name)
 		for range 3 { // as launch does
@@ -83,41 +80,6 @@ func ends(t *testing.T, m *member.Member) <-chan struct{} {
 		m.AwaitEnd(t)
 	}()
 	return ended
-}
-
-// onSmallDisk is a volume of limited size.
-func onSmallDisk(t *testing.T) (dir string) {
-	t.Helper()
-	dir = t.TempDir()
-	if err := unix.Mount("tmpfs", dir, "tmpfs", 0, smallDisk); err != nil {
-		t.Fatalf("mount a small disk (the test must run as root): %v", err)
-	}
-	t.Cleanup(func() {
-		if err := unix.Unmount(dir, unix.MNT_DETACH); err != nil {
-			t.Errorf("unmount %s: %v", dir, err)
-		}
-	})
-	return dir
-}
-
-func ballast(dir string) string { return filepath.Join(dir, "ballast") }
-
-// fillDisk uses all the space of a volume.
-func fillDisk(t *testing.T, dir string) {
-	t.Helper()
-	file, err := os.OpenFile(ballast(dir), os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o600)
-	if err != nil {
-		t.Fatal(err)
-	}
-	for block := make([]byte, os.Getpagesize()); err == nil; {
-		_, err = file.Write(block)
-	}
-	if closed := file.Close(); !errors.Is(err, syscall.ENOSPC) || closed != nil {
-		t.Fatalf("fill the disk: %v, %v", err, closed)
-	}
-	if free, err := volume.Free(dir); err != nil || free > 0 {
-		t.Fatalf("%d bytes are free, %v", free, err)
-	}
 }
 
 // writeUntil puts values of 256 KiB until the channel is closed, at most 100, or 10 without a channel. It returns how many writes were

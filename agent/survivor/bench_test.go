@@ -1,6 +1,7 @@
 package survivor
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -15,9 +16,9 @@ import (
 
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"golang.org/x/sync/errgroup"
-	"golang.org/x/sys/unix"
 
 	"github.com/etcd-druid/druid/agent/datadir"
+	"github.com/etcd-druid/druid/test/machine"
 	"github.com/etcd-druid/druid/test/member"
 )
 
@@ -121,32 +122,17 @@ func perform(volume string) error {
 	debug.SetGCPercent(50) // as the agent (agent/cli.GCPercent)
 	var u usage
 	var result Result
-	var err error
-	u.Heap = peak(func() { result, err = Run(context.Background(), c) }, func() { u.Anonymous = max(u.Anonymous, anonymous()) })
-	if err != nil {
+	var err, unread error
+	u.Heap = peak(func() { result, err = Run(context.Background(), c) }, func() {
+		anonymous, err := machine.Anonymous()
+		unread = cmp.Or(unread, err)
+		u.Anonymous = max(u.Anonymous, anonymous)
+	})
+	if err := cmp.Or(err, unread); err != nil {
 		return err
 	}
-	var used unix.Rusage
-	_ = unix.Getrusage(unix.RUSAGE_SELF, &used) // it fails for bad arguments alone
-	u.Applied, u.Size, u.CPU = result.Applied, result.Size, time.Duration(used.Utime.Nano()+used.Stime.Nano()).Seconds()
+	u.Applied, u.Size, u.CPU = result.Applied, result.Size, machine.CPU().Seconds()
 	return json.NewEncoder(os.Stdout).Encode(u)
-}
-
-// anonymous is the memory of this process that no file has. The pages of the database are in its page cache, and the kernel
-// drops them when it needs memory.
-func anonymous() int64 {
-	content, err := os.ReadFile("/proc/self/status")
-	if err != nil {
-		return 0
-	}
-	for line := range strings.Lines(string(content)) {
-		if rest, ok := strings.CutPrefix(line, "RssAnon:"); ok {
-			var kib int64
-			_, _ = fmt.Sscan(rest, &kib) // the kernel writes a number
-			return kib << 10
-		}
-	}
-	return 0
 }
 
 // inProcess applies a log in a process of its own, so that its memory is its own.

@@ -6,11 +6,12 @@ import (
 	"io"
 	"math"
 	"math/rand/v2"
-	"syscall"
 	"testing"
 	"time"
 
 	"go.etcd.io/etcd/api/v3/mvccpb"
+
+	"github.com/etcd-druid/druid/test/machine"
 )
 
 // BenchmarkDelta writes and reads delta backups of changes in the mix that the figures of other tools use. Of five
@@ -22,19 +23,19 @@ func BenchmarkDelta(b *testing.B) {
 	changes := likePods(perDelta)
 	b.Run("write", func(b *testing.B) {
 		var events, size int64
-		begin := cpu(b)
+		begin := machine.CPU()
 		for b.Loop() {
 			s := encode(b, changes)
 			events, size = events+perDelta, size+s.Size
 		}
-		report(b, cpu(b)-begin, events)
+		report(b, machine.CPU()-begin, events)
 		b.ReportMetric(float64(size)/float64(events), "B/event")
 		b.ReportMetric(0.8*0.5*1024*math.Log2(62)/8, "floor-B/event")
 	})
 	b.Run("read", func(b *testing.B) {
 		s := encode(b, changes)
 		var events int64
-		begin := cpu(b)
+		begin := machine.CPU()
 		for b.Loop() {
 			r, err := NewReader(s.Reader(), Expected{})
 			if err != nil {
@@ -52,7 +53,7 @@ func BenchmarkDelta(b *testing.B) {
 			}
 			r.Close()
 		}
-		report(b, cpu(b)-begin, events)
+		report(b, machine.CPU()-begin, events)
 	})
 }
 
@@ -106,14 +107,4 @@ func likePods(n int) []change {
 func report(b *testing.B, used time.Duration, events int64) {
 	b.Helper()
 	b.ReportMetric(float64(used.Nanoseconds())/1000/float64(events), "cpu-us/event")
-}
-
-// cpu returns the CPU time that this process has used.
-func cpu(b *testing.B) time.Duration {
-	b.Helper()
-	var u syscall.Rusage
-	if err := syscall.Getrusage(syscall.RUSAGE_SELF, &u); err != nil {
-		b.Fatal(err)
-	}
-	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
 }

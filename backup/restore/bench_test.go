@@ -8,9 +8,6 @@ import (
 	"os"
 	"path/filepath"
 	"runtime/debug"
-	"strconv"
-	"strings"
-	"syscall"
 	"testing"
 	"time"
 
@@ -21,6 +18,7 @@ import (
 
 	"github.com/etcd-druid/druid/backup/catalog"
 	"github.com/etcd-druid/druid/backup/delta"
+	"github.com/etcd-druid/druid/test/machine"
 )
 
 var (
@@ -57,26 +55,27 @@ func BenchmarkRestore(b *testing.B) {
 		var anonymous int64
 		marks := map[Phase]time.Time{}
 		cfg.Progress = func(p Progress) {
-			anonymous = max(anonymous, status(b, "/proc/self/status", "RssAnon:")<<10)
+			anonymous = max(anonymous, status(b, "/proc/self/status", "RssAnon")<<10)
 			if marks[p.Phase].IsZero() || p.Phase == Fetching {
 				marks[p.Phase] = time.Now()
 			}
 		}
 		debug.FreeOSMemory() // of what was made for the benchmark
-		begun, cpu, written := time.Now(), cpuSeconds(b), status(b, "/proc/self/io", "wchar:")
+		begun, cpu, written := time.Now(), machine.CPU(), status(b, "/proc/self/io", "wchar")
 		got, err := Run(b.Context(), cfg)
 		if err != nil {
 			b.Fatal(err)
 		}
 		wall, applying := time.Since(begun), marks[Finishing].Sub(marks[Fetching]).Seconds()
 		rate := float64(got.Events) / applying
-		b.ReportMetric(cpuSeconds(b)-cpu, "cpu-s")
+		used := (machine.CPU() - cpu).Seconds()
+		b.ReportMetric(used, "cpu-s")
 		b.ReportMetric(rate, "events/s")
 		b.ReportMetric(limit/rate, "x-bbolt-limit")
 		b.ReportMetric(float64(anonymous)/(1<<20), "anon-MiB")
-		b.ReportMetric(float64(status(b, "/proc/self/io", "wchar:")-written)/float64(got.Size), "written/db")
+		b.ReportMetric(float64(status(b, "/proc/self/io", "wchar")-written)/float64(got.Size), "written/db")
 		b.Logf("restore wall=%.2fs cpu=%.2fs events=%d events/s=%.0f bbolt-limit/s=%.0f anon-MiB=%d full-MiB=%d db-MiB=%d", wall.Seconds(),
-			cpuSeconds(b)-cpu, got.Events, rate, limit, anonymous>>20, full.Size>>20, got.Size>>20)
+			used, got.Events, rate, limit, anonymous>>20, full.Size>>20, got.Size>>20)
 		_ = os.RemoveAll(g.dir)
 	}
 }
@@ -175,31 +174,12 @@ func fillFast(b *testing.B, c *clientv3.Client, n int) {
 	}
 }
 
-func cpuSeconds(b *testing.B) float64 {
-	b.Helper()
-	var u syscall.Rusage
-	if err := syscall.Getrusage(syscall.RUSAGE_SELF, &u); err != nil {
-		b.Fatal(err)
-	}
-	return time.Duration(u.Utime.Nano() + u.Stime.Nano()).Seconds()
-}
-
 // status reads one number of a file in /proc.
 func status(b *testing.B, file, field string) int64 {
 	b.Helper()
-	content, err := os.ReadFile(file)
+	n, err := machine.Number(file, field)
 	if err != nil {
 		b.Fatal(err)
 	}
-	for line := range strings.Lines(string(content)) {
-		if rest, ok := strings.CutPrefix(line, field); ok {
-			n, err := strconv.ParseInt(strings.Fields(rest)[0], 10, 64)
-			if err != nil {
-				b.Fatal(err)
-			}
-			return n
-		}
-	}
-	b.Fatalf("%s has no %s", file, field)
-	return 0
+	return n
 }

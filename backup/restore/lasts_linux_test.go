@@ -10,29 +10,16 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 
 	"github.com/etcd-druid/druid/backup/catalog"
+	"github.com/etcd-druid/druid/test/machine"
 	"github.com/etcd-druid/druid/test/member"
 )
-
-// smallDisk mounts a file system of so many bytes.
-func smallDisk(t *testing.T, size int64) string {
-	t.Helper()
-	dir := t.TempDir()
-	if err := syscall.Mount("tmpfs", dir, "tmpfs", 0, fmt.Sprint("size=", size)); err != nil {
-		t.Fatalf("mount a small file system, which root may: %v", err)
-	}
-	t.Cleanup(func() {
-		if err := syscall.Unmount(dir, 0); err != nil {
-			t.Error(err)
-		}
-	})
-	return dir
-}
 
 // TestKeyTableWithoutSpaceReported: a table of keys that does not fit the disk is reported.
 // The table is mapped into memory. If the disk had no space for a page of it, the process would end; therefore, the
 // space is allocated first.
 func TestKeyTableWithoutSpaceReported(t *testing.T) {
-	dir := smallDisk(t, 1<<20)
+	dir := t.TempDir()
+	machine.SmallDisk(t, dir, 1<<20)
 	l, err := newLasts(dir)
 	if err != nil {
 		t.Fatal(err)
@@ -91,7 +78,9 @@ func TestRestoreFitsNearlyFullVolume(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			g.dir = filepath.Join(smallDisk(t, size+logSpace+test.more), "data")
+			disk := t.TempDir()
+			machine.SmallDisk(t, disk, size+logSpace+test.more)
+			g.dir = filepath.Join(disk, "data")
 			cfg := g.config(s, plan, minor)
 			cfg.Bump, cfg.Quota = DefaultBump, 1<<30
 			got, err := Run(t.Context(), cfg)

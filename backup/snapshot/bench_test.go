@@ -4,16 +4,13 @@ import (
 	"errors"
 	"flag"
 	"io"
-	"os"
 	"runtime/debug"
-	"strconv"
-	"strings"
-	"syscall"
 	"testing"
 	"time"
 
 	"github.com/klauspost/compress/zstd"
 
+	"github.com/etcd-druid/druid/test/machine"
 	"github.com/etcd-druid/druid/test/member"
 )
 
@@ -49,48 +46,27 @@ func BenchmarkFull(b *testing.B) {
 		s := directory(b)
 		cfg := configOf(m, s)
 		var anonymous int64
-		cfg.Progress = func(int64) { anonymous = max(anonymous, anonymousBytes(b)) }
-		begun, cpu := time.Now(), cpuSeconds(b)
+		cfg.Progress = func(int64) {
+			now, err := machine.Anonymous()
+			if err != nil {
+				b.Error(err)
+			}
+			anonymous = max(anonymous, now)
+		}
+		begun, cpu := time.Now(), machine.CPU()
 		got, err := Take(b.Context(), cfg)
 		if err != nil {
 			b.Fatal(err)
 		}
 		b.SetBytes(got.Size)
-		b.ReportMetric(cpuSeconds(b)-cpu, "cpu-s")
+		used := (machine.CPU() - cpu).Seconds()
+		b.ReportMetric(used, "cpu-s")
 		b.ReportMetric(float64(anonymous)/(1<<20), "anon-MiB")
 		b.ReportMetric(time.Since(begun).Seconds()/streamed.Seconds(), "x-stream")
 		b.Logf("full wall=%.2fs cpu=%.2fs anon-MiB=%d db-MiB=%d object-MiB=%d stream-alone=%.2fs stream-and-zstd=%.2fs", time.Since(begun).Seconds(),
-			cpuSeconds(b)-cpu, anonymous>>20, got.Size>>20, got.ObjectSize>>20, streamed.Seconds(), compressed.Seconds())
+			used, anonymous>>20, got.Size>>20, got.ObjectSize>>20, streamed.Seconds(), compressed.Seconds())
 		if err := s.Delete(b.Context(), got.Key); err != nil {
 			b.Fatal(err)
 		}
 	}
-}
-
-func cpuSeconds(b *testing.B) float64 {
-	b.Helper()
-	var u syscall.Rusage
-	if err := syscall.Getrusage(syscall.RUSAGE_SELF, &u); err != nil {
-		b.Fatal(err)
-	}
-	return time.Duration(u.Utime.Nano() + u.Stime.Nano()).Seconds()
-}
-
-func anonymousBytes(b *testing.B) int64 {
-	b.Helper()
-	content, err := os.ReadFile("/proc/self/status")
-	if err != nil {
-		b.Fatal(err)
-	}
-	for line := range strings.Lines(string(content)) {
-		if rest, ok := strings.CutPrefix(line, "RssAnon:"); ok {
-			n, err := strconv.ParseInt(strings.Fields(rest)[0], 10, 64)
-			if err != nil {
-				b.Fatal(err)
-			}
-			return n << 10
-		}
-	}
-	b.Fatal("no RssAnon")
-	return 0
 }

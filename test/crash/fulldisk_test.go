@@ -2,26 +2,24 @@ package crash_test
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"os"
-	"path/filepath"
 	"strings"
 	"syscall"
 	"testing"
 	"time"
 
 	clientv3 "go.etcd.io/etcd/client/v3"
-	"golang.org/x/sys/unix"
 
 	"github.com/etcd-druid/druid/leases"
+	"github.com/etcd-druid/druid/test/machine"
 )
 
 const (
 	// smallDisk has room for two files of etcd's log, which have 64 MiB each, and for a database.
-	smallDisk = "size=224m"
+	smallDisk = 224 << 20
 	// largerDisk is that disk after it grew, with the ballast on it.
-	largerDisk = "size=448m"
+	largerDisk = 448 << 20
 	// staysFor is three durations of a member Lease, see quick: what druid would do about it, it would have begun.
 	staysFor = 18 * time.Second
 )
@@ -39,11 +37,11 @@ func TestAMemberWithAFullDiskServesAgain(t *testing.T) {
 	c.must(err)
 	w := c.startWriter([]string{c.endpoint(c.names[0])})
 	for i, heal := range []func(){
-		func() { c.must(os.Remove(p.ballast())) },
-		func() { c.must(unix.Mount("", p.config.VolumePath, "", unix.MS_REMOUNT, largerDisk)) },
+		func() { c.must(machine.EmptyDisk(p.config.VolumePath)) },
+		func() { c.must(machine.GrowDisk(p.config.VolumePath, largerDisk)) },
 	} {
 		former := c.processes()[p.name]
-		p.fillDisk()
+		machine.FillDisk(c.t, p.config.VolumePath)
 		c.endsWithoutSpace(p, former, fmt.Sprintf("large/%d", i))
 		c.staysAway(p, before)
 		heal()
@@ -53,7 +51,7 @@ func TestAMemberWithAFullDiskServesAgain(t *testing.T) {
 				return err
 			})
 		})
-		c.must(os.RemoveAll(p.ballast())) // a volume that heals has only what agents and etcd put there
+		c.must(machine.EmptyDisk(p.config.VolumePath)) // a volume that heals has only what agents and etcd put there
 		c.heals()
 		if now, err := c.memberID(c.names[0], p.name); err != nil || now != before {
 			t.Errorf("%s has ID %x (%v), want %x as before its disk was full", p.name, now, err, before)
@@ -68,30 +66,9 @@ func TestAMemberWithAFullDiskServesAgain(t *testing.T) {
 func (p *pod) onSmallDisk() {
 	p.c.t.Helper()
 	p.launch.end(syscall.SIGTERM)
-	p.c.must(unix.Mount("tmpfs", p.config.VolumePath, "tmpfs", 0, smallDisk))
-	p.c.t.Cleanup(func() {
-		p.powerOff()
-		if err := unix.Unmount(p.config.VolumePath, unix.MNT_DETACH); err != nil {
-			p.c.t.Errorf("unmount %s: %v", p.config.VolumePath, err)
-		}
-	})
+	machine.SmallDisk(p.c.t, p.config.VolumePath, smallDisk)
+	p.c.t.Cleanup(p.powerOff)
 	p.startLaunch()
-}
-
-func (p *pod) ballast() string { return filepath.Join(p.config.VolumePath, "ballast") }
-
-// fillDisk uses all the space of the volume.
-func (p *pod) fillDisk() {
-	p.c.t.Helper()
-	file, err := os.OpenFile(p.ballast(), os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o600)
-	p.c.must(err)
-	for block := make([]byte, os.Getpagesize()); err == nil; {
-		_, err = file.Write(block)
-	}
-	if !errors.Is(err, syscall.ENOSPC) {
-		p.c.t.Fatalf("fill the disk of %s: %v", p.name, err)
-	}
-	p.c.must(file.Close())
 }
 
 // endsWithoutSpace writes until the database of the member must grow, and its etcd ends for that reason.

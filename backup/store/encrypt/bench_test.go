@@ -5,13 +5,13 @@ import (
 	"io"
 	"iter"
 	"strings"
-	"syscall"
 	"testing"
 	"time"
 
 	"filippo.io/age"
 
 	"github.com/etcd-druid/druid/backup/store"
+	"github.com/etcd-druid/druid/test/machine"
 )
 
 // nowhere accepts everything immediately.
@@ -38,15 +38,8 @@ const benchSize = 256 << 20
 // cpu reports the CPU seconds per GB. Wall time depends on the machine and its other load.
 func cpu(b *testing.B) (end func()) {
 	b.Helper()
-	used := func() time.Duration {
-		var u syscall.Rusage
-		if err := syscall.Getrusage(syscall.RUSAGE_SELF, &u); err != nil {
-			b.Fatal(err)
-		}
-		return time.Duration(u.Utime.Nano() + u.Stime.Nano())
-	}
-	before := used()
-	return func() { b.ReportMetric((used()-before).Seconds()/(float64(b.N)*benchSize/1e9), "cpu-s/GB") }
+	before := machine.CPU()
+	return func() { b.ReportMetric((machine.CPU()-before).Seconds()/(float64(b.N)*benchSize/1e9), "cpu-s/GB") }
 }
 
 func BenchmarkPut(b *testing.B) {

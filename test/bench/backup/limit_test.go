@@ -9,6 +9,8 @@ import (
 	"time"
 
 	bolt "go.etcd.io/bbolt"
+
+	"github.com/etcd-druid/druid/test/machine"
 )
 
 // transaction is as many bytes as a restore writes at once.
@@ -27,7 +29,7 @@ func appendOnly(_ context.Context, t task) (map[string]float64, error) {
 		return nil, err
 	}
 	db.AllocSize = 64 << 20
-	begin, used := time.Now(), cpu()
+	begin, used := time.Now(), machine.CPU()
 	for len(records) > 0 {
 		err := db.Update(func(tx *bolt.Tx) error {
 			bucket := tx.Bucket([]byte("key"))
@@ -46,7 +48,7 @@ func appendOnly(_ context.Context, t task) (map[string]float64, error) {
 			return nil, err
 		}
 	}
-	return map[string]float64{"wall": time.Since(begin).Seconds(), "cpu": cpu() - used}, db.Close()
+	return map[string]float64{"wall": time.Since(begin).Seconds(), "cpu": (machine.CPU() - used).Seconds()}, db.Close()
 }
 
 // mapped is a file in memory, with pages that are there already.

@@ -8,8 +8,6 @@ import (
 	"io"
 	"os"
 	"os/exec"
-	"strconv"
-	"strings"
 	"syscall"
 	"testing"
 	"time"
@@ -18,6 +16,7 @@ import (
 
 	"github.com/etcd-druid/druid/backup/catalog"
 	"github.com/etcd-druid/druid/backup/store"
+	"github.com/etcd-druid/druid/test/machine"
 )
 
 // taskVariable of the environment makes this program a process that does one thing.
@@ -147,36 +146,12 @@ func perform(tb testing.TB, t task) usage {
 
 // statusOf reads a size in bytes from a process's status.
 func statusOf(pid int, name string) (float64, error) {
-	content, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
-	if err != nil {
-		return 0, err
-	}
-	for line := range strings.Lines(string(content)) {
-		if rest, ok := strings.CutPrefix(line, name+":"); ok {
-			n, err := strconv.ParseFloat(strings.Fields(rest)[0], 64)
-			return n * 1024, err
-		}
-	}
-	return 0, fmt.Errorf("no %s in the status of process %d", name, pid)
+	kib, err := machine.Number(fmt.Sprintf("/proc/%d/status", pid), name)
+	return float64(kib << 10), err
 }
 
 // written is how many bytes this process wrote to disks, or will.
 func written() (float64, error) {
-	content, err := os.ReadFile("/proc/self/io")
-	if err != nil {
-		return 0, err
-	}
-	for line := range strings.Lines(string(content)) {
-		if rest, ok := strings.CutPrefix(line, "write_bytes: "); ok {
-			return strconv.ParseFloat(strings.TrimSpace(rest), 64)
-		}
-	}
-	return 0, errors.New("no write_bytes in /proc/self/io")
-}
-
-// cpu is what this process has used, in seconds.
-func cpu() float64 {
-	var u syscall.Rusage
-	_ = syscall.Getrusage(syscall.RUSAGE_SELF, &u) // it fails for bad arguments alone
-	return time.Duration(u.Utime.Nano() + u.Stime.Nano()).Seconds()
+	n, err := machine.Number("/proc/self/io", "write_bytes")
+	return float64(n), err
 }
