@@ -36,6 +36,16 @@ func (p Pace) flags() ([]string, error) {
 	return nil, fmt.Errorf("there are no agents of pace %q: say %q or %q", p, Fast, Production)
 }
 
+// Flags are the flags of druid with which the rig installs it.
+func (r *Rig) Flags(t testing.TB) []string {
+	t.Helper()
+	flags, err := r.agents.flags()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return flags
+}
+
 // overlay writes a kustomization of the install with these flags of druid into folder, as a user would.
 func overlay(folder, install string, flags []string) error {
 	// kustomize takes no absolute path, and follows no link out of a folder.
