@@ -68,18 +68,33 @@ func TestTheTimelineOfBackups(t *testing.T) {
 		newPage(&out, situations.Now).timeline(listed(), wide)
 		golden.File(t, "testdata/"+name+".txt", out.String())
 	}
-	b := listed()
-	b.Lineages[0].Formation, b.Lineages[0].FormationProblem = nil, "it is not JSON"
-	b.Lineages[1].Formation.Parent = "00000001-gone"
-	b.Lineages[2].Lineage, b.Lineages[2].Restorable = "00000002-c0ffee00", nil
-	b.UnknownObjects = append(b.UnknownObjects, "other")
-	var out strings.Builder
-	newPage(&out, situations.Now).timeline(b, false)
-	contains(t, out.String(), "The parent of lineage 00000001-9f31c2d4 is unknown: it is not JSON.", "forked from 00000001-gone, which has no backups any more",
-		"have the same epoch", "2 objects that are no backups", "Newest       revision 1,000,042,001 of lineage 00000002-51aa07be", "nothing")
-	out.Reset()
-	newPage(&out, situations.Now).timeline(backups{}, false)
-	contains(t, out.String(), "nothing can be restored")
+}
+
+// TestTheTimelineOfEachStore: each state of a store has a golden file.
+func TestTheTimelineOfEachStore(t *testing.T) {
+	for name, change := range map[string]func(*backups){
+		"nothing": func(b *backups) { b.Lineages, b.UnknownObjects = nil, nil },
+		"one-lineage": func(b *backups) {
+			b.Lineages, b.UnknownObjects = b.Lineages[:1], nil
+			b.Lineages[0].Gaps, b.Lineages[0].Finals = nil, 0
+			b.Lineages[0].Restorable = []catalog.Range{{From: 1, To: 48211, Since: situations.Now.AddDate(0, 0, -2), Until: situations.Now.Add(-6 * time.Second)}}
+		},
+		"stopped": func(b *backups) { b.Lineages[2].Restorable[0].Until = situations.Now.Add(-12 * time.Minute) },
+		"damaged-records": func(b *backups) {
+			b.Lineages[0].Formation, b.Lineages[0].FormationProblem = nil, "it is not JSON"
+			b.Lineages[1].Formation.Parent = "00000001-gone"
+			b.Lineages[2].Lineage, b.Lineages[2].Restorable = "00000002-c0ffee00", nil
+			b.UnknownObjects = append(b.UnknownObjects, "other")
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			b := listed()
+			change(&b)
+			var out strings.Builder
+			newPage(&out, situations.Now).timeline(b, false)
+			golden.File(t, "testdata/backups/"+name+".txt", out.String())
+		})
+	}
 }
 
 // A record that names its own descendant as its parent must not hide a lineage, nor end the program.
