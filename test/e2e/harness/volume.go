@@ -132,15 +132,38 @@ func (v Volume) TruncateWAL(t testing.TB) {
 // a test keeps as a link does not change.
 func (v Volume) FlipLog(t testing.TB) {
 	t.Helper()
+	v.flipLog(t, func(content []byte, end int64) int64 {
+		at := end / 2
+		for content[at] == 0 { // the bytes that fill a record up are zero and have no checksum
+			at++
+		}
+		return at
+	})
+}
+
+// FlipLogAt changes one byte of the first text in the write-ahead log after a part of its content. A text in a value is in no length of a
+// record, which could look like the end of the log.
+func (v Volume) FlipLogAt(t testing.TB, part float64, text string) {
+	t.Helper()
+	v.flipLog(t, func(content []byte, end int64) int64 {
+		from := int64(float64(end) * part)
+		at := bytes.Index(content[from:end], []byte(text))
+		if at < 0 {
+			t.Fatalf("the write-ahead log does not have %q in its last %d bytes", text, end-from)
+		}
+		return from + int64(at)
+	})
+}
+
+// flipLog changes the byte of the write-ahead log that where returns.
+func (v Volume) flipLog(t testing.TB, where func(content []byte, end int64) int64) {
+	t.Helper()
 	logs := v.logs(t)
 	content, err := os.ReadFile(logs[0])
 	if err != nil {
 		t.Fatalf("read write-ahead log: %v", err)
 	}
-	at := endOfContent(t, logs[0]) / 2
-	for content[at] == 0 { // the bytes that fill a record up are zero and have no checksum
-		at++
-	}
+	at := where(content, endOfContent(t, logs[0]))
 	content[at] ^= 1
 	damaged := logs[0] + ".damaged"
 	out, err := exec.CommandContext(t.Context(), "cp", "--archive", "--sparse=always", logs[0], damaged).CombinedOutput()

@@ -77,6 +77,7 @@ var Table = []Story{
 	{"TestChosenMemberLostAroundForming", InTurn, Alongside, 6, 210, ofRecovery + " " + ofRestore},
 	{"TestMajorityCutOffFromAPIStops", InTurn, Alone, 3, 180, ofRecovery},
 	{"TestDruidKilledInEachRecoveryPhase", InTurn, Alone, 3, 190, ofRecovery + " " + ofDruid},
+	{"TestMostDataUsedWhenAllLogsDamaged", InTurn, Alongside, 3, 150, ofRecovery},
 	{"TestRestoreIsWithdrawnInEveryPhase", InTurn, Alongside, 3, 200, ofRecovery + " " + ofRestore},
 	{"TestMemoryMembersRecovered", InTurn, Alongside, 3, 150, ofRecovery + " " + ofRestore},
 	{"TestAwayMembersGivenUpByApproval", InTurn, Alongside, 3, 270, ofRecovery},
