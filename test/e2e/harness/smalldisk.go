@@ -43,10 +43,22 @@ grep --quiet "No space left on device" "$2.dd"`)
 	return err
 }
 
+// Quarantined returns the directories of data in quarantine. On this machine, the directory of the volume does not have what is on the disk.
+func (d *SmallDisk) Quarantined(ctx context.Context) ([]string, error) {
+	out, err := d.run(ctx, `find "$1" -maxdepth 1 -name "data.quarantine-*"; test -d "$1/data"`)
+	return strings.Fields(out), err
+}
+
 // Free takes away what Fill wrote.
 func (d *SmallDisk) Free(t testing.TB) {
 	t.Helper()
 	d.must(t, `rm "$1/ballast"`)
+}
+
+// Grow gives the small disk as much again as it had besides the content.
+func (d *SmallDisk) Grow(t testing.TB) {
+	t.Helper()
+	d.must(t, `mount -o remount,size=$(($(df --output=size --block-size=M "$2" | tail --lines=1 | tr --delete ' M') + $3))M "$2"`)
 }
 
 // Back moves the content of the small disk to the member's volume, and removes the disk. The member is held down.

@@ -78,6 +78,7 @@ var Table = []Story{
 	{"TestMajorityCutOffFromAPIStops", InTurn, Alone, 3, 180, ofRecovery},
 	{"TestDruidKilledInEachRecoveryPhase", InTurn, Alone, 3, 190, ofRecovery + " " + ofDruid},
 	{"TestMostDataUsedWhenAllLogsDamaged", InTurn, Alongside, 3, 150, ofRecovery},
+	{"TestFullDiskMemberServesAgain", InTurn, Alongside, 5, 150, ofData + " agent/launch/..."},
 	{"TestRestoreIsWithdrawnInEveryPhase", InTurn, Alongside, 3, 200, ofRecovery + " " + ofRestore},
 	{"TestMemoryMembersRecovered", InTurn, Alongside, 3, 150, ofRecovery + " " + ofRestore},
 	{"TestAwayMembersGivenUpByApproval", InTurn, Alongside, 3, 270, ofRecovery},
