@@ -79,6 +79,7 @@ var Table = []Story{
 	{"TestDruidKilledInEachRecoveryPhase", InTurn, Alone, 3, 190, ofRecovery + " " + ofDruid},
 	{"TestMostDataUsedWhenAllLogsDamaged", InTurn, Alongside, 3, 150, ofRecovery},
 	{"TestFullDiskMemberServesAgain", InTurn, Alongside, 5, 150, ofData + " agent/launch/..."},
+	{"TestLeaderClockSteps", InTurn, Alone, 5, 160, "agent agent/duties druid leases agent/backups"},
 	{"TestRestoreIsWithdrawnInEveryPhase", InTurn, Alongside, 3, 200, ofRecovery + " " + ofRestore},
 	{"TestMemoryMembersRecovered", InTurn, Alongside, 3, 150, ofRecovery + " " + ofRestore},
 	{"TestAwayMembersGivenUpByApproval", InTurn, Alongside, 3, 270, ofRecovery},
