@@ -231,7 +231,8 @@ func etcdsOutliveTheRelease(t *testing.T, c *harness.Cluster, w *harness.Writer,
 	h.must(t, "uninstall", demo, "--wait", "--timeout", helmTimeout)
 	old := newHelm(t, "helm-3", c.Namespace)
 	old.must(t, "install", demo, chartOfCluster, "--values", values, "--set", "spec.resources.requests.cpu=101m", "--wait", "--timeout", helmTimeout)
-	old.must(t, "upgrade", demo, chartOfCluster, "--values", values, "--set", "spec.resources.requests.cpu=101m", "--set", "labels.team=a", "--wait", "--timeout", helmTimeout)
+	old.must(t, "upgrade", demo, chartOfCluster, "--values", values,
+		"--set", "spec.resources.requests.cpu=101m", "--set", "labels.team=a", "--wait", "--timeout", helmTimeout)
 	old.must(t, "rollback", demo, "--wait", "--timeout", helmTimeout)
 	reconciled(t, c, scaleWithin)
 	stableAs(t, c, view)
