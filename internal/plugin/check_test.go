@@ -88,6 +88,51 @@ func TestTheChecksKnowTheManifests(t *testing.T) {
 	}
 }
 
+// A policy that was changed is reported like one that is missing.
+func TestTheChecksKnowWeakPolicies(t *testing.T) {
+	for name, change := range map[string]func(p *admissionv1.ValidatingAdmissionPolicy, b *admissionv1.ValidatingAdmissionPolicyBinding){
+		"it ignores failures of expressions": func(p *admissionv1.ValidatingAdmissionPolicy, _ *admissionv1.ValidatingAdmissionPolicyBinding) {
+			p.Spec.FailurePolicy = new(admissionv1.Ignore)
+		},
+		"it validates nothing": func(p *admissionv1.ValidatingAdmissionPolicy, _ *admissionv1.ValidatingAdmissionPolicyBinding) {
+			p.Spec.Validations = nil
+		},
+		"it needs parameters": func(p *admissionv1.ValidatingAdmissionPolicy, _ *admissionv1.ValidatingAdmissionPolicyBinding) {
+			p.Spec.ParamKind = &admissionv1.ParamKind{APIVersion: "v1", Kind: "ConfigMap"}
+		},
+		"its binding is for another policy": func(_ *admissionv1.ValidatingAdmissionPolicy, b *admissionv1.ValidatingAdmissionPolicyBinding) {
+			b.Spec.PolicyName = "other"
+		},
+		"its binding only warns": func(_ *admissionv1.ValidatingAdmissionPolicy, b *admissionv1.ValidatingAdmissionPolicyBinding) {
+			b.Spec.ValidationActions = []admissionv1.ValidationAction{admissionv1.Warn}
+		},
+		"its binding has parameters": func(_ *admissionv1.ValidatingAdmissionPolicy, b *admissionv1.ValidatingAdmissionPolicyBinding) {
+			b.Spec.ParamRef = &admissionv1.ParamRef{Name: "a", ParameterNotFoundAction: new(admissionv1.AllowAction)}
+		},
+		"its binding is for some namespaces": func(_ *admissionv1.ValidatingAdmissionPolicy, b *admissionv1.ValidatingAdmissionPolicyBinding) {
+			b.Spec.MatchResources = &admissionv1.MatchResources{NamespaceSelector: &metav1.LabelSelector{MatchLabels: map[string]string{"a": "b"}}}
+		},
+		"its binding is for some objects": func(_ *admissionv1.ValidatingAdmissionPolicy, b *admissionv1.ValidatingAdmissionPolicyBinding) {
+			b.Spec.MatchResources = &admissionv1.MatchResources{ObjectSelector: &metav1.LabelSelector{MatchLabels: map[string]string{"a": "b"}}}
+		},
+		"its binding leaves resources out": func(_ *admissionv1.ValidatingAdmissionPolicy, b *admissionv1.ValidatingAdmissionPolicyBinding) {
+			b.Spec.MatchResources = &admissionv1.MatchResources{ExcludeResourceRules: []admissionv1.NamedRuleWithOperations{{ResourceNames: []string{"a"}}}}
+		},
+	} {
+		policy, binding := admissionv1.ValidatingAdmissionPolicy{}, admissionv1.ValidatingAdmissionPolicyBinding{}
+		policy.Name, policy.Spec.FailurePolicy, policy.Spec.Validations = "druid-pods", new(admissionv1.Fail), []admissionv1.Validation{{Expression: "true"}}
+		binding.Spec = admissionv1.ValidatingAdmissionPolicyBindingSpec{
+			PolicyName: "druid-pods", ValidationActions: []admissionv1.ValidationAction{admissionv1.Deny}, MatchResources: &admissionv1.MatchResources{},
+		}
+		if !enforced(policy, binding) {
+			t.Fatal("the policy of the installation is reported as changed")
+		}
+		if change(&policy, &binding); enforced(policy, binding) {
+			t.Errorf("%s, and that is not reported", name)
+		}
+	}
+}
+
 // deployment is druid's, with all replicas ready.
 func deployment(change func(*appsv1.Deployment)) appsv1.Deployment {
 	d := appsv1.Deployment{

@@ -101,31 +101,6 @@ func definitionFinding(o unstructured.Unstructured) finding {
 	return fine("it is established")
 }
 
-// policies are the ValidatingAdmissionPolicies of the installation, each with a binding of the same name.
-var policies = []string{"druid-agent-leases", "druid-authorities", "druid-certificates", "druid-clusters", "druid-objects", "druid-pods",
-	"druid-secrets", "druid-snapshots", "druid-specs"}
-
-func (i *installation) checkPolicies(ctx context.Context) finding {
-	var missing []string
-	for _, name := range policies {
-		_, err := i.typed.AdmissionregistrationV1().ValidatingAdmissionPolicies().Get(ctx, name, metav1.GetOptions{})
-		if err == nil {
-			_, err = i.typed.AdmissionregistrationV1().ValidatingAdmissionPolicyBindings().Get(ctx, name, metav1.GetOptions{})
-		}
-		switch {
-		case apierrors.IsNotFound(err):
-			missing = append(missing, name)
-		case err != nil:
-			return unread("ValidatingAdmissionPolicies", err)
-		}
-	}
-	if len(missing) > 0 {
-		return warn("Apply the ValidatingAdmissionPolicies of druid: they limit what druid, the agents and users can do. "+installPage,
-			"missing, or without a binding: %s", strings.Join(missing, ", "))
-	}
-	return fine("all ValidatingAdmissionPolicies have a binding")
-}
-
 func (i *installation) checkWebhooks(ctx context.Context) finding {
 	validating, err := i.typed.AdmissionregistrationV1().ValidatingWebhookConfigurations().List(ctx, metav1.ListOptions{})
 	if err != nil {
