@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"fmt"
+	"io"
 	"log/slog"
 	"net/http"
 	"os"
@@ -47,6 +48,7 @@ type stage struct {
 	calls         *calls
 	joins         bool // whether clusters join one that runs
 	druids        []*Druid
+	log           io.Writer // where the log of druid goes too, at level debug, or nil
 	// beat renews Leases while the test waits, or nil.
 	beat   func()
 	beaten time.Time
@@ -197,7 +199,11 @@ func (s *stage) startDruid(change ...func(*Options)) (stop func()) {
 	if testing.Verbose() {
 		level = slog.LevelDebug
 	}
-	log := slog.New(slog.NewJSONHandler(s.Output(), &slog.HandlerOptions{Level: level}))
+	output := s.Output()
+	if s.log != nil {
+		level, output = slog.LevelDebug, io.MultiWriter(output, s.log)
+	}
+	log := slog.New(slog.NewJSONHandler(output, &slog.HandlerOptions{Level: level}))
 	d, err := New(ctx, config, o, log)
 	if err != nil {
 		cancel()
