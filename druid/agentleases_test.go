@@ -34,7 +34,7 @@ func (s *stage) asAgent(pod *corev1.Pod) client.Client {
 		s.Fatal(err)
 	}
 	config := rest.AnonymousClientConfig(s.config)
-	config.BearerToken = got.Status.Token
+	config.BearerToken, config.WrapTransport = got.Status.Token, s.config.WrapTransport
 	return s.clientOf(config)
 }
 
@@ -154,6 +154,9 @@ func TestATokenOfAMemberForgesNoOther(t *testing.T) {
 	t.Run("without a Pod it does nothing", func(t *testing.T) {
 		if err := try(s.asAgent(nil), hold(own, "1:Leader", true)); !apierrors.IsForbidden(err) {
 			t.Errorf("a token that is bound to no Pod renews a Lease: %v", err)
+		}
+		if err := try(s.asAgent(nil), annotate(other, "defragmentation", "{}", false)); !apierrors.IsForbidden(err) {
+			t.Errorf("a token that is bound to no Pod writes to a Lease: %v", err)
 		}
 	})
 	stop() // it withdraws removal requests that its slot does not name
