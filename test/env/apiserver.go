@@ -129,11 +129,20 @@ func start(tb testing.TB) (*envtest.Environment, error) {
 		// An existing cluster of the developer must never be used by accident.
 		UseExistingCluster: new(bool),
 	}
-	server.ControlPlane.GetAPIServer().Path = built["kube-apiserver"]
+	dir := tb.TempDir() // each program reads its script before it serves
+	apiserver, err := endsWithTest(dir, built["kube-apiserver"])
+	if err != nil {
+		return nil, err
+	}
+	etcd, err := endsWithTest(dir, built["etcd-3.7"])
+	if err != nil {
+		return nil, err
+	}
+	server.ControlPlane.GetAPIServer().Path = apiserver
 	// envtest's 254 addresses are too few for the Services of all tests of a package. The second range is for Services of
 	// two families.
 	server.ControlPlane.GetAPIServer().Configure().Set("service-cluster-ip-range", "10.0.0.0/16,fd00:10::/112")
-	server.ControlPlane.Etcd = &envtest.Etcd{Path: built["etcd-3.7"]}
+	server.ControlPlane.Etcd = &envtest.Etcd{Path: etcd}
 	server.ControlPlane.KubectlPath = built["kubectl"]
 	if err := assignPorts(tb.Context(), server); err != nil {
 		return nil, err
@@ -144,6 +153,14 @@ func start(tb testing.TB) (*envtest.Environment, error) {
 	// Tests ask as fast as they can.
 	server.Config.QPS = -1
 	return server, nil
+}
+
+// endsWithTest writes a script that starts a program, which the kernel ends when this process ends in any manner. envtest cannot set this
+// itself, and a server that a killed test leaves behind uses most of a core.
+func endsWithTest(dir, program string) (script string, err error) {
+	script = filepath.Join(dir, filepath.Base(program))
+	content := fmt.Sprintf("#!/bin/sh\nexec setpriv --pdeathsig KILL -- %q \"$@\"\n", program)
+	return script, os.WriteFile(script, []byte(content), 0o700) //nolint:gosec // it is executed
 }
 
 // assignPorts gives the server ports that nothing takes between now and the moment, seconds later, when it listens there:
