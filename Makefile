@@ -33,8 +33,8 @@ SMALL = $$(go list -f '{{.ImportPath}} {{join .Imports " "}} {{join .TestImports
 	grep -v -E '/test/(alone|backups|bench|bucket|crash|e2e|env|member|model|quickstart|rig|ui)\b' | cut -d' ' -f1)
 # Go's test cache takes results of any clone with the same content for those of this one.
 ALIKE := go run ./test/sources/alike
-# Most tests wait for servers most of the time; more at once and they wait for a core.
-AT_ONCE := -p $(shell echo $$(($$(nproc) + 1)))
+# The longest packages keep a core busy each with their servers and the race detector; more at once and tests exceed their deadlines.
+AT_ONCE := -p $(shell nproc)
 # What has no deadlines of its own leaves the CPUs to what has.
 IDLE := nice -n 19 $(if $(shell command -v chrt),chrt --idle 0)
 

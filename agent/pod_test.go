@@ -33,7 +33,7 @@ import (
 )
 
 func TestMain(m *testing.M) {
-	env.ManyAtOnce(12)
+	env.ManyAtOnce(8)
 	code := env.Main(m)
 	if code == 0 && env.Complete() {
 		code = checkRights()

@@ -36,7 +36,7 @@ const (
 )
 
 func TestMain(m *testing.M) {
-	env.ManyAtOnce(12)
+	env.ManyAtOnce(8)
 	os.Exit(env.Main(m))
 }
 

@@ -38,7 +38,7 @@ import (
 )
 
 func TestMain(m *testing.M) {
-	env.ManyAtOnce(12)
+	env.ManyAtOnce(6)
 	os.Exit(env.Main(m))
 }
 

@@ -8,7 +8,7 @@ import (
 )
 
 func TestMain(m *testing.M) {
-	env.ManyAtOnce(12)
+	env.ManyAtOnce(6)
 	code := env.Main(m)
 	if template.path != "" {
 		_ = os.RemoveAll(template.path)

@@ -41,7 +41,7 @@ var reserved struct {
 }
 
 // ManyAtOnce lets more parallel tests run at once than there are cores, unless the command line says how many: for packages
-// whose parallel tests wait most of the time. Six suit tests that keep an API server busy, twelve those that wait for etcd. Call it
+// whose parallel tests wait most of the time. Six suit tests that keep an API server or agents busy, eight those that wait for etcd. Call it
 // from TestMain.
 func ManyAtOnce(tests int) {
 	_ = flag.Set("test.parallel", strconv.Itoa(tests)) // every test binary has it
