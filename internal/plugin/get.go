@@ -169,7 +169,7 @@ func (p *page) fleet(clusters []view.Cluster, f fleetFormat) {
 		header = append([]string{"NAMESPACE"}, header...)
 	}
 	if f.output == formatWide {
-		header = append(header, "DB / QUOTA", "VERIFIED", "SPEC", "MESSAGE")
+		header = append(header, "DB / QUOTA", "RESTORABLE", "VERIFIED", "SPEC", "MESSAGE")
 	}
 	rows := make([][]cell, 0, len(clusters))
 	for _, c := range clusters {
@@ -179,7 +179,7 @@ func (p *page) fleet(clusters []view.Cluster, f fleetFormat) {
 			row = append([]cell{{text: c.Namespace}}, row...)
 		}
 		if f.output == formatWide {
-			row = append(row, cell{text: c.DatabaseWord()}, said(c.Backup.VerifiedWord(p.now)), cell{text: spec(c)}, cell{text: cmp.Or(c.Message, c.Why)})
+			row = append(row, cell{text: c.DatabaseWord()}, said(c.Backup.WindowWord(p.now)), said(c.Backup.VerifiedWord(p.now)), cell{text: spec(c)}, cell{text: cmp.Or(c.Message, c.Why)})
 		}
 		rows = append(rows, row)
 	}

@@ -3,6 +3,7 @@ package plugin
 import (
 	"bytes"
 	"os"
+	"slices"
 	"strings"
 	"testing"
 
@@ -119,4 +120,37 @@ func textOf(t *testing.T, page string) string {
 		t.Fatal(err)
 	}
 	return string(text)
+}
+
+// A table with an empty cell does not say whether a fact is missing or is nothing.
+func TestNoCellOfAMemberIsEmpty(t *testing.T) {
+	o := situation(t, "slow-disk")
+	for i := range o.Leases {
+		o.Leases[i].Annotations = nil
+	}
+	o.Pods, o.Nodes, o.Cluster.Status.Members = nil, nil, nil
+	var out strings.Builder
+	newPage(&out, situations.Now).members(view.Of(o, situations.Now))
+	lines := strings.Split(out.String(), "\n")
+	for _, line := range lines[1:4] {
+		cells := cellsOf(line)
+		if len(cells) != len(cellsOf(lines[0])) {
+			t.Errorf("%d cells below %d titles: %q", len(cells), len(cellsOf(lines[0])), line)
+		}
+		for _, title := range []string{"RAFT LAG", "REVISION", "FREE", "DISK", "NODE", "ZONE", "ETCD", "AGENT"} {
+			if i := slices.Index(cellsOf(lines[0]), title); i < 0 || i < len(cells) && cells[i] != unknown {
+				t.Errorf("%s is not unknown in %q", title, line)
+			}
+		}
+	}
+}
+
+// cellsOf are the cells of a line of a table: three spaces or more separate them.
+func cellsOf(line string) (cells []string) {
+	for cell := range strings.SplitSeq(line, "   ") {
+		if cell = strings.TrimSpace(cell); cell != "" {
+			cells = append(cells, cell)
+		}
+	}
+	return cells
 }

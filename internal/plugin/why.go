@@ -80,6 +80,9 @@ func (p *page) memberWhy(m view.Member) {
 	for _, note := range m.Notes() {
 		p.line(cell{text: "  " + sentence(note)})
 	}
+	if disk := m.DiskWord(); disk.Tone != view.Plain {
+		p.line(cell{text: "  Its disk is "}, said(disk))
+	}
 	if m.Rule != "" {
 		p.line(cell{text: fmt.Sprintf("  The last decision of its agent about the start of etcd is the rule %s: %s", m.Rule, view.StartDocs)})
 	}

@@ -19,6 +19,10 @@ type Backup struct {
 	FullRevision *int64     `json:"fullRevision,omitempty"`
 	FullSize     *int64     `json:"fullSizeBytes,omitempty"`
 	Lineage      string     `json:"lineage,omitempty"`
+	// RestorableFrom and RestorableTo are the beginning and the end of the newest sequence of states without a gap that can
+	// be restored.
+	RestorableFrom *time.Time `json:"restorableFrom,omitempty"`
+	RestorableTo   *time.Time `json:"restorableTo,omitempty"`
 	// Error is that of the last attempt, and Cause its kind.
 	Error string `json:"error,omitempty"`
 	Cause string `json:"cause,omitempty"`
@@ -33,14 +37,18 @@ type Backup struct {
 // NeverVerified is the verdict of backups that no agent has verified yet.
 const NeverVerified = "Never"
 
-// backup is nil without spec.backup.
+// backup is nil without spec.backup. Where no Lease says it, the times are those of the status.
 func (f findings) backup() *Backup {
 	if f.Cluster.Spec.Backup == nil {
 		return nil
 	}
 	b := &Backup{}
+	if s := f.Cluster.Status.Backup; s != nil {
+		b.FullAt, b.RestorableFrom, b.RestorableTo = timeOf(s.LastFullTime), timeOf(s.RestorableFrom), timeOf(s.RestorableTo)
+	}
 	if f.full != nil {
-		b.FullAt, b.FullRevision, b.FullSize = moment(f.full.Taken), Known(f.full.Revision), Known(f.full.Size)
+		b.FullAt, b.FullRevision, b.FullSize = cmp.Or(moment(f.full.Taken), b.FullAt), Known(f.full.Revision), Known(f.full.Size)
+		b.RestorableFrom = cmp.Or(moment(f.full.Since), b.RestorableFrom)
 		b.Saved, b.SavedAt = b.FullRevision, b.FullAt
 		b.fail(*f.full)
 	}
@@ -52,6 +60,12 @@ func (f findings) backup() *Backup {
 			}
 		}
 		b.fail(*f.delta)
+	}
+	if b.SavedAt != nil {
+		b.RestorableTo = b.SavedAt
+		if b.FullAt != nil && b.FullAt.After(*b.SavedAt) { // delta backups failed, and a full backup succeeded
+			b.RestorableTo = b.FullAt
+		}
 	}
 	if v := f.verified; v != nil {
 		b.Verdict, b.VerifiedAt, b.VerifiedRevision, b.Trouble = cmp.Or(string(v.Verdict), NeverVerified), moment(v.At), Known(v.Revision), v.Trouble

@@ -24,6 +24,18 @@ func (b *Backup) SavedWord(now time.Time) Word {
 	}
 }
 
+// WindowWord says how long the restorable window is. b can be nil.
+func (b *Backup) WindowWord(now time.Time) Word {
+	switch {
+	case b == nil:
+		return Word{Text: "no backup"}
+	case b.RestorableFrom == nil:
+		return Word{Text: Unknown}
+	default:
+		return Word{Text: "since " + Ago(b.RestorableFrom, now)}
+	}
+}
+
 // VerifiedWord says how old the last verification is. b can be nil.
 func (b *Backup) VerifiedWord(now time.Time) Word {
 	switch {
@@ -46,10 +58,11 @@ func (b *Backup) Lines(now time.Time) (all []Word) {
 	if b.Error != "" {
 		all = append(all, Word{"✖ failing: " + b.Error, Bad})
 	}
+	restorable := Word{Text: "restorable: " + b.restorable(now)}
 	if b.Saved == nil {
-		return append(all, Word{Text: Unknown + ": no Lease reports a backup"})
+		return append(all, Word{Text: Unknown + ": no Lease reports a backup"}, restorable)
 	}
-	all = append(all,
+	all = append(all, restorable,
 		Word{Text: "saved up to revision " + Number(b.Saved) + ", " + Ago(b.SavedAt, now) + b.unsaved()},
 		Word{Text: "last full backup " + Ago(b.FullAt, now) + ", revision " + Number(b.FullRevision) + ", " + Size(b.FullSize)})
 	switch b.Verdict {
@@ -64,11 +77,19 @@ func (b *Backup) Lines(now time.Time) (all []Word) {
 	}
 }
 
+// restorable is the window of the states that can be restored.
+func (b *Backup) restorable(now time.Time) string {
+	if b.RestorableFrom == nil {
+		return Unknown
+	}
+	return "from " + timeAndAge(b.RestorableFrom, now) + " to " + timeAndAge(b.RestorableTo, now)
+}
+
 func (b *Backup) unsaved() string {
 	if b.Unsaved == 0 {
 		return ""
 	}
-	return fmt.Sprintf("; the oldest write that is not saved was %s old then", duration.HumanDuration(time.Duration(b.Unsaved*float64(time.Second))))
+	return fmt.Sprintf("; the oldest write that is not saved was %s old then", duration.HumanDuration(seconds(b.Unsaved)))
 }
 
 // Word says how far TLS is turned on, and until when the certificates are valid.

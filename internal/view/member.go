@@ -34,12 +34,15 @@ type Member struct {
 	DBSize     *int64 `json:"dbSizeBytes,omitempty"`
 	DBInUse    *int64 `json:"dbInUseBytes,omitempty"`
 	VolumeFree *int64 `json:"volumeFreeBytes,omitempty"`
-	// Disk is the verdict of the agent on its disk, and DiskP99 how long 99 % of the writes to the log of etcd take at most.
-	Disk    string        `json:"disk,omitempty"`
-	DiskP99 time.Duration `json:"-"`
-	Version string        `json:"version,omitempty"`
-	Agent   string        `json:"agentVersion,omitempty"`
-	Node    string        `json:"node,omitempty"`
+	// Disk is the agent's verdict on the disk: OK, Slow or VerySlow. FsyncP99 is how long 99 % of the writes to the log of etcd
+	// take at most, in seconds, nil if the agent did not measure it in the last minutes.
+	Disk     string   `json:"disk,omitempty"`
+	FsyncP99 *float64 `json:"fsyncP99Seconds,omitempty"`
+	// DiskState is the state in the disk report, empty while etcd runs.
+	DiskState string `json:"diskState,omitempty"`
+	Version   string `json:"version,omitempty"`
+	Agent     string `json:"agentVersion,omitempty"`
+	Node      string `json:"node,omitempty"`
 	// NodeReady is the condition Ready of the node: True, False or Unknown.
 	NodeReady string `json:"nodeReady,omitempty"`
 	Zone      string `json:"zone,omitempty"`
@@ -95,7 +98,13 @@ func (m *Member) report(lease member, newest uint64, now time.Time) {
 		m.RaftLag, m.Term = new(newest-lease.Raft.LastIndex), new(lease.Raft.Term)
 	}
 	m.Revision, m.DBSize, m.DBInUse, m.VolumeFree = Known(lease.Revision), Known(lease.DBSize), Known(lease.DBSizeInUse), Known(lease.VolumeFree)
-	m.Disk, m.DiskP99 = string(lease.Fsync.Speed), lease.Fsync.P99
+	m.Disk = string(lease.Fsync.Speed)
+	if lease.Fsync.Fresh() {
+		m.FsyncP99 = new(lease.Fsync.P99.Seconds())
+	}
+	if report := lease.Member.Disk; report != nil {
+		m.DiskState = string(report.State)
+	}
 	if lease.Version != "" {
 		m.Version = lease.Version
 	}

@@ -1,7 +1,7 @@
 package view
 
 import (
-	"fmt"
+	"cmp"
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -60,28 +60,37 @@ func (m Member) NodeWord() Word {
 	return Word{Text: Or(m.Node)}
 }
 
+// diskTones are those of the verdicts and states of a disk that are not good.
+var diskTones = map[string]Tone{
+	string(leases.SpeedSlow): Middle, string(leases.SpeedVerySlow): Bad, string(leases.DiskEmpty): Middle, string(leases.DiskStale): Middle,
+	string(leases.DiskCorrupt): Bad, string(leases.DiskForeign): Bad, string(leases.DiskNewer): Bad, string(leases.DiskFailing): Bad,
+}
+
+// DiskVerdict is how fast the disk is, or what it holds while etcd does not run.
+func (m Member) DiskVerdict() Word {
+	word := cmp.Or(m.DiskState, m.Disk)
+	return Word{Or(word), diskTones[word]}
+}
+
+// DiskWord is the verdict with the measured time, for tables with enough space.
+func (m Member) DiskWord() Word {
+	w := m.DiskVerdict()
+	if m.DiskState == "" && m.FsyncP99 != nil {
+		w.Text += " (" + seconds(*m.FsyncP99).String() + ")"
+	}
+	return w
+}
+
 // Notes are what a member reports that has no column.
 func (m Member) Notes() (all []string) {
 	for _, note := range []struct{ title, text string }{
 		{"", m.Message}, {"etcd does not start: ", m.Waits}, {"alarm: ", m.Alarm}, {"etcd refuses its agent: ", m.Refused}, {"it leaves: ", m.Leaving},
-		{"", m.diskWord()},
 	} {
 		if note.text != "" && !(note.title != "" && note.text == m.Message) {
 			all = append(all, note.title+note.text)
 		}
 	}
 	return all
-}
-
-// diskWord says how slow the disk is, or nothing if it is fast enough or unknown.
-func (m Member) diskWord() string {
-	if m.Disk == "" || m.Disk == string(leases.SpeedOK) {
-		return ""
-	}
-	if m.DiskP99 == 0 {
-		return "its disk is " + m.Disk
-	}
-	return fmt.Sprintf("its disk is %s: one in a hundred writes to the log takes about %s", m.Disk, m.DiskP99)
 }
 
 // Fine says that the member is as it should be: it is ready or paused, and reports no problem.

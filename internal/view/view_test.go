@@ -10,6 +10,7 @@ import (
 
 	coordinationv1 "k8s.io/api/coordination/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/etcd-druid/druid/api/v1alpha1"
 	"github.com/etcd-druid/druid/internal/view"
@@ -27,6 +28,7 @@ func TestStateOfEachSituation(t *testing.T) {
 		"backup-broken": {State: view.StateBackupsFailing, Health: view.NotWell}, "paused": {State: view.StatePaused, Health: view.Well},
 		"forming": {State: view.StateForming, Health: view.NotWell}, "tls": {State: view.StateServing, Health: view.Well},
 		"leaving-a-joined-cluster": {State: view.StateChanging, Health: view.Well}, "hands-off": {State: view.StateHandsOff, Health: view.NotWell},
+		"slow-disk":        {State: view.StateDegraded, Health: view.NotWell},
 		"own-certificates": {State: view.StateServing, Health: view.Well},
 		"authority-lost":   {State: view.StateNotSecure, Health: view.NotWell}, "druid-and-agents-silent": {State: view.StateStatusOutdated, Health: view.Unclear},
 		"not-accepted": {State: view.StateNotAccepted, Health: view.Unclear}, "scaling-up": {State: view.StateChanging, Health: view.Well},
@@ -101,8 +103,79 @@ func TestWhatIsNotReadIsUnknown(t *testing.T) {
 	if m.Renewed == nil || !*m.Renewed {
 		t.Error("a Lease whose content cannot be read is renewed all the same")
 	}
+	if m := v.Members[0]; m.DiskWord().Text != view.Unknown || m.NodeWord().Text != view.Unknown {
+		t.Errorf("of a disk and a node without a report it says %q and %q", m.DiskWord().Text, m.NodeWord().Text)
+	}
 	if b := v.Backup; b == nil || b.Saved != nil || b.FullAt != nil || b.FullSize != nil || b.SavedAt != nil {
 		t.Errorf("of backups it says %+v", b)
+	}
+}
+
+// A disk report is only on the Lease while etcd does not run, and then the agent measures nothing.
+func TestDiskOfAMember(t *testing.T) {
+	const corrupt = `{"pod":"4c1d","state":"corrupt","kind":"bad-wal-record","orders":true}`
+	for name, c := range map[string]struct {
+		annotations map[string]string
+		want        view.Word
+		p99         *float64
+	}{
+		"fast":             {map[string]string{"fsync": "OK p99=4ms"}, view.Word{Text: "OK (4ms)"}, new(0.004)},
+		"slow":             {map[string]string{"fsync": "Slow p99=256ms"}, view.Word{Text: "Slow (256ms)", Tone: view.Middle}, new(0.256)},
+		"very slow":        {map[string]string{"fsync": "VerySlow p99=1.024s"}, view.Word{Text: "VerySlow (1.024s)", Tone: view.Bad}, new(1.024)},
+		"too few writes":   {map[string]string{"fsync": "Slow"}, view.Word{Text: "Slow", Tone: view.Middle}, nil},
+		"no verdict":       {nil, view.Word{Text: view.Unknown}, nil},
+		"etcd waits":       {map[string]string{"disk": `{"pod":"4c1d","state":"empty","orders":true}`}, view.Word{Text: "empty", Tone: view.Middle}, nil},
+		"damaged":          {map[string]string{"disk": corrupt}, view.Word{Text: "corrupt", Tone: view.Bad}, nil},
+		"an older verdict": {map[string]string{"disk": corrupt, "fsync": "OK p99=4ms"}, view.Word{Text: "corrupt", Tone: view.Bad}, new(0.004)},
+		"an unknown state": {map[string]string{"disk": `{"pod":"4c1d","state":"fine"}`}, view.Word{Text: view.Unknown}, nil},
+	} {
+		t.Run(name, func(t *testing.T) {
+			o := situations.Serving()
+			delete(o.Leases[0].Annotations, leases.Prefix+"fsync")
+			for key, value := range c.annotations {
+				o.Leases[0].Annotations[leases.Prefix+key] = value
+			}
+			m := view.Of(o, situations.Now).Members[0]
+			if got := m.DiskWord(); got != c.want {
+				t.Errorf("got %+v, want %+v", got, c.want)
+			}
+			if (m.FsyncP99 == nil) != (c.p99 == nil) || c.p99 != nil && *m.FsyncP99 != *c.p99 {
+				t.Errorf("got %v seconds, want %v", m.FsyncP99, c.p99)
+			}
+		})
+	}
+}
+
+// The window ends where the last change was saved, or with the newest full backup if delta backups failed before it.
+func TestTheRestorableWindow(t *testing.T) {
+	at := func(ago time.Duration) metav1.Time { return metav1.NewTime(situations.Now.Add(-ago)) }
+	ofStatus := &v1alpha1.BackupStatus{LastFullTime: new(at(3 * time.Hour)), RestorableFrom: new(at(40 * time.Hour)), RestorableTo: new(at(time.Hour))}
+	for name, c := range map[string]struct {
+		change func(*view.Objects)
+		want   string
+	}{
+		"backups succeed": {func(*view.Objects) {}, "from 2026-11-22T04:00:00Z (47h ago) to 2026-11-24T02:59:54Z (6s ago)"},
+		"delta backups fail": {func(o *view.Objects) { o.Leases[4].Spec.RenewTime.Time = situations.Now.Add(-time.Hour) },
+			"from 2026-11-22T04:00:00Z (47h ago) to 2026-11-24T02:00:00Z (60m ago)"},
+		"delta backups failed before the newest full backup": {func(o *view.Objects) { o.Leases[4].Spec.RenewTime.Time = situations.Now.Add(-5 * time.Hour) },
+			"from 2026-11-22T04:00:00Z (47h ago) to 2026-11-24T00:00:00Z (3h ago)"},
+		"an agent that reports no window": {func(o *view.Objects) { delete(o.Leases[3].Annotations, leases.Prefix+"restorable-since") }, "unknown"},
+		"the Leases take precedence over the status": {func(o *view.Objects) { o.Cluster.Status.Backup = ofStatus },
+			"from 2026-11-22T04:00:00Z (47h ago) to 2026-11-24T02:59:54Z (6s ago)"},
+		"only the EtcdCluster can be read": {func(o *view.Objects) { o.Leases, o.Cluster.Status.Backup = nil, ofStatus },
+			"from 2026-11-22T11:00:00Z (40h ago) to 2026-11-24T02:00:00Z (60m ago)"},
+		"only the EtcdCluster can be read, and backups succeed": {func(o *view.Objects) {
+			o.Leases, o.Cluster.Status.Backup = nil, &v1alpha1.BackupStatus{RestorableFrom: new(at(40 * time.Hour))}
+		}, "from 2026-11-22T11:00:00Z (40h ago) to unknown"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			o := situations.Serving()
+			c.change(&o)
+			lines := view.Of(o, situations.Now).Backup.Lines(situations.Now)
+			if !slices.Contains(lines, view.Word{Text: "restorable: " + c.want}) {
+				t.Errorf("got %+v, want %q", lines, c.want)
+			}
+		})
 	}
 }
 

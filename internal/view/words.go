@@ -54,6 +54,22 @@ func Ago(t *time.Time, now time.Time) string {
 	return "just now"
 }
 
+// seconds is a duration from the view model, without the error of a floating-point number.
+func seconds(s float64) time.Duration {
+	return time.Duration(s * float64(time.Second)).Round(time.Microsecond)
+}
+
+// Stamp is a time as users write it on the command line.
+func Stamp(t time.Time) string { return t.UTC().Format(time.RFC3339) }
+
+// timeAndAge is a time, and how long ago it was.
+func timeAndAge(t *time.Time, now time.Time) string {
+	if t == nil {
+		return Unknown
+	}
+	return Stamp(*t) + " (" + Ago(t, now) + ")"
+}
+
 // TimeUntil says when a time is.
 func TimeUntil(t *time.Time, now time.Time) string {
 	if t == nil {

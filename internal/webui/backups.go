@@ -113,7 +113,7 @@ func moment(t time.Time) string {
 	if t.IsZero() {
 		return view.Unknown
 	}
-	return stamp(t)
+	return view.Stamp(t)
 }
 
 // Restores are the ways to restore the chosen moment, the newest lineage first.
@@ -124,7 +124,7 @@ func (p backupsPage) Restores() (all []restore) {
 				continue
 			}
 			command := fmt.Sprintf(`kubectl -n %s patch etcdcluster %s --type=merge -p '{"spec":{"recovery":{"restore":{"time":"%s","lineage":"%s"}}}}'`,
-				p.Namespace, p.Name, stamp(p.Chosen), lane.Lineage)
+				p.Namespace, p.Name, view.Stamp(p.Chosen), lane.Lineage)
 			all = append([]restore{{lane.Lineage, command}}, all...)
 		}
 	}

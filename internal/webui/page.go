@@ -19,14 +19,13 @@ var files embed.FS
 // pages are the templates. html/template escapes each text for the place where it stands.
 var pages = template.Must(template.New("").Funcs(template.FuncMap{
 	"revision": view.Number[int64], "entries": view.Number[uint64], "size": view.Size, "or": view.Or, "sentence": view.Sentence,
-	"path": ClusterPath, "clock": clock, "stamp": stamp, "about": about, "join": strings.Join, "words": strings.Fields,
+	"path": ClusterPath, "clock": clock, "stamp": view.Stamp, "about": about, "join": strings.Join, "words": strings.Fields,
 	"age": view.Age, "agoOf": view.Ago, "bytes": func(n int64) string { return view.Size(&n) },
 	"ago": func(t, now time.Time) string { return view.Ago(&t, now) }, "share": share,
 }).ParseFS(files, "templates/*.html"))
 
-// clock is a time of the day, and stamp a complete time.
+// clock is a time of the day.
 func clock(t time.Time) string { return t.UTC().Format("15:04:05") + " UTC" }
-func stamp(t time.Time) string { return t.UTC().Format(time.RFC3339) }
 
 // about is a short name of a page of the documentation.
 func about(link string) string {

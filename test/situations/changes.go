@@ -149,7 +149,7 @@ func forming(o *view.Objects) {
 		m := &o.Cluster.Status.Members[i]
 		*m = v1alpha1.MemberStatus{Name: m.Name, Status: v1alpha1.MemberNotReady, Reason: "PodNotReady", Message: "its etcd container is not ready"}
 		o.Leases[i].Spec, o.Leases[i].Annotations = coordinationv1.LeaseSpec{LeaseDurationSeconds: new(int32(45))},
-			prefixed(map[string]string{"agent-version": "v0.6.0", "data": leases.DataEmpty})
+			prefixed(map[string]string{"agent-version": "v0.6.0", "data": leases.DataEmpty, "disk": `{"pod":"4c1d","state":"empty","orders":true}`})
 	}
 	for i := 3; i < 5; i++ {
 		o.Leases[i].Spec, o.Leases[i].Annotations = coordinationv1.LeaseSpec{}, nil
@@ -220,6 +220,16 @@ func handsOff(o *view.Objects) {
 	o.Cluster.Annotations = map[string]string{"etcd.druid.dev/hands-off": "moving the disks of n2"}
 	set(o, v1alpha1.ConditionProgressing, metav1.ConditionFalse, v1alpha1.ReasonHandsOff, why, time.Hour)
 	tools(o, v1alpha1.ConditionStalled, v1alpha1.ConditionProgressing)
+}
+
+// slowDisk is a cluster with a member on a very slow disk. Of another member, the agent cannot read the metrics of etcd.
+func slowDisk(o *view.Objects) {
+	const why = "its disk is very slow: one in a hundred writes to the log of etcd takes half a second or longer, so that a leader can lose the leadership. " +
+		"Use a faster disk, or move other load away from it. See docs/how-to/rescue/slow-disk.md"
+	o.Leases[2].Annotations[leases.Prefix+"fsync"] = string(leases.SpeedVerySlow) + " p99=1.024s"
+	o.Cluster.Status.Members[2].Disk = string(leases.SpeedVerySlow)
+	delete(o.Leases[1].Annotations, leases.Prefix+"fsync")
+	set(o, v1alpha1.ConditionDegraded, metav1.ConditionTrue, v1alpha1.ReasonSlowDisk, "Member demo-sx47z: "+why+".", 20*time.Minute)
 }
 
 // leasesNotReadable is what a user sees who may read EtcdClusters alone.

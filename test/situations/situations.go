@@ -59,6 +59,7 @@ func All() []Situation {
 		{"tls", withTLS},
 		{"own-certificates", ownCertificates},
 		{"hands-off", handsOff},
+		{"slow-disk", slowDisk},
 		{"authority-lost", authorityLost},
 		{"druid-and-agents-silent", silent},
 		{"not-accepted", notAccepted},
@@ -125,7 +126,8 @@ func Serving() view.Objects {
 	}
 	o.Leases = append(o.Leases, backupLease(leases.ComponentFullSnapshot, "47900", 6*time.Second, map[string]string{
 		"object": catalog.FullKey(prefix, lineage, 47900, ago(3*time.Hour)), "size": "207618048", "taken": stamp(3 * time.Hour),
-		"verdict": string(leases.VerdictVerified), "verified-at": stamp(2 * time.Hour), "verified-revision": "47991", "verified-lineage": lineage,
+		"restorable-since": stamp(47 * time.Hour),
+		"verdict":          string(leases.VerdictVerified), "verified-at": stamp(2 * time.Hour), "verified-revision": "47991", "verified-lineage": lineage,
 	}), backupLease(leases.ComponentDeltaSnapshot, "48211", 6*time.Second, map[string]string{
 		"object": delta, "size": "18211", "taken": stamp(6 * time.Second),
 	}))
@@ -181,7 +183,7 @@ func memberLease(i int, role leases.Role) coordinationv1.Lease {
 				"cluster-id": "e7e42b2a87bb6d62", "epoch": "1", "lineage": lineage,
 				"raft":     leases.Raft{Term: 4, Committed: 90144 - uint64(i), LastTerm: 4, LastIndex: 90144 - uint64(i)}.String(),
 				"revision": []string{"48211", "48211", "48208"}[i], "db-size": []string{"222298112", "222298112", "220200960"}[i],
-				"db-size-in-use": "180355072", "volume-free": "4831838208", "version": "3.6.16", "agent-version": "v0.6.0", "data": "intact", "rule": "resume",
+				"db-size-in-use": "180355072", "volume-free": "4831838208", "version": "3.6.16", "fsync": "OK p99=4ms", "agent-version": "v0.6.0", "data": "intact", "rule": "resume",
 			}),
 		},
 		Spec: coordinationv1.LeaseSpec{

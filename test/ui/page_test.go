@@ -128,6 +128,33 @@ func TestStatesAreReadByTextAndRole(t *testing.T) {
 	}
 }
 
+func TestDisksAndTheRestorableWindowAreRead(t *testing.T) {
+	p := visit(t, every())
+	for _, width := range []int64{narrow, wide} {
+		p.look(width, "light")
+		p.open("/clusters/slow-disk/demo")
+		roles := p.roles()
+		if width == wide && !slices.Contains(roles["columnheader"], "Free, disk") {
+			t.Errorf("the columns are %q", roles["columnheader"])
+		}
+		for member, want := range map[string]string{"demo-bqdq7": "4.5 GiB, OK", "demo-lgmkl": "4.5 GiB, unknown", "demo-sx47z": "4.5 GiB, VerySlow"} {
+			if got := eval[string](p, fmt.Sprintf(`document.querySelector("#m-%s [data-label='Free, disk']").textContent`, member)); got != want {
+				t.Errorf("%d pixels: the disk of %s is %q, want %q", width, member, got, want)
+			}
+			if !slices.Contains(roles["cell"], want) && !slices.ContainsFunc(roles["cell"], func(cell string) bool { return strings.HasSuffix(cell, want) }) {
+				t.Errorf("%d pixels: no cell says %q: %q", width, want, roles["cell"])
+			}
+		}
+		if tone := eval[string](p, `document.querySelector("#m-demo-sx47z [data-label='Free, disk'] span").className`); tone != "bad" {
+			t.Errorf("a very slow disk has the tone %q", tone)
+		}
+		const window = "restorable: from 2026-11-22T04:00:00Z (47h ago) to 2026-11-24T02:59:54Z (6s ago)"
+		if text := eval[string](p, `document.getElementById("backups").innerText`); !strings.Contains(text, window) {
+			t.Errorf("%d pixels: it says %q, want the window %q", width, text, window)
+		}
+	}
+}
+
 func TestTheKeyboardReachesEverything(t *testing.T) {
 	p := visit(t, every())
 	var seen []string
