@@ -31,7 +31,7 @@ func (o *options) backupsCommand() *cobra.Command {
 		Short: "List the backups of an EtcdCluster, and what can be restored",
 		Long: "List the backups of an EtcdCluster, and what can be restored. The leader's agent reads the store, or the agent of another member.\n" +
 			"So you need no credentials of the store, but create of pods/exec. The exit code is 2 if the store has no backups.",
-		Example: "  kubectl druid backups demo\n  kubectl druid backups demo --output json",
+		Example: "  kubectl druid backups demo\n  kubectl druid backups demo --output wide",
 	}, func(cmd *cobra.Command, k *kube, args []string) error {
 		if err := checkFormat(output, formatTable, formatWide, formatJSON, formatYAML); err != nil {
 			return err

@@ -29,14 +29,14 @@ func (o *options) etcdctlCommand() *cobra.Command {
 	var member string
 	var stdin bool
 	command := o.forCluster(&cobra.Command{
-		Use:   "etcdctl CLUSTER -- ARGUMENTS",
+		Use:   "etcdctl CLUSTER [flags] -- ARGUMENTS",
 		Short: "Run etcdctl in the container of a member",
 		Long: "Run etcdctl in the container of the leader, or of another member that serves, with the endpoint and the certificates of that member.\n" +
 			"The certificate is that of the agents, so that you act as root. The exit code is that of etcdctl. You need create of pods/exec.",
 		Example: "  kubectl druid etcdctl demo -- member list -w table\n  kubectl druid etcdctl demo --member demo-bqdq7 -- endpoint status",
 		Args: func(cmd *cobra.Command, args []string) error {
 			if cmd.ArgsLenAtDash() != 1 || len(args) < 2 {
-				return errors.New("want the name of one EtcdCluster, two dashes, and the arguments of etcdctl")
+				return errors.New("want the name of one EtcdCluster, two dashes, and the arguments of etcdctl, such as: kubectl druid etcdctl demo -- member list")
 			}
 			return nil
 		},

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/etcd-druid/druid/backup/catalog"
+	"github.com/etcd-druid/druid/internal/view"
 )
 
 // restorePage explains how backups are restored.
@@ -73,6 +74,8 @@ func (p *page) timeline(b backups, wide bool) {
 		}
 	}
 	p.line()
+	p.line(cell{text: "See what a restore would read and undo. This changes nothing, and --time, --revision and --lineage name another state:"})
+	p.line(cell{text: "  " + p.command(fmt.Sprintf("kubectl druid -n %s restore %s --latest", b.Namespace, b.Cluster))})
 	p.line(cell{text: "Restore into a new cluster: " + restorePage})
 	p.line(cell{text: "Restore in this cluster: " + inPlacePage})
 }
@@ -109,7 +112,7 @@ func stamp(t time.Time) string {
 	if t.IsZero() {
 		return unknown
 	}
-	return t.UTC().Format(time.RFC3339)
+	return view.Stamp(t)
 }
 
 // rows are those of one lineage: one for each range without a gap.
