@@ -179,7 +179,8 @@ func (p *page) fleet(clusters []view.Cluster, f fleetFormat) {
 			row = append([]cell{{text: c.Namespace}}, row...)
 		}
 		if f.output == formatWide {
-			row = append(row, cell{text: c.DatabaseWord()}, said(c.Backup.WindowWord(p.now)), said(c.Backup.VerifiedWord(p.now)), cell{text: spec(c)}, cell{text: cmp.Or(c.Message, c.Why)})
+			row = append(row, cell{text: c.DatabaseWord()}, said(c.Backup.WindowWord(p.now)), said(c.Backup.VerifiedWord(p.now)),
+				cell{text: spec(c)}, cell{text: cmp.Or(c.Message, c.Why)})
 		}
 		rows = append(rows, row)
 	}

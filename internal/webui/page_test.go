@@ -74,7 +74,8 @@ func TestEachSituationIsShown(t *testing.T) {
 			words = append(words, view.Sentence(step.Do), step.Command, step.Docs)
 		}
 		for _, m := range c.Members {
-			words = append(append(words, m.Name, m.StateWord().Text, m.RoleWord(), view.Size(m.DBSize), m.DiskVerdict().Text, m.NodeWord().Text, view.Or(m.Zone)), m.Notes()...)
+			words = append(append(words, m.Name, m.StateWord().Text, m.RoleWord(), view.Size(m.DBSize), m.DiskVerdict().Text, m.NodeWord().Text,
+				view.Or(m.Zone)), m.Notes()...)
 		}
 		for _, line := range c.Backup.Lines(situations.Now) {
 			words = append(words, line.Text)

@@ -183,7 +183,8 @@ func memberLease(i int, role leases.Role) coordinationv1.Lease {
 				"cluster-id": "e7e42b2a87bb6d62", "epoch": "1", "lineage": lineage,
 				"raft":     leases.Raft{Term: 4, Committed: 90144 - uint64(i), LastTerm: 4, LastIndex: 90144 - uint64(i)}.String(),
 				"revision": []string{"48211", "48211", "48208"}[i], "db-size": []string{"222298112", "222298112", "220200960"}[i],
-				"db-size-in-use": "180355072", "volume-free": "4831838208", "version": "3.6.16", "fsync": "OK p99=4ms", "agent-version": "v0.6.0", "data": "intact", "rule": "resume",
+				"db-size-in-use": "180355072", "volume-free": "4831838208", "version": "3.6.16", "fsync": "OK p99=4ms",
+				"agent-version": "v0.6.0", "data": "intact", "rule": "resume",
 			}),
 		},
 		Spec: coordinationv1.LeaseSpec{
