@@ -23,6 +23,7 @@ import (
 	"k8s.io/client-go/rest"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"github.com/etcd-druid/druid/internal/loop"
 	"github.com/etcd-druid/druid/test/env"
 )
 
@@ -227,6 +228,8 @@ func (s *stage) eventually(what string, check func() error) {
 	s.Helper()
 	deadline := time.NewTimer(maxWait)
 	defer deadline.Stop()
+	// The checks of six tests at once, 50 times a second, kept the API server busy that druid waited for.
+	pause := loop.Backoff{First: 20 * time.Millisecond, Last: 200 * time.Millisecond}
 	for {
 		if beat := s.beat; beat != nil && time.Since(s.beaten) > time.Second {
 			s.beat = nil // it waits for something too
@@ -240,7 +243,7 @@ func (s *stage) eventually(what string, check func() error) {
 		select {
 		case <-deadline.C:
 			s.Fatalf("%s: %v", what, err)
-		case <-time.After(20 * time.Millisecond):
+		case <-time.After(pause.Next()):
 		}
 	}
 }
