@@ -230,6 +230,7 @@ func slowDisk(o *view.Objects) {
 	o.Cluster.Status.Members[2].Disk = string(leases.SpeedVerySlow)
 	delete(o.Leases[1].Annotations, leases.Prefix+"fsync")
 	set(o, v1alpha1.ConditionDegraded, metav1.ConditionTrue, v1alpha1.ReasonSlowDisk, "Member demo-sx47z: "+why+".", 20*time.Minute)
+	tools(o, v1alpha1.ConditionReconciling, v1alpha1.ConditionDegraded)
 }
 
 // leasesNotReadable is what a user sees who may read EtcdClusters alone.
