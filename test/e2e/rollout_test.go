@@ -56,7 +56,8 @@ func TestRolloutStopsAtBadImage(t *testing.T) {
 			t.Fatal(err)
 		}
 		w.Gap()
-		c.Edit(t, `{"spec":{"image":"registry.invalid/etcd","progressDeadlineSeconds":30}}`)
+		// The kubelet reports the image after up to half a minute: the deadline must not come first.
+		c.Edit(t, `{"spec":{"image":"registry.invalid/etcd","progressDeadlineSeconds":90}}`)
 		c.AwaitCondition(t, scaleWithin, "Progressing", "False", "RollingUpdateBlocked", "registry.invalid/etcd")
 		c.AwaitCondition(t, scaleWithin, "Degraded", "True", "ImagePullFailed", "registry.invalid/etcd")
 		w.AwaitWrites(t, 200, scaleWithin)
