@@ -66,7 +66,7 @@ func TestCertManagerRenewsUnderAWriter(t *testing.T) {
 			c.AwaitCondition(t, scaleWithin, "CertificatesReady", "True", "CertificatesValid")
 		})
 	}
-	clientsWereServed(t, h, 100, tornPairs)
+	clientsWereServed(t, h, tornPairs)
 	if after := restartsOf(t, c, members); !slices.Equal(after, restarts) {
 		t.Errorf("containers were restarted: %v, before %v", after, restarts)
 	}

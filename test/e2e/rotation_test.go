@@ -51,7 +51,7 @@ func TestAuthoritiesAreReplacedUnderAWriter(t *testing.T) {
 			break
 		}
 	}
-	clientsWereServed(t, h, 1000, 0)
+	clientsWereServed(t, h, 0)
 	cluster, err := c.Get(t.Context())
 	if err != nil || cluster.Status.TLS.Client.Trusted[0].Generation != 3 || cluster.Status.TLS.Peer.Trusted[0].Generation != 3 {
 		t.Errorf("the request was handled more than once, although the annotation stays: %+v (%v)", cluster.Status.TLS, err)
