@@ -24,6 +24,7 @@ import (
 	"github.com/etcd-druid/druid/agent/start"
 	"github.com/etcd-druid/druid/agent/transport"
 	"github.com/etcd-druid/druid/leases"
+	"github.com/etcd-druid/druid/membership"
 )
 
 // Options of an Agent.
@@ -190,7 +191,7 @@ func (a *Agent) leaderOptions(store *leases.Store) duties.Options {
 		Defragmented: a.metrics.defragmented,
 		Alarmed:      a.alarmed,
 		Compare:      func() time.Duration { return time.Duration(a.live.Current().ComparisonInterval) }, Compared: a.compared,
-		Auth: a.authPolicy, Authenticated: a.authenticated,
+		Auth: a.authPolicy, Authenticated: a.authenticated, AuthUnchanged: func(now membership.AuthSwitch) { a.backups.AuthIs(now) },
 	}
 }
 

@@ -46,6 +46,8 @@ type Backup struct {
 	// Lag is how old the oldest acknowledged write was that was not saved when the Lease was renewed, 0 for none. Only
 	// the Lease of delta backups has it.
 	Lag time.Duration
+	// Auth is what a full backup has of authentication. It is zero if that is not known. Only the Lease of full backups has it.
+	Auth BackupAuth
 	// SupersededBy is the lineage in the same place that a restore of the latest backup would use instead of this one,
 	// empty for none. Only the Lease of full backups has it.
 	SupersededBy string
@@ -101,6 +103,7 @@ func DecodeBackup(lease *coordinationv1.Lease) (Backup, error) {
 		Cause:    BackupCause(d.text(annotationErrorCause)),
 
 		SupersededBy: d.text(annotationSupersededBy),
+		Auth:         d.backupAuth(annotationSavedAuth),
 	}
 	if d.err != nil {
 		return Backup{}, fmt.Errorf("snapshot Lease %s/%s: %w", lease.Namespace, lease.Name, d.err)
@@ -167,6 +170,7 @@ func (p BackupPatch) encode() leasePatch {
 		a.exactly(annotationTaken, formatTime(b.Taken))
 		a.exactly(annotationSince, formatTime(b.Since))
 	}
+	a.known(annotationSavedAuth, b.Auth.String())
 	a.exactly(annotationLag, formatLag(b.Lag))
 	a.exactly(annotationSupersededBy, b.SupersededBy)
 	a.exactly(annotationError, truncate(b.Error, maxReason))

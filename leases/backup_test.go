@@ -18,6 +18,7 @@ func fullSaved() Backup {
 		SHA256: strings.Repeat("a", 64), Taken: time.Date(2026, 11, 21, 18, 54, 0, 0, time.UTC), Lag: 1500 * time.Millisecond,
 		Since: time.Date(2026, 11, 14, 3, 0, 0, 0, time.UTC),
 		Error: "bucket \"backups\" refuses us", Cause: BackupUnauthorized,
+		Auth: BackupAuth{Object: "ns/demo/00000002-k3v9/full/00000000000004d2-1.snap.zst", Revision: 12, Enabled: true},
 	}
 }
 
@@ -33,7 +34,7 @@ func TestBackupPatch(t *testing.T) {
 		},
 		"an object is reported as a whole": {
 			Backup{Revision: 2000, Object: "next"},
-			known(func(b *Backup) { *b = Backup{Revision: 2000, Lineage: b.Lineage, Object: "next"} }),
+			known(func(b *Backup) { *b = Backup{Revision: 2000, Lineage: b.Lineage, Object: "next", Auth: b.Auth} }),
 		},
 		"all of it": {fullSaved(), fullSaved()},
 	} {
@@ -94,6 +95,17 @@ func TestUnreadableBackupsAreUnknown(t *testing.T) {
 				t.Errorf("after: %s, want Unknown", got)
 			}
 		})
+	}
+}
+
+// What an agent cannot read of the users in a full backup is unknown. It takes another full backup then.
+func TestUnreadableBackupAuthIsUnknown(t *testing.T) {
+	for _, value := range []string{"", "on", "7 on", "x on full", "-1 off full", "7  full"} {
+		lease := apply(t, &coordinationv1.Lease{}, BackupPatch{Backup: fullSaved()}.encode())
+		lease.Annotations[annotationSavedAuth] = value
+		if b, err := DecodeBackup(lease); err != nil || b.Auth != (BackupAuth{}) {
+			t.Errorf("%q is read as %+v, %v", value, b.Auth, err)
+		}
 	}
 }
 

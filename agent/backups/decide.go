@@ -58,7 +58,7 @@ var backupRules = rules.New(Wait, []rules.Row[Facts, Verdict]{
 	{Name: ruleDisproved, When: Facts{CatalogState: CatalogComplete, Full: FullIdle, Asked: rules.No, Doubted: rules.Yes}, Verdict: TakeFull,
 		Why: "the saved backups do not restore a state that the cluster had"},
 	{Name: "due", When: Facts{CatalogState: CatalogComplete, Full: FullIdle, Asked: rules.No, Due: rules.Yes}, Verdict: TakeFull,
-		Why: "the table due decided: schedule, age, or size of the changes since the last full backup"},
+		Why: "the table due decided: schedule, age, changed users or roles, or size of the changes since the last full backup"},
 	{Name: "saved", When: Facts{CatalogState: CatalogComplete, Full: FullIdle, Asked: rules.No, Due: rules.No, Doubted: rules.No}, Verdict: Wait,
 		Why: "nothing is due, and the recorder saves the changes"},
 })
@@ -106,6 +106,8 @@ func (t tail) restored() int64 { return max(t.bytes*inflation, t.revisions*revis
 type DueFacts struct {
 	// Time: a full backup is due by the schedule or because of the age of the newest one.
 	Time rules.YesNo `fact:"by time"`
+	// Auth: users, roles or authentication changed since the newest full backup, as authChanged decides.
+	Auth rules.YesNo `fact:"users or roles changed"`
 	// Large: the changes after the newest full backup take half of the quota in a restore that keeps the history.
 	Large rules.YesNo `fact:"what follows is large"`
 	// Paid: the changes after the newest full backup are as large in the store as that backup, so that full backups
@@ -117,11 +119,13 @@ type DueFacts struct {
 var dueRules = rules.New(rules.YesNo(rules.No), []rules.Row[DueFacts, rules.YesNo]{
 	{Name: "time", When: DueFacts{Time: rules.Yes}, Verdict: rules.Yes,
 		Why: "the schedule or the age of the newest full backup requires it"},
-	{Name: "size", When: DueFacts{Time: rules.No, Large: rules.Yes, Paid: rules.Yes}, Verdict: rules.Yes,
+	{Name: "auth", When: DueFacts{Time: rules.No, Auth: rules.Yes}, Verdict: rules.Yes,
+		Why: "delta backups have no users and roles, so a restore would have those of the newest full backup"},
+	{Name: "size", When: DueFacts{Time: rules.No, Auth: rules.No, Large: rules.Yes, Paid: rules.Yes}, Verdict: rules.Yes,
 		Why: "a restore that keeps the history, as in a verification, would exceed the quota"},
-	{Name: "size-not-paid", When: DueFacts{Time: rules.No, Large: rules.Yes, Paid: rules.No}, Verdict: rules.No,
+	{Name: "size-not-paid", When: DueFacts{Time: rules.No, Auth: rules.No, Large: rules.Yes, Paid: rules.No}, Verdict: rules.No,
 		Why: "the full backup is larger than the changes since then, so another one would cause more traffic than the changes"},
-	{Name: "not-due", When: DueFacts{Time: rules.No, Large: rules.No}, Verdict: rules.No,
+	{Name: "not-due", When: DueFacts{Time: rules.No, Auth: rules.No, Large: rules.No}, Verdict: rules.No,
 		Why: "the changes since the last full backup are small"},
 })
 
@@ -129,10 +133,11 @@ var dueRules = rules.New(rules.YesNo(rules.No), []rules.Row[DueFacts, rules.YesN
 func DecideDue(f DueFacts) rules.Decision[rules.YesNo] { return dueRules.Decide(f) }
 
 // dueFacts returns the facts at a moment from the newest full backup, the changes after it and the quota. A quota of 0
-// is etcd's default.
-func dueFacts(due, now time.Time, full catalog.Full, t tail, quota int64) DueFacts {
+// is etcd's default. auth is the answer of authChanged.
+func dueFacts(due, now time.Time, full catalog.Full, t tail, quota int64, auth bool) DueFacts {
 	return DueFacts{
 		Time:  rules.YesNoOf(!due.IsZero() && !now.Before(due)),
+		Auth:  rules.YesNoOf(auth),
 		Large: rules.YesNoOf(full.Key != "" && t.restored() >= cmp.Or(quota, config.DefaultQuotaBytes)/quotaPart),
 		Paid:  rules.YesNoOf(t.bytes >= full.Size),
 	}

@@ -50,7 +50,7 @@ func TestDecisionsKeepCatalogComplete(t *testing.T) {
 // TestFullDueByTimeAndSize: fulls are due by time and by size for all facts.
 func TestFullDueByTimeAndSize(t *testing.T) {
 	cases := rulestest.Check(t, dueRules, func(f DueFacts, d rules.Decision[rules.YesNo]) string {
-		if want := rules.YesNoOf(f.Time == rules.Yes || f.Large == rules.Yes && f.Paid == rules.Yes); d.Verdict != want {
+		if want := rules.YesNoOf(f.Time == rules.Yes || f.Auth == rules.Yes || f.Large == rules.Yes && f.Paid == rules.Yes); d.Verdict != want {
 			return "want " + want.String()
 		}
 		return ""
@@ -81,7 +81,7 @@ func TestBytesAfterFullComparedWithQuota(t *testing.T) {
 		"a day of 25 writes of 1 KiB a second": {full(100 << 20), tail{25 * 86400, 25 * 86400 * 300}, 0, rules.Yes},
 	} {
 		t.Run(name, func(t *testing.T) {
-			if d := DecideDue(dueFacts(time.Time{}, now, test.full, test.tail, test.quota)); d.Verdict != test.want {
+			if d := DecideDue(dueFacts(time.Time{}, now, test.full, test.tail, test.quota, false)); d.Verdict != test.want {
 				t.Errorf("it is due: %s, by %s, want %s", d.Verdict, d.Rule, test.want)
 			}
 		})

@@ -112,8 +112,10 @@ type Duty struct {
 	// away means that the store did not respond right after a verification without a result. Only Prove uses it.
 	away bool
 
-	mu      sync.Mutex
-	config  *config.Backup
+	mu     sync.Mutex
+	config *config.Backup
+	// auth is etcd's state of authentication, nil while that is not known.
+	auth    *membership.AuthSwitch
 	changed loop.Signal
 	// session that is running, or nil.
 	session *session

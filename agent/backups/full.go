@@ -26,6 +26,7 @@ func (s *session) takeFull(ctx context.Context, why string) {
 		name = catalog.FinalKey
 	}
 	began := time.Now()
+	auth := s.authNow() // before the backup: it has what was changed until then
 	s.log.InfoContext(ctx, "full backup started", "rule", why, "kind", kind)
 	s.group.Go(func() error {
 		var result snapshot.Result
@@ -34,7 +35,11 @@ func (s *session) takeFull(ctx context.Context, why string) {
 			return err
 		})
 		took := time.Since(began)
-		s.ended <- func(ctx context.Context) { s.fullEnded(ctx, why, result, took, err) }
+		var saved leases.BackupAuth
+		if auth != nil {
+			saved = leases.BackupAuth{Object: result.Key, Revision: auth.Revision, Enabled: auth.Enabled}
+		}
+		s.ended <- func(ctx context.Context) { s.fullEnded(ctx, why, result, saved, took, err) }
 		answer(Artifact{
 			Kind: kind, Key: result.Key, URI: s.orders.uri(result.Key), Revision: result.Revision, Size: result.ObjectSize,
 			SHA256: result.SHA256, StorageVersion: result.StorageVersion,
@@ -62,7 +67,7 @@ func levelOf(c config.Compression) zstd.EncoderLevel {
 	return zstd.SpeedFastest
 }
 
-func (s *session) fullEnded(ctx context.Context, why string, r snapshot.Result, took time.Duration, err error) {
+func (s *session) fullEnded(ctx context.Context, why string, r snapshot.Result, auth leases.BackupAuth, took time.Duration, err error) {
 	s.fulling = false
 	if ctx.Err() != nil {
 		return
@@ -90,7 +95,7 @@ func (s *session) fullEnded(ctx context.Context, why string, r snapshot.Result, 
 		return
 	}
 	s.reporter.fullTaken(leases.Backup{
-		Revision: r.Revision, Lineage: string(s.self.Lineage), Object: r.Key, Size: r.ObjectSize, SHA256: r.SHA256, Taken: r.Taken, Since: s.since,
+		Revision: r.Revision, Lineage: string(s.self.Lineage), Object: r.Key, Size: r.ObjectSize, SHA256: r.SHA256, Taken: r.Taken, Since: s.since, Auth: auth,
 	}, s.newest, s.catalogState)
 	s.prune()
 }

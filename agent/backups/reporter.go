@@ -5,7 +5,6 @@ import (
 	"context"
 	"errors"
 	"log/slog"
-	"reflect"
 	"sync"
 	"time"
 
@@ -56,9 +55,13 @@ type reporter struct {
 	savedAt, reportedAt time.Time
 	// lag returns the age in seconds of the oldest write that is not saved.
 	lag func() float64
+	// auth is what a full backup has of authentication: the newest one that this session took, or before that, what was read in the Lease.
+	auth leases.BackupAuth
 	// verified is what was last read of the verifications of the backups; changed has a mark when that changed.
 	verified leases.Verification
 	changed  chan struct{}
+	// leaseRead says that the Lease was read.
+	leaseRead bool
 }
 
 // notice is the content of a Lease.
@@ -171,6 +174,9 @@ func (h *reporter) read(ctx context.Context, newest catalog.Full, since time.Tim
 func (h *reporter) fullTaken(b leases.Backup, taken catalog.Full, c CatalogState) {
 	h.change(func() {
 		h.full.Backup, h.taken = b, taken
+		if b.Auth.Object != "" {
+			h.auth = b.Auth
+		}
 		h.whole = c == CatalogComplete
 		if h.whole {
 			fault{}.report(&h.delta.Backup)
@@ -199,38 +205,6 @@ func (h *reporter) recorded(ctx context.Context, s delta.Status) {
 	if whole || problem != nil {
 		h.note(ctx, "deltas", &h.delta, problem)
 	}
-}
-
-// readVerification reads the results that other agents wrote about the backups. On an error, it keeps the last result.
-func (h *reporter) readVerification(ctx context.Context) {
-	_, v, err := h.leases.Full(ctx)
-	if err != nil {
-		return // the agent that renews the Lease reports
-	}
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	if reflect.DeepEqual(h.verified, v) {
-		return
-	}
-	h.verified = v
-	select {
-	case h.changed <- struct{}{}:
-	default:
-	}
-}
-
-// disproved reports whether the newest full backup and the changes after it were found to be invalid.
-func (h *reporter) disproved(newest string) bool {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	return h.verified.Verdict == leases.VerdictBroken && newest != "" && h.verified.Full == newest
-}
-
-// verifiedFull returns the full backup that was last found to be intact, or the empty string.
-func (h *reporter) verifiedFull() string {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	return h.verified.VerifiedFull
 }
 
 func textOf(err error) string {

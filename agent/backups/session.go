@@ -201,7 +201,7 @@ func (s *session) resolvePending() {
 }
 
 func (s *session) facts(now time.Time) Facts {
-	due := DecideDue(dueFacts(s.due, now, s.newest, s.follows(), s.Quota)).Verdict
+	due := DecideDue(dueFacts(s.due, now, s.newest, s.follows(), s.Quota, s.authDue(now))).Verdict
 	f := Facts{
 		CatalogState: s.catalogState, Recorder: RecorderOff, Full: FullIdle,
 		Asked: rules.YesNoOf(s.orders.waiting()), Due: due,

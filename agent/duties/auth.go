@@ -115,6 +115,9 @@ func (r *authentication) converge(ctx context.Context, self Cluster, policy Auth
 	}
 	r.matches = d.Verdict == authKeep && !r.held && len(o.missing) == 0 && o.facts.Admitted == rules.Yes
 	r.last, r.revision = policy, now.Revision
+	if r.AuthUnchanged != nil && !now.Denied {
+		r.AuthUnchanged(now)
+	}
 	return false, errors.Join(o.err, r.report(ctx, d, o))
 }
 

@@ -54,6 +54,7 @@ func TestAuthenticationIsTurnedOnAndOff(t *testing.T) {
 		if r := c.reports(leases.AuthDone, true, ""); r.Users != 2 || r.Unknown != 0 {
 			t.Errorf("it reports %+v", r)
 		}
+		c.leaves(c.status())
 		c.may("app by its password", c.mustBe("outsider", "app", "1-first"))
 		c.may("cert by its certificate", c.mustBe("cert", "", ""))
 		c.mayNot(c.mustBe("outsider", "", ""))
@@ -62,6 +63,7 @@ func TestAuthenticationIsTurnedOnAndOff(t *testing.T) {
 		}
 		c.require(func(p *AuthPolicy) { p.Mode = AuthOff })
 		c.reports(leases.AuthDone, false, "")
+		c.leaves(c.status())
 		c.may("anyone", c.mustBe("outsider", "", ""))
 		stop()
 		if strings.Contains(c.log.String(), "1-first") || strings.Contains(c.etcd.Log(), "1-first") {
