@@ -9,6 +9,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 )
 
@@ -16,18 +17,19 @@ import (
 type goPackage struct {
 	ImportPath string
 	Dir        string
+	GoFiles    []string
 	EmbedFiles []string
 }
 
 // Reads opens all that `go build` reads of the repository's module for the packages pkgs, so that Go's test cache knows that the result of
-// the calling test rests on it: the folder of each package, which stands for its files and for new ones, what they embed, and go.mod
+// the calling test rests on it: the files of each package but its tests, what they embed, the folders, which stand for new files, and go.mod
 // and go.sum. pkgs are relative to repo, as "./cmd/druid".
 func Reads(ctx context.Context, repo string, pkgs ...string) error {
 	repo, err := filepath.Abs(repo)
 	if err != nil {
 		return err
 	}
-	args := append([]string{"list", "-deps", "-json=ImportPath,Dir,EmbedFiles"}, pkgs...)
+	args := append([]string{"list", "-deps", "-json=ImportPath,Dir,GoFiles,EmbedFiles"}, pkgs...)
 	cmd := exec.CommandContext(ctx, "go", args...)
 	cmd.Dir = repo
 	cmd.Env = append(os.Environ(), "CGO_ENABLED=0", "GOWORK=off", "PWD="+repo)
@@ -48,12 +50,13 @@ func Reads(ctx context.Context, repo string, pkgs ...string) error {
 			continue // of Go or of another module, which go.sum stands for
 		}
 		opened++
-		if _, err := os.ReadDir(p.Dir); err != nil {
-			return fmt.Errorf("read the folder of %s: %w", p.ImportPath, err)
-		}
+		files := slices.Concat([]string{"."}, p.GoFiles, p.EmbedFiles)
 		for _, file := range p.EmbedFiles {
+			files = append(files, filepath.Dir(file))
+		}
+		for _, file := range files {
 			if _, err := os.Stat(filepath.Join(p.Dir, file)); err != nil {
-				return fmt.Errorf("look at what %s embeds: %w", p.ImportPath, err)
+				return fmt.Errorf("look at the files of %s: %w", p.ImportPath, err)
 			}
 		}
 	}

@@ -38,7 +38,7 @@ func TestTestCacheSeesProgramSources(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, line := range []string{"open " + root + "/agent/launch/supervise", "open " + root + "/cmd/launch", "stat " + root + "/go.sum"} {
+	for _, line := range []string{"stat " + root + "/agent/launch/supervise", "stat " + root + "/cmd/launch/main.go", "stat " + root + "/go.sum"} {
 		if !strings.Contains(string(raw), line+"\n") {
 			t.Errorf("%q is not in what the test cache sees:\n%s", line, raw)
 		}
@@ -110,12 +110,16 @@ func TestEqualCopiesHaveEqualTimes(t *testing.T) {
 	}
 	write(two, "a/b/two.go", "package B")
 	changed := times(two)
-	for path, differs := range map[string]bool{"": false, "a": true, "a/one.go": false, "a/b": true, "a/b/two.go": true, "c": false} {
+	for path, differs := range map[string]bool{"": false, "a": false, "a/one.go": false, "a/b": false, "a/b/two.go": true, "c": false} {
 		if first[path].Equal(changed[path]) == differs {
 			t.Errorf("%q: the times are %s and %s, want another one: %t", path, first[path], changed[path], differs)
 		}
 	}
 	write(two, "a/b/two.go", "package b")
+	write(two, "a/four_test.go", "package a")
+	if added := times(two); !added["a"].Equal(first["a"]) {
+		t.Errorf("a new test in a: the times were %v and are %v", first, added)
+	}
 	write(two, "a/four.go", "package a")
 	if added := times(two); added["a"].Equal(first["a"]) || !added["a/b"].Equal(first["a/b"]) {
 		t.Errorf("a new file in a: the times were %v and are %v", first, added)
