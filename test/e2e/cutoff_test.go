@@ -12,6 +12,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/etcd-druid/druid/api/v1alpha1"
+	"github.com/etcd-druid/druid/leases"
 	"github.com/etcd-druid/druid/manifests"
 	"github.com/etcd-druid/druid/test/e2e/harness"
 	"github.com/etcd-druid/druid/test/e2e/stories"
@@ -58,22 +59,26 @@ func TestClientsCutOffUntilAdmitted(t *testing.T) {
 	if last := recoveryOf(t, c).Last; last == nil || last.Member != survivor {
 		t.Errorf("status.recovery.last is %+v, want a recovery from %s", last, survivor)
 	}
-	harness.Consistently(t, 5*time.Second, "no member in the client Service", func(ctx context.Context) error {
-		var list corev1.PodList
-		err := rig.Client.List(ctx, &list, client.InNamespace(c.Namespace), client.HasLabels{manifests.LabelServing})
-		if err != nil {
-			return harness.NoAnswer(err)
-		}
-		if len(list.Items) > 0 {
-			return fmt.Errorf("%s serves", list.Items[0].Name)
-		}
-		return nil
-	})
+	harness.Consistently(t, 5*time.Second, "no member in the client Service", func(ctx context.Context) error { return noneServes(ctx, c) })
 	awaitNoConnection(t, c)
 
 	c.Edit(t, `{"spec":{"clientService":{"serving":true}}}`)
 	c.AwaitMembers(t, 3, healWithin)
 	w.Verify(t, c.EtcdService(t))
+}
+
+// noneServes returns an error if a member is in the client Service.
+func noneServes(ctx context.Context, c *harness.Cluster) error {
+	var list corev1.PodList
+	err := rig.Client.List(ctx, &list, client.InNamespace(c.Namespace), client.MatchingLabels{leases.LabelCluster: c.Name},
+		client.HasLabels{manifests.LabelServing})
+	if err != nil {
+		return harness.NoAnswer(err)
+	}
+	if len(list.Items) > 0 {
+		return fmt.Errorf("%s serves", list.Items[0].Name)
+	}
+	return nil
 }
 
 // awaitNoConnection waits until a new client gets no answer from the client Service.

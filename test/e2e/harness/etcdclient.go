@@ -103,23 +103,52 @@ func (c *Cluster) etcd(t testing.TB, endpoints ...string) *clientv3.Client {
 	return etcd
 }
 
+// EtcdAs makes a client of all members that logs in with a password.
+func (c *Cluster) EtcdAs(t testing.TB, user, password string) *clientv3.Client {
+	t.Helper()
+	var endpoints []string
+	for _, member := range c.MemberNames(t) {
+		endpoints = append(endpoints, Endpoint(member))
+	}
+	var etcd *clientv3.Client
+	Eventually(t, maxWait, "user "+user+" logs in", func(ctx context.Context) error {
+		settings, err := c.etcdSettings(endpoints)
+		if err != nil {
+			return err
+		}
+		settings.Username, settings.Password, settings.DialTimeout = user, password, loginWithin
+		etcd, err = clientv3.New(settings)
+		return err
+	})
+	t.Cleanup(func() { _ = etcd.Close() })
+	return etcd
+}
+
+// loginWithin is the time for one attempt to log in. etcd computes the hash of a password for some 0.1 s.
+const loginWithin = 5 * time.Second
+
 // dialEtcd makes a client that its user closes.
 func (c *Cluster) dialEtcd(endpoints ...string) (*clientv3.Client, error) {
+	settings, err := c.etcdSettings(endpoints)
+	if err != nil {
+		return nil, err
+	}
+	return clientv3.New(settings)
+}
+
+func (c *Cluster) etcdSettings(endpoints []string) (clientv3.Config, error) {
 	// gRPC's default back-off of up to two minutes would be measured instead of etcd.
 	quick := grpc.ConnectParams{
 		Backoff:           backoff.Config{BaseDelay: 50 * time.Millisecond, Multiplier: 1.6, Jitter: 0.2, MaxDelay: 500 * time.Millisecond},
 		MinConnectTimeout: 2 * time.Second,
 	}
 	settings, err := c.tlsSettings()
-	if err != nil {
-		return nil, err
-	}
-	return clientv3.New(clientv3.Config{
+	return clientv3.Config{
 		Endpoints: endpoints, Logger: zap.NewNop(), TLS: settings,
 		// etcd refuses clients that ping more often than every 5 s.
 		DialKeepAliveTime: 6 * time.Second, DialKeepAliveTimeout: 3 * time.Second,
 		DialOptions: []grpc.DialOption{grpc.WithContextDialer(c.dialer.dial), grpc.WithConnectParams(quick)},
-	})
+	}, err
 }
 
 // Endpoint is a member's endpoint as Etcd names it, for calls that go to one member, like Status. Without a scheme, it depends on the

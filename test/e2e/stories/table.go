@@ -90,6 +90,7 @@ var Table = []Story{
 	{"TestAuthoritiesAreReplacedUnderAWriter", InTurn, Alongside, 3, 330, ofTLS + " agent/config leases"},
 	{"TestUserAuthorityReplaced", InTurn, Alongside, 3, 240, ofTLS + " agent/config leases"},
 	{"TestAuthenticationIsTurnedOnUnderAWriter", InTurn, Alongside, 6, 120, ofTLS + " agent/backups agent/duties agent/start"},
+	{"TestAuthBackupRestored", InTurn, Alongside, 6, 130, ofRestore + " agent/duties"},
 	{"TestSnapshotGoesToAStoreOfItsOwn", InTurn, Alongside, 6, 80, "agent agent/access agent/backups agent/cli/backup druid/snapshot manifests"},
 	{"TestOlderVolumeCopyDoesNotVote", InTurn, Alongside, 3, 100, ofData + " leases"},
 	{"TestScaleDownIsRevertedInEveryPhase", InTurn, Alongside, 7, 100, ofScale},
