@@ -45,6 +45,25 @@ func TestTestCacheSeesProgramSources(t *testing.T) {
 	}
 }
 
+// TestPathOfUsersAndOfCIIsTheSame: the shells of a user and of CI differ, and tests see one PATH.
+func TestPathOfUsersAndOfCIIsTheSame(t *testing.T) {
+	const want = "/usr/local/go/bin:/usr/local/bin:/usr/bin:/bin"
+	for _, path := range []string{
+		want,
+		"/usr/local/bin:/usr/bin:/bin",
+		"/usr/local/bin:/usr/bin:/bin:/usr/local/go/bin",
+		"/usr/local/go/bin:/root/go/bin:/root:/usr/local/bin:/usr/bin:/usr/local/bin:/bin",
+		"bin::/usr/local/bin:/usr/bin:/bin:/usr/bin",
+	} {
+		if got := sources.Path(path, "/usr/local/go/bin", "/root"); got != want {
+			t.Errorf("of %s it makes %s, want %s", path, got, want)
+		}
+	}
+	if got := sources.Path("/rooted/bin", "/usr/local/go/bin", "/root"); got != "/usr/local/go/bin:/rooted/bin" {
+		t.Errorf("a folder beside the home directory: %s", got)
+	}
+}
+
 func TestAPackageThatIsNotThereIsAnError(t *testing.T) {
 	for _, pkg := range []string{"./cmd/nothing", "fmt"} {
 		if err := sources.Reads(t.Context(), repo, pkg); err == nil || !strings.Contains(err.Error(), pkg) {

@@ -1,5 +1,5 @@
 // Command alike runs a command in a copy of this repository that is the same for Go's test cache wherever the
-// repository is cloned: at one path, and with times that come from content. A mount namespace of its own holds the
+// repository is cloned: at one path, with times that come from content, and with one PATH. A mount namespace of its own holds the
 // copy, so that several runs do not meet and nothing is left behind. Where this process may not mount, the command runs
 // in the repository, and the cache knows the results of this clone alone.
 package main
@@ -10,6 +10,7 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"runtime"
 
 	"golang.org/x/sys/unix"
@@ -34,6 +35,9 @@ func run(command []string) error {
 	if err != nil {
 		return err
 	}
+	if err := setPath(); err != nil {
+		return err
+	}
 	repo, err := binaries.RepoDir()
 	if err != nil {
 		return err
@@ -54,6 +58,19 @@ func run(command []string) error {
 		}
 	}
 	return fmt.Errorf("run %s: %w", path, unix.Exec(path, command, os.Environ()))
+}
+
+// setPath gives the command a PATH that is the same for all users of a machine.
+func setPath() error {
+	goProgram, err := exec.LookPath("go")
+	if err != nil {
+		return err
+	}
+	home, err := os.UserHomeDir()
+	if err != nil {
+		return err
+	}
+	return os.Setenv("PATH", sources.Path(os.Getenv("PATH"), filepath.Dir(goProgram), home))
 }
 
 // mount an empty file system of this thread alone.
