@@ -1,13 +1,22 @@
 package e2e
 
 import (
+	"bytes"
+	"context"
+	"crypto/x509"
+	"fmt"
 	"slices"
 	"testing"
 	"time"
 
+	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/etcd-druid/druid/api/v1alpha1"
+	"github.com/etcd-druid/druid/internal/pki"
+	"github.com/etcd-druid/druid/manifests"
 	"github.com/etcd-druid/druid/test/certmanager"
 	"github.com/etcd-druid/druid/test/e2e/harness"
 	"github.com/etcd-druid/druid/test/e2e/stories"
@@ -29,18 +38,10 @@ func TestCertManagerRenewsUnderAWriter(t *testing.T) {
 	stories.Begin(t)
 	namespace := rig.MakeNamespace(t)
 	certmanager.Install(t, rig.Client)
-	root := certmanager.NewRoot(t)
+	root := certmanager.NewRoot(t, "root")
 	certmanager.MakeIssuerBelow(t, rig.Client, namespace, issuerName, root)
 	certmanager.Start(t, rig.Lab.KubeconfigPath())
-	c := rig.ApplyIn(t, namespace, func(cluster *v1alpha1.EtcdCluster) {
-		source := &v1alpha1.CertManagerTLS{
-			IssuerRef: v1alpha1.CertManagerIssuer{Name: issuerName}, LeafLifetime: &metav1.Duration{Duration: issuedFor},
-			RenewBefore: &metav1.Duration{Duration: issuedFor - renewedAfter},
-		}
-		cluster.Spec.TLS = &v1alpha1.TLSSpec{
-			Client: &v1alpha1.ClientTLS{CertManager: source, Mode: v1alpha1.TLSMutual}, Peer: &v1alpha1.PeerTLS{CertManager: source},
-		}
-	})
+	c := rig.ApplyIn(t, namespace, issued)
 	view := c.AwaitMembers(t, 3, formWithin)
 	c.AwaitCondition(t, formWithin, "CertificatesReady", "True", "CertificatesValid")
 	members := c.MemberNames(t)
@@ -76,8 +77,80 @@ func TestCertManagerRenewsUnderAWriter(t *testing.T) {
 	s.Stop(t)
 	w.Stop(t, c.Etcd(t))
 	t.Run("the issuer gets another root", func(t *testing.T) {
-		certmanager.MakeIssuerBelow(t, rig.Client, namespace, issuerName, certmanager.NewRoot(t))
+		certmanager.MakeIssuerBelow(t, rig.Client, namespace, issuerName, certmanager.NewRoot(t, "another root"))
 		c.AwaitCondition(t, scaleWithin, "CertificatesReady", "False", "CertificatesRejected", "unknown to the running etcd")
 		c.AwaitReady(t, 3, healWithin)
+	})
+}
+
+// issued lets the issuer sign the certificates of both planes, and cert-manager renew them twice a minute.
+func issued(cluster *v1alpha1.EtcdCluster) {
+	source := &v1alpha1.CertManagerTLS{
+		IssuerRef: v1alpha1.CertManagerIssuer{Name: issuerName}, LeafLifetime: &metav1.Duration{Duration: issuedFor},
+		RenewBefore: &metav1.Duration{Duration: issuedFor - renewedAfter},
+	}
+	cluster.Spec.TLS = &v1alpha1.TLSSpec{
+		Client: &v1alpha1.ClientTLS{CertManager: source, Mode: v1alpha1.TLSMutual}, Peer: &v1alpha1.PeerTLS{CertManager: source},
+	}
+}
+
+// The root of an issuer is replaced by one that it signed, in three edits of the Secret of the issuer, as the guide says, under a writer and
+// while clients connect all the time. No connection of a client fails, and no write is lost.
+func TestIssuerRootReplaced(t *testing.T) {
+	stories.Begin(t)
+	namespace := rig.MakeNamespace(t)
+	certmanager.Install(t, rig.Client)
+	before, after := certmanager.NewRoot(t, "before"), certmanager.NewRoot(t, "after")
+	cross := after.SignedBy(t, before)
+	certmanager.MakeIssuerBelow(t, rig.Client, namespace, issuerName, before)
+	certmanager.Start(t, rig.Lab.KubeconfigPath())
+	c := rig.ApplyIn(t, namespace, issued)
+	c.AwaitMembers(t, 3, formWithin)
+	c.AwaitCondition(t, formWithin, "CertificatesReady", "True", "CertificatesValid")
+	edit := func(authority, root *certmanager.Root, signers ...*certmanager.Root) func() {
+		return func() {
+			certmanager.MakeIssuerOf(t, rig.Client, namespace, issuerName, authority, signers...)
+			awaitIssued(t, c, authority, root)
+		}
+	}
+	old, signed, next := pki.Fingerprint(before.Certificate), pki.Fingerprint(cross.Certificate), pki.Fingerprint(after.Certificate)
+	replacesAuthority(t, c, tornPairs, []trustEdit{
+		{"the old root signs the new one", edit(cross, before, before), old, old, 1},
+		{"the new root is trusted as the old one signed it", edit(cross, cross), signed, signed, 1},
+		{"the new root signs itself", edit(after, after), next, next, 1},
+	})
+}
+
+// awaitIssued waits until the Secrets of all Certificates of the cluster have a certificate that the authority signed, and the root alone in
+// ca.crt.
+func awaitIssued(t *testing.T, c *harness.Cluster, authority, root *certmanager.Root) {
+	t.Helper()
+	harness.Eventually(t, renewedAfter+scaleWithin, "all Certificates are renewed", func(ctx context.Context) error {
+		list := &unstructured.UnstructuredList{}
+		list.SetGroupVersionKind(manifests.CertificateKind.GroupVersion().WithKind("CertificateList"))
+		if err := rig.Client.List(ctx, list, client.InNamespace(c.Namespace)); err != nil {
+			return err
+		}
+		if len(list.Items) < 5 {
+			return fmt.Errorf("there are %d Certificates, want those of members, agents, peers and clients", len(list.Items))
+		}
+		for _, item := range list.Items {
+			name, _, _ := unstructured.NestedString(item.Object, "spec", "secretName")
+			var secret corev1.Secret
+			if err := rig.Client.Get(ctx, harness.Key(c.Namespace, name), &secret); err != nil {
+				return err
+			}
+			leaf, err := pki.Leaf(pki.Pair{Certificate: secret.Data[corev1.TLSCertKey], Key: secret.Data[corev1.TLSPrivateKeyKey]})
+			if err != nil {
+				return err
+			}
+			if err := leaf.CheckSignatureFrom(authority.Certificate); err != nil {
+				return fmt.Errorf("Secret %s: %w", name, err)
+			}
+			if !bytes.Equal(secret.Data[manifests.KeyAuthorities], pki.Encode([]*x509.Certificate{root.Certificate})) {
+				return fmt.Errorf("Secret %s has other authorities in ca.crt", name)
+			}
+		}
+		return nil
 	})
 }

@@ -89,6 +89,7 @@ var Table = []Story{
 	{"TestCertManagerRenewsUnderAWriter", InTurn, Alongside, 3, 260, ofTLS},
 	{"TestAuthoritiesAreReplacedUnderAWriter", InTurn, Alongside, 3, 330, ofTLS + " agent/config leases"},
 	{"TestUserAuthorityReplaced", InTurn, Alongside, 3, 240, ofTLS + " agent/config leases"},
+	{"TestIssuerRootReplaced", InTurn, Alongside, 3, 330, ofTLS + " agent/config leases"},
 	{"TestAuthenticationIsTurnedOnUnderAWriter", InTurn, Alongside, 6, 120, ofTLS + " agent/backups agent/duties agent/start"},
 	{"TestAuthBackupRestored", InTurn, Alongside, 6, 130, ofRestore + " agent/duties"},
 	{"TestSnapshotGoesToAStoreOfItsOwn", InTurn, Alongside, 6, 80, "agent agent/access agent/backups agent/cli/backup druid/snapshot manifests"},
