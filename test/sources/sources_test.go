@@ -4,6 +4,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -52,14 +53,14 @@ func TestPathOfUsersAndOfCIIsTheSame(t *testing.T) {
 		want,
 		"/usr/local/bin:/usr/bin:/bin",
 		"/usr/local/bin:/usr/bin:/bin:/usr/local/go/bin",
-		"/usr/local/go/bin:/root/go/bin:/root:/usr/local/bin:/usr/bin:/usr/local/bin:/bin",
+		"/usr/local/go/bin:/home/user/go/bin:/home/user:/usr/local/bin:/usr/bin:/usr/local/bin:/bin",
 		"bin::/usr/local/bin:/usr/bin:/bin:/usr/bin",
 	} {
-		if got := sources.Path(path, "/usr/local/go/bin", "/root"); got != want {
+		if got := sources.Path(path, "/usr/local/go/bin", "/home/user"); got != want {
 			t.Errorf("of %s it makes %s, want %s", path, got, want)
 		}
 	}
-	if got := sources.Path("/rooted/bin", "/usr/local/go/bin", "/root"); got != "/usr/local/go/bin:/rooted/bin" {
+	if got := sources.Path("/rooted/bin", "/usr/local/go/bin", "/home/user"); got != "/usr/local/go/bin:/rooted/bin" {
 		t.Errorf("a folder beside the home directory: %s", got)
 	}
 }
@@ -142,5 +143,33 @@ func TestEqualCopiesHaveEqualTimes(t *testing.T) {
 	write(two, "a/four.go", "package a")
 	if added := times(two); added["a"].Equal(first["a"]) || !added["a/b"].Equal(first["a/b"]) {
 		t.Errorf("a new file in a: the times were %v and are %v", first, added)
+	}
+}
+
+func TestTemporaryFilesOfEndedAreRemoved(t *testing.T) {
+	base := filepath.Join(t.TempDir(), "base")
+	ended := filepath.Join(base, "ended")
+	if err := os.MkdirAll(ended, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(filepath.Join(ended, "file"), nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	running, err := sources.TemporaryDir(base)
+	if err != nil {
+		t.Fatal(err)
+	}
+	own, err := sources.TemporaryDir(base)
+	if err != nil {
+		t.Fatal(err)
+	}
+	entries, err := filepath.Glob(filepath.Join(base, "*"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := []string{running, own}
+	slices.Sort(want)
+	if diff := cmp.Diff(want, entries); diff != "" {
+		t.Errorf("directories (-want +got):\n%s", diff)
 	}
 }

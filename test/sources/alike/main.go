@@ -1,7 +1,7 @@
-// Command alike runs a command in a copy of this repository that is the same for Go's test cache wherever the
-// repository is cloned: at one path, with times that come from content, and with one PATH. A mount namespace of its own holds the
-// copy, so that several runs do not meet and nothing is left behind. Where this process may not mount, the command runs
-// in the repository, and the cache knows the results of this clone alone.
+// Command alike runs a command in a copy of this repository that is the same for Go's test cache wherever the repository is cloned: at one
+// path, with times that come from content, with one PATH and one TMPDIR. A mount namespace of its own holds the copy, so that several runs
+// do not meet and nothing is left behind. The next run removes the temporary files that a killed command left. Where this process may not
+// mount, the command runs in the repository, and the cache knows the results of this clone alone.
 package main
 
 import (
@@ -19,8 +19,8 @@ import (
 	"github.com/etcd-druid/druid/test/sources"
 )
 
-// at is where the copy is, in the mount namespace of the command alone.
-const at = "/run/druid-sources"
+// Where the copy and the temporary files are, in the mount namespace of the command alone.
+const at, temporary = "/run/druid-sources", "/run/druid-temporary"
 
 func main() {
 	fmt.Fprintln(os.Stderr, "alike:", run(os.Args[1:])) // the command replaces this process, unless there is an error
@@ -66,11 +66,10 @@ func setPath() error {
 	if err != nil {
 		return err
 	}
-	home, err := os.UserHomeDir()
-	if err != nil {
-		return err
+	if home, err := os.UserHomeDir(); err == nil && home != "/" {
+		return os.Setenv("PATH", sources.Path(os.Getenv("PATH"), filepath.Dir(goProgram), home))
 	}
-	return os.Setenv("PATH", sources.Path(os.Getenv("PATH"), filepath.Dir(goProgram), home))
+	return nil // all folders of PATH can be the user's
 }
 
 // mount an empty file system of this thread alone.
@@ -90,5 +89,54 @@ func mount() error {
 	if err := unix.Mount("sources", at, "tmpfs", 0, "mode=755"); err != nil {
 		return fmt.Errorf("mount a file system for the copy: %w", err)
 	}
+	if err := mountTemporary(); err != nil {
+		fmt.Fprintf(os.Stderr, "alike: %v: the command has the temporary files of all programs\n", err)
+	}
 	return nil
+}
+
+// mountTemporary gives the command its temporary files at the same path as all others. Go's test cache repeats a test when TMPDIR differs.
+func mountTemporary() error {
+	base := filepath.Join(os.TempDir(), "druid-tests")
+	release, err := lockBase(base)
+	if err != nil {
+		return err
+	}
+	defer release()
+	dir, err := sources.TemporaryDir(base)
+	if err != nil {
+		return err
+	}
+	if err := os.MkdirAll(temporary, 0o755); err != nil {
+		return err
+	}
+	if err := unix.Mount(dir, temporary, "", unix.MS_BIND, ""); err != nil {
+		return fmt.Errorf("mount %s at %s: %w", dir, temporary, err)
+	}
+	return os.Setenv("TMPDIR", temporary)
+}
+
+// lockBase makes the directory, and returns an error if another user can change it: what is in it is removed. Until release is called, no other
+// command looks at what it can remove.
+func lockBase(base string) (release func(), err error) {
+	if err := os.Mkdir(base, 0o755); err != nil && !errors.Is(err, os.ErrExist) {
+		return nil, err
+	}
+	fd, err := unix.Open(base, unix.O_RDONLY|unix.O_DIRECTORY|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return nil, fmt.Errorf("open %s: %w", base, err)
+	}
+	release = func() { _ = unix.Close(fd) }
+	var stat unix.Stat_t
+	if err = unix.Fstat(fd, &stat); err == nil && (int(stat.Uid) != os.Geteuid() || stat.Mode&0o022 != 0) {
+		err = errors.New("another user can change it: remove it")
+	}
+	if err == nil {
+		err = unix.Flock(fd, unix.LOCK_EX)
+	}
+	if err != nil {
+		release()
+		return nil, fmt.Errorf("lock %s: %w", base, err)
+	}
+	return release, nil
 }
