@@ -198,7 +198,7 @@ func Limited(record leases.Record, volume datadir.IdentityFile, bootstrap int) l
 	return record
 }
 
-// withFork returns the identity with where the data of the raft group came from, nil for nowhere.
+// withFork returns the identity with the fork from which the data of the raft group came. fork is nil for a group that began without data.
 func withFork(identityFile datadir.IdentityFile, fork *leases.Fork) datadir.IdentityFile {
 	if fork != nil {
 		identityFile.Parent, identityFile.Fork, identityFile.Forked = fork.Parent, fork.Revision, fork.At
