@@ -71,7 +71,11 @@ func install(t *testing.T, config *rest.Config) *installed {
 	config.Wrap(refusals.Record)
 	in := &installed{config: config, admin: clientAs(t, config, "")}
 	for _, object := range installObjects(t) {
-		for _, one := range append(refusals.Split(object), object) {
+		policies, err := refusals.Split(object)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, one := range append(policies, object) {
 			err := in.admin.Apply(t.Context(), client.ApplyConfigurationFromUnstructured(one), client.FieldOwner("test"), client.ForceOwnership)
 			if err != nil {
 				t.Fatalf("apply %s %s: %v", one.GetKind(), one.GetName(), err)

@@ -26,11 +26,14 @@ var validation = regexp.MustCompile(`ValidatingAdmissionPolicy '(validation-[0-9
 
 // Split returns a policy for each validation of a policy, each with a binding that only warns. It returns nothing for other objects.
 // Create them before the policy, so that they are in force when it is.
-func (r *Refusals) Split(object *unstructured.Unstructured) (all []*unstructured.Unstructured) {
+func (r *Refusals) Split(object *unstructured.Unstructured) (all []*unstructured.Unstructured, err error) {
 	if object.GetKind() != "ValidatingAdmissionPolicy" {
-		return nil
+		return nil, nil
 	}
-	validations, _, _ := unstructured.NestedSlice(object.Object, "spec", "validations")
+	validations, _, err := unstructured.NestedSlice(object.Object, "spec", "validations")
+	if err != nil {
+		return nil, fmt.Errorf("split %s: %w", object.GetName(), err)
+	}
 	for i, one := range validations {
 		name := fmt.Sprintf("validation-%d-of-%s", i, object.GetName())
 		r.mu.Lock()
@@ -44,14 +47,14 @@ func (r *Refusals) Split(object *unstructured.Unstructured) (all []*unstructured
 		expression, _ := one.(map[string]any)["expression"].(string)
 		only := []any{map[string]any{"expression": expression, "message": "refused"}} // all warnings fit into a response
 		if err := unstructured.SetNestedSlice(policy.Object, only, "spec", "validations"); err != nil {
-			panic(err) // the object has a spec
+			return nil, fmt.Errorf("split %s: %w", object.GetName(), err)
 		}
 		all = append(all, policy, &unstructured.Unstructured{Object: map[string]any{
 			"apiVersion": policy.GetAPIVersion(), "kind": "ValidatingAdmissionPolicyBinding", "metadata": map[string]any{"name": name},
 			"spec": map[string]any{"policyName": name, "validationActions": []any{"Warn"}},
 		}})
 	}
-	return all
+	return all, nil
 }
 
 // Record reads the warnings of the responses through next, and removes them.
