@@ -150,7 +150,7 @@ func logsIn(t *testing.T, c *harness.Cluster, name, password string) {
 	}
 }
 
-// startsNoEtcd says that for a while no member runs an etcd or serves, and that none has begun to form the cluster.
+// startsNoEtcd says that for a while no member runs an etcd or serves, and that the cluster does not form.
 func startsNoEtcd(t *testing.T, c *harness.Cluster) {
 	t.Helper()
 	harness.Consistently(t, 5*time.Second, "no etcd in "+c.String(), func(ctx context.Context) error {
@@ -158,7 +158,7 @@ func startsNoEtcd(t *testing.T, c *harness.Cluster) {
 		if err != nil {
 			return harness.NoAnswer(err)
 		}
-		if record.Phase != leases.PhaseForming || record.Executor != "" {
+		if record.Phase != leases.PhaseForming || record.FormedEpoch != 0 {
 			return fmt.Errorf("the record is %+v", record)
 		}
 		for _, member := range record.Members {
