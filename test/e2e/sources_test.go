@@ -85,3 +85,58 @@ func disksOf(t *testing.T, c *harness.Cluster) (disks map[string]leases.DiskRepo
 	})
 	return disks
 }
+
+// One member is away while the others serve a writer, and their backups go on. Then the volumes of the others are lost, and the member
+// returns with an intact disk, which is behind the backup. The plan restores the backup, and is approved. The cluster ends healthy, and no
+// more is lost than the plan said.
+func TestSurvivorBehindBackup(t *testing.T) {
+	stories.Begin(t)
+	s3, namespace := rig.MakeSavedNamespace(t, bucket)
+	c := rig.ApplyIn(t, namespace, harness.TLS(24*time.Hour), authenticated, backedUp(s3.Store(bucket)), recovers(v1alpha1.RecoverySpec{}))
+	view := c.AwaitMembers(t, 3, formWithin)
+	c.AwaitCondition(t, formWithin, v1alpha1.ConditionAuthReady, "True")
+	w, survivor := harness.Write(t, c.EtcdService(t)), view.Follower()
+	awaitBackups(t, c)
+	w.AwaitWrites(t, 100, scaleWithin)
+	hold := c.HoldDown(t, survivor)
+	w.AwaitWrites(t, 200, scaleWithin)
+	saved := c.Revision(t)
+	c.AwaitSaved(t, saveWithin, saved)
+	w.MayLose()
+	lost := loseVolumes(t, c, allBut(t, c, survivor)...)
+	hold.Release(t)
+
+	proposed := awaitPlanFrom(t, c, lost, v1alpha1.RecoveryFromBackup)
+	plan := *proposed.Plan
+	if plan.Revision < saved || plan.LostRevisions == nil || plan.LostSeconds == nil || len(plan.GiveUp) > 0 {
+		t.Errorf("the plan is %+v, want one from a backup up to revision %d at least, with its loss", plan, saved)
+	}
+	if m, err := c.Member(t.Context(), survivor); err != nil || m.Revision == 0 || m.Revision >= saved {
+		t.Errorf("the agent of %s reports revision %d, want one before %d (%v)", survivor, m.Revision, saved, err)
+	}
+	approved := approve(t, proposed)
+	awaitRecovered(t, c, w, approved, view)
+	if last := recoveryOf(t, c).Last; last == nil || last.Source != v1alpha1.RecoveryFromBackup || last.Fork < saved {
+		t.Errorf("status.recovery.last is %+v, want a recovery from the backup up to revision %d at least", last, saved)
+	}
+	lostAtMost(t, c, w, approved, plan)
+	if len(c.VolumeOf(t, survivor).Quarantined(t)) == 0 {
+		t.Errorf("the volume of %s does not have the data with which it returned", survivor)
+	}
+	c.AwaitCondition(t, healWithin, v1alpha1.ConditionAuthReady, "True")
+	awaitBackups(t, c)
+	w.Stop(t, c.Etcd(t))
+}
+
+// awaitPlanFrom waits for a plan from a source that needs an approval. As long as a member has not returned, the plan can be another one.
+func awaitPlanFrom(t *testing.T, c *harness.Cluster, lost time.Time, source v1alpha1.RecoverySource) (status v1alpha1.RecoveryStatus) {
+	t.Helper()
+	status = awaitPlan(t, c, lost)
+	harness.Eventually(t, healWithin, "a plan from a "+string(source)+" that gives up no member", func(context.Context) error {
+		if status = recoveryOf(t, c); status.Plan == nil || status.Plan.Source != source || len(status.Plan.GiveUp) > 0 || status.Approve == "" {
+			return fmt.Errorf("status.recovery is %+v, with the plan %+v", status, status.Plan)
+		}
+		return nil
+	})
+	return status
+}
