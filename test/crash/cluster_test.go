@@ -96,6 +96,17 @@ func quick() config.Reloadable {
 // newCluster makes the Leases of a cluster whose first member is the seed, and a Pod for each member without an agent.
 func newCluster(t *testing.T, members int) *cluster {
 	t.Helper()
+	network := machine.Network(t)
+	hosts := make([]string, members)
+	for i := range hosts {
+		hosts[i] = network + fmt.Sprint(i+1)
+	}
+	return newClusterAt(t, hosts...)
+}
+
+// newClusterAt is newCluster with a member at each of the addresses.
+func newClusterAt(t *testing.T, hosts ...string) *cluster {
+	t.Helper()
 	c := &cluster{t: t, rest: env.APIServer(t), addresses: map[string]string{}, pods: map[string]*pod{}}
 	var err error
 	c.programs, err = built()
@@ -103,11 +114,10 @@ func newCluster(t *testing.T, members int) *cluster {
 	c.admin, c.namespace = kubernetes.NewForConfigOrDie(c.rest), env.Namespace(t, c.rest)
 	api := c.admin.CoordinationV1().Leases(c.namespace)
 	c.store = leases.NewStore(api, clusterName)
-	network := machine.Network(t)
-	for i := range members {
+	for i, host := range hosts {
 		name := fmt.Sprintf("%s-%c%[2]c%[2]c%[2]c%[2]c", clusterName, 'a'+i)
 		c.names = append(c.names, name)
-		c.addresses[name] = network + fmt.Sprint(i+1)
+		c.addresses[name] = host
 	}
 	owner := c.owner()
 	c.grant(owner)

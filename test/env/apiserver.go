@@ -183,6 +183,7 @@ func assignPorts(ctx context.Context, server *envtest.Environment) error {
 	etcd.URL = &url.URL{Scheme: "http", Host: net.JoinHostPort(host, ports[0])}
 	etcd.Configure().Set("listen-peer-urls", "http://"+net.JoinHostPort(host, ports[1]))
 	apiserver.SecureServing.Address, apiserver.SecureServing.Port = host, ports[2]
+	apiserver.Configure().Set("advertise-address", host) // it takes that of the default route otherwise, which a network of a test lacks
 	return nil
 }
 
