@@ -1,7 +1,6 @@
 package bench
 
 import (
-	"strings"
 	"testing"
 	"time"
 
@@ -38,70 +37,7 @@ func BenchmarkFormationOfOne(b *testing.B) {
 func BenchmarkReference(b *testing.B) {
 	for b.Loop() {
 		namespace := rig.MakeNamespace(b)
-		manifest := strings.NewReplacer("NAMESPACE", namespace, "VERSION", rig.EtcdVersion(b, "3.6")).Replace(reference)
-		begun := time.Now()
-		kubectl(b, manifest, "apply", "-f", "-")
-		kubectl(b, "", "rollout", "status", "--namespace="+namespace, "statefulset/bare", "--timeout=3m")
-		report.seconds("reference: StatefulSet of three bare etcds, apply → Ready", "", time.Since(begun))
+		report.seconds("reference: StatefulSet of three bare etcds, apply → Ready", "", formBare(b, namespace, 3, persistent))
 		harness.DestroyNamespace(b, rig, namespace)
 	}
 }
-
-func kubectl(b *testing.B, input string, args ...string) {
-	b.Helper()
-	cmd := rig.Lab.KubectlCmd(b.Context(), args...)
-	cmd.Stdin = strings.NewReader(input)
-	if out, err := cmd.CombinedOutput(); err != nil {
-		b.Fatalf("kubectl %v: %v: %s", args, err, out)
-	}
-}
-
-const reference = `
-apiVersion: v1
-kind: Service
-metadata: {name: bare, namespace: NAMESPACE}
-spec:
-  clusterIP: None
-  publishNotReadyAddresses: true
-  selector: {app: bare}
-  ports: [{name: peer, port: 2380}]
----
-apiVersion: apps/v1
-kind: StatefulSet
-metadata: {name: bare, namespace: NAMESPACE}
-spec:
-  replicas: 3
-  serviceName: bare
-  podManagementPolicy: Parallel
-  selector: {matchLabels: {app: bare}}
-  template:
-    metadata: {labels: {app: bare}}
-    spec:
-      securityContext:
-        runAsNonRoot: true
-        runAsUser: 65532
-        fsGroup: 65532
-        seccompProfile: {type: RuntimeDefault}
-      containers:
-      - name: etcd
-        image: gcr.io/etcd-development/etcd:vVERSION
-        env: [{name: NAME, valueFrom: {fieldRef: {fieldPath: metadata.name}}}]
-        command:
-        - /usr/local/bin/etcd
-        - --name=$(NAME)
-        - --data-dir=/var/lib/etcd/data
-        - --listen-peer-urls=http://0.0.0.0:2380
-        - --initial-advertise-peer-urls=http://$(NAME).bare.NAMESPACE.svc:2380
-        - --listen-client-urls=http://0.0.0.0:2379
-        - --advertise-client-urls=http://$(NAME).bare.NAMESPACE.svc:2379
-        - --listen-metrics-urls=http://0.0.0.0:2381
-        - --initial-cluster=bare-0=http://bare-0.bare.NAMESPACE.svc:2380,bare-1=http://bare-1.bare.NAMESPACE.svc:2380,bare-2=http://bare-2.bare.NAMESPACE.svc:2380
-        readinessProbe: {httpGet: {path: /readyz, port: 2381}, periodSeconds: 1}
-        securityContext: {allowPrivilegeEscalation: false, capabilities: {drop: [ALL]}}
-        volumeMounts: [{name: data, mountPath: /var/lib/etcd}]
-  volumeClaimTemplates:
-  - metadata: {name: data}
-    spec:
-      accessModes: [ReadWriteOnce]
-      resources: {requests: {storage: 1Gi}}
-`
