@@ -72,7 +72,7 @@ func (c *Cluster) Etcd(t testing.TB, members ...string) *clientv3.Client {
 	for i, m := range members {
 		endpoints[i] = Endpoint(m)
 	}
-	return c.etcd(t, endpoints...)
+	return c.EtcdAt(t, endpoints...)
 }
 
 // EtcdService makes a client that goes through the client Service, as applications do.
@@ -86,14 +86,15 @@ func (c *Cluster) EtcdService(t testing.TB) *clientv3.Client {
 	}
 	for _, s := range services.Items {
 		if ip := s.Spec.ClusterIP; ip != "" && ip != corev1.ClusterIPNone {
-			return c.etcd(t, net.JoinHostPort(ip, strconv.Itoa(config.ClientPort)))
+			return c.EtcdAt(t, net.JoinHostPort(ip, strconv.Itoa(config.ClientPort)))
 		}
 	}
 	t.Fatalf("%s has no Service with an IP; Services: %d", c, len(services.Items))
 	return nil
 }
 
-func (c *Cluster) etcd(t testing.TB, endpoints ...string) *clientv3.Client {
+// EtcdAt makes a client of addresses with ports, of a node for example.
+func (c *Cluster) EtcdAt(t testing.TB, endpoints ...string) *clientv3.Client {
 	t.Helper()
 	etcd, err := c.dialEtcd(endpoints...)
 	if err != nil {

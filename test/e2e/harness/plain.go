@@ -182,7 +182,7 @@ func (p *Plain) Service() string {
 // Etcd makes a client that goes through its client Service.
 func (p *Plain) Etcd(t testing.TB) *clientv3.Client {
 	t.Helper()
-	return p.pods.etcd(t, p.Service())
+	return p.pods.EtcdAt(t, p.Service())
 }
 
 // AwaitAlone waits until its own members, and no others, are the group, all of them vote, and one of them leads.

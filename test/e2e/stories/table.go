@@ -107,6 +107,7 @@ var Table = []Story{
 	{"TestNamedMembersReplacedFirst", InTurn, Alongside, 6, 60, ofScale},
 	{"TestHelmWaitsUntilTheClusterIsReady", InTurn, Alongside, 3, 150, "druid druid/policy manifests"},
 	{"TestKubectlPluginOperatesCluster", InTurn, Alongside, 3, 170, "internal/plugin internal/view"},
+	{"TestClientsReachServices", InTurn, Alongside, 3, 60, "druid manifests"},
 	{"TestPodReturnsDespiteRefusedRole", InTurn, Alongside, 5, 55, "druid druid/policy manifests"},
 	{"TestNamesRemovedByUserReturn", InTurn, Alongside, 5, 15, "druid druid/policy leases"},
 	{"TestPageOfALostNodeIsTrue", InTurn, Alone, 3, 170, ofNodes + " druid/policy"},
