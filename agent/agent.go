@@ -191,7 +191,7 @@ func (a *Agent) leaderOptions(store *leases.Store) duties.Options {
 		Defragmented: a.metrics.defragmented,
 		Alarmed:      a.alarmed,
 		Compare:      func() time.Duration { return time.Duration(a.live.Current().ComparisonInterval) }, Compared: a.compared,
-		Auth: a.authPolicy, Authenticated: a.authenticated, AuthUnchanged: func(now membership.AuthSwitch) { a.backups.AuthIs(now) },
+		Auth: a.authPolicy, Authenticated: a.authenticated, AuthRead: func(cluster uint64, now membership.AuthSwitch) { a.backups.AuthIs(cluster, now) },
 	}
 }
 

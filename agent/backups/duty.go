@@ -114,8 +114,8 @@ type Duty struct {
 
 	mu     sync.Mutex
 	config *config.Backup
-	// auth is etcd's state of authentication, nil while that is not known.
-	auth    *membership.AuthSwitch
+	// auth is etcd's state of authentication as the agent last read it, nil before.
+	auth    *authState
 	changed loop.Signal
 	// session that is running, or nil.
 	session *session

@@ -26,6 +26,7 @@ func (s *session) takeFull(ctx context.Context, why string) {
 		name = catalog.FinalKey
 	}
 	began := time.Now()
+	changed := s.authDue(began)
 	auth := s.authNow() // before the backup: it has what was changed until then
 	s.log.InfoContext(ctx, "full backup started", "rule", why, "kind", kind)
 	s.group.Go(func() error {
@@ -39,7 +40,7 @@ func (s *session) takeFull(ctx context.Context, why string) {
 		if auth != nil {
 			saved = leases.BackupAuth{Object: result.Key, Revision: auth.Revision, Enabled: auth.Enabled}
 		}
-		s.ended <- func(ctx context.Context) { s.fullEnded(ctx, why, result, saved, took, err) }
+		s.ended <- func(ctx context.Context) { s.fullEnded(ctx, fullResult{result, saved, why, changed, took}, err) }
 		answer(Artifact{
 			Kind: kind, Key: result.Key, URI: s.orders.uri(result.Key), Revision: result.Revision, Size: result.ObjectSize,
 			SHA256: result.SHA256, StorageVersion: result.StorageVersion,
@@ -67,7 +68,17 @@ func levelOf(c config.Compression) zstd.EncoderLevel {
 	return zstd.SpeedFastest
 }
 
-func (s *session) fullEnded(ctx context.Context, why string, r snapshot.Result, auth leases.BackupAuth, took time.Duration, err error) {
+// fullResult is a full backup that ended: what it has of authentication, the rule that ordered it, whether users or roles had changed, and how
+// long it took.
+type fullResult struct {
+	snapshot.Result
+	auth    leases.BackupAuth
+	why     string
+	changed bool
+	took    time.Duration
+}
+
+func (s *session) fullEnded(ctx context.Context, r fullResult, err error) {
 	s.fulling = false
 	if ctx.Err() != nil {
 		return
@@ -80,22 +91,24 @@ func (s *session) fullEnded(ctx context.Context, why string, r snapshot.Result, 
 	}
 	s.full.succeeded()
 	s.replacing.fulls = append(s.replacing.fulls, r.Key)
-	if why == ruleDisproved { // one that did not come to be is no matter of this member's database
+	if r.why == ruleDisproved { // one that did not come to be is no matter of this member's database
 		s.replacing.taken.failed(time.Now())
 	}
-	s.Metrics.saved(kindFull, r.ObjectSize, took)
-	s.log.InfoContext(ctx, "full backup saved", "object", r.Key, "revision", r.Revision, "bytes", r.ObjectSize, "took", took)
+	s.Metrics.saved(kindFull, r.ObjectSize, r.took)
+	s.log.InfoContext(ctx, "full backup saved", "object", r.Key, "revision", r.Revision, "bytes", r.ObjectSize, "took", r.took)
 	taken := catalog.Full{Lineage: s.self.Lineage, Key: r.Key, Revision: r.Revision, At: r.Taken, Size: r.ObjectSize, Final: catalog.IsFinal(r.Key)}
 	if s.catalogState&unsound != 0 { // no earlier backup leads to this one
 		s.since = r.Taken
 	}
 	s.joined(taken)
+	s.authFulls.taken(r.auth, r.changed, time.Now(), r.took, r.Taken.Sub(s.newest.At))
 	if err := s.know(catalog.History{Fulls: []catalog.Full{taken}}, time.Now()); err != nil {
 		s.reporter.fullFailed(ctx, err) // a schedule without a date was refused before
 		return
 	}
 	s.reporter.fullTaken(leases.Backup{
-		Revision: r.Revision, Lineage: string(s.self.Lineage), Object: r.Key, Size: r.ObjectSize, SHA256: r.SHA256, Taken: r.Taken, Since: s.since, Auth: auth,
+		Revision: r.Revision, Lineage: string(s.self.Lineage), Object: r.Key, Size: r.ObjectSize, SHA256: r.SHA256, Taken: r.Taken, Since: s.since,
+		Auth: r.auth,
 	}, s.newest, s.catalogState)
 	s.prune()
 }

@@ -265,6 +265,11 @@ func (h *reporter) keep(ctx context.Context, c leases.Component, wake <-chan str
 	for await(ctx, wake, interval); ctx.Err() == nil; await(ctx, wake, interval) {
 		p, reported := patch(time.Now())
 		err := h.renew(ctx, c, p)
+		if errors.Is(err, leases.ErrForbidden) && p.Backup.Auth != (leases.BackupAuth{}) {
+			// The admission policy of an earlier druid does not know the annotation.
+			p.Backup.Auth = leases.BackupAuth{}
+			err = h.renew(ctx, c, p)
+		}
 		if err == nil {
 			reported()
 		}

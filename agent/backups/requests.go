@@ -98,7 +98,7 @@ type answer struct {
 
 // orders are the requests to a session from outside its loop.
 type orders struct {
-	// asked has an entry while a full backup is requested.
+	// asked has an entry while the session has to decide again, because a full backup is requested for example.
 	asked chan struct{}
 	// uri returns the URI of a key in the store.
 	uri func(key string) string
@@ -125,15 +125,20 @@ func (o *orders) ask(ctx context.Context, kind string) (Artifact, error) {
 	}
 	o.waits[kind] = append(o.waits[kind], wait)
 	o.mu.Unlock()
-	select {
-	case o.asked <- struct{}{}:
-	default:
-	}
+	o.wake()
 	select {
 	case a := <-wait:
 		return a.artifact, a.err
 	case <-ctx.Done():
 		return Artifact{}, ctx.Err()
+	}
+}
+
+// wake lets the session decide again.
+func (o *orders) wake() {
+	select {
+	case o.asked <- struct{}{}:
+	default:
 	}
 }
 

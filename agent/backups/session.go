@@ -63,6 +63,7 @@ type session struct {
 	fulling bool
 	// replacing of full backups that were found to be invalid.
 	replacing replacing
+	authFulls authFulls
 	deltas    attempts
 	recorder  *recording
 	last      Decision
@@ -99,8 +100,8 @@ func newSession(d *Duty, c config.Backup, self Identity, s store.Store) *session
 	return &session{
 		Duty: d, config: c, self: self, store: s, log: log, catalogState: CatalogUnknown,
 		read: attempts{pace: d.readPace}, full: attempts{pace: d.fullPace}, deltas: attempts{pace: d.recorderPace},
-		replacing: replacing{taken: attempts{pace: d.replacePace}},
-		ended:     make(chan func(context.Context), 2), orders: newOrders(), reporter: newReporter(d, c, self),
+		replacing: replacing{taken: attempts{pace: d.replacePace}}, authFulls: authFulls{pace: authPace},
+		ended: make(chan func(context.Context), 2), orders: newOrders(), reporter: newReporter(d, c, self),
 	}
 }
 
@@ -253,7 +254,7 @@ func (s *session) rest(ctx context.Context, changed <-chan struct{}) {
 // pause returns the time until the next step that depends on time.
 func (s *session) pause(now time.Time) time.Duration {
 	pause := maxRest
-	for _, at := range []time.Time{s.due, s.read.next, s.full.next, s.deltas.next, s.replacing.taken.next, s.looked.Add(s.revalidation)} {
+	for _, at := range []time.Time{s.due, s.read.next, s.full.next, s.deltas.next, s.replacing.taken.next, s.authFulls.next, s.looked.Add(s.revalidation)} {
 		if at.After(now) {
 			pause = min(pause, at.Sub(now))
 		}

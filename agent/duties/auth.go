@@ -109,15 +109,15 @@ func (r *authentication) converge(ctx context.Context, self Cluster, policy Auth
 	d := authRules.Decide(o.facts)
 	r.noteAuth(ctx, d, o)
 	acted, err := r.act(ctx, client, d, o)
+	if r.AuthRead != nil && !acted && !now.Denied {
+		r.AuthRead(self.ClusterID, now)
+	}
 	if err != nil || acted {
 		r.matches = false
 		return err == nil, err
 	}
 	r.matches = d.Verdict == authKeep && !r.held && len(o.missing) == 0 && o.facts.Admitted == rules.Yes
 	r.last, r.revision = policy, now.Revision
-	if r.AuthUnchanged != nil && !now.Denied {
-		r.AuthUnchanged(now)
-	}
 	return false, errors.Join(o.err, r.report(ctx, d, o))
 }
 

@@ -44,8 +44,8 @@ type authCluster struct {
 	mu     sync.Mutex
 	policy AuthPolicy
 	log    bytes.Buffer
-	// unchanged is etcd's state of authentication as the duties last left it, nil before.
-	unchanged atomic.Pointer[membership.AuthSwitch]
+	// read is etcd's state of authentication as the duties last read it, nil before.
+	read atomic.Pointer[membership.AuthSwitch]
 }
 
 func newAuthCluster(t *testing.T, minor string) *authCluster {
@@ -176,7 +176,7 @@ func (c *authCluster) lead(hold time.Duration) (stop func()) {
 		Self:      func() (Cluster, bool) { return c.self, true },
 		PeerURL:   func(string) string { return c.etcd.PeerURL },
 		Grace:     func() time.Duration { return time.Hour },
-		Auth:      c.current, AuthUnchanged: func(now membership.AuthSwitch) { c.unchanged.Store(&now) },
+		Auth:      c.current, AuthRead: func(_ uint64, now membership.AuthSwitch) { c.read.Store(&now) },
 	})
 	d.poll, d.authEvery, d.authHold = 50*time.Millisecond, 100*time.Millisecond, hold
 	ctx, cancel := context.WithCancel(c.t.Context())
@@ -283,7 +283,7 @@ func (c *authCluster) looksAgain() {
 func (c *authCluster) leaves(want membership.AuthSwitch) {
 	c.t.Helper()
 	eventually(c.t, fmt.Sprintf("the duties leave %+v as it is", want), func() error {
-		if got := c.unchanged.Load(); got == nil || *got != want {
+		if got := c.read.Load(); got == nil || *got != want {
 			return fmt.Errorf("they left %+v", got)
 		}
 		return nil

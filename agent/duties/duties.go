@@ -75,8 +75,9 @@ type Options struct {
 	// Authenticated receives each report about it; it can be nil.
 	Auth          func() AuthPolicy
 	Authenticated func(leases.AuthReport)
-	// AuthUnchanged receives etcd's state of authentication each time that the agent read it and changed nothing of it; it can be nil.
-	AuthUnchanged func(membership.AuthSwitch)
+	// AuthRead receives the ID of the cluster and etcd's state of authentication each time that the agent read it, unless it then made changes
+	// and reads it again. It can be nil.
+	AuthRead func(cluster uint64, now membership.AuthSwitch)
 	// Compare returns how often the data of all voters is compared; nil means never. Compared receives each result, and whether
 	// nothing is known to differ, also from earlier comparisons. When this agent no longer leads, it receives the zero
 	// Comparison and false. It can be nil.
