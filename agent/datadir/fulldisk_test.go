@@ -82,13 +82,14 @@ func ends(t *testing.T, m *member.Member) <-chan struct{} {
 	return ended
 }
 
-// writeUntil puts values of 256 KiB until the channel is closed, at most 100, or 10 without a channel. It returns how many writes were
+// writeUntil puts values of 256 KiB until the channel is closed, at most 400, or 10 without a channel. That is more than fits when a start of
+// etcd frees most of a file of its log, because it repairs the end that was not written. It returns how many writes were
 // acknowledged in total. A write that fails is repeated: the member that ends can be the leader.
 func writeUntil(t *testing.T, etcd *clientv3.Client, acknowledged int, ended <-chan struct{}) int {
 	t.Helper()
 	last := acknowledged + 10
 	if ended != nil {
-		last = acknowledged + 100
+		last = acknowledged + 400
 	}
 	for late := time.Now().Add(maxWait); acknowledged < last; {
 		ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
