@@ -25,6 +25,7 @@ import (
 const launchMain = "../../cmd/launch/main.go"
 
 func TestCommands(t *testing.T) {
+	t.Setenv("TMPDIR", "/tmp") // a default of the page
 	log, level := slog.New(slog.DiscardHandler), new(slog.LevelVar)
 	var page strings.Builder
 	page.WriteString(`# Commands

@@ -52,7 +52,7 @@ func (k krewHome) run(program string, args ...string) (string, error) {
 	cmd.Env = []string{
 		"HOME=" + k.dir, "KREW_ROOT=" + k.dir, "KREW_OS=" + k.platform.os, "KREW_ARCH=" + k.platform.arch, "KREW_NO_UPGRADE_CHECK=1",
 		"HTTP_PROXY=" + refused, "HTTPS_PROXY=" + refused, "GIT_ALLOW_PROTOCOL=file", "GIT_TERMINAL_PROMPT=0",
-		"KUBECONFIG=" + filepath.Join(k.dir, "none"), "PATH=" + bin + ":" + os.Getenv("PATH"),
+		"KUBECONFIG=" + filepath.Join(k.dir, "none"), "TMPDIR=" + os.TempDir(), "PATH=" + bin + ":" + os.Getenv("PATH"),
 	}
 	out, err := cmd.CombinedOutput()
 	if err != nil {
