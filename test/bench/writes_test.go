@@ -23,14 +23,14 @@ import (
 )
 
 const (
-	// Each cluster is written to in so many rounds, by turns with the other one.
+	// The clients write to each cluster in so many rounds, by turns with the other cluster.
 	writeRounds, writeSpan = 5, 4 * time.Second
 	manyClients            = 32
 	valueSize              = 1 << 10
 )
 
 // BenchmarkWrites shows the latency and the throughput of writes to the leader of 1, 3 and 5 members and on each storage, by turns with
-// the same etcds that no operator manages. Both have the values of 1 KiB, and no other load.
+// the same etcds that no operator manages. A value has 1 KiB, and there is no other load.
 func BenchmarkWrites(b *testing.B) {
 	for _, one := range []struct {
 		members int
@@ -94,8 +94,9 @@ func (w *writes) quantile(q float64) float64 {
 	return float64(w.alone[int(q*float64(len(w.alone)-1))]) / float64(time.Millisecond)
 }
 
-// write lets so many clients write for a span, each the next value when the last one was acknowledged.
-func (w *writes) write(b *testing.B, clients int) (took []time.Duration) {
+// write lets so many clients write for a span, and returns how long each write took. A client writes the next value when etcd acknowledged the
+// one before.
+func (w *writes) write(b *testing.B, clients int) []time.Duration {
 	b.Helper()
 	value, all := strings.Repeat("v", valueSize), make([][]time.Duration, clients)
 	var group errgroup.Group
