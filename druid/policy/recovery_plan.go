@@ -171,7 +171,8 @@ func (r *recovery) comparePlan(w RecoveryWish, o Observed) {
 	r.facts.worse = rules.YesNoOf(r.order != nil && r.worse())
 	r.facts.better = rules.YesNoOf(r.betterThanOrdered(o))
 	r.facts.otherwise = rules.YesNoOf(r.order != nil &&
-		(r.plan.source.mode != r.order.Mode || r.order.Mode == leases.RecoverBackup && r.plan.source.lineage != r.order.Lineage))
+		(r.plan.source.mode != r.order.Mode || r.order.Mode == leases.RecoverBackup &&
+			(r.plan.source.lineage != r.order.Lineage || r.plan.source.member.Name != r.order.Chosen)))
 }
 
 // makePlan finds the best source and what it costs. Without a plan, obstacle says why.
@@ -278,8 +279,16 @@ func (r *recovery) needsApproval(p recoveryPlan, w RecoveryWish, o Observed) (ne
 	case dataIntact:
 	case dataStale:
 		add("the disk of member %s is older than what the member reported before", p.source.member.Name)
+	case dataOdd: // see below
 	case dataDatabase:
 		add("the log of member %s is damaged, and is used only up to the last entry that is known to be committed", p.source.member.Name)
+	}
+	if p.source.mode == leases.RecoverSurvivor && p.source.member.oddData() {
+		add("the data of member %s differs from that of a majority of all voters: its values can be wrong", p.source.member.Name)
+	}
+	if p.source.mode == leases.RecoverSurvivor && o.Record.Undecided != (leases.Undecided{}) {
+		add("the data of the members differs, and no majority has the same: compare their data before you approve the disk of member %s",
+			p.source.member.Name)
 	}
 	if p.source.lost != "" {
 		add("%s", p.source.lost)

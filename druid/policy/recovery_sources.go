@@ -15,6 +15,7 @@ type dataClass int
 const (
 	dataIntact   dataClass = iota
 	dataStale              // older than what the member reported before
+	dataOdd                // differs from that of a majority of all voters
 	dataDatabase           // the log is damaged, and is used only up to what is known to be committed
 )
 
@@ -85,6 +86,9 @@ func diskSource(p oldVoter, o Observed) (source, bool) {
 	s := source{mode: leases.RecoverSurvivor, member: m, report: p.report, at: m.Renewed, epoch: m.Reports.Epoch, lastTerm: m.Reports.Raft.LastTerm,
 		last: m.Reports.Raft.LastIndex, revision: m.Reports.Revision, kept: m.Reports.Revision, lineage: m.Reports.Lineage}
 	c := p.report
+	if m.oddData() {
+		s.class = dataOdd
+	}
 	if c == nil {
 		return s, p.holds == holdsHere && m.Readable && m.Reports.ClusterID == o.Record.ClusterID && m.Reports.Revision > 0
 	}
@@ -93,9 +97,8 @@ func diskSource(p oldVoter, o Observed) (source, bool) {
 	case c.Cluster == "" || volumeGone(m):
 		return s, false
 	case c.State == leases.DiskIntact:
-		s.class = dataIntact
 	case c.State == leases.DiskStale:
-		s.class = dataStale
+		s.class = max(s.class, dataStale)
 	case c.State == leases.DiskCorrupt && c.WholeDB:
 		// The agent applies the entries of the tail, which ends at the last one that is known to be committed, or before one that is
 		// missing. What can be read of the log after that says nothing about the data.
@@ -105,6 +108,13 @@ func diskSource(p oldVoter, o Observed) (source, bool) {
 		return s, false
 	}
 	return s, true
+}
+
+// oddData says whether the data on the volume of the member is known to differ from that of a majority of all voters. While etcd does not
+// run, the disk report has the member ID.
+func (m Member) oddData() bool {
+	return m.odd() || m.Lease == LeaseOurs && m.Readable && m.Reports.Disk != nil && m.Reports.Disk.Member != "" &&
+		m.Reports.Differs.MemberID == m.Reports.Disk.Member
 }
 
 // includes says whether the log of the source has everything that was committed up to an index, as a member of the same raft
@@ -135,15 +145,40 @@ func (r *recovery) backupSource(o Observed) (source, bool) {
 	return s, r.restoredBy(&s)
 }
 
-// restoredBy selects the member that restores the backup, and returns false if there is none: a voter, or else a member without a vote.
+// restoredBy selects the member that restores the backup, and returns false if there is none: the one that the order names, or else a
+// voter, or else a member without a vote. A member that reported that it cannot carry out the order is replaced by one that is better in
+// what it lacks.
 func (r *recovery) restoredBy(s *source) bool {
-	for _, p := range slices.Concat(r.voters, r.others) {
-		if p.canRestore() && (r.order == nil || p.acknowledged) {
-			s.member, s.report = p.member, p.report
-			return true
+	able := slices.DeleteFunc(slices.Concat(r.voters, r.others), func(p oldVoter) bool {
+		return !p.canRestore() || r.order != nil && !p.acknowledged
+	})
+	if len(able) == 0 {
+		return false
+	}
+	selected := able[0]
+	if i := slices.IndexFunc(able, func(p oldVoter) bool { return r.order != nil && p.member.Name == r.order.Chosen }); i >= 0 {
+		selected = able[i]
+		for _, p := range able {
+			if selected.lacksWhat(p) {
+				selected = p
+			}
 		}
 	}
-	return false
+	s.member, s.report = selected.member, selected.report
+	return true
+}
+
+// lacksWhat says whether another member has what this one lacks by its own report: free space, or a Pod of the present spec. Nothing else
+// differs between members, and two members cannot both be the better one, so that druid does not alternate between them.
+func (p oldVoter) lacksWhat(other oldVoter) bool {
+	switch p.report.Failed {
+	case leases.FailedSpace:
+		return other.report.Free > p.report.Free
+	case leases.FailedQuota, leases.FailedVersion:
+		return p.member.Make == MakeOutdated && other.member.Make != MakeOutdated
+	default:
+		return false
+	}
 }
 
 // canRestore says whether the voter is here with a volume on which it can restore a backup.

@@ -1,0 +1,104 @@
+package policy
+
+import (
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/etcd-druid/druid/leases"
+)
+
+// mark makes the leader's agent report that the data of member i differs from that of a majority.
+func (x *rescue) mark(i int) {
+	m := x.member(i)
+	m.Reports.Differs = leases.Difference{MemberID: leases.FormatID(m.Reports.ID), Revision: 90, Confirmed: 80, Hash: "a", Majority: "b"}
+}
+
+// Data that is known to differ becomes the data of the cluster only by an approval that knows it, also under the policy Automatic.
+func TestOddDataNeedsAnApproval(t *testing.T) {
+	const differs, undecided = "differs from that of a majority", "no majority has the same"
+	for name, test := range map[string]struct {
+		change func(*rescue)
+		rule   string
+		source string
+		needs  string // "" for none
+	}{
+		"no mark": {func(x *rescue) { x.report(1, leases.DiskEmpty) }, "prepare", "demo-a", ""},
+		"the only disk": {func(x *rescue) {
+			x.report(1, leases.DiskEmpty)
+			x.mark(0)
+		}, "propose", "demo-a", differs},
+		"the only disk, and its Lease has no member ID": {func(x *rescue) {
+			x.report(1, leases.DiskEmpty)
+			x.mark(0)
+			x.member(0).Reports.ID = 0
+		}, "propose", "demo-a", differs},
+		"the mark of an earlier member ID": {func(x *rescue) {
+			x.report(1, leases.DiskEmpty)
+			x.member(0).Reports.Differs.MemberID = "99"
+		}, "prepare", "demo-a", ""},
+		"an etcd that runs": {func(x *rescue) {
+			x.report(1, leases.DiskEmpty)
+			x.mark(0)
+			x.member(0).Reports.Disk, x.member(0).Reports.Reason = nil, ""
+		}, "propose", "demo-a", differs},
+		"a tie": {func(x *rescue) {
+			x.report(1, leases.DiskEmpty)
+			x.o.Record.Undecided = leases.Undecided{Hashes: "a,b"}
+		}, "propose", "demo-a", undecided},
+	} {
+		t.Run(name, func(t *testing.T) {
+			x := newRescue(3)
+			x.d.Recovery.Automatic = true
+			x.report(0, leases.DiskIntact)
+			x.report(2, leases.DiskEmpty)
+			test.change(x)
+			r := x.wants(t, test.rule)
+			if r.plan.source.member.Name != test.source {
+				t.Errorf("the source is %s, want %s", r.plan.source.member.Name, test.source)
+			}
+			knows := func(words string) bool {
+				return slices.ContainsFunc(r.plan.needs, func(n string) bool { return strings.Contains(n, words) })
+			}
+			for _, words := range []string{differs, undecided} {
+				if got := knows(words); got != (words == test.needs) {
+					t.Errorf("the plan says %q: %t, and is %v", words, got, r.plan.needs)
+				}
+			}
+		})
+	}
+}
+
+// The disk of another member is better, although that of the odd member comes first by name.
+func TestOddDiskIsNotTheBest(t *testing.T) {
+	x := newRescue(5)
+	x.d.Recovery.Automatic = true
+	for i := range 5 {
+		x.report(i, leases.DiskEmpty)
+	}
+	x.report(0, leases.DiskIntact)
+	x.report(1, leases.DiskIntact)
+	if r := x.wants(t, "prepare"); r.plan.source.member.Name != "demo-a" {
+		t.Fatalf("without a mark, the source is %s", r.plan.source.member.Name)
+	}
+	x.mark(0)
+	if r := x.wants(t, "prepare"); r.plan.source.member.Name != "demo-b" || len(r.plan.needs) > 0 {
+		t.Errorf("the source is %s, which needs %v", r.plan.source.member.Name, r.plan.needs)
+	}
+}
+
+// A mark that comes after the order is noticed before the order is executed.
+func TestOddDataStopsAnAutomaticOrder(t *testing.T) {
+	x := newRescue(3)
+	x.d.Recovery.Automatic = true
+	x.report(0, leases.DiskIntact)
+	x.report(1, leases.DiskEmpty)
+	x.report(2, leases.DiskEmpty)
+	x.apply(t, PrepareRecovery)
+	for i, state := range []leases.DiskState{leases.DiskIntact, leases.DiskEmpty, leases.DiskEmpty} {
+		x.report(i, state)
+	}
+	x.wants(t, "execute")
+	x.mark(0)
+	x.wants(t, "changed")
+}
