@@ -79,9 +79,9 @@ var recoveryRows = rules.New(recoverNothing, []rules.Row[recoveryFacts, recovery
 		Why: "a member came back whose disk has more than the source of the order, and no etcd of the new raft group started"},
 	{Name: "cannot-execute-otherwise", When: recoveryFacts{standing: standingExecute, failed: rules.Yes, otherwise: rules.Yes, obstacle: rules.No},
 		Verdict: recoverPrepare,
-		Why:     "the selected member cannot carry out the order, and the plan has another source by now"},
+		Why:     "the selected member cannot carry out the order, and another source or another member can"},
 	{Name: "cannot-execute", When: recoveryFacts{standing: standingExecute, failed: rules.Yes}, Verdict: recoverRefuse,
-		Why: "the selected member cannot restore the backup before you act. Its agent tries again, and druid replaces its Pod if the spec changed"},
+		Why: "the selected member cannot carry out the order before you act. Its agent tries again, and druid replaces its Pod if the spec changed"},
 	{Name: "executing", When: recoveryFacts{standing: standingExecute}, Verdict: recoverWait,
 		Why: "the chosen agent forms the new raft group"},
 	{Name: "await-acknowledgements", When: recoveryFacts{standing: standingPrepare, acks: acksFew}, Verdict: recoverWait,
@@ -112,7 +112,7 @@ type recoveryFacts struct {
 	acks     acks        `fact:"acknowledged by"`
 	chosen   rules.YesNo `fact:"chosen member usable"`
 	// failed: the selected member reports that another attempt would fail too. otherwise: the present plan has another source than the
-	// order.
+	// order, or another member restores the backup.
 	failed    rules.YesNo `fact:"order cannot be carried out"`
 	otherwise rules.YesNo `fact:"another source than ordered"`
 	// better: a disk that acknowledges the order has more than the source from which the chosen member forms the raft group.

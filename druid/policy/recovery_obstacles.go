@@ -7,6 +7,10 @@ import (
 	"github.com/etcd-druid/druid/leases"
 )
 
+// newLogSpace is how many bytes the log of a new raft group needs: a segment of 64 MB, and the next one, which etcd allocates in advance
+// (SegmentSizeBytes in server/storage/wal). The agent checks the same before it writes a copy of the database.
+const newLogSpace = 2 * 64 << 20
+
 // obstacleTo says what prevents every recovery, or the one from the best source, empty for nothing.
 func (r *recovery) obstacleTo(best source, found bool, o Observed) string {
 	switch {
@@ -25,9 +29,9 @@ func (r *recovery) obstacleTo(best source, found bool, o Observed) string {
 	if old := r.withoutOrders(); old != "" {
 		return "the agent of member " + old + " does not know recovery orders. Wait until druid has updated the agents, or delete that Pod"
 	}
-	if c := best.report; c != nil && best.mode == leases.RecoverSurvivor && c.Free > 0 && c.Free < c.Size {
-		return fmt.Sprintf("the volume of member %s has %d bytes free, and a copy of its database needs %d. Increase spec.storage.size",
-			best.member.Name, c.Free, c.Size)
+	if c := best.report; c != nil && best.mode == leases.RecoverSurvivor && c.Free > 0 && c.Free < c.Size+newLogSpace {
+		return fmt.Sprintf("the volume of member %s has %d bytes free, and a copy of its database with a new log needs %d. Increase spec.storage.size",
+			best.member.Name, c.Free, c.Size+newLogSpace)
 	}
 	return ""
 }

@@ -170,6 +170,12 @@ func TestAnAutomaticRecoveryKeepsItsBounds(t *testing.T) {
 		"a list with more voters":             {func(x *rescue) { x.member(0).Reports.Disk.Voters = "a,b,c,d,e,f,1" }, "await-acknowledgements"},
 		"an etcd that ends again":             {func(x *rescue) { x.member(0).Reports.Disk.State = leases.DiskFailing }, "refused"},
 		"a survivor whose volume is full":     {func(x *rescue) { x.member(0).Reports.Disk.Size, x.member(0).Reports.Disk.Free = 9, 8 }, "refused"},
+		"a volume with room for the database alone": {
+			func(x *rescue) { x.member(0).Reports.Disk.Size, x.member(0).Reports.Disk.Free = 9, 8+newLogSpace }, "refused",
+		},
+		"a volume with room for a new log too": {
+			func(x *rescue) { x.member(0).Reports.Disk.Size, x.member(0).Reports.Disk.Free = 9, 9+newLogSpace }, "execute",
+		},
 	})
 }
 
