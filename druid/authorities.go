@@ -105,6 +105,8 @@ type authorities struct {
 	// signer is the Secret of the authority that signs, candidate that of the last one of the plan.
 	signer, candidate authoritySecret
 	next              policy.NextAuthority
+	// blocked says why there can be no next authority, or is empty.
+	blocked string
 }
 
 // authoritySecret is a Secret with a certificate authority.
@@ -270,4 +272,7 @@ func (r *Reconciler) findNext(ctx context.Context, o *observation, p manifests.P
 			return
 		}
 	}
+	a.blocked = fmt.Sprintf("druid cannot make another certificate authority for the plane %s: the Secrets %s to %s exist, and belong to "+
+		"others or cannot be used. Delete those that nothing uses", p, manifests.AuthorityName(o.cluster.Name, p, last+1),
+		manifests.AuthorityName(o.cluster.Name, p, last+maxSkipped))
 }

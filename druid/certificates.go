@@ -48,6 +48,9 @@ func (r *Reconciler) observeCertificates(ctx context.Context, o *observation) {
 			r.memory.certificates.set(o.cluster.UID, p, s)
 		}
 		o.lookAgain(pause)
+		if s.blocked != "" {
+			o.observed.Problems = append(o.observed.Problems, policy.Problem{Reason: v1alpha1.ReasonObjectNotOwned, Message: s.blocked})
+		}
 		o.observed.Certificates = append(o.observed.Certificates, r.certificatesOf(o, p, s, want, lifetimes))
 	}
 	o.observed.BadRotation = badRotation(o.cluster)
