@@ -198,7 +198,7 @@ func background(t *testing.T, run func(context.Context) error) (stop func()) {
 }
 
 func (a *neighbour) fired(rule string) float64 {
-	return testutil.ToFloat64(a.decisions.WithLabelValues("backups", rule))
+	return testutil.ToFloat64(a.decisions.WithLabelValues(backupTable, rule))
 }
 
 func (a *neighbour) failures(kind string) float64 {

@@ -33,6 +33,9 @@ const unsound = CatalogEmpty | CatalogBroken | CatalogBehind
 // ruleDisproved takes a full backup because the newest one was found to be invalid.
 const ruleDisproved = "disproved"
 
+// backupTable is the name of backupRules in the metric of all decisions, and in docs/reference/decisions.md.
+const backupTable = "agent/backups.backupRules"
+
 // backupRules is the complete policy on when a backup is made. The first match wins. The default is to wait.
 var backupRules = rules.New(Wait, []rules.Row[Facts, Verdict]{
 	{Name: "not-read", When: Facts{CatalogState: CatalogUnknown}, Verdict: Wait,

@@ -42,7 +42,7 @@ func TestDecisionsKeepCatalogComplete(t *testing.T) {
 		}
 		return ""
 	})
-	rulestest.Section(t, "../../docs/reference/decisions.md", "backups", "What is backed up now: agent/backups.backupRules",
+	rulestest.Section(t, "../../docs/reference/decisions.md", "backups", "What is backed up now: "+backupTable,
 		"Asked by the agent next to the raft leader, again after each thing that it started. `catalog`: what the store holds of this lineage, "+
 			"against what etcd still holds.", backupRules, cases)
 }

@@ -63,7 +63,7 @@ func NewMetrics(registerer prometheus.Registerer, decisions *prometheus.CounterV
 	return m, errors.Join(errs...)
 }
 
-func (m *Metrics) decided(rule string) { m.decisions.WithLabelValues("backups", rule).Inc() }
+func (m *Metrics) decided(rule string) { m.decisions.WithLabelValues(backupTable, rule).Inc() }
 
 func (m *Metrics) failed(kind string) { m.failures.WithLabelValues(kind).Inc() }
 

@@ -53,7 +53,7 @@ func (d *Duty) VerifyBackups(ctx context.Context) error {
 			}
 			decision := DecideVerification(facts)
 			if reported.To(decision) && ctx.Err() == nil {
-				d.Metrics.decisions.WithLabelValues("verification", decision.Rule).Inc()
+				d.Metrics.decisions.WithLabelValues(verificationTable, decision.Rule).Inc()
 				d.Log.InfoContext(ctx, "verification decision changed", "verdict", string(decision.Verdict), "rule", decision.Rule)
 			}
 			if decision.Verdict == VerifyBackups {

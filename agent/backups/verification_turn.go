@@ -63,6 +63,9 @@ type VerificationFacts struct {
 	Due rules.YesNo
 }
 
+// verificationTable is the name of verificationRules in the metric of all decisions, and in docs/reference/decisions.md.
+const verificationTable = "agent/backups.verificationRules"
+
 // verificationRules is the complete policy on when backups are verified, and by which agent. The first match wins.
 var verificationRules = rules.New(Wait, []rules.Row[VerificationFacts, Verdict]{
 	{Name: "not-our-turn", When: VerificationFacts{Turn: TurnUnknown | TurnOthers}, Verdict: Wait,

@@ -38,7 +38,7 @@ func TestOneAgentVerifiesForAllFacts(t *testing.T) {
 		}
 		return ""
 	})
-	rulestest.Section(t, "../../docs/reference/decisions.md", "proofs", "Whether backups are verified now: agent/backups.verificationRules",
+	rulestest.Section(t, "../../docs/reference/decisions.md", "proofs", "Whether backups are verified now: "+verificationTable,
 		"Asked by each agent once a minute. `reported`: what the full backups' Lease says of the last verification.", verificationRules, cases)
 }
 

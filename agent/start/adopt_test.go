@@ -24,7 +24,7 @@ func TestAdoptionsAreSafeForAllFacts(t *testing.T) {
 	cases := rulestest.Check(t, adoptions, func(f AdoptionFacts, _ rules.Decision[adoptionVerdict]) string {
 		return brokenByAdoption(f, decideAdoption(f))
 	})
-	rulestest.Section(t, "../../docs/reference/decisions.md", "joining", "A bootstrap by joining: bootstrap.adoptions",
+	rulestest.Section(t, "../../docs/reference/decisions.md", "joining", "A bootstrap by joining: agent/start.adoptions",
 		"The agent of the seed uses this table if the start table decides first-boot and spec.bootstrap.join names a running cluster.", adoptions, cases)
 }
 

@@ -86,7 +86,7 @@ type clientsLeaving struct {
 }
 
 // clientsTable is the name of the table in the metric of all decisions.
-const clientsTable = "bootstrap.clients"
+const clientsTable = "agent/start.clientRules"
 
 // errClients: clients may still be sent to this Pod. The next observation checks again.
 var errClients = errors.New("this member joins when no clients are sent to its Pod")

@@ -37,7 +37,7 @@ func brokenByClients(f clientFacts, d rules.Decision[clientVerdict]) string {
 
 func TestNoLearnerGetsClients(t *testing.T) {
 	cases := rulestest.Check(t, clientRules, brokenByClients)
-	rulestest.Section(t, "../../docs/reference/decisions.md", "clients", "When a member joins as a learner: bootstrap.clientRules",
+	rulestest.Section(t, "../../docs/reference/decisions.md", "clients", "When a member joins as a learner: "+clientsTable,
 		"A learner refuses most requests of clients. So the agent waits until no clients are sent to its Pod. It sees the label that makes the "+
 			"Services select the Pod in a file that the kubelet writes.",
 		clientRules, cases)

@@ -146,7 +146,7 @@ func TestDecideIsSafeForAllFacts(t *testing.T) {
 		_, _ = fmt.Fprint(hash, tallies[f.Data].hash)
 	}
 	rulestest.Reachable(t, startRules, cases)
-	golden.Section(t, "../../docs/reference/decisions.md", "start", "## How a member starts: bootstrap.startRules\n\n"+
+	golden.Section(t, "../../docs/reference/decisions.md", "start", "## How a member starts: "+startTable+"\n\n"+
 		"The agent of each member uses this table when its etcd does not run. The reason of a Wait or a Refuse says what the member waits for. The "+
 		"reason of another "+
 		"decision says why it is safe. The agent "+
@@ -157,7 +157,7 @@ func TestDecideIsSafeForAllFacts(t *testing.T) {
 // TestDetoursAreSafeForAllFacts also fixes the content of the table.
 func TestDetoursAreSafeForAllFacts(t *testing.T) {
 	cases := rulestest.Check(t, detours, brokenByFallback)
-	rulestest.Section(t, "../../docs/reference/decisions.md", "detours", "A bootstrap from backups that are damaged: bootstrap.detours",
+	rulestest.Section(t, "../../docs/reference/decisions.md", "detours", "A bootstrap from backups that are damaged: agent/start.detours",
 		"The agent of the seed uses this table for the plan that leads to the target of spec.bootstrap.restore. Damaged objects are those that "+
 			"earlier attempts of the same process found.", detours, cases)
 }
@@ -228,6 +228,6 @@ func TestWhichRunningEtcdIsStopped(t *testing.T) {
 		}
 		return ""
 	})
-	rulestest.Section(t, "../../docs/reference/decisions.md", "runs", "An etcd that runs while the record has an order: bootstrap.runRules",
+	rulestest.Section(t, "../../docs/reference/decisions.md", "runs", "An etcd that runs while the record has an order: "+runTable,
 		"The agent of each member uses this table while its etcd runs.", runRules, cases)
 }

@@ -250,8 +250,8 @@ func Completed(record leases.Record, identityFile datadir.IdentityFile) (leases.
 	return complete(record, identityFile)
 }
 
-// startTable is the name of the start table in the metric of all decisions.
-const startTable = "bootstrap.rules"
+// startTable is the name of the start table in the metric of all decisions, and in docs/reference/decisions.md.
+const startTable = "agent/start.startRules"
 
 // newDecisions returns the counter of decisions by table and rule. All packages of the agent share it.
 func newDecisions(registerer prometheus.Registerer) (*prometheus.CounterVec, error) {

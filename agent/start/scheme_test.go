@@ -23,6 +23,6 @@ func TestTheSchemeOfPeersIsSafeForAllFacts(t *testing.T) {
 		}
 		return ""
 	})
-	rulestest.Section(t, "../../docs/reference/decisions.md", "schemes", "How a member listens to its peers: start.schemeRows",
+	rulestest.Section(t, "../../docs/reference/decisions.md", "schemes", "How a member listens to its peers: agent/start.schemeRows",
 		"The agent uses this table before a member resumes its data, so that TLS of peers can be turned on and off.", schemeRows, cases)
 }

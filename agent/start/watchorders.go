@@ -184,7 +184,7 @@ func (b *Bootstrapper) compareGroup(record leases.Record, identityFile datadir.I
 }
 
 // runTable is the name of the table in the metric of all decisions.
-const runTable = "bootstrap.runs"
+const runTable = "agent/start.runRules"
 
 // ownQuorum says whether the own etcd answers a linearizable read, and in which raft term it is, 0 for unknown.
 func (b *Bootstrapper) ownQuorum(ctx context.Context) (answers bool, term uint64) {
