@@ -216,8 +216,8 @@ func TestLogsAreMergedByTime(t *testing.T) {
 	s := newStage(t, env.APIServer(t))
 	n, name := newNode(s)
 	s.put(onNode(situation(t, "serving"), name))
-	n.logs["demo-bqdq7/agent"] = `2026-11-24T02:59:01.000000001Z {"time":"2026-11-24T02:59:01Z","level":"INFO","msg":"decision ` +
-		`changed","table":"removals","rule":"desired"}` + "\n" +
+	n.logs["demo-bqdq7/agent"] = `2026-11-24T02:59:01.000000001Z {"time":"2026-11-24T02:59:01Z","level":"INFO","msg":"backup decision ` +
+		`changed","verdict":"Wait","rule":"saved"}` + "\n" +
 		`2026-11-24T02:59:03.5Z {"time":"2026-11-24T02:59:03Z","level":"ERROR","msg":"backup failed","err":"access denied","attempt":3}` + "\n"
 	n.logs["demo-bqdq7/etcd"] = `2026-11-24T02:59:02.25Z ` +
 		`{"level":"warn","ts":"2026-11-24T02:59:02.2Z","caller":"etcdserver/util.go:170","msg":"apply request took too long","took":"212ms"}` + "\n"
