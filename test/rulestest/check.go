@@ -135,6 +135,7 @@ func cellsOf[V any](verdict V) (cells []string) {
 			cells = append(cells, word(value))
 		}
 	}
+	cells[0] = cmp.Or(cells[0], "unchanged")
 	cells[0] = "**" + cells[0] + "**"
 	return cells
 }
