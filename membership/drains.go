@@ -32,8 +32,6 @@ const (
 )
 
 const (
-	anyMark   = NotAsked | Requested | ClaimedByUs | ClaimedByAnother | RemovalAcknowledged | MarkUnreadable | MarkUnknown
-	anyEntry  = NotListed | LearnerEntry | VoterEntry | EntryUnknown
 	isClaimed = ClaimedByUs | ClaimedByAnother
 	isEntry   = LearnerEntry | VoterEntry
 	notYes    = rules.No | rules.Unknown

@@ -33,14 +33,12 @@ const (
 	SourceUnfit                     // it cannot be joined until the user changes it or the spec
 	SourceAiling                    // a member is down, or it has a learner or an alarm of its own
 	SourceFit
-	anySource = 1<<iota - 1
 )
 
 // Claimed.
 const (
 	Unintended Claimed = 1 << iota // not by this Pod, or without the IDs of its members
 	Intended
-	anyClaimed = 1<<iota - 1
 )
 
 // Entry.
@@ -49,7 +47,6 @@ const (
 	NewLearner       // the learner that we added in this start, whose etcd wrote no log yet
 	OldLearner       // a learner at our peer URL that we did not add in this start
 	VoterEntry       // a voter at our peer URL
-	anyEntry   = 1<<iota - 1
 )
 
 func (s Source) String() string {

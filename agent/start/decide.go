@@ -174,7 +174,6 @@ const (
 	Unharmed  Damage = 1 << iota // none of them was found damaged
 	DamageNew                    // one was, a moment ago
 	DamageOld                    // one was, so long ago that a good copy may stand in its place by now
-	anyDamage = 1<<iota - 1
 )
 
 // Rest.
@@ -183,7 +182,6 @@ const (
 	RestVain                   // to the same state, by a plan that was tried and cannot be carried out
 	RestLess                   // to less of it, or to another one
 	RestNone                   // there is no plan
-	anyRest   = 1<<iota - 1
 )
 
 // FallbackFacts is the complete input of decideFallback.

@@ -51,7 +51,6 @@ const (
 	Newer                       // written by a newer minor of etcd
 	DataUnread                  // the volume could not be inspected
 	Differing                   // etcd can continue it, but a majority of all voters serves with other data
-	anyData    = 1<<iota - 1
 )
 
 // Listed.
@@ -71,7 +70,6 @@ const (
 const (
 	OwnID Own = 1 << iota
 	OtherID
-	anyOwn = 1<<iota - 1
 )
 
 // Record.
@@ -84,7 +82,6 @@ const (
 	Formed                              // the raft group exists, and the record reports all of it
 	FormedIncomplete                    // the raft group exists; epoch, nonce, lineage or limit are missing
 	Recovering                          // an order to form the raft group again is under way
-	anyRecord        = 1<<iota - 1
 	isForming        = Unclaimed | FormingByUs | FormingByAnother
 )
 
@@ -94,7 +91,6 @@ const (
 	Current                        // the data is of the record's raft group, or of its present attempt
 	Fenced                         // the data is of an attempt that was lost, or of a group that was formed again since
 	Prepared                       // not Fenced, and the volume acknowledges a recovery order that is not known to be released
-	anyEpoch     = 1<<iota - 1
 )
 
 // Place.
@@ -102,7 +98,6 @@ const (
 	Seed Place = 1 << iota // desired, and the one that may form the group
 	Desired
 	Undesired
-	anyPlace = 1<<iota - 1
 )
 
 // Lease.
@@ -112,8 +107,8 @@ const (
 	Leaving                               // the removal of the member is requested, and can be withdrawn
 	RemovalAcknowledged                   // the member's removal is claimed or done, or its mark cannot be understood
 	LeaseUnread                           // absent, forbidden, out of reach, or not to be understood
-	anyLease            = 1<<iota - 1
-	isOurs              = Fresh | Leaving | RemovalAcknowledged // a removal from the old raft group does not matter to a recovery order
+
+	isOurs = Fresh | Leaving | RemovalAcknowledged // a removal from the old raft group does not matter to a recovery order
 )
 
 // Evidence.
@@ -121,14 +116,12 @@ const (
 	NeverFormed     Evidence = 1 << iota // the Leases of all desired members were read, and none ever had an ID
 	FormedBefore                         // a Lease, the record or this volume says so
 	EvidenceUnknown                      // a Lease could not be read
-	anyEvidence     = 1<<iota - 1
 )
 
 // Peers.
 const (
 	Silent Peers = 1 << iota
 	Answering
-	anyPeers = 1<<iota - 1
 )
 
 // Backup.
@@ -137,7 +130,6 @@ const (
 	BackupPresent
 	BackupUnusable   // the store responded, and its content needs action by the user
 	StoreUnreachable // or the requested backup is unknown
-	anyBackup        = 1<<iota - 1
 )
 
 // Order.
@@ -148,7 +140,6 @@ const (
 	OrderWait          // one stands that it acknowledged
 	OrderForm          // one stands, and it has this member form the raft group from what it acknowledged
 	OrderPlace         // this member formed the record's raft group, and its data is not in place yet
-	anyOrder     = 1<<iota - 1
 )
 
 // Slot.
@@ -157,21 +148,18 @@ const (
 	SlotOurs
 	SlotTaken   // another member is replacing itself
 	SlotLeaving // a member is on its way out, we or another
-	anySlot     = 1<<iota - 1
 )
 
 // Needs. What could not be found out is Unmet.
 const (
 	Met Needs = 1 << iota
 	Unmet
-	anyNeeds = 1<<iota - 1
 )
 
 // Joining.
 const (
 	NotJoining Joining = 1 << iota
 	JoiningNow
-	anyJoining = 1<<iota - 1
 )
 
 // Facts is the complete input of Decide. Nothing in it can block, fail or change.

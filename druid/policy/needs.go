@@ -20,8 +20,6 @@ const (
 	TollHeal                    // it may serve, and is deleted to repair its member
 	TollChoice                  // it serves, and is deleted because another spec or image is requested
 	TollVote                    // a voter is removed
-
-	anyToll = TollNone | TollHeal | TollChoice | TollVote
 )
 
 const (

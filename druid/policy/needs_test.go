@@ -53,7 +53,7 @@ func TestAStepIsHeldBackOnlyByWhatItNeeds(t *testing.T) {
 	count := map[string]int{}
 	eachTrouble(func(trouble Troubles) {
 		for _, kind := range kinds {
-			for _, toll := range bits(anyToll) {
+			for _, toll := range bits(TollNone | TollHeal | TollChoice | TollVote) {
 				s := Step{Kind: kind, Member: "m", Toll: toll}
 				if kind == LabelPod {
 					checkLabel(t, s, trouble)

@@ -26,7 +26,6 @@ const (
 	phaseRunning                   // an agent is at it
 	phaseFinal                     // it succeeded or failed
 
-	anyPhase  = phaseNew | phasePending | phaseRunning | phaseFinal
 	openPhase = phaseNew | phasePending | phaseRunning
 )
 
