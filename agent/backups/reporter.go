@@ -23,8 +23,8 @@ import (
 const (
 	// minGap is the minimum time between two renewals of a Lease.
 	minGap = time.Second
-	// fullHeartbeat is the renewal interval of the full Lease. A druid that just started learns within it that full
-	// backups are taken.
+	// fullHeartbeat is the renewal interval of the full Lease. A druid that has just started trusts only changes that it
+	// observed. Until then, it keeps what was reported before.
 	fullHeartbeat = time.Minute
 )
 

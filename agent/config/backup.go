@@ -122,10 +122,6 @@ func (b Backup) FullDue(taken time.Time) (time.Time, error) {
 	return next, nil
 }
 
-// FullRenewInterval is the maximum interval between renewals of the full Lease, as far as FullLeaseDuration allows it.
-// A druid that has just started trusts only changes that it observed. Until then, it keeps what was reported before.
-const FullRenewInterval = 5 * time.Minute
-
 // FullLeaseDuration is how long the full Lease is valid after a renewal at now, when the newest full backup is from
 // taken: until the next one is due, plus its grace period. Both times are from one clock. The result is 0 or less if
 // the full backup is overdue by the complete grace period. The Lease must then not be renewed.
