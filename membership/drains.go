@@ -199,6 +199,3 @@ func DecideDrain(f DrainFacts) DrainDecision { return drains.Decide(f) }
 func DrainsWithout(names ...string) *rules.Table[DrainFacts, DrainVerdict] {
 	return drains.Without(names...)
 }
-
-// DrainRules returns the names of the rows, in their order.
-func DrainRules() []string { return drains.Names() }
