@@ -99,19 +99,19 @@ func TestEpochAndBootstrapOfOurData(t *testing.T) {
 		record    recordState
 		formed    bool
 		epoch     Epoch
-		formation formation
+		formation Formation
 	}{
-		"record out of reach":                      {recordState{err: errors.New("timeout")}, false, EpochUnknown, bootstrapUnknown},
-		"our attempt":                              {recordState{record: forming("n", "c-a")}, false, Current, bootstrapOurs},
-		"another attempt":                          {recordState{record: forming("m", "c-a")}, false, Fenced, bootstrapLost},
-		"a record that forgot our claim":           {recordState{record: forming("", "c-a")}, false, EpochUnknown, bootstrapOurs},
-		"a seed elsewhere":                         {recordState{record: forming("", "c-b")}, false, Fenced, bootstrapLost},
-		"a record that forgot that it was formed":  {recordState{record: forming("m", "c-b")}, true, EpochUnknown, bootstrapLost},
-		"formed as our group":                      {recordState{record: formed(0xc, 1)}, false, Current, bootstrapRecorded},
-		"formed as another's":                      {recordState{record: formed(0xd, 1)}, false, Fenced, bootstrapLost},
-		"formed again since":                       {recordState{record: formed(0xd, 2)}, true, Fenced, bootstrapLost},
-		"formed, and the cluster ID is not known":  {recordState{record: formed(0, 1)}, true, EpochUnknown, bootstrapUnknown},
-		"a record of an older epoch than our data": {recordState{record: formed(0xd, 0)}, true, EpochUnknown, bootstrapLost},
+		"record out of reach":                      {recordState{err: errors.New("timeout")}, false, EpochUnknown, BootstrapUnknown},
+		"our attempt":                              {recordState{record: forming("n", "c-a")}, false, Current, BootstrapOurs},
+		"another attempt":                          {recordState{record: forming("m", "c-a")}, false, Fenced, BootstrapLost},
+		"a record that forgot our claim":           {recordState{record: forming("", "c-a")}, false, EpochUnknown, BootstrapOurs},
+		"a seed elsewhere":                         {recordState{record: forming("", "c-b")}, false, Fenced, BootstrapLost},
+		"a record that forgot that it was formed":  {recordState{record: forming("m", "c-b")}, true, EpochUnknown, BootstrapLost},
+		"formed as our group":                      {recordState{record: formed(0xc, 1)}, false, Current, BootstrapRecorded},
+		"formed as another's":                      {recordState{record: formed(0xd, 1)}, false, Fenced, BootstrapLost},
+		"formed again since":                       {recordState{record: formed(0xd, 2)}, true, Fenced, BootstrapLost},
+		"formed, and the cluster ID is not known":  {recordState{record: formed(0, 1)}, true, EpochUnknown, BootstrapUnknown},
+		"a record of an older epoch than our data": {recordState{record: formed(0xd, 0)}, true, EpochUnknown, BootstrapLost},
 	}
 	for name, tc := range tests {
 		t.Run(name, func(t *testing.T) {
@@ -153,7 +153,7 @@ func TestRecordCompletedOnlyByOwnCluster(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			record := base
 			tc.change(&record)
-			got, changed := complete(record, identityFile)
+			got, changed := Completed(record, identityFile)
 			if changed != tc.want {
 				t.Fatalf("changed is %t, want %t", changed, tc.want)
 			}
@@ -167,7 +167,7 @@ func TestRecordCompletedOnlyByOwnCluster(t *testing.T) {
 		other.Epoch, other.FormedEpoch, other.Nonce, other.Lineage = 1, 1, "m", leases.LineageOf(1, "m")
 		want := other
 		want.MaxLearners = 16
-		if got, changed := complete(other, identityFile); !changed || !cmp.Equal(got, want) {
+		if got, changed := Completed(other, identityFile); !changed || !cmp.Equal(got, want) {
 			t.Errorf("the record is completed to %+v, want only the limit", got)
 		}
 	})

@@ -16,33 +16,34 @@ import (
 	"github.com/etcd-druid/druid/membership"
 )
 
-// formation is what the record says about the attempt that the data belongs to.
-type formation uint8
+// Formation is what the record says about the attempt that the data belongs to.
+type Formation uint8
 
+// What the record can say about the attempt.
 const (
-	bootstrapUnknown  formation = 1 << iota // the record cannot be read or does not report
-	bootstrapOurs                           // the attempt is the record's, and not Formed yet
-	bootstrapRecorded                       // Formed, as this raft group
-	bootstrapLost                           // another attempt was claimed or succeeded
+	BootstrapUnknown  Formation = 1 << iota // the record cannot be read or does not report
+	BootstrapOurs                           // the attempt is the record's, and not Formed yet
+	BootstrapRecorded                       // Formed, as this raft group
+	BootstrapLost                           // another attempt was claimed or succeeded
 )
 
 // classifyBootstrap compares the record with the identity file of an attempt of the member called name.
-func classifyBootstrap(r recordState, identityFile datadir.IdentityFile, name string) formation {
+func classifyBootstrap(r recordState, identityFile datadir.IdentityFile, name string) Formation {
 	switch record := r.record; {
 	case r.err != nil:
-		return bootstrapUnknown
+		return BootstrapUnknown
 	case record.Phase != leases.PhaseForming && record.ClusterID == 0:
-		return bootstrapUnknown
+		return BootstrapUnknown
 	case record.Phase != leases.PhaseForming && record.ClusterID == uint64(identityFile.ClusterID):
-		return bootstrapRecorded
+		return BootstrapRecorded
 	case record.Phase != leases.PhaseForming:
-		return bootstrapLost
+		return BootstrapLost
 	case leases.LineageOf(record.Epoch, record.Nonce) == identityFile.Lineage:
-		return bootstrapOurs
+		return BootstrapOurs
 	case record.Nonce == "" && record.Seed == name && record.FormedEpoch == 0:
-		return bootstrapOurs // a record that forgot our claim; it is claimed and Formed in one write
+		return BootstrapOurs // a record that forgot our claim; it is claimed and Formed in one write
 	default:
-		return bootstrapLost
+		return BootstrapLost
 	}
 }
 
@@ -51,11 +52,11 @@ func classifyBootstrap(r recordState, identityFile datadir.IdentityFile, name st
 func (s *finisher) formed(ctx context.Context) (bool, error) {
 	r := s.record(ctx)
 	switch classifyBootstrap(r, s.identityFile, s.b.cfg.Member) {
-	case bootstrapLost:
+	case BootstrapLost:
 		return false, fmt.Errorf("%w: this attempt is lineage %s, the cluster record names %s", ErrAttemptLost, s.identityFile.Lineage, r.record.Lineage)
-	case bootstrapRecorded:
+	case BootstrapRecorded:
 		return s.identityFileFormed(ctx)
-	case bootstrapOurs:
+	case BootstrapOurs:
 		if err := s.lives(ctx, r.record); err != nil {
 			return false, err
 		}
@@ -156,12 +157,12 @@ func (b *Bootstrapper) CompleteRecord(record leases.Record) (leases.Record, bool
 		return record, false
 	}
 	b.compareGroup(record, identityFile)
-	return complete(record, identityFile)
+	return Completed(record, identityFile)
 }
 
-// complete does the work of CompleteRecord for an identity file. It changes only a record that is Formed, has the same
+// Completed does the work of CompleteRecord for an identity file. It changes only a record that is Formed, has the same
 // cluster ID, and has no later epoch. It changes no field that the record has: the admission policy refuses that.
-func complete(record leases.Record, identityFile datadir.IdentityFile) (leases.Record, bool) {
+func Completed(record leases.Record, identityFile datadir.IdentityFile) (leases.Record, bool) {
 	if record.Phase != leases.PhaseFormed || record.ClusterID != uint64(identityFile.ClusterID) ||
 		max(record.Epoch, record.FormedEpoch) > identityFile.Epoch {
 		return record, false

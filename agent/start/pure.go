@@ -214,17 +214,6 @@ func forkIn(identityFile datadir.IdentityFile) *leases.Fork {
 	return &leases.Fork{Parent: identityFile.Parent, Revision: identityFile.Fork, At: identityFile.Forked}
 }
 
-// Formation is what the record says about the attempt that the data belongs to.
-type Formation = formation
-
-// What the record can say about the attempt.
-const (
-	BootstrapUnknown  = bootstrapUnknown
-	BootstrapOurs     = bootstrapOurs
-	BootstrapRecorded = bootstrapRecorded
-	BootstrapLost     = bootstrapLost
-)
-
 // BootstrapOf compares the record, or the error of reading it, with the identity file of an attempt of the member
 // called name.
 func BootstrapOf(record leases.Record, err error, identityFile datadir.IdentityFile, name string) Formation {
@@ -242,12 +231,6 @@ func FormedBy(record leases.Record, identityFile datadir.IdentityFile, executor 
 	record.Externals = externalsOf(identityFile)
 	record.Fork = forkIn(identityFile)
 	return record
-}
-
-// Completed adds the missing fields of the cluster to the record, from the identity file of a member that runs in it.
-// It reports whether a field was missing.
-func Completed(record leases.Record, identityFile datadir.IdentityFile) (leases.Record, bool) {
-	return complete(record, identityFile)
 }
 
 // startTable is the name of the start table in the metric of all decisions, and in docs/reference/decisions.md.
