@@ -111,7 +111,7 @@ func TestScaleDownWaitsForTheOthers(t *testing.T) {
 		if !strings.Contains(condition.Message, by) {
 			t.Errorf("message %q does not say %q", condition.Message, by)
 		}
-		s.reported(v1alpha1.EventScaleDownBlocked, "")
+		s.reported(v1alpha1.ReasonScaleDownBlocked, "")
 		s.eventually("leave the slot free", func() error {
 			record, err := s.record("demo")
 			if err == nil && (record.PendingRemoval != nil || len(record.Members) != 3) {

@@ -38,8 +38,6 @@ const (
 	EventMemberRemoved = "MemberRemoved"
 	// EventScaleDownCancelled: a member that was about to be removed stays.
 	EventScaleDownCancelled = "ScaleDownCancelled"
-	// EventScaleDownBlocked: a member is to be removed, and the cluster cannot spare it now.
-	EventScaleDownBlocked = "ScaleDownBlocked"
 	// EventAuthorityReplacing: druid replaces a certificate authority, because it was requested, ends, or is lost.
 	EventAuthorityReplacing = "AuthorityReplacing"
 	// EventAuthoritySwitched: another certificate authority signs, and the old one is still trusted.

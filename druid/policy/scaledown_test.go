@@ -436,7 +436,7 @@ func TestMessagesOfAScaleDown(t *testing.T) {
 			}
 			warned := false
 			for _, e := range Events(v1alpha1.EtcdClusterStatus{}, status) {
-				warned = warned || e.Reason == v1alpha1.EventScaleDownBlocked && e.Warning && e.Note == got.Message
+				warned = warned || e.Reason == v1alpha1.ReasonScaleDownBlocked && e.Warning && e.Note == got.Message
 			}
 			if warned != (test.reason == v1alpha1.ReasonScaleDownBlocked) {
 				t.Errorf("warned: %t", warned)
