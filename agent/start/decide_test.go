@@ -146,7 +146,7 @@ func TestDecideIsSafeForAllFacts(t *testing.T) {
 		_, _ = fmt.Fprint(hash, tallies[f.Data].hash)
 	}
 	rulestest.Reachable(t, startRules, cases)
-	golden.Section(t, "../../docs/reference/decisions.md", "start", "## How a member starts: "+startTable+"\n\n"+
+	golden.Section(t, "../../docs/reference/decisions.md", "start", "### How a member starts: "+startTable+"\n\n"+
 		"The agent of each member uses this table when its etcd does not run. The reason of a Wait or a Refuse says what the member waits for. The "+
 		"reason of another "+
 		"decision says why it is safe. The agent "+

@@ -214,7 +214,7 @@ func renderNeeds(t *testing.T, count map[string]int) {
 			r.name, deedWords[r.deed], objects(r.there), objects(r.current), strings.Join(after, ", "), r.why, fmt.Sprint(count[r.name]),
 		})
 	}
-	golden.Section(t, "../../docs/reference/decisions.md", "needs", "## Which steps a failed step holds back: druid/policy.needRows\n\n"+golden.Table([]string{
+	golden.Section(t, "../../docs/reference/decisions.md", "needs", "### Which steps a failed step holds back: druid/policy.needRows\n\n"+golden.Table([]string{
 		"rule", "step", "there, or just made", "not outdated", "not failed for the same member", "because", "cases",
 	}, rows))
 }

@@ -69,7 +69,7 @@ func TestNoStepIsAllowedThatEtcdCannotTake(t *testing.T) {
 	}
 	t.Run("document", func(t *testing.T) {
 		golden.Section(t, "../../docs/reference/decisions.md", "versions",
-			"## Versions of etcd, and steps between them: versions.releaseRules, versions.stepRules\n\n"+
+			"### Versions of etcd, and steps between them: versions.releaseRules, versions.stepRules\n\n"+
 				golden.Table([]string{"rule", "of", "verdict", "why", "source", "cases"}, rows))
 	})
 }

@@ -46,7 +46,7 @@ func TestEachSituationHasItsRuleAndATest(t *testing.T) {
 func decisionRows(t *testing.T) map[string][]string {
 	t.Helper()
 	rows := map[string][]string{}
-	for _, part := range strings.Split(read(t, pages+"decisions.md"), "\n## ")[1:] {
+	for _, part := range strings.Split(read(t, pages+"decisions.md"), "\n### ")[1:] {
 		title, body, _ := strings.Cut(part, "\n")
 		if _, table, named := strings.Cut(title, ": "); named {
 			title = table

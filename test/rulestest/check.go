@@ -82,7 +82,7 @@ func Reachable[F, V any](t testing.TB, table *rules.Table[F, V], cases map[strin
 // Section compares a table with its section of docs/reference/decisions.md, which is at path. about is Markdown that precedes the table.
 func Section[F, V any](t testing.TB, path, name, title, about string, table *rules.Table[F, V], cases map[string]int) {
 	t.Helper()
-	golden.Section(t, path, name, "## "+title+"\n\n"+strings.TrimSpace(about+"\n\n"+Render(table, cases)))
+	golden.Section(t, path, name, "### "+title+"\n\n"+strings.TrimSpace(about+"\n\n"+Render(table, cases)))
 }
 
 // Render prints a table as Markdown, with how many facts each row decides.
