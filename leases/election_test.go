@@ -34,7 +34,7 @@ func TestClaimIsDecidedForAllFacts(t *testing.T) {
 		}
 		return ""
 	})
-	rulestest.Section(t, "../docs/reference/decisions.md", "claims", "The Lease of the druid that leads: leases.claims",
+	rulestest.Section(t, "../docs/reference/decisions.md", "claims", "Leader election of druid: leases.claims",
 		"Asked by each replica of druid, and before and after each of its writes.", claims, cases)
 }
 

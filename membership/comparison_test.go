@@ -11,7 +11,7 @@ import (
 )
 
 func TestVerdictsAreSafeForAllFacts(t *testing.T) {
-	checkTable(t, verdicts, "verdicts", "The data of all voters: membership.verdicts",
+	checkTable(t, verdicts, "verdicts", "Result of a comparison: membership.verdicts",
 		"Asked by the leader's agent, and by the agent of a marked member, with the hashes of all voters.", func(f VerdictFacts, d rules.Decision[Verdict]) string {
 			switch {
 			case d.Verdict == VerdictOdd && f.Majority != rules.Yes:
@@ -26,7 +26,7 @@ func TestVerdictsAreSafeForAllFacts(t *testing.T) {
 }
 
 func TestComparisonsAreSafeForAllFacts(t *testing.T) {
-	checkTable(t, comparisons, "comparisons", "What follows from a comparison: membership.comparisons",
+	checkTable(t, comparisons, "comparisons", "Action after a comparison: membership.comparisons",
 		"Asked by the leader's agent after each comparison.", func(f ComparisonFacts, d rules.Decision[ComparisonVerdict]) string {
 			acts := d.Verdict != ComparisonKeep && d.Verdict != ComparisonWait
 			switch {
@@ -49,7 +49,7 @@ func TestComparisonsAreSafeForAllFacts(t *testing.T) {
 
 // TestOddMemberReplacementSafe: odd members are replaced safely for all facts.
 func TestOddMemberReplacementSafe(t *testing.T) {
-	checkTable(t, oddMembers, "oddMembers", "A member whose data differs: membership.oddMembers",
+	checkTable(t, oddMembers, "oddMembers", "Replacement of an odd member: membership.oddMembers",
 		"Asked by the agent of a member whose Lease has the mark.", func(f OddFacts, d rules.Decision[OddVerdict]) string {
 			if d.Verdict != OddReplace {
 				return ""
@@ -68,7 +68,7 @@ func TestOddMemberReplacementSafe(t *testing.T) {
 
 // TestUncheckedStartResolutionSafe: unchecked starts are resolved safely for all facts.
 func TestUncheckedStartResolutionSafe(t *testing.T) {
-	checkTable(t, uncheckedStarts, "uncheckedStarts", "A member that etcd did not compare at its start: membership.uncheckedStarts",
+	checkTable(t, uncheckedStarts, "uncheckedStarts", "Comparison after a start without the initial check of etcd: membership.uncheckedStarts",
 		"Asked by the agent of a member whose etcd started without its initial check, or before the agent.",
 		func(f UncheckedFacts, d rules.Decision[UncheckedVerdict]) string {
 			switch {

@@ -87,7 +87,7 @@ func TestDesiredByNameOrPeerURL(t *testing.T) {
 }
 
 func TestPromotionsAreSafeForAllFacts(t *testing.T) {
-	checkTable(t, promotions, "promotions", "A learner that wants to vote: membership.promotions",
+	checkTable(t, promotions, "promotions", "Promotion of a learner: membership.promotions",
 		"Asked by a learner's own agent.", func(f PromotionFacts, d rules.Decision[PromotionVerdict]) string {
 			switch {
 			case d.Verdict == PromoteMember && f.Authoritative != rules.Yes:
@@ -135,6 +135,6 @@ func brokenDeparture(f DepartureFacts, d DrainDecision) string {
 }
 
 func TestDeparturesAreSafeForAllFacts(t *testing.T) {
-	checkTable(t, departures, "departures", "Removal from a group that others go on with: membership.departures",
+	checkTable(t, departures, "departures", "Removal of a member from a joined cluster: membership.departures",
 		"Asked by the agent of the member that the record's slot names, where the EtcdCluster is deleted and others remain.", brokenDeparture)
 }

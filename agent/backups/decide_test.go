@@ -55,7 +55,7 @@ func TestFullDueByTimeAndSize(t *testing.T) {
 		}
 		return ""
 	})
-	rulestest.Section(t, "../../docs/reference/decisions.md", "due", "Whether another full is due: agent/backups.dueRules",
+	rulestest.Section(t, "../../docs/reference/decisions.md", "due", "Whether a full backup is due: agent/backups.dueRules",
 		"It is `due` of the table of what is backed up. What follows the newest full is large when it takes half of etcd's quota in a restore that "+
 			"keeps the history: "+
 			"4 bytes for each byte of a delta, or 512 for each revision, whichever is more.", dueRules, cases)

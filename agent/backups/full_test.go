@@ -33,7 +33,7 @@ func TestBrokenFullReplacedForAllFacts(t *testing.T) {
 		}
 		return ""
 	})
-	rulestest.Section(t, "../../docs/reference/decisions.md", "replace", "What follows a full that was found to be broken: agent/backups.replaceRules",
+	rulestest.Section(t, "../../docs/reference/decisions.md", "replace", "Replacement of a broken full backup: agent/backups.replaceRules",
 		"It is `found broken` of the table of what is backed up. The pause is 10 minutes after the second full of a leader, and doubles up to 6 hours.",
 		replaceRules, cases)
 }

@@ -14,7 +14,7 @@ import (
 )
 
 func TestAgentsAreReplacedOneAfterAnother(t *testing.T) {
-	checkTable(t, agentRows, "agents", "An agent that is not of the image that druid was given: druid/policy.agentRows",
+	checkTable(t, agentRows, "agents", "An agent with an outdated image: druid/policy.agentRows",
 		func(f agentFacts, d rules.Decision[verdict]) string {
 			v := d.Verdict
 			switch {

@@ -13,7 +13,7 @@ import (
 )
 
 func TestGuardsAreSafeForAllFacts(t *testing.T) {
-	checkTable(t, guards, "guards", "An EtcdCluster in a group next to others: druid/policy.guards", func(f finalizerFacts, d rules.Decision[Finalizer]) string {
+	checkTable(t, guards, "guards", "The finalizer of a joined cluster: druid/policy.guards", func(f finalizerFacts, d rules.Decision[Finalizer]) string {
 		guardDeletion := d.Verdict
 		deleted := f.deletion != deletionNone
 		in := f.joinedGroup&(joinedGroupThere|joinedGroupUnknown|joinedGroupBegun) != 0

@@ -13,7 +13,7 @@ import (
 
 // TestOnlyMissingNamesReturn: only names that the group misses are brought back.
 func TestOnlyMissingNamesReturn(t *testing.T) {
-	checkTable(t, lostRows, "lost", "Which names were taken out of a Formed record by hand: druid/policy.lostRows",
+	checkTable(t, lostRows, "lost", "Members that a manual edit removed from the record: druid/policy.lostRows",
 		func(f lostFacts, d rules.Decision[lostVerdict]) string {
 			lost := d.Verdict
 			switch {
@@ -105,7 +105,7 @@ func TestSeedIsNotKeptFromFormingByAMark(t *testing.T) {
 }
 
 func TestClaimsGoWithTheClusterOnlyAsAskedFor(t *testing.T) {
-	checkTable(t, ownershipRows, "ownership", "Which claims go with the EtcdCluster: druid/policy.ownershipRows",
+	checkTable(t, ownershipRows, "ownership", "Owner of a PVC: druid/policy.ownershipRows",
 		func(f ownershipFacts, d rules.Decision[ownership]) string {
 			verdict := d.Verdict
 			switch {
@@ -185,7 +185,7 @@ func TestClaimsKeptForAnyRecord(t *testing.T) {
 
 // TestOriginFoundOrAwaited: what a cluster begins with is found or waited for.
 func TestOriginFoundOrAwaited(t *testing.T) {
-	checkTable(t, origins, "restore-origin", "Whether the EtcdSnapshot can be restored that a new cluster begins with: druid/policy.origins",
+	checkTable(t, origins, "restore-origin", "The EtcdSnapshot of `spec.bootstrap`: druid/policy.origins",
 		func(f OriginFacts, d rules.Decision[origin]) string {
 			placed := f.Place&(OriginReported|OriginOwn) != 0
 			passes := f.Snapshot&(OriginAbsent|OriginUnfinished) != 0

@@ -38,7 +38,7 @@ func TestRestartsAreSafeAndUseful(t *testing.T) {
 }
 
 func TestNothingIsDeletedBecauseANodeIsAway(t *testing.T) {
-	checkTable(t, nodeRows, "node", "A member of a node that does not answer: druid/policy.nodeRows", func(f nodeFacts, d rules.Decision[nodeVerdict]) string {
+	checkTable(t, nodeRows, "node", "A member on an unreachable node: druid/policy.nodeRows", func(f nodeFacts, d rules.Decision[nodeVerdict]) string {
 		v := d.Verdict
 		acts := v&(nodeMove|nodeAnnounce|nodeGiveUp) != 0
 		switch {
@@ -61,7 +61,7 @@ func TestNothingIsDeletedBecauseANodeIsAway(t *testing.T) {
 
 // TestOrphansKeptOnMissingFacts: orphans are never deleted because something is missing.
 func TestOrphansKeptOnMissingFacts(t *testing.T) {
-	checkTableAbout(t, orphanRows, "orphan", "What bears a member's name and lost its counterpart: druid/policy.orphanRows",
+	checkTableAbout(t, orphanRows, "orphan", "Orphaned objects and missing objects: druid/policy.orphanRows",
 		"Keep: druid does nothing. Wait: druid acts later. Report: an operator acts. Mark: the leader's agent acts.",
 		func(f orphanFacts, d rules.Decision[orphanVerdict]) string {
 			v := d.Verdict
@@ -79,7 +79,7 @@ func TestOrphansKeptOnMissingFacts(t *testing.T) {
 
 // TestUsableSlotNotTaken: a slot is not taken from a member that may use it.
 func TestUsableSlotNotTaken(t *testing.T) {
-	checkTable(t, slotRows, "slot", "The slot of the member that replaces itself: druid/policy.slotRows", func(f slotFacts, d rules.Decision[slotVerdict]) string {
+	checkTable(t, slotRows, "slot", "The replacement slot: druid/policy.slotRows", func(f slotFacts, d rules.Decision[slotVerdict]) string {
 		if d.Verdict == slotRelease && (f.taken == rules.No || f.holder == rules.Yes || f.comes == rules.Yes) {
 			return "takes the slot from a Pod that may be in the middle of it"
 		}

@@ -14,7 +14,7 @@ import (
 )
 
 func TestRolloutsTakeDownNoSecondMember(t *testing.T) {
-	checkTable(t, rolloutRows, "rollout", "A Pod that is not what the spec asks for: druid/policy.rolloutRows",
+	checkTable(t, rolloutRows, "rollout", "An outdated Pod: druid/policy.rolloutRows",
 		func(f rolloutFacts, d rules.Decision[verdict]) string {
 			v := d.Verdict
 			serves := f.podHealth&(podHealthServes|podHealthSilent) != 0

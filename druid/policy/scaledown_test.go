@@ -13,7 +13,7 @@ import (
 )
 
 func TestRemovalRequestsAreSafeForAllFacts(t *testing.T) {
-	checkTable(t, removalRequests, "removal-requests", "A member that is to go: druid/policy.removalRequests", func(f drainFacts, d rules.Decision[drain]) string {
+	checkTable(t, removalRequests, "removal-requests", "Scale-down: druid/policy.removalRequests", func(f drainFacts, d rules.Decision[drain]) string {
 		order := d.Verdict
 		idle := order == drainNothing || order == drainWait || order == drainBlocked
 		switch {
@@ -49,7 +49,7 @@ func TestRemovalRequestsAreSafeForAllFacts(t *testing.T) {
 }
 
 func TestStraysAreSafeForAllFacts(t *testing.T) {
-	checkTable(t, strayRows, "strays", "A mark on a listed member that no slot orders: druid/policy.strayRows",
+	checkTable(t, strayRows, "strays", "A removal request without a removal slot: druid/policy.strayRows",
 		func(f strayFacts, d rules.Decision[strayVerdict]) string {
 			switch v := d.Verdict; {
 			case v != strayKeep && f.stray == strayNone:
@@ -64,7 +64,7 @@ func TestStraysAreSafeForAllFacts(t *testing.T) {
 }
 
 func TestLeftoversAreSafeForAllFacts(t *testing.T) {
-	checkTable(t, leftoverRows, "leftovers", "What a name leaves that the record does not list: druid/policy.leftoverRows",
+	checkTable(t, leftoverRows, "leftovers", "Objects of a removed member: druid/policy.leftoverRows",
 		func(f leftoverFacts, d rules.Decision[Kind]) string {
 			there := f.pod&(PodAbsent|PodForeign) == 0
 			switch object := d.Verdict; {

@@ -16,7 +16,7 @@ import (
 )
 
 func TestEditsAreAdoptedWhenNothingIsHalfDone(t *testing.T) {
-	checkTable(t, adoptions, "spec-adoption", "Whether an edit of the spec is adopted: druid/policy.adoptions",
+	checkTable(t, adoptions, "spec-adoption", "Acceptance of a spec change: druid/policy.adoptions",
 		func(f adoptionFacts, d rules.Decision[specDecision]) string {
 			verdict := d.Verdict
 			adopts := verdict == specDecisionAdopt
@@ -49,7 +49,7 @@ func TestEditsAreAdoptedWhenNothingIsHalfDone(t *testing.T) {
 }
 
 func TestEffectOfAnEdit(t *testing.T) {
-	checkTable(t, effects, "edit-effect", "What an edit would change in what is under way: druid/policy.effects",
+	checkTable(t, effects, "edit-effect", "Impact of a spec change: druid/policy.effects",
 		func(f effectFacts, d rules.Decision[effect]) string {
 			if begins := f.pods == podsAnother || f.size == sizeAnother; begins != (d.Verdict == effectAnother) {
 				return "wrong of what begins something else"
@@ -141,7 +141,7 @@ func TestAdoption(t *testing.T) {
 var someTime = time.Date(2026, 11, 22, 10, 0, 0, 0, time.UTC)
 
 func TestOverdueChanges(t *testing.T) {
-	checkTable(t, overdueRules, "lapses", "What a deadline makes of the condition Progressing: druid/policy.overdueRules",
+	checkTable(t, overdueRules, "lapses", "Condition Progressing and the deadline: druid/policy.overdueRules",
 		func(f overdueFacts, d rules.Decision[conditionVerdict]) string {
 			reason := d.Verdict.reason
 			switch {

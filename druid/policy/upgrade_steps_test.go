@@ -69,7 +69,7 @@ func TestAPodComesAsTheVersionThatMayStart(t *testing.T) {
 }
 
 func TestNoPodIsAWayAroundWhatAMinorWaitsFor(t *testing.T) {
-	checkTable(t, startRows, "starts-as", "The version of a Pod that comes by another hand: druid/policy.startRows",
+	checkTable(t, startRows, "starts-as", "The version of a Pod that is created again: druid/policy.startRows",
 		func(f startFacts, d rules.Decision[startVerdict]) string {
 			goes := d.Verdict == startsAsAsked
 			passed := f.agreed == rules.Yes || f.reached == rules.Yes && f.versionStep == versionStepMinor

@@ -73,7 +73,7 @@ func TestSnapshotConcludedOnce(t *testing.T) {
 
 // TestDeletedSnapshotReleasedEarly: a deleted EtcdSnapshot is held for no longer than it must.
 func TestDeletedSnapshotReleasedEarly(t *testing.T) {
-	checkTable(t, deletionRows, "deletion", "An EtcdSnapshot that is being deleted and held: druid/snapshot.deletionRows",
+	checkTable(t, deletionRows, "deletion", "Deletion of an EtcdSnapshot: druid/snapshot.deletionRows",
 		func(f deletionFacts, d rules.Decision[step]) string {
 			next := d.Verdict
 			ordered, open := f.Slot == deletionSlotOrdered, f.Answer&finalAnswer == 0
