@@ -37,7 +37,7 @@ func (c Comparison) Found() Found {
 type ComparisonFacts struct {
 	// Authoritative: the record was read just now, has the phase Formed, belongs to this raft group, and lists the agent's
 	// own member.
-	Authoritative rules.Answer `fact:"firm record"`
+	Authoritative rules.Answer `fact:"record authoritative"`
 	Found         Found        `fact:"voters are"`
 	// Undecided: the record says that no majority has the same data.
 	Undecided rules.YesNo `fact:"record says undecided"`
@@ -148,7 +148,7 @@ func (s SlotState) String() string { return rules.Word(s, "free", "ours", "taken
 // OddFacts is the complete input of DecideOdd, for a member whose Lease says that its data differs.
 type OddFacts struct {
 	// Authoritative is as in ComparisonFacts, and the Lease names this Pod.
-	Authoritative rules.Answer `fact:"firm record"`
+	Authoritative rules.Answer `fact:"record authoritative"`
 	Own           OwnData      `fact:"own comparison"`
 	Slot          SlotState    `fact:"slot for a replacement"`
 }

@@ -39,7 +39,7 @@ type DefragFacts struct {
 	Scheduled rules.Answer `fact:"window chosen"`
 	// Authoritative: the cluster record was read just now, has the phase Formed, and lists the deciding member, whose Lease
 	// names this Pod.
-	Authoritative rules.Answer `fact:"firm record"`
+	Authoritative rules.Answer `fact:"record authoritative"`
 	// Leads: the agent's own member leads, in the raft term in which the list was read.
 	Leads rules.Answer `fact:"we lead"`
 	// Stable: no member is joining, being replaced, being removed, or superfluous.

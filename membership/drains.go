@@ -117,7 +117,7 @@ func OthersJoin(v View, id uint64, desired func(Member) rules.Answer) rules.Answ
 type DrainFacts struct {
 	// Authoritative: the cluster record was read just now, has the phase Formed, and lists the deciding member, whose Lease
 	// names this Pod.
-	Authoritative rules.Answer `fact:"firm record"`
+	Authoritative rules.Answer `fact:"record authoritative"`
 	Mark          Mark
 	// Leads: the agent's own member leads, in the raft term in which the list was read.
 	Leads rules.Answer `fact:"we lead"`
@@ -131,7 +131,7 @@ type DrainFacts struct {
 	// Joining: another member joins or replaces itself.
 	Joining rules.Answer `fact:"others join"`
 	// Waited: the claim has been blocked for the time that this leader allows.
-	Waited rules.Answer `fact:"hindered for long"`
+	Waited rules.Answer `fact:"blocked for long"`
 }
 
 // DrainVerdict is the next step of the leader's agent.

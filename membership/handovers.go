@@ -44,7 +44,7 @@ type HandoverFacts struct {
 	// Moved: this agent moved leadership for a slow disk a short time ago.
 	Moved rules.YesNo `fact:"moved lately"`
 	// Authoritative, Leads and Stable are as in DefragFacts.
-	Authoritative rules.Answer `fact:"firm record"`
+	Authoritative rules.Answer `fact:"record authoritative"`
 	Leads         rules.Answer `fact:"we lead"`
 	Stable        rules.Answer `fact:"stable"`
 	// Followers that can lead (FastestFollower).

@@ -76,7 +76,7 @@ type NospaceFacts struct {
 	// Enabled: the configuration in force lets the agents act on the alarm.
 	Enabled rules.Answer
 	// Authoritative and Leads are as in DefragFacts.
-	Authoritative rules.Answer `fact:"firm record"`
+	Authoritative rules.Answer `fact:"record authoritative"`
 	Leads         rules.Answer `fact:"we lead"`
 	// Fill: how the databases of all members compare with their quotas (FillOf).
 	Fill Fill `fact:"files and margins"`

@@ -9,7 +9,7 @@ type RemovalFacts struct {
 	// Self: the member is the deciding one.
 	Self rules.Answer
 	// Authoritative: the cluster record was read just now, has the phase Formed, and lists the deciding member.
-	Authoritative rules.Answer `fact:"firm record"`
+	Authoritative rules.Answer `fact:"record authoritative"`
 	// Desired: the record lists the member by name or, if it never started, by peer URL.
 	Desired rules.Answer
 	Kind    Kind
@@ -76,7 +76,7 @@ type PromotionFacts struct {
 	// Kind of the member's own entry.
 	Kind Kind `fact:"own entry"`
 	// Authoritative: the cluster record was read just now, says Formed, and lists the member.
-	Authoritative rules.Answer `fact:"firm record"`
+	Authoritative rules.Answer `fact:"record authoritative"`
 	// Reported: the Lease, read just now, says that the member runs in this raft group under its ID, and has no disk report. What the
 	// disk held before etcd started is no evidence of a lost voter then.
 	Reported rules.Answer `fact:"the Lease shows that it runs"`
@@ -141,7 +141,7 @@ func (r Ruler) String() string { return rulerNames[r] }
 type DepartureFacts struct {
 	// Authoritative: the cluster record was read just now, has the phase Formed, says that all members leave, and lists the
 	// agent's own member, whose Lease names this Pod.
-	Authoritative rules.Answer `fact:"firm record"`
+	Authoritative rules.Answer `fact:"record authoritative"`
 	Mark          Mark
 	Entry         Entry
 	Ruler         Ruler `fact:"leader"`

@@ -112,7 +112,7 @@ func brokenDeparture(f DepartureFacts, d DrainDecision) string {
 	acts := d.Verdict != DrainKeep && d.Verdict != DrainWait
 	switch {
 	case acts && f.Authoritative != rules.Yes:
-		return "acts without a firm record"
+		return "acts without an authoritative record"
 	case acts && f.Mark&(Requested|isClaimed) == 0:
 		return "acts without an order"
 	case acts && f.Entry == EntryUnknown:

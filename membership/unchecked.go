@@ -5,7 +5,7 @@ import "github.com/etcd-druid/druid/internal/rules"
 // UncheckedFacts is the complete input of DecideUnchecked, for a member that etcd did not compare with the others at its start.
 type UncheckedFacts struct {
 	// Authoritative is as in OddFacts.
-	Authoritative rules.Answer `fact:"firm record"`
+	Authoritative rules.Answer `fact:"record authoritative"`
 	Own           OwnData      `fact:"own comparison"`
 	// OthersDiffer: a majority of all voters has the same data, and a voter has other data.
 	OthersDiffer rules.YesNo `fact:"a voter is odd"`

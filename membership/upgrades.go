@@ -54,7 +54,7 @@ func (l LogState) String() string  { return logStateNames[l] }
 // UpgradeFacts is the complete input of DecideUpgrade.
 type UpgradeFacts struct {
 	// Authoritative: the record has the phase Formed, belongs to this raft group, and lists the agent's own member.
-	Authoritative rules.Answer `fact:"firm record"`
+	Authoritative rules.Answer `fact:"record authoritative"`
 	// Whole: every member is a voter and reports its status.
 	Whole     rules.Answer `fact:"all members vote and answer"`
 	Course    Course

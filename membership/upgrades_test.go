@@ -35,7 +35,7 @@ func brokenDrain(f DrainFacts, d DrainDecision) string {
 	acts := d.Verdict != DrainKeep && d.Verdict != DrainWait
 	switch {
 	case acts && (f.Authoritative != rules.Yes || f.Leads != rules.Yes):
-		return "acts without a firm record or without leadership"
+		return "acts without an authoritative record or without leadership"
 	case acts && f.Mark&(NotAsked|RemovalAcknowledged|MarkUnreadable|MarkUnknown) != 0:
 		return "acts without an order"
 	case acts && f.Entry == EntryUnknown, acts && f.Self == rules.Unknown:

@@ -158,7 +158,7 @@ type ReplaceFacts struct {
 	Repeated rules.YesNo `fact:"this leader replaced one"`
 	// Few: at most fewBroken full backups were taken since the last verified one, and this leader has not moved
 	// leadership yet.
-	Few rules.YesNo `fact:"two at most, not handed on"`
+	Few rules.YesNo `fact:"at most two, leadership not moved"`
 	// Rested: the pause since this leader's last replacement is over.
 	Rested rules.YesNo `fact:"pause is over"`
 }

@@ -31,7 +31,7 @@ type authFacts struct {
 	// Current: the configuration is not older than the one that a leader's agent applied before.
 	Current rules.Answer `fact:"configuration current"`
 	// Authoritative is as in membership.DefragFacts.
-	Authoritative rules.Answer `fact:"firm record"`
+	Authoritative rules.Answer `fact:"record authoritative"`
 	// Enabled: authentication is on. Admitted: etcd lets the agent manage users.
 	Enabled  rules.Answer `fact:"on"`
 	Admitted rules.Answer `fact:"agent admitted"`

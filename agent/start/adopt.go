@@ -64,7 +64,7 @@ func (s adoptionStep) String() string {
 type AdoptionFacts struct {
 	Source  Source  `fact:"that cluster"`
 	Claimed Claimed `fact:"claimed in the record"`
-	Entry   Entry   `fact:"lists us as"`
+	Entry   Entry   `fact:"lists this member as"`
 	// Needs of a member add, as in Facts.
 	Needs Needs
 }

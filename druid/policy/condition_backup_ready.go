@@ -102,7 +102,7 @@ type backupFacts struct {
 	fullFailed  rules.YesNo     `fact:"error of full"` // the last attempt ended with an error
 	deltaFailed rules.YesNo     `fact:"error of delta"`
 	attached    rules.YesNo     `fact:"all Pods have the store"` // all Pods have the volumes that the store needs
-	claim       storeClaim      `fact:"claim of the store"`
+	claim       storeClaim      `fact:"PVC of the store"`
 	valid       rules.YesNo     `fact:"spec is valid"` // druid can make sense of spec.backup
 	superseded  rules.YesNo     // the latest backup in this place is another cluster's
 	reported    BackupReported  `fact:"reported before"`

@@ -48,7 +48,7 @@ type conditionFacts struct {
 	quorumState quorumState `fact:"voters"`
 	progress    progress    `fact:"under way"`
 	readiness   readiness   `fact:"members ready"`
-	shrinking   shrinking   `fact:"names too many"`
+	shrinking   shrinking   `fact:"more members than replicas"`
 	rolling     rolling     `fact:"outdated Pods"`
 	resting     resting     `fact:"pause"`
 	problem     rules.YesNo

@@ -112,7 +112,7 @@ type finalizerFacts struct {
 	held        rules.YesNo
 	deletion    deletion    `fact:"deleted"`
 	going       rules.YesNo `fact:"namespace goes"` // the namespace is deleted
-	joinedGroup joinedGroup `fact:"who else is there"`
+	joinedGroup joinedGroup `fact:"external members"`
 }
 
 // finalizerOf decides about the finalizer.

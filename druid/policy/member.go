@@ -81,14 +81,14 @@ var podRows = rules.New(wait, []rules.Row[memberFacts, verdict]{
 // memberFacts is the complete input of leaseRows, claimRows and podRows.
 type memberFacts struct {
 	lease LeaseState `fact:"Lease"`
-	claim ClaimState
-	pod   PodState `fact:"Pod"`
+	claim ClaimState `fact:"PVC"`
+	pod   PodState   `fact:"Pod"`
 	// spare: the other members are a quorum without this one, or the cluster never formed. No other member goes before
 	// it, is being removed or replaces itself. While the data of the members differs without a majority, no member has
 	// its turn: its copy can be the one that decides.
 	spare rules.YesNo `fact:"the others are a quorum, and it is its turn"`
 	// marked: the Lease has the UIDs of the Pod and of the claim.
-	marked rules.YesNo `fact:"the Lease names Pod and claim"`
+	marked rules.YesNo `fact:"the Lease names Pod and PVC"`
 	// paused: the member is the last one of a paused cluster.
 	paused rules.YesNo
 	// answered: all members leave a joined raft group, and the agent in the Pod that the Lease names acknowledged the removal of
@@ -253,8 +253,8 @@ var ownershipRows = rules.New(ownershipKeep, []rules.Row[ownershipFacts, ownersh
 
 // ownershipFacts is the complete input of ownershipRows.
 type ownershipFacts struct {
-	claim ClaimState
-	goes  rules.YesNo `fact:"claims are to go"`        // claims are to go with the EtcdCluster
+	claim ClaimState  `fact:"PVC"`
+	goes  rules.YesNo `fact:"PVCs are to go"`          // claims are to go with the EtcdCluster
 	owned rules.YesNo `fact:"the EtcdCluster owns it"` // the claim refers to the EtcdCluster as an owner
 }
 

@@ -254,7 +254,7 @@ type orphanFacts struct {
 	// cluster formed.
 	removalAcknowledged rules.YesNo `fact:"removal acknowledged"`
 	// objects: a Lease, claim or Pod of the cluster has the name.
-	objects rules.YesNo `fact:"objects bear the name"`
+	objects rules.YesNo `fact:"an object has the name"`
 	// unstarted: the leader lists a learner at the peer URL of the name, and the learner never started.
 	unstarted rules.YesNo `fact:"its learner never started"`
 	// lingers: druid has seen this state for a long time.

@@ -153,7 +153,7 @@ type pauseFacts struct {
 	alone      alone       `fact:"alone in the raft group"`
 	slot       slot        `fact:"slots"`
 	pod        PodState    `fact:"Pod"`
-	volume     rules.YesNo `fact:"claim stays"` // its claim is there, and stays
+	volume     rules.YesNo `fact:"PVC stays"` // its claim is there, and stays
 	lastMember lastMember  `fact:"etcd"`
 	saved      saving
 	late       rules.YesNo `fact:"deadline passed"` // the deadline of what the spec asks for has passed

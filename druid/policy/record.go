@@ -76,7 +76,7 @@ var records = rules.New(orderNothing, []rules.Row[recordFacts, order]{
 type recordFacts struct {
 	record   RecordState
 	known    rules.YesNo `fact:"names an ID"` // the record names the cluster ID
-	evidence evidence    `fact:"evidence of an earlier life"`
+	evidence evidence    `fact:"evidence of an earlier bootstrap"`
 	names    names       `fact:"names against replicas"`
 	stuck    rules.YesNo `fact:"seed stuck"`
 	lost     rules.YesNo `fact:"names taken out"` // names were taken out of it by hand
@@ -276,8 +276,8 @@ type lostFacts struct {
 	entry   entry       `fact:"in the member list"`
 	slot    rules.YesNo `fact:"a slot names it"`
 	live    rules.YesNo `fact:"its Lease is renewed"`
-	body    rules.YesNo `fact:"an object bears it"`  // a Lease, a Pod or a claim of the cluster bears it
-	empty   rules.YesNo `fact:"the record is empty"` // the record lists no names at all
+	body    rules.YesNo `fact:"an object has the name"` // a Lease, a Pod or a claim of the cluster bears it
+	empty   rules.YesNo `fact:"the record is empty"`    // the record lists no names at all
 }
 
 // lostNames are the names that a user removed from the record. druid does not restore a name of an EtcdCluster that is

@@ -234,10 +234,10 @@ var strayRows = rules.New(strayWait, []rules.Row[strayFacts, strayVerdict]{
 
 // leftoverFacts is the complete input of leftoverRows.
 type leftoverFacts struct {
-	removalAck removalAck `fact:"Lease says"`
-	pod        PodState   `fact:"Pod"`
-	claim      ClaimState
-	retain     rules.YesNo `fact:"claims retained"`
+	removalAck removalAck  `fact:"Lease says"`
+	pod        PodState    `fact:"Pod"`
+	claim      ClaimState  `fact:"PVC"`
+	retain     rules.YesNo `fact:"PVCs retained"`
 }
 
 // nothing means that there is no step.
@@ -262,7 +262,7 @@ type strayFacts struct {
 	record RecordState
 	stray  stray       `fact:"mark"`
 	slot   slot        `fact:"slots"`
-	excess rules.YesNo `fact:"names too many"`
+	excess rules.YesNo `fact:"more members than replicas"`
 }
 
 func strayOf(m Member, o Observed) stray {

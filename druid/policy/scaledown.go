@@ -114,7 +114,7 @@ var removalRequests = rules.New(drainNothing, []rules.Row[drainFacts, drain]{
 // drainFacts is the complete input of removalRequests.
 type drainFacts struct {
 	record      RecordState
-	excess      rules.YesNo `fact:"names too many"` // more names than replicas, of which one is always kept, and the deadline has not passed
+	excess      rules.YesNo `fact:"more members than replicas"` // more names than replicas, of which one is always kept, and the deadline has not passed
 	slot        slot        `fact:"slots"`
 	mark        marked
 	removalGate removalGate `fact:"the others"`

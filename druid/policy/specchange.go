@@ -127,10 +127,10 @@ type adoptionFacts struct {
 	reached        rules.YesNo    `fact:"target reached"` // the cluster is what was adopted
 	clock          Clock          `fact:"deadline"`
 	effect         effect         `fact:"the edit"`
-	stalled        rules.YesNo    `fact:"under way gets stuck"` // what is under way waits for something that does not come by itself
-	origin         rules.YesNo    `fact:"its snapshot known"`   // it is known what the cluster begins with
-	requested      rules.YesNo    `fact:"apply-now names it"`   // the annotation has the generation of the edit
-	handsOff       rules.YesNo    `fact:"hands off"`            // druid must not act for this cluster
+	stalled        rules.YesNo    `fact:"change in progress stalls"` // what is under way waits for something that does not come by itself
+	origin         rules.YesNo    `fact:"its snapshot known"`        // it is known what the cluster begins with
+	requested      rules.YesNo    `fact:"apply-now names it"`        // the annotation has the generation of the edit
+	handsOff       rules.YesNo    `fact:"hands off"`                 // druid must not act for this cluster
 }
 
 // Adoption is the decision about a spec. An empty Rule means that it is not accepted now.

@@ -72,7 +72,7 @@ var growRows = rules.New(growWait, []rules.Row[growFacts, growVerdict]{
 
 // growFacts is the complete input of growRows.
 type growFacts struct {
-	claim   ClaimState
+	claim   ClaimState `fact:"PVC"`
 	leaves  rules.YesNo
 	asks    rules.YesNo `fact:"requests enough"` // the claim requests what the spec says, or more
 	bound   rules.YesNo

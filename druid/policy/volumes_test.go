@@ -11,7 +11,7 @@ import (
 )
 
 func TestClaimsGrowOnlyWhereTheyMayAndMust(t *testing.T) {
-	checkTable(t, growRows, "grow", "The size that a claim requests: druid/policy.growRows", func(f growFacts, d rules.Decision[growVerdict]) string {
+	checkTable(t, growRows, "grow", "The size that a PVC requests: druid/policy.growRows", func(f growFacts, d rules.Decision[growVerdict]) string {
 		v := d.Verdict
 		may := f.claim == ClaimPresent && f.bound == rules.Yes && f.expands == ExpansionAllowed
 		switch {
