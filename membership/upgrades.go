@@ -93,7 +93,7 @@ var upgrades = rules.New(UpgradeWait, []rules.Row[UpgradeFacts, UpgradeVerdict]{
 		Why: "the request might belong to another raft group, so it is not answered"},
 	{Name: "members-not-renewing", When: UpgradeFacts{Authoritative: rules.Yes, Whole: rules.No | rules.Unknown}, Verdict: UpgradeReport,
 		Why: "a member does not respond or is not a voter"},
-	{Name: "announced-in-vain", When: UpgradeFacts{Authoritative: rules.Yes, Whole: rules.Yes, Course: CourseOn,
+	{Name: "downgrade-not-requested", When: UpgradeFacts{Authoritative: rules.Yes, Whole: rules.Yes, Course: CourseOn,
 		Announced: AnnouncedThis | AnnouncedOther, Reached: rules.No},
 		Verdict: UpgradeCancel,
 		Why:     "no member runs the announced minor version, and no downgrade is requested"},

@@ -30,8 +30,8 @@ type Decision = rules.Decision[Verdict]
 // unsound are the states that only a new full backup resolves.
 const unsound = CatalogEmpty | CatalogBroken | CatalogBehind
 
-// ruleDisproved takes a full backup because the newest one was found to be invalid.
-const ruleDisproved = "disproved"
+// ruleFoundBroken takes a full backup because the newest one was found to be invalid.
+const ruleFoundBroken = "found-broken"
 
 // backupTable is the name of backupRules in the metric of all decisions, and in docs/reference/decisions.md.
 const backupTable = "agent/backups.backupRules"
@@ -58,7 +58,7 @@ var backupRules = rules.New(Wait, []rules.Row[Facts, Verdict]{
 		Why: "only a new full backup closes the gap"},
 	{Name: "behind", When: Facts{CatalogState: CatalogBehind, Full: FullIdle, Asked: rules.No}, Verdict: TakeFull,
 		Why: "a watch of that many changes would delay writes; a full backup reads them once"},
-	{Name: ruleDisproved, When: Facts{CatalogState: CatalogComplete, Full: FullIdle, Asked: rules.No, Doubted: rules.Yes}, Verdict: TakeFull,
+	{Name: ruleFoundBroken, When: Facts{CatalogState: CatalogComplete, Full: FullIdle, Asked: rules.No, Doubted: rules.Yes}, Verdict: TakeFull,
 		Why: "the saved backups do not restore a state that the cluster had"},
 	{Name: "due", When: Facts{CatalogState: CatalogComplete, Full: FullIdle, Asked: rules.No, Due: rules.Yes}, Verdict: TakeFull,
 		Why: "the table due decided: schedule, age, changed users or roles, or size of the changes since the last full backup"},

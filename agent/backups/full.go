@@ -91,7 +91,7 @@ func (s *session) fullEnded(ctx context.Context, r fullResult, err error) {
 	}
 	s.full.succeeded()
 	s.replacing.fulls = append(s.replacing.fulls, r.Key)
-	if r.why == ruleDisproved { // one that did not come to be is no matter of this member's database
+	if r.why == ruleFoundBroken { // one that did not come to be is no matter of this member's database
 		s.replacing.taken.failed(time.Now())
 	}
 	s.Metrics.saved(kindFull, r.ObjectSize, r.took)
@@ -209,7 +209,7 @@ func keysOf(fulls []catalog.Full) (keys []string) {
 
 // replacement decides about the newest full backup. A verified full backup resets the state.
 func (s *session) replacement(now time.Time) Replacement {
-	broken := s.reporter.disproved(s.newest.Key)
+	broken := s.reporter.foundBroken(s.newest.Key)
 	if !broken && s.newest.Key != "" && s.reporter.verifiedFull() == s.newest.Key {
 		s.replacing.taken.succeeded()
 		s.replacing.handed = false

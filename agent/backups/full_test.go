@@ -129,7 +129,7 @@ func TestFailedFullHandsNothingOn(t *testing.T) {
 		}
 		return nil
 	})
-	if n := a.fired("disproved"); n < 2 || len(handed) != 0 {
+	if n := a.fired("found-broken"); n < 2 || len(handed) != 0 {
 		t.Errorf("%v replacements were begun, and leadership was handed on %d times", n, len(handed))
 	}
 }
@@ -150,7 +150,7 @@ func TestFullsThatAreAllBrokenAreFew(t *testing.T) {
 		}
 		return nil
 	})
-	if n := len(history(t, s).Fulls); n != 2 || a.fired("disproved") != 1 || len(handed) != 1 {
-		t.Errorf("%d fulls, %v of them for a broken one, handed on %d times", n, a.fired("disproved"), len(handed))
+	if n := len(history(t, s).Fulls); n != 2 || a.fired("found-broken") != 1 || len(handed) != 1 {
+		t.Errorf("%d fulls, %v of them for a broken one, handed on %d times", n, a.fired("found-broken"), len(handed))
 	}
 }

@@ -36,8 +36,8 @@ func (h *reporter) readVerification(ctx context.Context) {
 	}
 }
 
-// disproved reports whether the newest full backup and the changes after it were found to be invalid.
-func (h *reporter) disproved(newest string) bool {
+// foundBroken reports whether the newest full backup and the changes after it were found to be invalid.
+func (h *reporter) foundBroken(newest string) bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	return h.verified.Verdict == leases.VerdictBroken && newest != "" && h.verified.Full == newest

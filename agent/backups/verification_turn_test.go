@@ -208,7 +208,7 @@ func TestAFollowerProvesWhatTheLeaderSaves(t *testing.T) {
 	}
 	v = verified(func(v leases.Verification) bool { return v.Broken == full.Key || v.VerifiedFull != full.Key })
 	eventually(t, "a new full follows", func() error {
-		if n := len(history(t, s).Fulls); n < 2 || all[lead].fired("disproved") == 0 {
+		if n := len(history(t, s).Fulls); n < 2 || all[lead].fired("found-broken") == 0 {
 			return fmt.Errorf("%w: %d fulls; %+v", errWaiting, n, v)
 		}
 		return nil

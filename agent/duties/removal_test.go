@@ -131,7 +131,7 @@ func TestUnstartedLearnerRemovedIfNamed(t *testing.T) {
 	if _, err := api.Update(t.Context(), lease, metav1.UpdateOptions{}); err != nil {
 		t.Fatal(err)
 	}
-	c.decided("orphan-learner")
+	c.decided("unstarted-learner")
 	c.eventually("the learner is removed", func() error {
 		if ids := c.listed(leader); slices.Contains(ids, learner) || len(ids) != len(names) {
 			return fmt.Errorf("listed: %x", ids)

@@ -28,10 +28,10 @@ type (
 
 // Source.
 const (
-	SourceSilent Source = 1 << iota // no endpoint answered a linearizable list, or an endpoint could not be reached
-	SourceOther                     // the endpoints are of several clusters, or of another one than was begun to be joined
-	SourceUnfit                     // it cannot be joined until the user changes it or the spec
-	SourceAiling                    // a member is down, or it has a learner or an alarm of its own
+	SourceSilent    Source = 1 << iota // no endpoint answered a linearizable list, or an endpoint could not be reached
+	SourceOther                        // the endpoints are of several clusters, or of another one than was begun to be joined
+	SourceUnfit                        // it cannot be joined until the user changes it or the spec
+	SourceUnhealthy                    // a member is down, or it has a learner or an alarm of its own
 	SourceFit
 )
 
@@ -105,7 +105,7 @@ var adoptions = rules.New(adoptionVerdict{mode: ModeRefuse}, []rules.Row[Adoptio
 		Why: "this start added the learner, and its etcd has never written a log"},
 	{Name: "drop-old-learner", When: AdoptionFacts{Claimed: Intended, Entry: OldLearner}, Verdict: adoptionVerdict{ModeAdopt, stepDrop},
 		Why: "the agent never starts a raft ID without its data, and the removal of a learner costs no vote"},
-	{Name: "source-ailing", When: AdoptionFacts{Source: SourceAiling}, Verdict: adoptionVerdict{ModeWait, noStep},
+	{Name: "source-unhealthy", When: AdoptionFacts{Source: SourceUnhealthy}, Verdict: adoptionVerdict{ModeWait, noStep},
 		Why: "the cluster to join is not healthy", Detail: "source"},
 	{Name: "adoption-needs", When: AdoptionFacts{Needs: Unmet}, Verdict: adoptionVerdict{ModeWait, noStep},
 		Why: "a requirement for adding this member is not met", Detail: "source needs"},
@@ -184,13 +184,13 @@ func (s *sourceSight) memberOf(cfg *config.Config, m membership.Member) (source 
 	}
 	switch status, err := s.statuses[m.ID], s.statusErrs[m.ID]; {
 	case m.Learner:
-		return SourceAiling, "it is a learner, and etcd allows one learner at a time by default; promote or remove it"
+		return SourceUnhealthy, "it is a learner, and etcd allows one learner at a time by default; promote or remove it"
 	case !m.Started():
-		return SourceAiling, "it was added but never started"
+		return SourceUnhealthy, "it was added but never started"
 	case err != nil:
-		return SourceAiling, "it cannot be queried at the client URLs that it advertises: " + err.Error()
+		return SourceUnhealthy, "it cannot be queried at the client URLs that it advertises: " + err.Error()
 	case s.peerErrs[m.ID] != nil:
-		return SourceAiling, "it cannot be reached as a peer with the certificates of spec.tls.peer: " + s.peerErrs[m.ID].Error()
+		return SourceUnhealthy, "it cannot be reached as a peer with the certificates of spec.tls.peer: " + s.peerErrs[m.ID].Error()
 	default:
 		return statusOf(cfg, status)
 	}
@@ -207,9 +207,9 @@ func statusOf(cfg *config.Config, status membership.Status) (source Source, deta
 		return SourceUnfit, fmt.Sprintf("its database has %d MiB, which is too large for the quota of %d MiB of the joining members; "+
 			"defragment it, or create the EtcdCluster again with a larger spec.etcd.quotaBackendBytes", status.DBSize>>20, quota>>20)
 	case status.Leader == 0:
-		return SourceAiling, "it has no leader"
+		return SourceUnhealthy, "it has no leader"
 	case len(status.Errors) > 0:
-		return SourceAiling, strings.Join(status.Errors, ", ")
+		return SourceUnhealthy, strings.Join(status.Errors, ", ")
 	default:
 		return SourceFit, ""
 	}

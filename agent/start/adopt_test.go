@@ -73,14 +73,14 @@ func TestJoinRefusals(t *testing.T) {
 			"with a spec.tls.peer.secretRef"},
 		"clients speak TLS": {func(s *sourceSight) { s.view.Members[1].ClientURLs = []string{"https://b:2379"} }, SourceUnfit,
 			"with spec.bootstrap.join.tls"},
-		"a peer rejects our certificate": {func(s *sourceSight) { s.peerErrs = map[uint64]error{2: errors.New("bad certificate")} }, SourceAiling,
+		"a peer rejects our certificate": {func(s *sourceSight) { s.peerErrs = map[uint64]error{2: errors.New("bad certificate")} }, SourceUnhealthy,
 			"with the certificates of spec.tls.peer: bad certificate"},
-		"it has a learner": {func(s *sourceSight) { s.view.Members[1].Learner = true }, SourceAiling, "member b (2): it is a learner"},
+		"it has a learner": {func(s *sourceSight) { s.view.Members[1].Learner = true }, SourceUnhealthy, "member b (2): it is a learner"},
 		"our own learner is none of its": {func(s *sourceSight) {
 			s.view.Members = append(s.view.Members, membership.Member{ID: 9, PeerURLs: []string{"http://us:2380"}, Learner: true})
 		}, SourceFit, ""},
-		"a member never started":   {func(s *sourceSight) { s.view.Members[1].Name = "" }, SourceAiling, "never started"},
-		"a member does not answer": {func(s *sourceSight) { s.statusErrs[2] = errors.New("no route") }, SourceAiling, "no route"},
+		"a member never started":   {func(s *sourceSight) { s.view.Members[1].Name = "" }, SourceUnhealthy, "never started"},
+		"a member does not answer": {func(s *sourceSight) { s.statusErrs[2] = errors.New("no route") }, SourceUnhealthy, "no route"},
 		"a member runs an older minor": {status(2, func(s *membership.Status) { s.Version = "3.5.31" }), SourceUnfit,
 			"the minor versions must be the same"},
 		"a member runs a newer minor": {status(2, func(s *membership.Status) { s.Version = "3.7.0" }), SourceUnfit,
@@ -89,13 +89,13 @@ func TestJoinRefusals(t *testing.T) {
 			"upgrade it to 3.6.12 or later"},
 		"a member runs a vendor's patch":     {status(1, func(s *membership.Status) { s.Version = "3.6.12-0" }), SourceFit, ""},
 		"a member's version cannot be read":  {status(1, func(s *membership.Status) { s.Version = "3.6.x" }), SourceUnfit, "want 3.minor.patch"},
-		"a member knows no leader":           {status(1, func(s *membership.Status) { s.Leader = 0 }), SourceAiling, "no leader"},
-		"an alarm stands":                    {status(1, func(s *membership.Status) { s.Errors = []string{"alarm:NOSPACE"} }), SourceAiling, "NOSPACE"},
+		"a member knows no leader":           {status(1, func(s *membership.Status) { s.Leader = 0 }), SourceUnhealthy, "no leader"},
+		"an alarm stands":                    {status(1, func(s *membership.Status) { s.Errors = []string{"alarm:NOSPACE"} }), SourceUnhealthy, "NOSPACE"},
 		"the database is too large for ours": {status(1, func(s *membership.Status) { s.DBSize = 95 << 20 }), SourceUnfit, "quota of 100 MiB"},
 		"what an operator must repair is reported first": {
 			both(status(1, func(s *membership.Status) { s.Leader = 0 }), status(2, func(s *membership.Status) { s.Version = "3.5.31" })), SourceUnfit, "member b"},
 		"of two that ail the first is reported": {
-			both(status(1, func(s *membership.Status) { s.Leader = 0 }), status(2, func(s *membership.Status) { s.Leader = 0 })), SourceAiling, "member a"},
+			both(status(1, func(s *membership.Status) { s.Leader = 0 }), status(2, func(s *membership.Status) { s.Leader = 0 })), SourceUnhealthy, "member a"},
 		"what is unfit is not hidden by an ache": {
 			both(status(1, func(s *membership.Status) { s.Version = "3.5.31" }), status(2, func(s *membership.Status) { s.Leader = 0 })), SourceUnfit, "member a"},
 	}

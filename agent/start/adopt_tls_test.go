@@ -195,7 +195,7 @@ func TestJoinTLSClusterObstacles(t *testing.T) {
 
 	// The authority of the peers is not that of the source.
 	c.fill(secret, s.clients.Certificate, good)
-	c.seedWaits("source-ailing", s, "as a peer with the certificates of spec.tls.peer", "certificate")
+	c.seedWaits("source-unhealthy", s, "as a peer with the certificates of spec.tls.peer", "certificate")
 
 	c.secure.authorities[certificates.PlanePeer] = s.peers
 	seed.halt()

@@ -78,7 +78,7 @@ var startRules = rules.New(ModeRefuse, []rules.Row[Facts, Mode]{
 		Why: "the member Lease cannot be read, and without it the member can only resume intact data", Detail: "lease"},
 	{Name: "removal-acknowledged", When: Facts{Lease: RemovalAcknowledged}, Verdict: ModeRefuse,
 		Why: "this member is being removed or was removed, so it can only resume intact data", Detail: "lease"},
-	{Name: "asked-to-go", When: Facts{Lease: Leaving}, Verdict: ModeWait,
+	{Name: "removal-requested", When: Facts{Lease: Leaving}, Verdict: ModeWait,
 		Why: "removal of this member is requested; it joins again only if the request is canceled"},
 	{Name: "record-unread", When: Facts{Record: RecordUnread}, Verdict: ModeWait,
 		Why: "the cluster record cannot be read", Detail: "record"},

@@ -182,11 +182,11 @@ func TestLeavingMemberStaysWholeNoRejoin(t *testing.T) {
 	}{
 		"asked, restarts":                      {member, "resume"},
 		"claimed, restarts":                    {with(func(f *Facts) { f.Lease = RemovalAcknowledged }), "resume"},
-		"asked, lost its data":                 {with(lost), "asked-to-go"},
+		"asked, lost its data":                 {with(lost), "removal-requested"},
 		"taken back, lost its data":            {with(func(f *Facts) { lost(f); f.Lease, f.Slot = Fresh, SlotFree }), "data-lost"},
 		"claimed, lost its data":               {with(func(f *Facts) { lost(f); f.Lease = RemovalAcknowledged }), "removal-acknowledged"},
 		"removed":                              {with(func(f *Facts) { f.Listed, f.Own, f.Lease = Unlisted, OtherID, RemovalAcknowledged }), "removal-acknowledged"},
-		"asked, never joined":                  {with(func(f *Facts) { lost(f); f.Listed = Unconfirmed }), "asked-to-go"},
+		"asked, never joined":                  {with(func(f *Facts) { lost(f); f.Listed = Unconfirmed }), "removal-requested"},
 		"another goes, a joiner waits":         {with(func(f *Facts) { lost(f); f.Lease, f.Listed = Fresh, Unconfirmed }), "await-drain"},
 		"another goes, a replacement waits":    {with(func(f *Facts) { lost(f); f.Lease = Fresh }), "await-drain"},
 		"another goes, a begun join goes on":   {with(func(f *Facts) { lost(f); f.Lease, f.Listed, f.Joining = Fresh, Unstarted, JoiningNow }), "finish-join"},
@@ -194,7 +194,7 @@ func TestLeavingMemberStaysWholeNoRejoin(t *testing.T) {
 		"another goes, a good member restarts": {with(func(f *Facts) { f.Lease = Fresh }), "resume"},
 		"another goes, a majority restarts":    {with(func(f *Facts) { f.Lease, f.Listed = Fresh, NoQuorum }), "resume-majority"},
 		"asked, all of them restart":           {with(func(f *Facts) { f.Listed = NoQuorum }), "resume-majority"},
-		"asked, removed before it was claimed": {with(func(f *Facts) { f.Listed, f.Own = Unlisted, OtherID }), "asked-to-go"},
+		"asked, removed before it was claimed": {with(func(f *Facts) { f.Listed, f.Own = Unlisted, OtherID }), "removal-requested"},
 		"taken back, and was removed meanwhile": {with(func(f *Facts) { f.Listed, f.Own, f.Lease, f.Slot = Unlisted, OtherID, Fresh, SlotFree }),
 			"removed-while-down"},
 	} {

@@ -64,7 +64,7 @@ var agentRows = rules.New(wait, []rules.Row[agentFacts, verdict]{
 		pendingUpdate: pendingUpdateNone, record: RecordFormed, turn: rules.Yes},
 		Verdict: wait,
 		Why:     "its member becomes a voter, or its state is not known yet"},
-	{Name: "agent-ill", When: agentFacts{agent: AgentOutdated, leaves: rules.No, memberHealth: memberHealthIll, pendingUpdate: pendingUpdateNone,
+	{Name: "agent-unhealthy", When: agentFacts{agent: AgentOutdated, leaves: rules.No, memberHealth: memberHealthIll, pendingUpdate: pendingUpdateNone,
 		record: RecordFormed, turn: rules.Yes},
 		Verdict: change,
 		Why:     "its member does not serve, or its agent does nothing: another agent might help"},

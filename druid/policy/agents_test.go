@@ -114,10 +114,10 @@ func TestAgentUpdate(t *testing.T) {
 			o: given(idle(0)), want: []string{"ReplaceAgent agent-idle c-a"}, reason: v1alpha1.ReasonUpdatingAgents,
 		},
 		"and where it does nothing": {
-			o: given(silent(2)), want: []string{"ReplaceAgent agent-ill c-c"}, reason: v1alpha1.ReasonUpdatingAgents,
+			o: given(silent(2)), want: []string{"ReplaceAgent agent-unhealthy c-c"}, reason: v1alpha1.ReasonUpdatingAgents,
 		},
 		"one after another there too": {
-			o: given(silent(0), silent(2)), want: []string{"ReplaceAgent agent-ill c-a"}, reason: v1alpha1.ReasonUpdatingAgents,
+			o: given(silent(0), silent(2)), want: []string{"ReplaceAgent agent-unhealthy c-a"}, reason: v1alpha1.ReasonUpdatingAgents,
 		},
 		"no Pod is replaced while a volume grows, because that may replace one": {
 			o: given(func(o *Observed) { o.Members[2].Room = RoomGrows }), reason: v1alpha1.ReasonRollingUpdate,
@@ -160,7 +160,7 @@ func TestAgentUpdate(t *testing.T) {
 			o: given(replaced(0, ArrivalOver), replaced(2, ArrivalOver), silent(1), func(o *Observed) {
 				o.Record.Upgrade.Order = leases.UpgradeOrder{Nonce: "n", Version: "3.6.16"}
 			}),
-			want: []string{"ReplaceAgent agent-ill c-b"}, reason: v1alpha1.ReasonUpgrading,
+			want: []string{"ReplaceAgent agent-unhealthy c-b"}, reason: v1alpha1.ReasonUpgrading,
 		},
 		"no Pod is replaced while the leader is unknown": {
 			o: given(func(o *Observed) { o.Members[1].Reports.Role = leases.RoleMember }), reason: v1alpha1.ReasonUpdatingAgents,

@@ -267,7 +267,7 @@ var lostRows = rules.New(lostLeave, []rules.Row[lostFacts, lostVerdict]{
 	{Name: "all-names-lost", When: lostFacts{witness: witnessOwn | witnessMute, body: rules.Yes, empty: rules.Yes}, Verdict: lostRelist},
 	{Name: "not-verified", When: lostFacts{witness: witnessOwn, entry: entryMissing, slot: rules.No, live: rules.No}, Verdict: lostLeave},
 	{Name: "lease-lost-too", When: lostFacts{witness: witnessMute, entry: entryThere, body: rules.Yes}, Verdict: lostRelist},
-	{Name: "mute", When: lostFacts{witness: witnessMute}, Verdict: lostLeave},
+	{Name: "no-lease", When: lostFacts{witness: witnessMute}, Verdict: lostLeave},
 })
 
 // lostFacts is the complete input of lostRows.
