@@ -214,7 +214,7 @@ func drawMark() (string, error) {
 
 // reportSlot reports that a record was written.
 func (r *Reconciler) reportSlot(o *observation, step policy.Step) {
-	if step.Kind == policy.StrikeName {
+	if step.Kind == policy.RemoveName {
 		r.inform(o, v1alpha1.EventMemberRemoved, step, "Member %s was removed from the cluster (%s)", step.Member, step.Rule)
 	}
 }

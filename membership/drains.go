@@ -142,7 +142,7 @@ const (
 	DrainKeep   DrainVerdict = "Keep"        // nothing is left to do here
 	DrainWait   DrainVerdict = "Wait"        // look again
 	Claim       DrainVerdict = "Claim"       // mark the Lease removing: the intent
-	HandBack    DrainVerdict = "HandBack"    // mark it requested again
+	Revert      DrainVerdict = "Revert"      // mark it requested again
 	MoveAway    DrainVerdict = "MoveLeader"  // hand leadership to another voter
 	DrainRemove DrainVerdict = "Remove"      // remove exactly the ID that was claimed
 	Acknowledge DrainVerdict = "Acknowledge" // mark the Lease done
@@ -169,15 +169,15 @@ var drains = rules.New(DrainWait, []rules.Row[DrainFacts, DrainVerdict]{
 		Why: "a member does not remove itself"},
 	{Name: "self-not-voter", When: DrainFacts{Self: rules.Yes, Entry: NotListed | LearnerEntry}, Verdict: DrainWait,
 		Why: "a leader is always a voter, so the list is read again"},
-	{Name: "quorum-back", When: DrainFacts{Mark: isClaimed, Entry: isEntry, Quorum: notYes, Waited: rules.Yes}, Verdict: HandBack,
+	{Name: "quorum-back", When: DrainFacts{Mark: isClaimed, Entry: isEntry, Quorum: notYes, Waited: rules.Yes}, Verdict: Revert,
 		Why: "the claim is blocked for too long; the cause might require that the request is canceled first"},
 	{Name: "quorum", When: DrainFacts{Entry: isEntry, Quorum: notYes}, Verdict: DrainWait,
 		Why: "the remaining voters must have a healthy quorum"},
-	{Name: "others-back", When: DrainFacts{Mark: isClaimed, Entry: VoterEntry, Others: notYes, Waited: rules.Yes}, Verdict: HandBack,
+	{Name: "others-back", When: DrainFacts{Mark: isClaimed, Entry: VoterEntry, Others: notYes, Waited: rules.Yes}, Verdict: Revert,
 		Why: "the other member might have to replace itself, which needs the slot"},
 	{Name: "others-not-healthy", When: DrainFacts{Entry: VoterEntry, Others: notYes}, Verdict: DrainWait,
 		Why: "another member is not healthy"},
-	{Name: "joining-back", When: DrainFacts{Mark: isClaimed, Entry: VoterEntry, Joining: rules.Yes | rules.Unknown, Waited: rules.Yes}, Verdict: HandBack,
+	{Name: "joining-back", When: DrainFacts{Mark: isClaimed, Entry: VoterEntry, Joining: rules.Yes | rules.Unknown, Waited: rules.Yes}, Verdict: Revert,
 		Why: "the joining member might have to replace itself, which needs the slot"},
 	{Name: "others-join", When: DrainFacts{Entry: VoterEntry, Joining: rules.Yes | rules.Unknown}, Verdict: DrainWait,
 		Why: "another member is joining"},

@@ -121,7 +121,7 @@ func brokenDeparture(f DepartureFacts, d DrainDecision) string {
 		return "acts although no external member leads"
 	case acts && listed && f.Quorum != rules.Yes:
 		return "those that stay may hold no healthy quorum"
-	case d.Verdict == HandBack || d.Verdict == MoveAway:
+	case d.Verdict == Revert || d.Verdict == MoveAway:
 		return "does what is the leader's"
 	case d.Verdict == DrainRemove && (f.Mark != ClaimedByUs || !listed):
 		return "removes without its own claim, or what is not listed"

@@ -52,7 +52,7 @@ func brokenDrain(f DrainFacts, d DrainDecision) string {
 		return "removes what is not listed"
 	case d.Verdict == Acknowledge && (f.Entry != NotListed || f.Mark != ClaimedByUs):
 		return "acknowledges what is listed, or what it did not claim"
-	case d.Verdict == HandBack && (f.Mark&isClaimed == 0 || !listed || sound || f.Waited != rules.Yes):
+	case d.Verdict == Revert && (f.Mark&isClaimed == 0 || !listed || sound || f.Waited != rules.Yes):
 		return "gives up a claim that nothing hinders"
 	case d.Verdict == MoveAway && f.Self != rules.Yes:
 		return "moves leadership away from a member that stays"

@@ -25,9 +25,9 @@ const (
 	// markInterval is how long a removal request that was read is used afterwards, while no step follows from it. A
 	// drain that waits for hours costs the API server 4 GETs a minute.
 	markInterval = 15 * time.Second
-	// handBackAfter is how long a blocked claim stays before the agent reverts it to requested. It covers several
+	// revertAfter is how long a blocked claim stays before the agent reverts it to requested. It covers several
 	// restarts of a member and etcd's 5 s check.
-	handBackAfter = 30 * time.Second
+	revertAfter = 30 * time.Second
 	// maxDrainPause bounds the pause, which doubles with each failure. etcd itself refuses changes for 5 s after a
 	// peer came back.
 	maxDrainPause = 5 * time.Second
@@ -167,7 +167,7 @@ func (r *removalRequest) step(ctx context.Context, w witness, d membership.Drain
 	case membership.Claim:
 		defer crash.Around("claim-removal")()
 		return true, r.mark(ctx, marked)
-	case membership.HandBack:
+	case membership.Revert:
 		defer crash.Around("hand-back")()
 		return false, r.mark(ctx, marked)
 	case membership.MoveAway:
@@ -281,12 +281,12 @@ func (r *removalRequest) waited(f membership.DrainFacts) rules.Answer {
 	free := f
 	free.Waited = rules.Yes
 	switch {
-	case membership.DecideDrain(free).Verdict != membership.HandBack:
+	case membership.DecideDrain(free).Verdict != membership.Revert:
 		r.draining.hindered = time.Time{}
 	case r.draining.hindered.IsZero():
 		r.draining.hindered = time.Now()
 	}
-	return rules.AnswerOf(!r.draining.hindered.IsZero() && time.Since(r.draining.hindered) >= r.handBack)
+	return rules.AnswerOf(!r.draining.hindered.IsZero() && time.Since(r.draining.hindered) >= r.revert)
 }
 
 // MarkOf returns what the removal request on the Lease of the member called name means to the agent of self. retiring is
@@ -328,7 +328,7 @@ func Marked(verdict membership.DrainVerdict, mark leases.RemovalRequest, self Cl
 		if id != 0 {
 			mark.MemberID = leases.FormatID(id)
 		}
-	case membership.HandBack:
+	case membership.Revert:
 		mark = leases.RemovalRequest{State: leases.RemovalRequested, Mark: mark.Mark, At: mark.At}
 	case membership.Acknowledge:
 		// This agent answers for the removal, also if another one claimed it.

@@ -243,7 +243,7 @@ func (d *drainCluster) agentBehind(gate Gate, name, uid string, f *fault) (died 
 		duties.Fsync = func() leases.Fsync { return d.fsync(name) }
 	}
 	duties.slowFor, duties.followersAge = time.Second, 300*time.Millisecond
-	duties.poll, duties.handBack, duties.nospaceAgain = 100*time.Millisecond, 2*time.Second, time.Second
+	duties.poll, duties.revert, duties.nospaceAgain = 100*time.Millisecond, 2*time.Second, time.Second
 	d.newest = duties
 	ctx, cancel := context.WithCancel(d.t.Context())
 	if f != nil {

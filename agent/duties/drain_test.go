@@ -97,7 +97,7 @@ func TestNoMemberIsRemovedWhileAnotherIsDown(t *testing.T) {
 	d.mark(removalCandidate, leases.RemovalRequest{
 		State: leases.RemovalBegun, Mark: "first", At: "then", By: "predecessor", MemberID: leases.FormatID(id), ClusterID: leases.FormatID(d.id()),
 	})
-	d.eventually("the claim is handed back", func() error {
+	d.eventually("the claim is reverted", func() error {
 		if r := d.removalRequest(removalCandidate); r != (leases.RemovalRequest{State: leases.RemovalRequested, Mark: "first", At: "then"}) {
 			return fmt.Errorf("its mark is %+v", r)
 		}

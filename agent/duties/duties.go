@@ -98,7 +98,7 @@ type Options struct {
 // starts all grace periods again, but remembers which members were defragmented.
 type Duties struct {
 	Options
-	poll, recordAge, handBack, comparePause, nospaceAgain, authEvery, authHold, planTimeout time.Duration
+	poll, recordAge, revert, comparePause, nospaceAgain, authEvery, authHold, planTimeout time.Duration
 	// planRest is the pause after an attempt to plan a restore that failed.
 	planRest loop.Backoff
 
@@ -118,7 +118,7 @@ func New(o Options) *Duties {
 		o.RemoveOthers = func() bool { return false }
 	}
 	return &Duties{
-		Options: o, poll: pollInterval, recordAge: recordInterval, handBack: handBackAfter, comparePause: comparePause,
+		Options: o, poll: pollInterval, recordAge: recordInterval, revert: revertAfter, comparePause: comparePause,
 		nospaceAgain: membership.NospaceAgain, authEvery: authInterval, authHold: authHold, planTimeout: planTimeout,
 		planRest: loop.Backoff{First: planPause, Last: maxPlanPause},
 		slowFor:  slowFor, handoverRest: movePause, followersAge: followersInterval,

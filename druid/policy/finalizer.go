@@ -177,8 +177,8 @@ func leaveStep(e Evaluation) (Step, bool) {
 	return Step{Kind: UpdateRecord, Rule: "leave", Stage: StageRecord, Leave: true, Irreversible: true}, true
 }
 
-// letGo is the command with which a user removes the finalizer.
-const letGo = `kubectl patch etcdcluster <name> --type json -p '[{"op":"remove","path":"/metadata/finalizers"}]'`
+// releaseFinalizer is the command with which a user removes the finalizer.
+const releaseFinalizer = `kubectl patch etcdcluster <name> --type json -p '[{"op":"remove","path":"/metadata/finalizers"}]'`
 
 // leavingMessage reports how many members have yet to leave the joined group, and what a user can do if that does not
 // continue.
@@ -190,14 +190,14 @@ func leavingMessage(p messageContext) string {
 			"the deleted voters. Afterwards, druid creates the members again with their volumes, and they leave the joined cluster"
 	case joinedGroupOf(p.Observed, p.evidence) == joinedGroupBegun:
 		return fmt.Sprintf("deleted while member %s was joining the running cluster. It leaves that cluster after it has joined. If it cannot join, remove "+
-			"it there with etcdctl member remove if it is listed, and then remove the finalizer: %s", p.Record.Seed, letGo)
+			"it there with etcdctl member remove if it is listed, and then remove the finalizer: %s", p.Record.Seed, releaseFinalizer)
 	case p.RecordState != RecordFormed:
 		return fmt.Sprintf("deleted while the joined cluster has external members, and its members cannot leave, because the cluster record cannot "+
-			"be used. Remove them there with etcdctl member remove, and then remove the finalizer: %s", letGo)
+			"be used. Remove them there with etcdctl member remove, and then remove the finalizer: %s", releaseFinalizer)
 	}
 	return fmt.Sprintf("deleted: removing %s from the joined cluster, one at a time, while the remaining members are a healthy quorum%s. %s. "+
 		"If that does not continue, remove them there with etcdctl member remove (%s), and then remove the finalizer: %s",
-		left, p.nextToLeave(), othersLeft(p), strings.Join(p.idsLeft(), " "), letGo)
+		left, p.nextToLeave(), othersLeft(p), strings.Join(p.idsLeft(), " "), releaseFinalizer)
 }
 
 // nextToLeave names the member that is being removed.

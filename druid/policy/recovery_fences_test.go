@@ -120,7 +120,7 @@ func TestNothingIsDeletedWhileAnOrderStands(t *testing.T) {
 			}
 		case GrowClaim:
 			grown++
-		case DeletePod, DeleteClaim, UpdateRecord, OpenSlot, StrikeName, RequestRemoval, DeleteLease:
+		case DeletePod, DeleteClaim, UpdateRecord, OpenSlot, RemoveName, RequestRemoval, DeleteLease:
 			t.Errorf("step %+v", s)
 		default:
 		}

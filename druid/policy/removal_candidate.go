@@ -313,15 +313,15 @@ func (s Step) ChangeSlot(record leases.Record, mark string) (leases.Record, bool
 	switch {
 	case s.Kind == OpenSlot:
 		return s.openSlot(record, mark)
-	case s.Kind == StrikeName && s.Slot == nil:
+	case s.Kind == RemoveName && s.Slot == nil:
 		if record.Phase != leases.PhaseForming || record.Seed == s.Member || !record.Lists(s.Member) {
 			return record, false
 		}
-		return s.strike(record), true
+		return s.removeName(record), true
 	case record.PendingRemoval == nil || s.Slot == nil || *record.PendingRemoval != *s.Slot || record.Phase != leases.PhaseFormed:
 		return record, false
-	case s.Kind == StrikeName:
-		record = s.strike(record)
+	case s.Kind == RemoveName:
+		record = s.removeName(record)
 	}
 	record.PendingRemoval = nil
 	return record, true
@@ -340,7 +340,7 @@ func (s Step) openSlot(record leases.Record, mark string) (leases.Record, bool) 
 	return record, true
 }
 
-func (s Step) strike(record leases.Record) leases.Record {
+func (s Step) removeName(record leases.Record) leases.Record {
 	record.Members = slices.DeleteFunc(slices.Clone(record.Members), func(name string) bool { return name == s.Member })
 	return record
 }

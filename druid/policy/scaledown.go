@@ -62,13 +62,13 @@ const (
 	drainRepeat            // mark the Lease again as claimed, so that the leader's agent answers
 	drainTakeBack          // take the mark away
 	drainClose             // free the slot
-	drainStrike            // take the name out of the record, and free the slot
+	drainRemoveName        // take the name out of the record, and free the slot
 	drainNeverFormed       // mark the Lease of a member of a cluster that never formed
 	drainDrop              // take its name out of the record
 )
 
 func (d drain) String() string {
-	return [...]string{"Nothing", "Wait", "Blocked", "TakeSlot", "Mark", "MarkAgain", "Unmark", "FreeSlot", "Strike", "MarkNeverFormed", "Strike"}[d]
+	return [...]string{"Nothing", "Wait", "Blocked", "TakeSlot", "Mark", "MarkAgain", "Unmark", "FreeSlot", "RemoveName", "MarkNeverFormed", "RemoveName"}[d]
 }
 
 // removalRequests is the policy for the one member at a time that is removed. Until the leader's agent has claimed the
@@ -84,7 +84,7 @@ var removalRequests = rules.New(drainNothing, []rules.Row[drainFacts, drain]{
 	{Name: "forming-mark", When: drainFacts{record: RecordForming, excess: rules.Yes}, Verdict: drainNeverFormed},
 	{Name: "record-not-formed", When: drainFacts{record: anyRecord &^ (RecordForming | RecordFormed)}, Verdict: drainNothing},
 	{Name: "slot-left-behind", When: drainFacts{record: RecordFormed, slot: slotLeft}, Verdict: drainClose},
-	{Name: "removed", When: drainFacts{record: RecordFormed, slot: slotTaken, mark: markDone}, Verdict: drainStrike},
+	{Name: "removed", When: drainFacts{record: RecordFormed, slot: slotTaken, mark: markDone}, Verdict: drainRemoveName},
 	{Name: "removed-by-another-agent", When: drainFacts{record: RecordFormed, slot: slotTaken, mark: markElsewhere}, Verdict: drainRepeat},
 	{Name: "being-removed", When: drainFacts{record: RecordFormed, slot: slotTaken, mark: markRemoving}, Verdict: drainWait},
 	{Name: "claimed-by-another-order", When: drainFacts{record: RecordFormed, slot: slotTaken, mark: markElse}, Verdict: drainClose},
@@ -276,10 +276,10 @@ func (r scaleDown) recordStep(o Observed) (Step, bool) {
 		step.Kind, step.Slot = OpenSlot, &leases.PendingRemoval{Member: r.member.Name}
 	case drainClose:
 		step.Kind, step.Member = FreeSlot, o.Record.PendingRemoval.Member
-	case drainStrike:
-		step.Kind = StrikeName
+	case drainRemoveName:
+		step.Kind = RemoveName
 	case drainDrop:
-		step.Kind, step.Slot = StrikeName, nil
+		step.Kind, step.Slot = RemoveName, nil
 	default:
 		return Step{}, false
 	}

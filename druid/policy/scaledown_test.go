@@ -27,7 +27,7 @@ func TestRemovalRequestsAreSafeForAllFacts(t *testing.T) {
 			return "takes a slot that is taken"
 		case order == drainAsk && (f.served == rules.Yes || f.slot != slotTaken):
 			return "asks for a removal while clients see it, or without the intent"
-		case order == drainStrike && (f.mark != markDone || f.slot != slotTaken || f.record != RecordFormed):
+		case order == drainRemoveName && (f.mark != markDone || f.slot != slotTaken || f.record != RecordFormed):
 			return "removes a name whose removal was not acknowledged"
 		case (order == drainNeverFormed || order == drainDrop) && (f.record != RecordForming || f.removalGate == removalNotNeeded):
 			return "drops a member of a raft group"
@@ -283,7 +283,7 @@ func TestScaleDownSteps(t *testing.T) {
 		"reverted before it was asked":         {three, all(slot, hidden), []string{"FreeSlot reverted c-c"}},
 		"reverted while it was asked":          {three, all(slot, hidden, marked(leases.RemovalRequested, "m")), []string{"WithdrawRemoval reverted-request c-c"}},
 		"reverted while it is removed":         {three, all(slot, hidden, marked(leases.RemovalBegun, "m")), nil},
-		"reverted after it was removed":        {three, all(slot, hidden, marked(leases.RemovalDone, "m")), []string{"StrikeName removed c-c"}},
+		"reverted after it was removed":        {three, all(slot, hidden, marked(leases.RemovalDone, "m")), []string{"RemoveName removed c-c"}},
 		"another goes down before it is asked": {one, all(slot, hidden, down(0)), []string{"FreeSlot hindered c-c"}},
 		"another goes down while it is asked": {one, all(slot, hidden, marked(leases.RemovalRequested, "m"), down(0)), []string{
 			"WithdrawRemoval blocked-request c-c",
@@ -291,7 +291,7 @@ func TestScaleDownSteps(t *testing.T) {
 		"it has no vote, so the others may be down": {one, all(slot, hidden, down(0), func(o *Observed) {
 			o.Members[2].Reports.Role, o.Members[2].Voter, o.BudgetMin = leases.RoleLearner, false, 2
 		}), []string{"RequestRemoval request c-c"}},
-		"removed": {one, all(slot, hidden, marked(leases.RemovalDone, "m")), []string{"StrikeName removed c-c"}},
+		"removed": {one, all(slot, hidden, marked(leases.RemovalDone, "m")), []string{"RemoveName removed c-c"}},
 		"removed, says another agent than that of the leader": {one, all(slot, hidden, marked(leases.RemovalDone, "m"), func(o *Observed) {
 			o.Members[2].Reports.Removal.By = "pod-c-b"
 		}), []string{"RepeatRemoval removed-by-another-agent c-c"}},

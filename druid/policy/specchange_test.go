@@ -204,7 +204,7 @@ func TestStepsAfterTheDeadline(t *testing.T) {
 			"WithdrawRemoval reverted-request c-c",
 		}, v1alpha1.ReasonDeadlineExceeded},
 		"a removal that was claimed goes on": {late(1), whole(slot(leases.RemovalBegun)), []string{}, v1alpha1.ReasonDeadlineExceeded},
-		"a removal that is done is ended":    {late(1), whole(slot(leases.RemovalDone)), []string{"StrikeName removed c-c"}, v1alpha1.ReasonDeadlineExceeded},
+		"a removal that is done is ended":    {late(1), whole(slot(leases.RemovalDone)), []string{"RemoveName removed c-c"}, v1alpha1.ReasonDeadlineExceeded},
 		"no Pod is replaced, and evictions are allowed again": {late(3), edited(brought(0)), []string{
 			"ApplyBudget budget-lowered  2",
 		}, v1alpha1.ReasonDeadlineExceeded},

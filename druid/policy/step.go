@@ -34,10 +34,10 @@ const (
 	// ReplaceAgent sets the agent's image in a running Pod to the one that druid was given.
 	ReplaceAgent Kind = "ReplaceAgent"
 
-	// OpenSlot, FreeSlot and StrikeName write the record, as UpdateRecord does.
+	// OpenSlot, FreeSlot and RemoveName write the record, as UpdateRecord does.
 	OpenSlot   Kind = "OpenSlot"
 	FreeSlot   Kind = "FreeSlot"
-	StrikeName Kind = "StrikeName"
+	RemoveName Kind = "RemoveName"
 	// RequestRemoval writes a removal request, and WithdrawRemoval deletes it.
 	RequestRemoval  Kind = "RequestRemoval"
 	WithdrawRemoval Kind = "WithdrawRemoval"
@@ -151,7 +151,7 @@ type Step struct {
 
 // irreversible are the kinds of steps that druid cannot undo, or that the agents act upon.
 var irreversible = []Kind{
-	CreateRecord, OpenSlot, FreeSlot, StrikeName, RequestRemoval, WithdrawRemoval, RepeatRemoval, DeletePod, DeleteClaim, TakeClaim, RetainClaim,
+	CreateRecord, OpenSlot, FreeSlot, RemoveName, RequestRemoval, WithdrawRemoval, RepeatRemoval, DeletePod, DeleteClaim, TakeClaim, RetainClaim,
 	DeleteLease, DeleteSnapshotLease, ReplaceAgent, OrderUpgrade, EndUpgrade, PrepareRecovery, ExecuteRecovery, ReleaseRecovery,
 }
 

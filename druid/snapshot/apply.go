@@ -47,8 +47,8 @@ func (r *Reconciler) take(
 		err = r.delete(ctx, snapshot)
 	case stepHold:
 		err = r.hold(ctx, snapshot)
-	case stepLetGo:
-		err = r.letGo(ctx, snapshot)
+	case stepRelease:
+		err = r.releaseFinalizer(ctx, snapshot)
 	case stepReleaseDeleted, stepReleaseRefused, stepReleaseCluster, stepReleaseLate:
 		err = r.release(ctx, o, snapshot, order, next)
 	default:
@@ -170,8 +170,8 @@ func (r *Reconciler) hold(ctx context.Context, snapshot *v1alpha1.EtcdSnapshot) 
 	return r.setFinalizers(ctx, snapshot, append(slices.Clone(snapshot.Finalizers), v1alpha1.SnapshotFinalizer))
 }
 
-// letGo removes the finalizer: the backup stays, or is deleted.
-func (r *Reconciler) letGo(ctx context.Context, snapshot *v1alpha1.EtcdSnapshot) error {
+// releaseFinalizer removes the finalizer: the backup stays, or is deleted.
+func (r *Reconciler) releaseFinalizer(ctx context.Context, snapshot *v1alpha1.EtcdSnapshot) error {
 	return r.setFinalizers(ctx, snapshot, slices.DeleteFunc(slices.Clone(snapshot.Finalizers), func(f string) bool { return f == v1alpha1.SnapshotFinalizer }))
 }
 
@@ -217,7 +217,7 @@ func (r *Reconciler) release(ctx context.Context, o *observation, snapshot *v1al
 	}
 	r.Events.WithLabelValues(kind, reason).Inc()
 	r.Recorder.Eventf(snapshot, nil, kind, reason, "Snapshot"+string(taken), "%s", policy.Note(note))
-	return r.letGo(ctx, snapshot)
+	return r.releaseFinalizer(ctx, snapshot)
 }
 
 // end writes a status, and reports an outcome by an Event.

@@ -59,7 +59,7 @@ func TestADeletionIsWaitedForForAWhile(t *testing.T) {
 	// It was made, and deleted before the status reported it.
 	snapshot.Status = v1alpha1.EtcdSnapshotStatus{Phase: v1alpha1.SnapshotRunning}
 	order := leases.SnapshotOrder{UID: "uid", Answer: leases.SnapshotAnswer{UID: "uid", Phase: leases.SnapshotSucceeded, Object: "demo/full"}}
-	for slot, want := range map[leases.SnapshotOrder]step{order: stepConclude, {}: stepLetGo} {
+	for slot, want := range map[leases.SnapshotOrder]step{order: stepConclude, {}: stepRelease} {
 		d := decide(&observation{now: deleted.Time, cluster: cluster}, snapshot, slotTaken, leaseOrder{SnapshotOrder: slot, answer: orderAnswers[slot.Answer.Phase]})
 		if d.Verdict != want {
 			t.Errorf("%+v: %s by %s, want %s", slot, d.Verdict, d.Rule, want)

@@ -110,9 +110,9 @@ const (
 	stepReport step = "Report"
 	// stepDelete deletes the EtcdSnapshot.
 	stepDelete step = "Delete"
-	// stepHold adds the finalizer, and stepLetGo removes it.
-	stepHold  step = "Hold"
-	stepLetGo step = "LetGo"
+	// stepHold adds the finalizer, and stepRelease removes it.
+	stepHold    step = "Hold"
+	stepRelease step = "Release"
 )
 
 // snapshotFacts is the complete input of snapshotRows.
@@ -139,7 +139,7 @@ var snapshotRows = rules.New(stepWait, []rules.Row[snapshotFacts, step]{
 	// The finalizer comes before the report of the backup. A user who reads the report and deletes the EtcdSnapshot
 	// relies on it.
 	{Name: "backup-to-hold", When: snapshotFacts{Hold: holdMissing}, Verdict: stepHold},
-	{Name: "nothing-to-hold", When: snapshotFacts{Hold: heldNeedless}, Verdict: stepLetGo},
+	{Name: "nothing-to-hold", When: snapshotFacts{Hold: heldNeedless}, Verdict: stepRelease},
 	// The Lease is cleared only after the outcome is in the status.
 	{Name: "concluded", When: snapshotFacts{Phase: phaseFinal, Slot: slotMine}, Verdict: stepClear},
 	{Name: "expired", When: snapshotFacts{Phase: phaseFinal, Expired: rules.Yes}, Verdict: stepDelete},
@@ -232,7 +232,7 @@ const notOrdered = anyDeletionSlot &^ deletionSlotOrdered
 var deletionRows = rules.New(stepWait, []rules.Row[deletionFacts, step]{
 	// The request is removed first, by compare-and-set, so that a backup that is kept after all is not deleted.
 	{Name: "order-taken-back", When: deletionFacts{Backup: deletionOfNothing, Slot: deletionSlotOrdered, Answer: openAnswer}, Verdict: stepClear},
-	{Name: "nothing-to-delete", When: deletionFacts{Backup: deletionOfNothing}, Verdict: stepLetGo},
+	{Name: "nothing-to-delete", When: deletionFacts{Backup: deletionOfNothing}, Verdict: stepRelease},
 	{Name: "deleted", When: deletionFacts{Backup: deletionWanted, Slot: deletionSlotOrdered, Answer: answerSucceeded}, Verdict: stepReleaseDeleted},
 	{Name: "refused", When: deletionFacts{Backup: deletionWanted, Slot: deletionSlotOrdered, Answer: answerFailed}, Verdict: stepReleaseRefused},
 	{Name: "cluster-gone", When: deletionFacts{Backup: deletionNotReported | deletionWanted, Cluster: rules.No}, Verdict: stepReleaseCluster},

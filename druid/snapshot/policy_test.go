@@ -23,7 +23,7 @@ func TestSnapshotConcludedOnce(t *testing.T) {
 		ends := failed || next == stepConclude
 		mine, answered := f.Slot == slotMine, f.Answer&finalAnswer != 0
 		switch {
-		case f.Hold == holdMissing && next != stepHold, f.Hold == heldNeedless && next != stepLetGo:
+		case f.Hold == holdMissing && next != stepHold, f.Hold == heldNeedless && next != stepRelease:
 			return "comes before the finalizer is as it should be"
 		case f.Hold != heldRight:
 		case f.Phase == phaseFinal && next != stepWait && next != stepClear && next != stepDelete:
@@ -78,16 +78,16 @@ func TestDeletedSnapshotReleasedEarly(t *testing.T) {
 			next := d.Verdict
 			ordered, open := f.Slot == deletionSlotOrdered, f.Answer&finalAnswer == 0
 			releases := slices.Contains([]step{
-				stepLetGo, stepReleaseDeleted, stepReleaseRefused, stepReleaseCluster, stepReleaseLate,
+				stepRelease, stepReleaseDeleted, stepReleaseRefused, stepReleaseCluster, stepReleaseLate,
 			}, next)
 			switch {
 			case next == stepOrder && (f.Backup != deletionWanted || f.Cluster != rules.Yes || f.Slot != deletionSlotFree || f.Late == rules.Yes):
 				return "orders what is not requested, or without an agent that executes it"
 			case next == stepOrder && f.Slot == deletionSlotPausing:
 				return "creates Pods without a pause"
-			case next == stepLetGo && f.Backup != deletionOfNothing:
+			case next == stepRelease && f.Backup != deletionOfNothing:
 				return "says nothing of a backup that stays"
-			case next == stepLetGo && ordered && open:
+			case next == stepRelease && ordered && open:
 				return "leaves an order to delete what is to stay"
 			case next == stepReleaseDeleted && (!ordered || f.Answer != answerSucceeded), next == stepReleaseRefused && (!ordered || f.Answer != answerFailed):
 				return "reports what was not answered"

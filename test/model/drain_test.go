@@ -131,7 +131,7 @@ func (w *world) decideDrain(p *proc, authoritative rules.Answer) {
 	f := w.drainFacts(p, authoritative)
 	free := f
 	free.Waited = rules.Yes
-	if w.drainVerdict(free).Verdict != membership.HandBack {
+	if w.drainVerdict(free).Verdict != membership.Revert {
 		d.drain.hindered, d.drain.waited = false, false
 	} else {
 		d.drain.hindered = true

@@ -78,7 +78,7 @@ func (w *world) changeSlot(record leases.Record, step policy.Step) (leases.Recor
 	if w.is(mutAlongsideReplacing) {
 		record.Replacing = replacing
 	}
-	if ok && step.Kind == policy.StrikeName && w.record.says.Phase == leases.PhaseFormed {
+	if ok && step.Kind == policy.RemoveName && w.record.says.Phase == leases.PhaseFormed {
 		w.out(indexOf(step.Member), "struck from the record")
 	}
 	return record, ok
@@ -116,15 +116,15 @@ func (w *world) mislead(o *policy.Observed) {
 func (w *world) checkConfirmed(step policy.Step) {
 	r := &w.record.says
 	clears := strings.HasPrefix(step.Rule, "removed-")
-	strikes := step.Kind == policy.StrikeName
-	if !clears && !strikes || r.Phase != leases.PhaseFormed && strikes {
+	removesName := step.Kind == policy.RemoveName
+	if !clears && !removesName || r.Phase != leases.PhaseFormed && removesName {
 		return
 	}
 	mark := w.members[indexOf(step.Member)].lease.says.Removal
 	done := mark.State == leases.RemovalDone && mark.ClusterID == leases.FormatID(r.ClusterID)
 	switch {
-	case strikes && (!done || !r.PendingRemoval.Orders(step.Member, mark)):
-		w.violate("druid strikes %s, whose removal is not acknowledged under the slot's mark", step.Member)
+	case removesName && (!done || !r.PendingRemoval.Orders(step.Member, mark)):
+		w.violate("druid removes the name %s, whose removal is not acknowledged under the slot's mark", step.Member)
 	case clears && r.Lists(step.Member):
 		w.violate("druid takes away what the listed %s lives on (%s)", step.Member, step.Rule)
 	case clears && !done && mark.Mark != policy.NotFormed:

@@ -48,7 +48,7 @@ func (w *world) take(d *druid, step policy.Step) {
 		w.say("druid: %s %s (%s)", step.Kind, step.Member, step.Rule)
 	}
 	switch step.Kind {
-	case policy.CreateRecord, policy.UpdateRecord, policy.OpenSlot, policy.FreeSlot, policy.StrikeName:
+	case policy.CreateRecord, policy.UpdateRecord, policy.OpenSlot, policy.FreeSlot, policy.RemoveName:
 		w.writeRecord(d, step)
 		d.steps = nil
 	case policy.RequestRemoval, policy.WithdrawRemoval, policy.RepeatRemoval:
