@@ -173,7 +173,7 @@ func TestLostNodesVolumeGivenUpInSteps(t *testing.T) {
 
 	// Kubernetes ends the Pod and lets the claim go; the member comes back elsewhere, empty.
 	c.end(affected)
-	c.releaseClaim(affected)
+	c.freeClaim(affected)
 	c.pass()
 	if now := c.uids(names, &corev1.PersistentVolumeClaim{}); now[affected] == claims[affected] || now[names[2]] != claims[names[2]] {
 		t.Errorf("claims are %v, were %v; want that of %s made again", now, claims, affected)
@@ -196,8 +196,8 @@ func TestLostNodesVolumeGivenUpInSteps(t *testing.T) {
 	}
 }
 
-// releaseClaim is what Kubernetes' protection of claims in use does when no Pod uses it any more.
-func (s *stage) releaseClaim(name string) {
+// freeClaim is what Kubernetes' protection of claims in use does when no Pod uses it any more.
+func (s *stage) freeClaim(name string) {
 	s.Helper()
 	var claim corev1.PersistentVolumeClaim
 	if err := s.fetch(name, &claim); err != nil {
@@ -283,7 +283,7 @@ func TestNodeThatIsDeletedIsLostAfterAWhile(t *testing.T) {
 	if !c.claimGoes(names[0]) {
 		t.Errorf("the node is gone for good, and its volume is kept: %+v", c.repairing(names[0]))
 	}
-	c.releaseClaim(names[0])
+	c.freeClaim(names[0])
 	c.pass()
 	if c.claimGoes(names[0]) {
 		t.Error("no new claim was made next to the Pod that waits for one")
