@@ -36,12 +36,12 @@ func brokenNospace(f NospaceFacts, d NospaceDecision) string {
 	return ""
 }
 
-func TestCuresAreSafeForAllFacts(t *testing.T) {
+func TestNospaceRulesAreSafeForAllFacts(t *testing.T) {
 	checkTable(t, nospaceRules, "full-database", "A full database: membership.nospaceRules",
 		"Asked by the leader's agent once a minute, and before membership.defrags. At most one thing is done each time.", brokenNospace)
 }
 
-func TestOnlyNoSpaceAloneIsCured(t *testing.T) {
+func TestOnlyNoSpaceAloneIsRepaired(t *testing.T) {
 	space, corrupt, other := Alarm{1, AlarmNoSpace}, Alarm{2, AlarmCorrupt}, Alarm{3, "HEAT"}
 	for name, tc := range map[string]struct {
 		alarms []Alarm

@@ -102,10 +102,10 @@ type Duty struct {
 	backlog int64
 	// verificationReserve is the part of the scratch directory's file system that stays free, in percent.
 	verificationReserve int64
-	// verifyPause is the pause between two attempts to verify a requested backup. proving has an entry while a backup
+	// verifyPause is the pause between two attempts to verify a requested backup. verifying has an entry while a backup
 	// is restored into the scratch directory.
 	verifyPause time.Duration
-	proving     chan struct{}
+	verifying   chan struct{}
 	// revalidation is how long backups that were saved are assumed to exist.
 	revalidation time.Duration
 
@@ -128,7 +128,7 @@ type Duty struct {
 // New returns a Duty without a configuration. It does nothing until Configure is called.
 func New(o Options) *Duty {
 	return &Duty{
-		Options: o, pruning: make(chan struct{}, 1), passing: make(chan struct{}, 1), proving: make(chan struct{}, 1),
+		Options: o, pruning: make(chan struct{}, 1), passing: make(chan struct{}, 1), verifying: make(chan struct{}, 1),
 		// A full backup costs the member one pass over its database. A listing costs some requests.
 		fullPace:     pace{5 * time.Second, 5 * time.Minute},
 		recorderPace: pace{time.Second, time.Minute},

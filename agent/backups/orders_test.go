@@ -96,7 +96,7 @@ func object(t *testing.T, s store.Store, key string) (size int64) {
 	return size
 }
 
-func TestOrdersAreObeyedOnceAndAnswered(t *testing.T) {
+func TestOrdersRunOnceAndAreAnswered(t *testing.T) {
 	t.Parallel()
 	admin, namespace, agentOf := snapshotLeases(t)
 	o := orderer{t, admin, namespace}

@@ -197,8 +197,8 @@ func (d *Duty) verify(ctx context.Context, c config.Backup, self Identity) verif
 func (d *Duty) verifyTarget(ctx context.Context, c config.Backup, self Identity, target catalog.Target) verify.Result {
 	unknown := func(err error) verify.Result { return verify.Result{Verdict: verify.Unknown, Reason: err.Error()} }
 	select {
-	case d.proving <- struct{}{}:
-		defer func() { <-d.proving }()
+	case d.verifying <- struct{}{}:
+		defer func() { <-d.verifying }()
 	case <-ctx.Done(): // a former leader must not keep the leader Lease until a verification ends
 		return unknown(fmt.Errorf("another verification is in progress: %w", ctx.Err()))
 	}

@@ -321,7 +321,7 @@ func (d damaging) Get(ctx context.Context, key string, offset, length int64) (io
 func TestWaiterSeesOtherVerificationEnd(t *testing.T) {
 	t.Parallel()
 	d := New(Options{})
-	d.proving <- struct{}{}
+	d.verifying <- struct{}{}
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
 	done := make(chan verify.Result, 1)
@@ -335,7 +335,7 @@ func TestWaiterSeesOtherVerificationEnd(t *testing.T) {
 			t.Errorf("found %+v", r)
 		}
 	case <-time.After(time.Minute):
-		<-d.proving
+		<-d.verifying
 		t.Error("it waits for the other verification")
 	}
 }

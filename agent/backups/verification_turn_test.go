@@ -42,7 +42,7 @@ func TestOneAgentVerifiesForAllFacts(t *testing.T) {
 		"Asked by each agent once a minute. `reported`: what the full backups' Lease says of the last verification.", verificationRules, cases)
 }
 
-func TestOneMemberProves(t *testing.T) {
+func TestOneMemberVerifies(t *testing.T) {
 	all := []voter{{3, "c", nil}, {1, "a", nil}, {2, "b", nil}}
 	for name, test := range map[string]struct {
 		leader uint64
@@ -151,7 +151,7 @@ var errWaiting = errors.New("not yet")
 
 // A follower verifies what the leader saves. An invalid backup is detected, named and followed by a new full backup,
 // and retention never keeps only the invalid one.
-func TestAFollowerProvesWhatTheLeaderSaves(t *testing.T) {
+func TestFollowerVerifiesWhatLeaderSaves(t *testing.T) {
 	t.Parallel()
 	_, _, agentOf := snapshotLeases(t)
 	g := newGroup(t, 3)

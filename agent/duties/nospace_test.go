@@ -195,8 +195,8 @@ func TestAFullClusterWritesAgain(t *testing.T) {
 	}
 }
 
-// TestAnAlarmStaysUntilItCanBeCured uses the only member of a cluster that is backed up.
-func TestAnAlarmStaysUntilItCanBeCured(t *testing.T) {
+// TestAnAlarmStaysUntilRepairIsPossible uses the only member of a cluster that is backed up.
+func TestAnAlarmStaysUntilRepairIsPossible(t *testing.T) {
 	d := newFullCluster(t, "demo-a")
 	const lineage = "00000001-abc"
 	d.edit(func(r *leases.Record) { r.Lineage = lineage })

@@ -38,7 +38,7 @@ func TestPeersOfNoOneElseGetIn(t *testing.T) {
 			before := c.voters(names...)
 			c.put("c-a", "color", "blue")
 			c.outsidersStayOut()
-			c.strangersReachNoPeer()
+			c.outsidersReachNoPeer()
 			c.impostorStaysOut()
 			if after := c.voters(names...); !equalIDs(before, after) || c.get("c-b", "color") != "blue" {
 				t.Errorf("the members are %v, before %v", after, before)
@@ -47,8 +47,8 @@ func TestPeersOfNoOneElseGetIn(t *testing.T) {
 	}
 }
 
-// strangersReachNoPeer asks a peer for the members in each manner that must fail, and once as a peer.
-func (c *cluster) strangersReachNoPeer() {
+// outsidersReachNoPeer asks a peer for the members in each manner that must fail, and once as a peer.
+func (c *cluster) outsidersReachNoPeer() {
 	c.t.Helper()
 	foreign, err := pki.NewAuthority(certificates.PlanePeer, time.Now(), time.Hour) // it has the name of the real one
 	if err != nil {

@@ -153,7 +153,7 @@ var scenarios = map[string]scenario{
 		c.orderBackup()
 		return p
 	}, aftermath: func(c *cluster, p *pod) {
-		p.obeyed()
+		p.ordersAnswered()
 		p.savesOn()
 	}},
 	"removal of an unknown member": {members: 1, eve: func(c *cluster) *pod {

@@ -139,8 +139,8 @@ func (c *cluster) snapshotLeases() {
 	}
 }
 
-// obeyed waits until the order is answered, by what is in the store.
-func (p *pod) obeyed() {
+// ordersAnswered waits until the order is answered, by what is in the store.
+func (p *pod) ordersAnswered() {
 	p.c.t.Helper()
 	s, err := dir.Open(store.Directory{Path: p.backups})
 	p.c.must(err)

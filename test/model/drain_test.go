@@ -179,7 +179,7 @@ func (w *world) decideFresh(p *proc) (next uint8) {
 		return dutyLook
 	}
 	w.decideDrain(p, d.drain.authoritative)
-	if w.telling != nil {
+	if w.lines != nil {
 		w.say("agent %s: %s (%x) is to go? %s, rule %s", names[p.k], d.drain.slot.Member, d.drain.member.ID,
 			d.drain.decision.Verdict, d.drain.decision.Rule)
 	}

@@ -44,7 +44,7 @@ func (w *world) status(d *druid) bool {
 }
 
 func (w *world) take(d *druid, step policy.Step) {
-	if w.telling != nil {
+	if w.lines != nil {
 		w.say("druid: %s %s (%s)", step.Kind, step.Member, step.Rule)
 	}
 	switch step.Kind {

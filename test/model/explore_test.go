@@ -207,7 +207,7 @@ func walk(seed uint64, s setup, mutant *mutation) (w *world, trace []action, ste
 func replay(s setup, mutant *mutation, trace []action, log bool) *world {
 	w := begin(s, mutant)
 	if log {
-		w.telling = &[]string{}
+		w.lines = &[]string{}
 	}
 	for _, a := range trace {
 		if w.ghost.bad != "" {
@@ -247,7 +247,7 @@ func story(s setup, mutant *mutation, trace []action) string {
 	trace = shrink(s, mutant, trace)
 	w := replay(s, mutant, trace, true)
 	lines, reported := []string{}, map[string]int{}
-	for _, line := range *w.telling {
+	for _, line := range *w.lines {
 		if reported[line]++; reported[line] <= 3 {
 			lines = append(lines, line)
 		}

@@ -312,7 +312,7 @@ func (w *world) decide(i int) {
 	if w.is(mutOldID) && d.Rule == "data-lost" {
 		d.Mode, s.facts.Joining = start.ModeJoin, start.JoiningNow
 	}
-	if w.telling != nil && s.rule != d.Rule {
+	if w.lines != nil && s.rule != d.Rule {
 		w.say("agent %s (Pod %d): %s, rule %s (%s)", names[p.k], p.pod, d.Mode, d.Rule, words(s.facts))
 	}
 	s.rule, s.mode = d.Rule, d.Mode

@@ -17,17 +17,17 @@ const maxMembers = 12
 // place.
 type world struct {
 	kube
-	down    bool // the Kubernetes API
-	vols    []volume
-	procs   []proc
-	groups  []group
-	druids  [2]druid
-	counts  counters
-	calm    bool // faults stopped
-	mutant  *mutation
-	oldRec  recordObj
-	ghost   ghost
-	telling *[]string
+	down   bool // the Kubernetes API
+	vols   []volume
+	procs  []proc
+	groups []group
+	druids [2]druid
+	counts counters
+	calm   bool // faults stopped
+	mutant *mutation
+	oldRec recordObj
+	ghost  ghost
+	lines  *[]string
 	// until a member is this far on its way out a world heals, empty for until it is healthy.
 	until leases.RemovalState
 	fine  bool // reads of one look are steps of their own
@@ -223,14 +223,14 @@ func (w *world) copyInto(c *world) {
 	vols, procs, groups := c.vols[:0], c.procs[:0], c.groups[:0]
 	*c = *w
 	c.vols, c.procs, c.groups = append(vols, w.vols...), append(procs, w.procs...), append(groups, w.groups...)
-	c.telling = nil
+	c.lines = nil
 }
 
 // say adds a line to the story, if anybody listens.
 func (w *world) say(format string, args ...any) {
-	if w.telling != nil {
-		if line := fmt.Sprintf(format, args...); len(*w.telling) == 0 || (*w.telling)[len(*w.telling)-1] != line {
-			*w.telling = append(*w.telling, line)
+	if w.lines != nil {
+		if line := fmt.Sprintf(format, args...); len(*w.lines) == 0 || (*w.lines)[len(*w.lines)-1] != line {
+			*w.lines = append(*w.lines, line)
 		}
 	}
 }
