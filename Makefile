@@ -46,7 +46,7 @@ BUDGET ?= $(if $(wildcard $(RIG_CACHE)/bin/kubernetes-*),1680,3000)
 # Seconds that the steps after the stories need.
 RESERVE := 120
 
-# $(call step,NAME,COMMANDS) runs one step of a longer target and tells how long it took.
+# $(call step,NAME,COMMANDS) runs one step of a longer target and reports how long it took.
 define step
 	@echo; echo "=== $(1)"; begun=$$SECONDS; code=0; ( $(2) ) || code=$$?; \
 	took=$$((SECONDS - begun)); \
@@ -139,7 +139,7 @@ LOAD := 0
 SEED := $(shell date +%s)
 
 .PHONY: soak
-soak: setup ## Perform random stories for HOURS=1 with fresh seeds from SEED=, beside LOAD=0 processes that use a CPU each.
+soak: setup ## Perform random stories for HOURS=1 with fresh seeds from SEED=, next to LOAD=0 processes that use a CPU each.
 	@go test $(E2E) -count=1 -v -timeout 0 -args -stories soak -soak.hours $(HOURS) -soak.load $(LOAD) -soak.seed $(SEED)
 
 ROUNDS := 1
@@ -185,7 +185,7 @@ model: ## Walk and search the model of the protocol by the real decisions. Furth
 	@$(ALIKE) go test $(MODEL) -vet=off -timeout 40m $(if $(STEPS),-args -model.steps $(STEPS))
 
 E2E_ARGS = $(if $(STORIES),-stories $(STORIES)) $(if $(AGENTS),-agents $(AGENTS))
-# The stories that need a rig for themselves wait most of the time, so they run on one beside that of all others.
+# The stories that need a rig for themselves wait most of the time, so they run on one next to that of all others.
 .PHONY: e2e
 e2e: ## Run the end-to-end tests on a rig of their own. One story: make e2e RUN=TestName; all: STORIES=all. With the agents' intervals of production: AGENTS=production. With four cores or more, on two rigs at once: make e2e RIGS=2
 ifneq ($(RIGS),2)
@@ -193,7 +193,7 @@ ifneq ($(RIGS),2)
 else
 	@d=$$(mktemp -d); alone=; trap 'kill $$alone 2>/dev/null || true; rm -rf "$$d"' EXIT; \
 	go test -c -o "$$d/e2e" $(E2E); cd $(E2E); stories=("$$d/e2e" -test.v -test.timeout 40m $(if $(AGENTS),-agents $(AGENTS)) -stories); \
-	"$${stories[@]}" alone >"$$d/alone" 2>&1 & alone=$$!; code=0; "$${stories[@]}" beside || code=$$?; \
+	"$${stories[@]}" alone >"$$d/alone" 2>&1 & alone=$$!; code=0; "$${stories[@]}" alongside || code=$$?; \
 	wait $$alone || code=$$?; echo "=== stories that run alone"; cat "$$d/alone"; exit $$code
 endif
 
@@ -264,7 +264,7 @@ vulnerabilities: ## Report known vulnerabilities in what the programs call. It n
 	@go run $(GOVULNCHECK) ./cmd/...
 
 .PHONY: verify-quickstart
-verify-quickstart: ## Fail if the quickstart does not tell its story to the end; on a rig of its own.
+verify-quickstart: ## Fail if the quickstart does not run to its end; on a rig of its own.
 	@go run ./test/quickstart --once
 
 ##@ Release
