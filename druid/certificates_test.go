@@ -269,9 +269,9 @@ func TestForeignClientSecretBlocksNoOther(t *testing.T) {
 	s.checkForeign(foreign)
 }
 
-// TestPlaneWithoutSecretsKeepsAuthority: a plane without Secrets gets no other authority.
+// TestSecretlessPlaneKeepsAuthority: a plane without Secrets gets no other authority.
 // If all Secrets of a plane are lost, no Secret has certificates that the members trust, and druid makes no others.
-func TestPlaneWithoutSecretsKeepsAuthority(t *testing.T) {
+func TestSecretlessPlaneKeepsAuthority(t *testing.T) {
 	s := newStage(t)
 	stop := s.startDruid()
 	s.createSecured()

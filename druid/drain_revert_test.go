@@ -201,11 +201,11 @@ func TestClaimsFollowTheRetentionPolicy(t *testing.T) {
 	s.retain(v1alpha1.RetainPersistentVolumeClaim)
 	await("claims are to stay after all")
 
-	s.createClusterWith("born", func(c *v1alpha1.EtcdCluster) {
+	s.createClusterWith("restored", func(c *v1alpha1.EtcdCluster) {
 		c.Spec.Storage.PersistentVolumeClaimRetentionPolicy.WhenDeleted = v1alpha1.DeletePersistentVolumeClaim
 	})
-	name := s.members("born", 1)[0]
-	if owners := s.owners("born")[name]; len(owners) != 1 || owners[0].Name != "born" {
+	name := s.members("restored", 1)[0]
+	if owners := s.owners("restored")[name]; len(owners) != 1 || owners[0].Name != "restored" {
 		t.Errorf("a claim that is to go with its cluster was made with the owners %+v", owners)
 	}
 	if patches := s.calls.matching("PATCH", "/persistentvolumeclaims/"+name); len(patches) != 0 {

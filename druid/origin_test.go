@@ -144,14 +144,14 @@ func (s *stage) restoreOf(pod string) (string, error) {
 func TestClusterWaitsForOriginSnapshot(t *testing.T) {
 	s := newStage(t)
 	defer s.startDruid()()
-	child := s.newCluster("born", 1)
+	child := s.newCluster("restored", 1)
 	child.Spec.Bootstrap = &v1alpha1.BootstrapSpec{Restore: &v1alpha1.RestoreSpec{From: &v1alpha1.RestoreSource{
 		SnapshotRef: &v1alpha1.SnapshotReference{Name: "saved"},
 	}}}
 	if err := s.Create(t.Context(), child); err != nil {
 		t.Fatal(err)
 	}
-	if c := s.condition("born", v1alpha1.ConditionProgressing, metav1.ConditionTrue,
+	if c := s.condition("restored", v1alpha1.ConditionProgressing, metav1.ConditionTrue,
 		v1alpha1.ReasonWaitingForSnapshot); !strings.Contains(c.Message, "EtcdSnapshot saved") {
 		t.Errorf("it says %q", c.Message)
 	}
@@ -169,14 +169,14 @@ func TestClusterWaitsForOriginSnapshot(t *testing.T) {
 	}
 	s.becomes("saved", v1alpha1.SnapshotPending)
 	s.eventually("Progressing reports how far the snapshot is", func() error {
-		if c := s.condition("born", v1alpha1.ConditionProgressing, metav1.ConditionTrue,
+		if c := s.condition("restored", v1alpha1.ConditionProgressing, metav1.ConditionTrue,
 			v1alpha1.ReasonWaitingForSnapshot); !strings.Contains(c.Message, "Its phase is Pending") {
 			return fmt.Errorf("it says %q", c.Message)
 		}
 		return nil
 	})
 	// Nothing was made of it: an agent in a Pod that were reported nothing would form an empty cluster.
-	if made := s.made("born"); len(made) > 0 {
+	if made := s.made("restored"); len(made) > 0 {
 		t.Errorf("made are %v", made)
 	}
 	s.eventually("it succeeds", func() error {
@@ -186,7 +186,7 @@ func TestClusterWaitsForOriginSnapshot(t *testing.T) {
 		saved.Status = status
 		return s.Status().Update(t.Context(), saved)
 	})
-	pod := s.members("born", 1)[0]
+	pod := s.members("restored", 1)[0]
 	order, err := s.restoreOf(pod)
 	for _, want := range []string{`"bucket":"backups"`, `"credentialsDir":"/restore/credentials"`, s.namespace + "/demo", "00000003-ab", savedFull} {
 		if err != nil || !strings.Contains(order, want) {

@@ -151,7 +151,7 @@ func TestBadCertificateNamedAndOldKept(t *testing.T) {
 }
 
 // A new Pod has started no etcd yet: the configuration says which authorities the members use.
-func TestANewPodTakesNoOtherAuthority(t *testing.T) {
+func TestNewPodTakesNoOtherAuthority(t *testing.T) {
 	b := newBench(t)
 	b.cfg.ConfigPath = filepath.Join(t.TempDir(), "config.yaml")
 	authorities, err := pki.Bundle(b.ca.Certificate)

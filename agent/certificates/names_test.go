@@ -42,7 +42,7 @@ func TestPeerNamesFixedWhileEtcdRuns(t *testing.T) {
 }
 
 // The other members run without names. A certificate with names that a new Pod has put in place already is taken back, and none gets there.
-func TestANewPodUsesNoNamesOthersCompare(t *testing.T) {
+func TestNewPodUsesNoNamesOthersCompare(t *testing.T) {
 	s := newSwap(t, PlanePeer)
 	without, with := s.of(s.old), s.of(s.old)
 	with.client = pki.Pair{}

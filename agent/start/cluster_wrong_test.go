@@ -254,7 +254,7 @@ func TestWrongPairNamedAndMembersServe(t *testing.T) {
 					if after, err := m.shows(plane); err != nil || after != serial {
 						t.Errorf("%s shows certificate %s, before %s (%v)", name, after, serial, err)
 					}
-					if err := m.inANewPod(); !each.runs && (err == nil || !strings.Contains(err.Error(), each.says)) {
+					if err := m.inNewPod(); !each.runs && (err == nil || !strings.Contains(err.Error(), each.says)) {
 						t.Errorf("in a new Pod, %s says %v, want %q", name, err, each.says)
 					}
 				}
@@ -296,8 +296,8 @@ func (m *member) problem(plane string) string {
 	return ""
 }
 
-// inANewPod returns why etcd would not start in a new Pod with what is mounted now.
-func (m *member) inANewPod() error {
+// inNewPod returns why etcd would not start in a new Pod with what is mounted now.
+func (m *member) inNewPod() error {
 	cfg := m.cfg
 	cfg.TLSDir, cfg.ConfigPath = m.c.t.TempDir(), filepath.Join(m.c.t.TempDir(), "config.yaml")
 	var issuers []string // as druid writes them for a formed cluster

@@ -36,7 +36,7 @@ func TestWhenOthersCompareNames(t *testing.T) {
 // The certificate for connecting to peers gets names while the members run, and the Pod of one of them is created
 // again. Its etcd does not start, because the others would refuse it, and the agent says why. With the former
 // certificate, or once no other member compares names, it starts.
-func TestANewPodWaitsWhileOthersCompareNames(t *testing.T) {
+func TestNewPodWaitsWhileOthersCompareNames(t *testing.T) {
 	t.Parallel()
 	names := []string{"c-a", "c-b", "c-c"}
 	c := newCluster(t, "3.7.3", names...)

@@ -11,7 +11,7 @@ import (
 )
 
 // A record that a newer version wrote may belong to this cluster. While it exists, nothing is deleted.
-func TestARecordOfANewerFormatIsADoubt(t *testing.T) {
+func TestRecordOfNewerFormatIsADoubt(t *testing.T) {
 	s := newStore(t)
 	put(t, s, BootstrapKey(prefix, first), `{"version":2,"lineage":{"name":"`+string(first)+`"}}`)
 	c, unread, err := Survey(t.Context(), s, prefix)

@@ -250,7 +250,7 @@ func TestAForkIsNoticedBeforeAnythingIsSaved(t *testing.T) {
 }
 
 // A delta backup of a newer format is not damaged as far as this reader can know, whatever it contains.
-func TestADeltaOfANewerFormatIsNoDamage(t *testing.T) {
+func TestDeltaOfNewerFormatIsNoDamage(t *testing.T) {
 	newer := func(text string, version uint32) []byte {
 		b := appendFrame(nil, headerFixed+len(text), magicHeader)
 		b = append(binary.LittleEndian.AppendUint32(b, version), text...)

@@ -136,7 +136,7 @@ func TestAReadThatFailsIsNoDamage(t *testing.T) {
 
 // A full backup of a newer format is not damaged as far as this reader can know, even if its content is encoded
 // differently.
-func TestAFullOfANewerFormatIsNoDamage(t *testing.T) {
+func TestFullOfNewerFormatIsNoDamage(t *testing.T) {
 	var known, other bytes.Buffer
 	newer := Trailer{Version: Version + 1, Lineage: lineage, Revision: 7, Upper: 9, Taken: time.Now().UTC()}
 	if err := compress(&known, running(t, bytes.NewReader(streamed(300))), &newer, 0, nil); err != nil {

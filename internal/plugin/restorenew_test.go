@@ -17,7 +17,7 @@ import (
 	"github.com/etcd-druid/druid/test/situations"
 )
 
-func TestANewEtcdClusterStartsWithTheBackup(t *testing.T) {
+func TestNewEtcdClusterStartsWithTheBackup(t *testing.T) {
 	s, _ := planning(t)
 	out, errs, code := s.run("restore", "demo", "--revision", "47940", "--to-new", "copy")
 	if contains(t, out, "# EtcdCluster "+s.namespace+"/copy starts with revision 47940 of EtcdCluster "+s.namespace+"/demo, which stays as it is.\n",
@@ -56,7 +56,7 @@ func TestANewEtcdClusterStartsWithTheBackup(t *testing.T) {
 }
 
 // A cluster that lost its quorum, or is paused, can start again elsewhere.
-func TestTheYAMLOfANewEtcdCluster(t *testing.T) {
+func TestYAMLOfNewEtcdCluster(t *testing.T) {
 	for _, name := range []string{"serving", "tls", "own-certificates", "quorum-lost", "paused"} {
 		o := situation(t, name)
 		o.Cluster.Spec.Recovery = &v1alpha1.RecoverySpec{Policy: v1alpha1.RecoveryManual, Restore: &v1alpha1.RestoreInPlace{Latest: true}}

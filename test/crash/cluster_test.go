@@ -185,7 +185,7 @@ func (c *cluster) form() {
 		c.pods[name].startAgent("")
 	}
 	c.heals()
-	c.put("born", "yes")
+	c.put("formed", "yes")
 }
 
 func (c *cluster) endpoint(name string) string {

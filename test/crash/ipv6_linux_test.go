@@ -38,7 +38,7 @@ func TestMembersOfIPv6(t *testing.T) {
 	if now, err := c.store.Member(t.Context(), lost.name); err != nil || now.ID == before.ID {
 		t.Errorf("the member that lost its disk has the ID %x, and had %x: %v", now.ID, before.ID, err)
 	}
-	c.keeps("born", "yes")
+	c.keeps("formed", "yes")
 	c.advertises(hosts)
 
 	path := t.TempDir()

@@ -75,7 +75,7 @@ func recovered(epoch uint32) func(*cluster, *pod) {
 			return err
 		})
 		c.heals()
-		c.keeps("born", "yes")
+		c.keeps("formed", "yes")
 	}
 }
 

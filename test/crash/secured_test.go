@@ -93,7 +93,7 @@ func (c *cluster) deniesOutsiders(s *secured) {
 		client, err := transport.Transport{Client: settings}.Etcd(c.t.Context(), c.endpoint(name))
 		c.must(err)
 		ctx, cancel := context.WithTimeout(c.t.Context(), 10*time.Second)
-		_, err = client.Get(ctx, "born")
+		_, err = client.Get(ctx, "formed")
 		cancel()
 		if !membership.Denied(err) {
 			c.t.Errorf("an unknown user reads from %s: %v", name, err)
