@@ -2,7 +2,7 @@
 # They are not in /, because a member's Pod mounts the directory that they are copied to at /druid.
 FROM --platform=$BUILDPLATFORM golang:1.26 AS build
 ARG TARGETOS TARGETARCH
-# What `agent version` and `druid version` print, and the member Leases tell: --build-arg VERSION=$(git describe --tags)
+# What `agent version` and `druid version` print, and the member Leases contain: --build-arg VERSION=$(git describe --tags)
 ARG VERSION
 WORKDIR /src
 COPY go.mod go.sum ./

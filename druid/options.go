@@ -206,7 +206,7 @@ func (o Options) validMetrics() error {
 	return nil
 }
 
-// resolvConf is where a kubelet tells a Pod the domain of its Kubernetes cluster.
+// resolvConf is where a kubelet writes the domain of the Kubernetes cluster for a Pod.
 const resolvConf = "/etc/resolv.conf"
 
 // clusterDomain returns the domain that the user gave, or the one in the search path of the resolver configuration:
