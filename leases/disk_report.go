@@ -82,7 +82,7 @@ type DiskReport struct {
 	Orders bool `json:"orders,omitempty"`
 	// Order is Recovery.Name of the order that the report acknowledges, or empty.
 	Order string `json:"order,omitempty"`
-	// Failed says why the member cannot carry out that order, in the modes Backup and Restore. It is empty as long as it can.
+	// Failed says why the member cannot carry out that order. It is empty as long as it can.
 	Failed RestoreFailure `json:"failed,omitempty"`
 }
 
@@ -190,8 +190,8 @@ func (s *Store) PublishDiskReport(ctx context.Context, name string, version Vers
 	return marksOf(lease), nil
 }
 
-// RestoreFailure says why no later attempt of a member can carry out an order to restore a backup. It is empty as long as an attempt
-// can succeed. A reader takes a value that it does not know for a failure.
+// RestoreFailure says why no later attempt of a member can carry out a recovery order before a user acts. It is empty as long as an
+// attempt can succeed. A reader takes a value that it does not know for a failure.
 type RestoreFailure string
 
 // The failures.
@@ -200,12 +200,14 @@ const (
 	FailedBackups RestoreFailure = "backups"
 	// FailedKey: the agent does not have the key of an encrypted object.
 	FailedKey RestoreFailure = "key"
-	// FailedSpace: the restored data does not fit on the volume.
+	// FailedSpace: the data of the new raft group does not fit on the volume.
 	FailedSpace RestoreFailure = "space"
 	// FailedQuota: the restored database is larger than the quota of etcd.
 	FailedQuota RestoreFailure = "quota"
-	// FailedVersion: etcd or the agent is too old for the backup.
+	// FailedVersion: etcd or the agent is too old for the backup or the data.
 	FailedVersion RestoreFailure = "version"
 	// FailedAuth: authentication is on in the backup, and the spec does not enable it.
 	FailedAuth RestoreFailure = "auth"
+	// FailedData: the data on the disk of the member cannot be used, or the agent cannot apply its log.
+	FailedData RestoreFailure = "data"
 )

@@ -5,12 +5,15 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"log/slog"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
 	"github.com/etcd-druid/druid/agent/datadir"
+	"github.com/etcd-druid/druid/agent/survivor"
 	"github.com/etcd-druid/druid/backup/catalog"
 	"github.com/etcd-druid/druid/backup/delta"
 	"github.com/etcd-druid/druid/backup/restore"
@@ -248,6 +251,18 @@ func TestAnAttemptFailsForGoodOrForNow(t *testing.T) {
 			}
 		}
 	}
+	for want, errs := range map[leases.RestoreFailure][]error{
+		leases.FailedSpace:   {restore.ErrSpace, &fs.PathError{Op: "write", Err: syscall.ENOSPC}},
+		leases.FailedVersion: {restore.ErrVersion},
+		leases.FailedData:    {survivor.ErrNoData, survivor.ErrDamagedLog, survivor.ErrRequest},
+		"":                   {restore.ErrBusy, store.ErrAbsent, fs.ErrPermission, context.DeadlineExceeded},
+	} {
+		for _, err := range errs {
+			if got := diskFailureOf(fmt.Errorf("build data: %w", err)); got != want {
+				t.Errorf("%v from the own disk: %q, want %q", err, got, want)
+			}
+		}
+	}
 }
 
 // TestOrderGivenUpAfterTwoFailures: an order is given up after two failures that are alike.
@@ -257,12 +272,16 @@ func TestOrderGivenUpAfterTwoFailures(t *testing.T) {
 		testGivenUp(t, &leases.Recovery{Mode: mode, Epoch: 2, Nonce: "bb"})
 	}
 	b := &Bootstrapper{log: slog.New(slog.DiscardHandler)}
-	survivor := &leases.Recovery{Mode: leases.RecoverSurvivor, Epoch: 2, Nonce: "bb"}
-	for range 2 {
-		b.fails(t.Context(), survivor, store.ErrAbsent)
-	}
-	if got := b.failureIn(survivor.Name()); got != "" {
-		t.Errorf("an order that reads no backup fails because of %q", got)
+	disk := &leases.Recovery{Mode: leases.RecoverSurvivor, Epoch: 2, Nonce: "bb"}
+	for i, attempt := range []struct {
+		err  error
+		want leases.RestoreFailure
+	}{
+		{store.ErrAbsent, ""}, {store.ErrAbsent, ""}, {restore.ErrSpace, ""}, {restore.ErrSpace, leases.FailedSpace}, {fs.ErrPermission, ""},
+	} {
+		if b.fails(t.Context(), disk, attempt.err); b.failureIn(disk.Name()) != attempt.want {
+			t.Errorf("attempt %d from the own disk, which ended with %v: failure %q, want %q", i+1, attempt.err, b.failureIn(disk.Name()), attempt.want)
+		}
 	}
 }
 

@@ -5,18 +5,20 @@ import (
 	"errors"
 	"fmt"
 	"strings"
+	"syscall"
 	"time"
 
 	"github.com/etcd-druid/druid/agent/launch"
+	"github.com/etcd-druid/druid/agent/survivor"
 	"github.com/etcd-druid/druid/backup/restore"
 	"github.com/etcd-druid/druid/backup/store"
 	"github.com/etcd-druid/druid/internal/loop"
 	"github.com/etcd-druid/druid/leases"
 )
 
-// permanentFailure is an order to restore a backup that no later attempt can carry out before a user acts. The claim of the volume
-// says so. druid releases an order to restore in place. One after a lost quorum stands, so that the agent tries again: a user can add
-// a key, replace an object or enlarge the volume meanwhile.
+// permanentFailure is an order that no later attempt can carry out before a user acts. The disk report of the volume says so. druid
+// releases an order to restore in place. One after a lost quorum stands, so that the agent tries again: a user can add a key, replace
+// an object or enlarge the volume meanwhile.
 type permanentFailure struct {
 	// order is its name, empty for none.
 	order   string
@@ -58,14 +60,32 @@ func failureOf(err error) leases.RestoreFailure {
 	}
 }
 
+// diskFailureOf says why the same attempt fails again, for an error of an attempt to form the raft group from the own disk. It is
+// empty for an error that can pass. No such attempt reads the backup store.
+func diskFailureOf(err error) leases.RestoreFailure {
+	switch {
+	case errors.Is(err, restore.ErrSpace), errors.Is(err, syscall.ENOSPC):
+		return leases.FailedSpace
+	case errors.Is(err, restore.ErrVersion):
+		return leases.FailedVersion
+	case errors.Is(err, survivor.ErrNoData), errors.Is(err, survivor.ErrDamagedLog), errors.Is(err, survivor.ErrRequest):
+		return leases.FailedData
+	default:
+		return ""
+	}
+}
+
 // fails notes how an attempt to carry out an order failed.
 func (b *Bootstrapper) fails(ctx context.Context, order *leases.Recovery, err error) {
 	if ctx.Err() != nil {
 		return
 	}
 	was, failure := b.unrestorable, failureOf(err)
+	if order.Mode == leases.RecoverSurvivor {
+		failure = diskFailureOf(err)
+	}
 	b.unrestorable = permanentFailure{}
-	if order.Mode == leases.RecoverSurvivor || failure == "" {
+	if failure == "" {
 		return
 	}
 	b.unrestorable = permanentFailure{order: order.Name(), failure: failure, attempts: 1, words: err.Error()}
@@ -75,7 +95,7 @@ func (b *Bootstrapper) fails(ctx context.Context, order *leases.Recovery, err er
 	if b.failureIn(order.Name()) == "" {
 		return
 	}
-	b.log.WarnContext(ctx, "restore failed, and another attempt would fail too", "order", order.Name(), "failure", string(failure), "err", err)
+	b.log.WarnContext(ctx, "recovery order not carried out, and another attempt would fail too", "order", order.Name(), "failure", string(failure), "err", err)
 }
 
 // failureIn says why the order called name cannot be carried out. It is empty if it can be, and without an order.

@@ -21,6 +21,14 @@ func (r *recovery) failure() leases.RestoreFailure {
 	return ""
 }
 
+// diskRepairs says what you can do about a failure to form the raft group from the disk of the selected member, where another repair
+// applies than to a backup.
+var diskRepairs = map[leases.RestoreFailure]string{
+	leases.FailedVersion: "Set spec.version to the version of etcd that wrote the data or a newer one, or install a newer druid",
+	leases.FailedData: "Keep the volume: a newer agent might be able to use it. Install a newer druid, or restore a backup into a new EtcdCluster " +
+		"with spec.bootstrap.restore",
+}
+
 // repairs says what you can do about a failure.
 var repairs = map[leases.RestoreFailure]string{
 	leases.FailedBackups: "Put good copies of the objects into the backup store. If there are none, restore an older backup into a new " +
@@ -34,8 +42,14 @@ var repairs = map[leases.RestoreFailure]string{
 
 // failedWords says why the selected member cannot carry out the order, and what to do. The agent's own words come from the member Lease.
 func (r *recovery) failedWords(o Observed, listed []Member) string {
-	failure := r.failure()
+	failure, task := r.failure(), "restore the backup"
 	repair, known := repairs[failure]
+	if r.order.Mode == leases.RecoverSurvivor {
+		task = "form the cluster again from its disk"
+		if own, differs := diskRepairs[failure]; differs {
+			repair, known = own, true
+		}
+	}
 	if !known {
 		repair = "See the message of the member in status.members"
 	}
@@ -46,7 +60,7 @@ func (r *recovery) failedWords(o Observed, listed []Member) string {
 	if disk, usable := r.bestDisk(o, func(p oldVoter) bool { return p.acknowledged }); usable && failure == leases.FailedBackups {
 		repair += fmt.Sprintf(". Or remove spec.backup, to recover from the disk of member %s, up to revision %d", disk.member.Name, disk.kept)
 	}
-	return fmt.Sprintf("member %s cannot restore the backup (%s). %s. The agent tries again by itself", r.order.Chosen, why, repair)
+	return fmt.Sprintf("member %s cannot %s (%s). %s. The agent tries again by itself", r.order.Chosen, task, why, repair)
 }
 
 // ruleCorrectedPod is the rule by which failedStep deletes a Pod.

@@ -75,3 +75,77 @@ func TestFailedOrderSaysWhatToDo(t *testing.T) {
 	x.d.Recovery.Approved = x.wants(t, "changed").plan.hash
 	x.wants(t, "execute")
 }
+
+// fromDisk is a cluster whose first member forms the raft group from its disk by an order that you approved. The other disks are empty.
+func fromDisk(t *testing.T) *rescue {
+	t.Helper()
+	x := newRescue(3)
+	reports := func() {
+		x.report(0, leases.DiskIntact)
+		x.report(1, leases.DiskEmpty)
+		x.report(2, leases.DiskEmpty)
+	}
+	reports()
+	x.d.Recovery.Approved = x.decide().plan.hash
+	x.apply(t, PrepareRecovery)
+	reports()
+	x.apply(t, ExecuteRecovery)
+	if o := x.o.Record.Order(); o.Mode != leases.RecoverSurvivor || o.Chosen != "demo-a" {
+		t.Fatalf("order %+v", o)
+	}
+	return x
+}
+
+// TestFailedDiskOrderKeepsItsSource: an order to use a disk that cannot be carried out says what to do, and keeps its source.
+// druid replaces the Pod by one of the corrected spec, if no data is in the Pod. It orders nothing else by itself, also if another disk or
+// a backup is there, because the approval named this disk and what is lost with it.
+func TestFailedDiskOrderKeepsItsSource(t *testing.T) {
+	for failure, repair := range map[leases.RestoreFailure]string{
+		leases.FailedSpace: "Increase spec.storage.size", leases.FailedVersion: "Set spec.version to the version of etcd that wrote the data",
+		leases.FailedData: "Keep the volume", "later": "See the message",
+	} {
+		x := fromDisk(t)
+		x.member(0).Reports.Disk.Failed, x.member(0).Reports.Reason = failure, "9 MiB are free."
+		r := x.wants(t, "cannot-execute")
+		if want := "member demo-a cannot form the cluster again from its disk (" + string(failure) + ": 9 MiB are free). " + repair; !strings.HasPrefix(r.obstacle, want) {
+			t.Errorf("it says %q, want %q", r.obstacle, want)
+		}
+		if p, ok := recoveryProblem(r); !ok || p.Reason != v1alpha1.ReasonRecoveryRefused {
+			t.Errorf("the problem is %+v", p)
+		}
+	}
+	for name, test := range map[string]struct {
+		rule     string
+		replaced bool
+		change   func(*rescue, *Member)
+	}{
+		"nothing else is known":             {"cannot-execute", false, func(*rescue, *Member) {}},
+		"an order that does not fail":       {"executing", false, func(_ *rescue, m *Member) { m.Reports.Disk.Failed = "" }},
+		"the volume is full":                {"cannot-execute", false, func(_ *rescue, m *Member) { m.Reports.Disk.Size, m.Reports.Disk.Free = 9, 1 }},
+		"a corrected spec":                  {"cannot-execute", true, func(_ *rescue, m *Member) { m.Make = MakeOutdated }},
+		"a corrected spec, data in the Pod": {"cannot-execute", false, func(_ *rescue, m *Member) { m.Make, m.Claim = MakeOutdated, ClaimUnwanted }},
+		"another disk has less": {"cannot-execute", false, func(x *rescue, _ *Member) {
+			c := x.report(1, leases.DiskStale)
+			c.Last, c.Commit, c.Revision = 40, 40, 90
+			x.report(2, leases.DiskEmpty)
+		}},
+		"a backup has less, and the policy permits every loss": {"cannot-execute", false, func(x *rescue, _ *Member) {
+			x.d.Recovery.Automatic, x.d.Backup, x.o.SavedUntil = true, true, rescueStart
+			x.d.Recovery.MaxSeconds = new(int64(unbounded))
+			x.d.Recovery.MaxRevisions = nil
+			x.o.Full.Reports = leases.Backup{Revision: 40, Lineage: "00000001-aa"}
+		}},
+	} {
+		x := fromDisk(t)
+		x.member(0).Reports.Disk.Failed = leases.FailedSpace
+		test.change(x, x.member(0))
+		x.wants(t, test.rule)
+		steps := Steps(Evaluate(x.d, x.o))
+		if got := slices.ContainsFunc(steps, func(s Step) bool { return s.Kind == DeletePod && s.Member == "demo-a" }); got != test.replaced {
+			t.Errorf("%s: the Pod is replaced: %t", name, got)
+		}
+		if slices.ContainsFunc(steps, func(s Step) bool { return s.Recovery != nil || s.Kind == ReleaseRecovery }) {
+			t.Errorf("%s: druid changes the order: %+v", name, steps)
+		}
+	}
+}
