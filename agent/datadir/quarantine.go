@@ -15,7 +15,6 @@ import (
 
 	"github.com/etcd-druid/druid/agent/datadir/volume"
 	"github.com/etcd-druid/druid/internal/crash"
-	"github.com/etcd-druid/druid/internal/rules"
 )
 
 // Content says why data was quarantined and what is known about it.
@@ -148,49 +147,6 @@ const (
 	ReasonDiffers    = "differs"
 )
 
-// keepReplaced is how long such data is kept, as far as there is room: an operator can find out only later what it
-// lost, or why it differed.
-const keepReplaced = 7 * 24 * time.Hour
-
-// Room is the free space of a volume, and the size of the database on it, both in bytes. It is zero if that is unknown.
-type Room struct {
-	Free, Database int64
-}
-
-// RoomOf reads the room of the volume at dir.
-func RoomOf(dir string) Room {
-	free, err := volume.Free(dir)
-	file, statErr := os.Stat(filepath.Join(volume.DataPath(dir), "member", "snap", "db"))
-	if err != nil || statErr != nil {
-		return Room{}
-	}
-	return Room{Free: free, Database: file.Size()}
-}
-
-// LogRoom is the space in bytes that etcd needs in addition to its database: two preallocated WAL files of 64 MB and some snapshots.
-const LogRoom = 160 << 20
-
-// short says whether one more copy of the database does not fit. A recovery builds one, and keeps the old data next to it.
-func (r Room) short() bool { return r.Database > 0 && r.Free < r.Database+LogRoom }
-
-// Prunable returns the directories that Prune can delete now: not data that was replaced a short time ago although etcd could
-// continue it. If room for one more database is missing, such data stays only as long as no other copy holds what it holds.
-func Prunable(quarantined []Quarantined, now time.Time, room Room) []Quarantined {
-	return slices.DeleteFunc(slices.Clone(quarantined), func(a Quarantined) bool {
-		replaced := slices.Contains([]string{ReasonSurvivor, ReasonSuperseded, ReasonDiffers}, a.Content.Reason)
-		return replaced && now.Sub(a.Content.Moved) < keepReplaced && !(room.short() && slices.ContainsFunc(quarantined, a.heldBy))
-	})
-}
-
-// heldBy says whether the later copy b can replace a. A recovery copied all of a survivor into its raft group, so that any later survivor
-// has it. Other data can be the only copy of what the raft group lost: only more of the same raft group replaces it.
-func (a Quarantined) heldBy(b Quarantined) bool {
-	if b.Seq <= a.Seq || b.Content.Reason != a.Content.Reason {
-		return false
-	}
-	return a.Content.Reason == ReasonSurvivor || b.Content.ClusterID == a.Content.ClusterID && !b.Content.Last.Less(a.Content.Last)
-}
-
 // AllQuarantined lists the quarantined directories, the oldest first.
 func AllQuarantined(dir string) ([]Quarantined, error) {
 	entries, err := os.ReadDir(dir)
@@ -218,122 +174,4 @@ func AllQuarantined(dir string) ([]Quarantined, error) {
 	}
 	slices.SortFunc(quarantined, func(a, b Quarantined) int { return cmp.Compare(a.Seq, b.Seq) })
 	return quarantined, nil
-}
-
-// PruneFacts is the complete input of the decision to delete quarantined data.
-type PruneFacts struct {
-	Voter   rules.Answer // is this member a started voter?
-	Quorum  rules.Answer // is the quorum healthy?
-	Current rules.Answer // is the data that etcd runs on of the record's formed epoch?
-	// Undecided: does the record say that members differ, and that no majority has the same data? Old data is evidence then.
-	Undecided rules.Answer
-}
-
-// PruneVerdict says whether quarantined data is deleted.
-type PruneVerdict string
-
-// The verdicts.
-const (
-	KeepQuarantined   PruneVerdict = "Keep"
-	DeleteQuarantined PruneVerdict = "Delete"
-)
-
-// pruneRules is the policy. The first match wins. The default is to keep the data.
-var pruneRules = rules.New(KeepQuarantined, []rules.Row[PruneFacts, PruneVerdict]{
-	{Name: "not-a-voter", When: PruneFacts{Voter: rules.No | rules.Unknown}, Verdict: KeepQuarantined},
-	{Name: "no-healthy-quorum", When: PruneFacts{Voter: rules.Yes, Quorum: rules.No | rules.Unknown}, Verdict: KeepQuarantined},
-	{Name: "other-epoch", When: PruneFacts{Voter: rules.Yes, Quorum: rules.Yes, Current: rules.No | rules.Unknown}, Verdict: KeepQuarantined},
-	{Name: "data-undecided", When: PruneFacts{Voter: rules.Yes, Quorum: rules.Yes, Current: rules.Yes, Undecided: rules.Yes | rules.Unknown},
-		Verdict: KeepQuarantined},
-	{Name: "data-is-elsewhere", When: PruneFacts{Voter: rules.Yes, Quorum: rules.Yes, Current: rules.Yes, Undecided: rules.No}, Verdict: DeleteQuarantined},
-})
-
-// DecidePrune decides whether quarantined data may be deleted: only if a healthy quorum of the current epoch, with
-// this member as a voter, has its content, and no tie of members that differ is open.
-func DecidePrune(f PruneFacts) rules.Decision[PruneVerdict] { return pruneRules.Decide(f) }
-
-// PruneOrder returns the order of deletion: first the data of other clusters, then that of this cluster by its last
-// position, so that the most recent is deleted last. The content of a directory without a readable description is
-// unknown. Such directories come last of all.
-func PruneOrder(quarantined []Quarantined, clusterID uint64) []Quarantined {
-	order := slices.Clone(quarantined)
-	rank := func(a Quarantined) int {
-		switch {
-		case !a.Known:
-			return 2
-		case uint64(a.Content.ClusterID) == clusterID:
-			return 1
-		default:
-			return 0
-		}
-	}
-	slices.SortStableFunc(order, func(a, b Quarantined) int {
-		return cmp.Or(
-			cmp.Compare(rank(a), rank(b)),
-			cmp.Compare(a.Content.Last.Term, b.Content.Last.Term),
-			cmp.Compare(a.Content.Last.Index, b.Content.Last.Index),
-			cmp.Compare(a.Seq, b.Seq),
-		)
-	})
-	return order
-}
-
-// prunedPrefix starts the name of a quarantined directory whose deletion has begun. It no longer counts as quarantined
-// data, because part of it can be missing.
-const prunedPrefix = ".pruned-"
-
-// isLeftover reports whether an entry of the volume can be deleted: the rest of an incomplete Prune, or of an
-// incomplete restore, on which no etcd ever ran.
-func isLeftover(e os.DirEntry) bool {
-	return strings.HasPrefix(e.Name(), prunedPrefix) || strings.HasPrefix(e.Name(), volume.RestoredDir)
-}
-
-// PruneBegun reports whether a previous Prune or restore is incomplete. The next Prune deletes the rest.
-func PruneBegun(dir string) (bool, error) {
-	entries, err := os.ReadDir(dir)
-	if err != nil {
-		return false, fmt.Errorf("list incomplete deletions: %w", err)
-	}
-	return slices.ContainsFunc(entries, isLeftover), nil
-}
-
-// Prune deletes first the rest of an incomplete Prune or restore, then the named quarantined directories one after
-// another.
-func Prune(dir string, names ...string) error {
-	entries, err := os.ReadDir(dir)
-	if err != nil {
-		return fmt.Errorf("prune: %w", err)
-	}
-	for _, e := range entries {
-		if isLeftover(e) {
-			crash.Before("drop-leftover")
-			err := os.RemoveAll(filepath.Join(dir, e.Name()))
-			crash.After("drop-leftover")
-			if err != nil {
-				return fmt.Errorf("prune: %w", err)
-			}
-		}
-	}
-	for _, name := range names {
-		if !strings.HasPrefix(name, volume.QuarantinePrefix) || filepath.Base(name) != name {
-			return fmt.Errorf("prune %q: not a directory with quarantined data", name)
-		}
-		begun := filepath.Join(dir, prunedPrefix+name)
-		crash.Before("begin-prune")
-		err := os.Rename(filepath.Join(dir, name), begun)
-		crash.After("begin-prune")
-		if err != nil {
-			return fmt.Errorf("prune: %w", err)
-		}
-		if err := volume.SyncDir(dir); err != nil {
-			return err
-		}
-		crash.Before("prune")
-		err = os.RemoveAll(begun)
-		crash.After("prune")
-		if err != nil {
-			return fmt.Errorf("prune: %w", err)
-		}
-	}
-	return volume.SyncDir(dir)
 }
