@@ -100,7 +100,22 @@ func (a *Agent) resolvePending(ctx context.Context) error {
 			loop.Sleep(ctx, finishRetry)
 		case done:
 			releaseUnused()
-			a.await(ctx, func(s launch.Status) bool { return s.Connected && s.Report.PID != pid })
+			a.prunes(ctx, pid)
+		}
+	}
+}
+
+// prunes deletes quarantined data whose time ends, until launch runs another etcd than pid. launch holds the lock of the volume only while
+// it is connected.
+func (a *Agent) prunes(ctx context.Context, pid int) {
+	for {
+		if _, err := a.whileRuns(ctx, pid, a.bootstrapper.PruneQuarantined); err != nil {
+			a.log.WarnContext(ctx, "quarantined data not deleted, retrying", "err", err)
+			loop.Sleep(ctx, finishRetry)
+		}
+		status, ok := a.await(ctx, func(s launch.Status) bool { return s.Connected && (s.Running() || s.Report.PID != pid) })
+		if !ok || status.Report.PID != pid {
+			return
 		}
 	}
 }

@@ -43,9 +43,21 @@ func (r Room) short() bool { return r.Database > 0 && r.Free < r.Database+LogRoo
 // continue it. If room for one more database is missing, such data stays only as long as no other copy holds what it holds.
 func Prunable(quarantined []Quarantined, now time.Time, room Room) []Quarantined {
 	return slices.DeleteFunc(slices.Clone(quarantined), func(a Quarantined) bool {
-		replaced := slices.Contains([]string{ReasonSurvivor, ReasonSuperseded, ReasonDiffers}, a.Content.Reason)
-		return replaced && now.Sub(a.Content.Moved) < keepReplaced && !(room.short() && slices.ContainsFunc(quarantined, a.heldBy))
+		return a.replaced() && now.Sub(a.Content.Moved) < keepReplaced && !(room.short() && slices.ContainsFunc(quarantined, a.heldBy))
 	})
+}
+
+// Expired returns the directories with data that was replaced, and that was kept for its full time since. That is independent of the room.
+// Other data is the only copy until its member votes again, however old it is.
+func Expired(quarantined []Quarantined, now time.Time) []Quarantined {
+	return slices.DeleteFunc(slices.Clone(quarantined), func(a Quarantined) bool {
+		return !a.replaced() || now.Sub(a.Content.Moved) < keepReplaced
+	})
+}
+
+// replaced says whether etcd could continue the data when it was moved.
+func (a Quarantined) replaced() bool {
+	return slices.Contains([]string{ReasonSurvivor, ReasonSuperseded, ReasonDiffers}, a.Content.Reason)
 }
 
 // heldBy says whether the later copy b can replace a. A recovery copied all of a survivor into its raft group, so that any later survivor
@@ -62,6 +74,8 @@ type PruneFacts struct {
 	Voter   rules.Answer // is this member a started voter?
 	Quorum  rules.Answer // is the quorum healthy?
 	Current rules.Answer // is the data that etcd runs on of the record's formed epoch?
+	// Full: does the volume have no room for the next start of etcd? It is No while etcd runs.
+	Full rules.YesNo
 	// Undecided: does the record say that members differ, and that no majority has the same data? Old data is evidence then.
 	Undecided rules.Answer
 }
@@ -72,11 +86,13 @@ type PruneVerdict string
 // The verdicts.
 const (
 	KeepQuarantined   PruneVerdict = "Keep"
+	DeleteExpired     PruneVerdict = "DeleteExpired" // only what Expired returns
 	DeleteQuarantined PruneVerdict = "Delete"
 )
 
 // pruneRules is the policy. The first match wins. The default is to keep the data.
 var pruneRules = rules.New(KeepQuarantined, []rules.Row[PruneFacts, PruneVerdict]{
+	{Name: "room-to-start", When: PruneFacts{Full: rules.Yes, Current: rules.Yes, Undecided: rules.No}, Verdict: DeleteExpired},
 	{Name: "not-a-voter", When: PruneFacts{Voter: rules.No | rules.Unknown}, Verdict: KeepQuarantined},
 	{Name: "no-healthy-quorum", When: PruneFacts{Voter: rules.Yes, Quorum: rules.No | rules.Unknown}, Verdict: KeepQuarantined},
 	{Name: "other-epoch", When: PruneFacts{Voter: rules.Yes, Quorum: rules.Yes, Current: rules.No | rules.Unknown}, Verdict: KeepQuarantined},
@@ -86,7 +102,8 @@ var pruneRules = rules.New(KeepQuarantined, []rules.Row[PruneFacts, PruneVerdict
 })
 
 // DecidePrune decides whether quarantined data may be deleted: only if a healthy quorum of the current epoch, with
-// this member as a voter, has its content, and no tie of members that differ is open.
+// this member as a voter, has its content, and no tie of members that differ is open. Without room for a start of etcd, that quorum might
+// never come back, for example because all volumes are full. Then only data is deleted whose time is over.
 func DecidePrune(f PruneFacts) rules.Decision[PruneVerdict] { return pruneRules.Decide(f) }
 
 // PruneOrder returns the order of deletion: first the data of other clusters, then that of this cluster by its last

@@ -213,15 +213,42 @@ func TestQuarantineNamesAreNeverUsedTwice(t *testing.T) {
 	}
 }
 
+// Data that was replaced expires after seven days. Other data never does: only a quorum that has its content replaces it.
+func TestOnlyReplacedDataExpires(t *testing.T) {
+	now := time.Date(2026, 11, 27, 4, 0, 0, 0, time.UTC)
+	var all []Quarantined
+	for _, reason := range []string{ReasonSurvivor, ReasonSuperseded, ReasonDiffers, "stale", "torn-wal", ""} {
+		for _, age := range []time.Duration{8 * 24 * time.Hour, keepReplaced, keepReplaced - time.Second, -time.Hour} {
+			all = append(all, Quarantined{Name: fmt.Sprint(reason, " ", age), Content: Content{Reason: reason, Moved: now.Add(-age)}})
+		}
+	}
+	var names []string
+	for _, a := range Expired(all, now) {
+		names = append(names, a.Name)
+	}
+	want := []string{"survivor 192h0m0s", "survivor 168h0m0s", "superseded 192h0m0s", "superseded 168h0m0s", "differs 192h0m0s", "differs 168h0m0s"}
+	if diff := cmp.Diff(want, names); diff != "" {
+		t.Errorf("(-want +got):\n%s", diff)
+	}
+}
+
 func TestPruneIsDecidedOverAllFacts(t *testing.T) {
 	cases := rulestest.Check(t, pruneRules, func(f PruneFacts, d rules.Decision[PruneVerdict]) string {
-		if (d.Verdict == DeleteQuarantined) != (f.Voter == rules.Yes && f.Quorum == rules.Yes && f.Current == rules.Yes && f.Undecided == rules.No) {
+		current := f.Current == rules.Yes && f.Undecided == rules.No
+		want := KeepQuarantined
+		switch {
+		case current && f.Full == rules.Yes:
+			want = DeleteExpired
+		case current && f.Voter == rules.Yes && f.Quorum == rules.Yes:
+			want = DeleteQuarantined
+		}
+		if d.Verdict != want {
 			return "old data goes although it may be needed, or stays for nothing"
 		}
 		return ""
 	})
 	rulestest.Section(t, "../../docs/reference/decisions.md", "prune", "Quarantined data: agent/datadir.pruneRules",
-		"Each agent uses this table after its etcd has started.", pruneRules, cases)
+		"Each agent uses this table after its etcd has started, and then every hour. Before a start it uses the table only for a volume that is full.", pruneRules, cases)
 	if d := DecidePrune(PruneFacts{}); d.Verdict != KeepQuarantined {
 		t.Errorf("no facts: %+v, want to keep", d)
 	}

@@ -131,6 +131,9 @@ func (b *Bootstrapper) resume(ctx context.Context, o *observation) (*launch.Orde
 	if o.unchecked && !b.quorumStillServes(ctx, o) {
 		return nil, nil // look again
 	}
+	if err := b.makeRoom(ctx, o, identityFile); err != nil && ctx.Err() == nil {
+		b.log.WarnContext(ctx, "quarantined data not deleted before the start of etcd", "err", err)
+	}
 	b.joining = joining{} // there is a log: whatever we joined as was started, and is never started without it again (R4)
 	return b.order(identityFile, start{
 		cluster: b.cfg.Member + "=" + b.urlOf(identityFile.PeerScheme), token: identityFile.Token, maxLearners: identityFile.MaxLearners,

@@ -96,6 +96,8 @@ type Bootstrapper struct {
 	lookup    func(ctx context.Context, host string) ([]string, error)
 	addresses func() ([]net.Addr, error)
 	poll      time.Duration
+	// pruneInterval is how often PruneQuarantined looks.
+	pruneInterval time.Duration
 
 	mu       sync.Mutex
 	identity datadir.IdentityFile // of the data that etcd was last started on
@@ -153,7 +155,7 @@ func New(o Options) (*Bootstrapper, error) {
 		cfg: o.Config, store: o.Store, transport: o.Transport, etcd: o.Clients, certs: o.Certificates, log: o.Log,
 		decided: o.Decided, held: o.Held, host: o.Host, metrics: metrics, openStore: o.OpenStore,
 		lookup: net.DefaultResolver.LookupHost, addresses: o.Addresses, poll: pollInterval, unstarted: map[uint64]time.Time{},
-		later: make(chan struct{}, 1),
+		later: make(chan struct{}, 1), pruneInterval: pruneInterval,
 	}
 	if b.host == nil {
 		b.host = func(member string) string { return PeerHost(o.Config, member) }

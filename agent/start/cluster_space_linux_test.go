@@ -1,10 +1,19 @@
 package start
 
 import (
+	"encoding/json"
 	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
+	"time"
 
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/etcd-druid/druid/agent/datadir"
+	"github.com/etcd-druid/druid/agent/datadir/volume"
 	"github.com/etcd-druid/druid/leases"
 	"github.com/etcd-druid/druid/test/machine"
 )
@@ -55,4 +64,107 @@ func TestSurvivorWithoutSpaceSaysSo(t *testing.T) {
 	c.formedAgain()
 	c.voters("c-a", "c-b", "c-c")
 	c.has("c-b", writes)
+}
+
+// quarantines makes directories with data in quarantine by their names, that were moved so long ago.
+func (m *member) quarantines(moved map[string]time.Duration) {
+	m.c.t.Helper()
+	for name, ago := range moved {
+		_, reason, _ := strings.Cut(strings.TrimPrefix(name, volume.QuarantinePrefix), "-")
+		content, err := json.Marshal(datadir.Content{Reason: reason, Moved: time.Now().Add(-ago)})
+		must(m.c.t, err)
+		path := filepath.Join(m.cfg.VolumePath, "new-"+name)
+		must(m.c.t, os.MkdirAll(filepath.Join(path, "member", "snap"), 0o700))
+		must(m.c.t, os.WriteFile(filepath.Join(path, "member", "snap", "db"), make([]byte, 1<<20), 0o600))
+		must(m.c.t, os.WriteFile(filepath.Join(path, volume.QuarantineFile), content, 0o600))
+		must(m.c.t, os.Rename(path, filepath.Join(m.cfg.VolumePath, name))) // a directory without its description can be deleted at once
+	}
+}
+
+// quarantined are the names of the directories with data in quarantine.
+func (m *member) quarantined() (names []string) {
+	m.c.t.Helper()
+	all, err := datadir.AllQuarantined(m.cfg.VolumePath)
+	must(m.c.t, err)
+	for _, a := range all {
+		names = append(names, a.Name)
+	}
+	return names
+}
+
+// isStable waits until the start of etcd is complete.
+func (m *member) isStable() {
+	m.c.t.Helper()
+	m.c.eventually("the start is complete", func() error {
+		if log := m.log(); !strings.Contains(log, "stable: <nil>") {
+			return fmt.Errorf("the log is %s", log)
+		}
+		return nil
+	})
+}
+
+const day = 24 * time.Hour
+
+// TestQuarantineEndsWhileEtcdRuns: data whose time ends while etcd runs is deleted without a restart.
+// The agent looks again after the start is complete. It keeps younger data.
+func TestQuarantineEndsWhileEtcdRuns(t *testing.T) {
+	t.Parallel()
+	c := newCluster(t, "3.6.16", "c-a")
+	m := c.members["c-a"]
+	b := m.boot()
+	b.pruneInterval = 50 * time.Millisecond
+	m.run(b)
+	c.voters("c-a")
+	m.isStable()
+	m.quarantines(map[string]time.Duration{
+		"data.quarantine-0001-survivor": 7*day - 3*time.Second, "data.quarantine-0002-superseded": 8 * day, "data.quarantine-0003-superseded": 6 * day,
+	})
+	c.eventually("two directories are deleted", func() error {
+		if names := m.quarantined(); !slices.Equal(names, []string{"data.quarantine-0003-superseded"}) {
+			return fmt.Errorf("there are %v", names)
+		}
+		return nil
+	})
+	if log := m.log(); !strings.Contains(log, `msg="quarantined data deleted" rule=data-is-elsewhere`) {
+		t.Errorf("the log does not name a deletion: %s", log)
+	}
+}
+
+// TestExpiredDataMakesRoomToStart: before etcd starts on a full volume, the agent deletes data whose time is over.
+// It deletes neither younger data nor data that is the only copy. It deletes nothing while there is room, and nothing while the members
+// differ without a majority.
+func TestExpiredDataMakesRoomToStart(t *testing.T) {
+	t.Parallel()
+	const survivor, superseded, torn = "data.quarantine-0001-survivor", "data.quarantine-0002-superseded", "data.quarantine-0003-torn-wal"
+	c := newCluster(t, "3.6.16", "c-a")
+	m := c.members["c-a"]
+	machine.SmallDisk(t, m.cfg.VolumePath, narrowDisk)
+	t.Cleanup(m.crash)
+	m.start()
+	m.isStable()
+	m.halt()
+	m.quarantines(map[string]time.Duration{survivor: 8 * day, superseded: 6 * day, torn: 8 * day})
+	starts := func(what string, want ...string) {
+		t.Helper()
+		m.next(m.boot())
+		if diff := cmp.Diff(want, m.quarantined()); diff != "" {
+			t.Errorf("%s (-want +got):\n%s", what, diff)
+		}
+	}
+	starts("there is room", survivor, superseded, torn)
+	machine.FillDisk(t, m.cfg.VolumePath)
+	differ := func(undecided leases.Undecided) {
+		_, version := c.record()
+		_, err := c.store.ReportUndecided(t.Context(), version, undecided)
+		must(t, err)
+	}
+	differ(leases.Undecided{Revision: 5, Hashes: "c-a:1"})
+	starts("members differ", survivor, superseded, torn)
+	differ(leases.Undecided{})
+	starts("the volume is full", superseded, torn)
+	if log := m.log(); !strings.Contains(log, `msg="quarantined data deleted" rule=room-to-start quarantined=[`+survivor+"]") {
+		t.Errorf("the log is %s", log)
+	}
+	m.start()
+	c.voters("c-a")
 }

@@ -284,6 +284,9 @@ func (m *member) supervise(ctx context.Context, b *Bootstrapper, order launch.Or
 		defer close(stable)
 		err := b.FinishStart(running, func(context.Context, string) error { return etcd.Process.Signal(syscall.SIGTERM) })
 		fmt.Fprintln(m, "stable:", err)
+		if err == nil {
+			_ = b.PruneQuarantined(running, nil)
+		}
 	}()
 	watched := make(chan struct{})
 	go func() {

@@ -7,10 +7,39 @@ import (
 	"time"
 
 	"github.com/etcd-druid/druid/agent/datadir"
+	"github.com/etcd-druid/druid/agent/datadir/volume"
+	"github.com/etcd-druid/druid/internal/loop"
 	"github.com/etcd-druid/druid/internal/rules"
 	"github.com/etcd-druid/druid/leases"
 	"github.com/etcd-druid/druid/membership"
 )
+
+// pruneInterval is how often an agent looks for quarantined data whose time ended while etcd runs. The data is kept for days, so that an
+// hour more is nothing, and a look that finds none costs no request.
+const pruneInterval = time.Hour
+
+// startRoom is the free space in bytes that etcd needs at least to go on after a start: one file of its log, which it allocates in advance.
+const startRoom = 64 << 20
+
+// PruneQuarantined deletes quarantined data whose time ends while etcd runs. It runs after FinishStart, until ctx ends, which must end when
+// etcd does. It never calls stop.
+func (b *Bootstrapper) PruneQuarantined(ctx context.Context, _ func(ctx context.Context, reason string) error) error {
+	identityFile, err := datadir.ReadIdentityFile(b.cfg.VolumePath)
+	if err != nil {
+		return fmt.Errorf("delete quarantined data: %w", err)
+	}
+	s := &finisher{b: b, log: b.log, identityFile: withScheme(&b.cfg, identityFile)}
+	var said loop.Change[string]
+	for loop.Sleep(ctx, b.pruneInterval) {
+		switch _, err := s.pruned(ctx); {
+		case err == nil:
+			said.To("")
+		case said.To(err.Error()) && ctx.Err() == nil:
+			s.log.WarnContext(ctx, "quarantined data not deleted, retrying", "err", err)
+		}
+	}
+	return nil
+}
 
 // pruned deletes quarantined data when the rules of datadir allow it.
 func (s *finisher) pruned(ctx context.Context) (bool, error) {
@@ -27,15 +56,42 @@ func (s *finisher) pruned(ctx context.Context) (bool, error) {
 	if err != nil || d.Verdict != datadir.DeleteQuarantined {
 		return false, errors.Join(err, fmt.Errorf("%d quarantined data directories are kept: %s", len(all), d.Rule))
 	}
+	return true, s.b.prune(ctx, d.Rule, all, s.identityFile)
+}
+
+// prune deletes quarantined data by a rule.
+func (b *Bootstrapper) prune(ctx context.Context, rule string, all []datadir.Quarantined, own datadir.IdentityFile) error {
 	var names []string
-	for _, quarantined := range datadir.PruneOrder(all, uint64(s.identityFile.ClusterID)) {
+	for _, quarantined := range datadir.PruneOrder(all, uint64(own.ClusterID)) {
 		names = append(names, quarantined.Name)
 	}
-	if err := datadir.Prune(s.b.cfg.VolumePath, names...); err != nil {
-		return false, err
+	if err := datadir.Prune(b.cfg.VolumePath, names...); err != nil {
+		return err
 	}
-	s.log.InfoContext(ctx, "quarantined data deleted", "rule", d.Rule, "quarantined", names)
-	return true, nil
+	b.log.InfoContext(ctx, "quarantined data deleted", "rule", rule, "quarantined", names)
+	return nil
+}
+
+// makeRoom deletes quarantined data whose time is over, if the volume has no room for etcd to start on intact data. An etcd that cannot
+// start never gets to FinishStart.
+func (b *Bootstrapper) makeRoom(ctx context.Context, o *observation, own datadir.IdentityFile) error {
+	free, err := volume.Free(b.cfg.VolumePath)
+	if err != nil || free >= startRoom || o.Data != Intact || o.record.err != nil {
+		return err
+	}
+	all, err := datadir.AllQuarantined(b.cfg.VolumePath)
+	if err != nil {
+		return err
+	}
+	if all = datadir.Expired(all, time.Now()); len(all) == 0 {
+		return nil
+	}
+	f := pruneFactsOf(o.record.record, own)
+	f.Full = rules.Yes
+	if d := datadir.DecidePrune(f); d.Verdict == datadir.DeleteExpired {
+		return b.prune(ctx, d.Rule, all, own)
+	}
+	return nil
 }
 
 func (s *finisher) decidePrune(ctx context.Context) (rules.Decision[datadir.PruneVerdict], error) {
@@ -57,7 +113,7 @@ func (s *finisher) decidePrune(ctx context.Context) (rules.Decision[datadir.Prun
 }
 
 // unknownPruneFacts are those of an agent that has read nothing. They keep the data.
-var unknownPruneFacts = datadir.PruneFacts{Voter: rules.Unknown, Quorum: rules.Unknown, Current: rules.Unknown, Undecided: rules.Unknown}
+var unknownPruneFacts = datadir.PruneFacts{Voter: rules.Unknown, Quorum: rules.Unknown, Current: rules.Unknown, Full: rules.No, Undecided: rules.Unknown}
 
 // pruneFactsOf is what the record says about the data in quarantine of a member. What the raft group says is not known yet.
 func pruneFactsOf(record leases.Record, own datadir.IdentityFile) datadir.PruneFacts {

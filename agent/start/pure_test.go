@@ -136,7 +136,7 @@ func TestTheRecordSaysWhetherOldDataIsNeeded(t *testing.T) {
 	} {
 		record := leases.Record{Phase: leases.PhaseFormed, ClusterID: 0xc, FormedEpoch: 2}
 		test.change(&record)
-		want := datadir.PruneFacts{Voter: rules.Unknown, Quorum: rules.Unknown, Current: test.current, Undecided: test.undecided}
+		want := datadir.PruneFacts{Voter: rules.Unknown, Quorum: rules.Unknown, Current: test.current, Full: rules.No, Undecided: test.undecided}
 		if got := pruneFactsOf(record, own); got != want {
 			t.Errorf("%s: %+v, want %+v", name, got, want)
 		}

@@ -158,6 +158,7 @@ func (w *world) prune(i int) bool {
 		Voter:     answer[at >= 0 && !members[at].learner && members[at].name != ""],
 		Quorum:    answer[w.leads(gi)],
 		Current:   answer[r.there && r.says.Phase == leases.PhaseFormed && r.says.ClusterID == v.data.cluster && r.says.FormedEpoch == v.identityFile.Epoch],
+		Full:      rules.No,
 		Undecided: rules.No, // the members of this world do not differ
 	}
 	if datadir.DecidePrune(f).Verdict != datadir.DeleteQuarantined {
