@@ -195,8 +195,8 @@ func classifySlot(cfg config.Config, r leases.Record) (slot Slot, holder string)
 
 // classifyEpoch compares the raft group of the data with that of the record, and says whether a recovery order that the
 // volume acknowledges prevents a start. The order is known to be released only by a record of the same raft group.
-func classifyEpoch(cfg config.Config, v volumeState, r recordState) Epoch {
-	epoch := groupOf(cfg, v, r)
+func classifyEpoch(cfg config.Config, v volumeState, own ownLease, r recordState) Epoch {
+	epoch := groupOf(cfg, v, own, r)
 	if epoch == Fenced || v.err != nil || v.identityFileErr != nil || v.report.State == datadir.Empty || v.identityFile.Prepared == 0 {
 		return epoch
 	}
@@ -208,9 +208,19 @@ func classifyEpoch(cfg config.Config, v volumeState, r recordState) Epoch {
 	return Prepared
 }
 
-// groupOf compares the raft group of the data with that of the record.
-func groupOf(cfg config.Config, v volumeState, r recordState) Epoch {
-	if v.err != nil || v.identityFileErr != nil || v.report.State == datadir.Empty || r.err != nil {
+// ranInLaterGroup reports whether the member Lease says that this member ran in a later raft group than that of the data. An agent
+// reports a raft group only after it was formed, and no later step goes back to an earlier one. So the volume went back in time.
+func ranInLaterGroup(identityFile datadir.IdentityFile, own ownLease) bool {
+	return own.err == nil && own.member.ClusterID != 0 && own.member.ClusterID != uint64(identityFile.ClusterID) && own.member.Epoch > identityFile.Epoch
+}
+
+// groupOf compares the raft group of the data with that of the record, and with the one that the member Lease reports. The record can be
+// absent, or an earlier copy of it can be restored, and a raft group that had one voter would then lead alone.
+func groupOf(cfg config.Config, v volumeState, own ownLease, r recordState) Epoch {
+	switch unread := v.err != nil || v.identityFileErr != nil || v.report.State == datadir.Empty; {
+	case !unread && ranInLaterGroup(v.identityFile, own):
+		return Fenced
+	case unread, r.err != nil:
 		return EpochUnknown
 	}
 	record, identityFile := r.record, v.identityFile

@@ -88,6 +88,54 @@ func TestDataOursUnlessContradicted(t *testing.T) {
 	}
 }
 
+// The volume went back to an earlier raft group of the member. Its Lease says so, also if the record is absent, out of reach, or an earlier
+// copy. Data of the same raft group, of a later one, or of one that no Lease reports is not fenced by that.
+func TestLeaseOfALaterRaftGroupFences(t *testing.T) {
+	record := func(id uint64, epoch uint32) recordState {
+		return recordState{record: leases.Record{Phase: leases.PhaseFormed, ClusterID: id, Epoch: epoch, FormedEpoch: epoch}}
+	}
+	lease := func(id uint64, epoch uint32) ownLease {
+		return ownLease{member: leases.Member{ClusterID: id, Epoch: epoch}}
+	}
+	absent, unread := recordState{err: leases.ErrAbsent}, recordState{err: errors.New("timeout")}
+	v := ourData
+	v.identityFile.Epoch, v.identityFile.ClusterID = 2, 0xc
+	for name, test := range map[string]struct {
+		own    ownLease
+		record recordState
+		want   Epoch
+	}{
+		"a later raft group, an absent record":              {lease(0xd, 3), absent, Fenced},
+		"a later raft group, a record that is not read":     {lease(0xd, 3), unread, Fenced},
+		"a later raft group, an earlier copy of the record": {lease(0xd, 3), record(0xc, 2), Fenced},
+		"the same raft group":                               {lease(0xc, 2), absent, EpochUnknown},
+		"the same raft group, the record too":               {lease(0xc, 2), record(0xc, 2), Current},
+		"the same raft group with another epoch":            {lease(0xc, 3), record(0xc, 2), Current},
+		"an earlier raft group: it joined since":            {lease(0xb, 1), record(0xc, 2), Current},
+		"never ran":                                         {lease(0, 0), record(0xc, 2), Current},
+		"no Lease":                                          {ownLease{err: leases.ErrAbsent}, record(0xc, 2), Current},
+	} {
+		if got := classifyEpoch(us, v, test.own, test.record); got != test.want {
+			t.Errorf("%s: %s, want %s", name, got, test.want)
+		}
+	}
+	empty := v
+	empty.report.State = datadir.Empty
+	if got := classifyEpoch(us, empty, lease(0xd, 3), record(0xd, 3)); got != EpochUnknown {
+		t.Errorf("an empty volume: %s", got)
+	}
+	later := leases.Member{ClusterID: 0xd, Epoch: 3}
+	f := Facts{Lease: LeaseUnread, Record: RecordUnread, Epoch: EpochUnknown}
+	if (lastKnown{own: &later}).against(us, v, &f, func(string, string) {}); f.Epoch != Fenced {
+		t.Errorf("a Lease that was read a moment ago: %s", f.Epoch)
+	}
+	copied := record(0xc, 2).record
+	f = Facts{Lease: Fresh, Record: RecordUnread, Epoch: Fenced}
+	if (lastKnown{own: &later, record: &copied}).against(us, v, &f, func(string, string) {}); f.Epoch != Fenced {
+		t.Errorf("an earlier copy of the record that was read a moment ago: %s", f.Epoch)
+	}
+}
+
 func TestEpochAndBootstrapOfOurData(t *testing.T) {
 	forming := func(nonce, seed string) leases.Record {
 		return leases.Record{Phase: leases.PhaseForming, Epoch: 1, Nonce: nonce, Seed: seed}
@@ -117,7 +165,7 @@ func TestEpochAndBootstrapOfOurData(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			v := ourData
 			v.identityFile.Formed = tc.formed
-			if got := classifyEpoch(us, v, tc.record); got != tc.epoch {
+			if got := classifyEpoch(us, v, ownLease{member: leases.Member{ClusterID: 0xc, Epoch: 1}}, tc.record); got != tc.epoch {
 				t.Errorf("epoch is %s, want %s", got, tc.epoch)
 			}
 			// FinishStart asks this only of data that is not Formed.

@@ -166,8 +166,11 @@ func (h *lastKnown) hear(own ownLease, r recordState) {
 // against adds evidence from earlier reads to the facts for what cannot be read now, as far as it excludes the data or
 // this Pod.
 func (h lastKnown) against(cfg config.Config, v volumeState, f *Facts, note func(fact, detail string)) {
+	own := ownLease{err: errUnheard}
+	if h.own != nil {
+		own = ownLease{member: *h.own}
+	}
 	if f.Lease == LeaseUnread && h.own != nil {
-		own := ownLease{member: *h.own}
 		data, detail := classifyData(cfg, v, own)
 		f.Data = data
 		note("data", detail)
@@ -175,8 +178,14 @@ func (h lastKnown) against(cfg config.Config, v volumeState, f *Facts, note func
 			f.Lease = lease
 			note("lease", detail)
 		}
+		if classifyEpoch(cfg, v, own, recordState{err: errUnheard}) == Fenced {
+			f.Epoch = Fenced
+		}
 	}
 	if f.Record == RecordUnread && h.record != nil {
-		f.Epoch = classifyEpoch(cfg, v, recordState{record: *h.record})
+		f.Epoch = classifyEpoch(cfg, v, own, recordState{record: *h.record})
 	}
 }
+
+// errUnheard: an object was not read since etcd last ran on the volume.
+var errUnheard = errors.New("not read since the last start of etcd")

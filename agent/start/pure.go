@@ -82,7 +82,7 @@ func classify(cfg config.Config, v volumeState, own ownLease, r recordState) (Fa
 	f.Lease, detail = classifyLease(cfg, own)
 	note("lease", detail)
 	f.Record = classifyRecord(cfg, r)
-	f.Epoch = classifyEpoch(cfg, v, r)
+	f.Epoch = classifyEpoch(cfg, v, own, r)
 	f.Backup, f.Order = NoBackup, NoOrder // they matter only where a cluster would be formed
 	if r.err != nil {
 		note("record", r.err.Error())

@@ -86,6 +86,9 @@ func (w *lostWorld) sightOf(k int) start.Sight {
 		s.Report = datadir.Report{State: datadir.Intact, ClusterID: w.groups[m.group].cluster, MemberID: uint64(m.identity.MemberID), Term: m.seen,
 			Commit: uint64(m.commit), ConsistentIndex: uint64(m.commit), Last: w.last(k)}
 	}
+	if w.mutant&mutNoLaterGroup != 0 {
+		s.Own.Epoch = 0
+	}
 	switch {
 	case !m.api:
 		s.Record, s.RecordErr, s.Own, s.OwnErr = leases.Record{}, errUnreached, leases.Member{}, errUnreached

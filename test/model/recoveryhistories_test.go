@@ -216,6 +216,23 @@ var lostHistories = map[string]struct {
 		w.record, w.version = ordered, w.version+1
 		return w.until(func() bool { return w.newest > 0 }, 0, 2) && reached
 	}},
+	// The first member formed the raft group again and was its only voter. Its disk was lost, the third member formed a later raft group, and
+	// the first one joined that. Then its volume goes back to the time when it was alone, and the record too.
+	"data of a raft group before that of the Lease": {mutNoLaterGroup, func(w *lostWorld) bool {
+		w.formsAlone()
+		alone, record := w.members[0], w.record
+		w.lose(0)
+		reached := w.until(func() bool { return w.newest == 2 && w.members[0].lease.Epoch == w.groups[2].epoch }, 0, 1, 2)
+		m := &w.members[0]
+		m.run, m.there, m.acknowledged, m.step = false, true, "", lostLook
+		m.identity, m.group, m.index, m.lostLog = alone.identity, alone.group, alone.index, alone.lostLog
+		w.record, w.version = record, w.version+1
+		for range 6 {
+			w.agent(0)
+		}
+		w.commit(1)
+		return reached
+	}},
 	// The user declared two members destroyed that are only cut off. They serve until they read the record.
 	"a raft group that serves after it was replaced": {mutLateServes, func(w *lostWorld) bool {
 		w.excused, w.members[0].net = true, false

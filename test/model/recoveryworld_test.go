@@ -29,6 +29,7 @@ const (
 	mutBestByCommit                           // the best disk is the one whose commit index is the highest
 	mutBestByLength                           // the best disk is the one whose log is the longest, whatever its last term
 	mutUnreported                             // a learner gets its vote whatever its Lease says of the disk
+	mutNoLaterGroup                           // an agent does not compare its data with the raft group in its Lease
 )
 
 // lostGroup is a raft group. writes has the numbers of the committed writes in its log, and terms the term of each.
