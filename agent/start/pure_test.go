@@ -142,3 +142,24 @@ func TestTheRecordSaysWhetherOldDataIsNeeded(t *testing.T) {
 		}
 	}
 }
+
+// A learner gets its vote only if its Lease shows that it runs on its data. Each of the three conditions is needed: an agent withdraws its
+// disk report and reports its ID in two patches, and a member ID can be the same in two raft groups.
+func TestLeaseShowsThatAMemberRuns(t *testing.T) {
+	identity := datadir.IdentityFile{ClusterID: 0xc, MemberID: 0xa}
+	for name, test := range map[string]struct {
+		change func(*leases.Member)
+		want   bool
+	}{
+		"it runs":                        {func(*leases.Member) {}, true},
+		"its disk report is still there": {func(m *leases.Member) { m.Disk = &leases.DiskReport{} }, false},
+		"the ID that it had before":      {func(m *leases.Member) { m.ID = 0xb }, false},
+		"the ID in another raft group":   {func(m *leases.Member) { m.ClusterID = 0xd }, false},
+		"it never ran":                   {func(m *leases.Member) { m.ID, m.ClusterID = 0, 0 }, false},
+	} {
+		lease := leases.Member{ID: 0xa, ClusterID: 0xc}
+		if test.change(&lease); ShowsRunning(lease, identity) != test.want {
+			t.Errorf("%s: shows %t", name, !test.want)
+		}
+	}
+}
