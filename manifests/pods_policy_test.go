@@ -117,6 +117,65 @@ var podAttempts = map[string]func(*corev1.Pod){
 	"mounts any file of the node": mounting("backup-store", corev1.VolumeSource{HostPath: &corev1.HostPathVolumeSource{Path: "/etc/shadow"}}),
 	"mounts a socket of the node": mounting("backup-store",
 		corev1.VolumeSource{HostPath: &corev1.HostPathVolumeSource{Path: "/run/containerd.sock", Type: new(corev1.HostPathSocket)}}),
+	"mounts the root of the node by the name of a store": mountingOfHost("/"),
+	"mounts the root of the node by another path":        mountingOfHost("//./."),
+	"mounts the sockets of the node":                     mountingOfHost("/run/containerd"),
+	"mounts the sockets of the node by another path":     mountingOfHost("/./var//./run/"),
+	"mounts the parent of the sockets of the node":       mountingOfHost("/var/."),
+	"mounts the files of the kubelet":                    mountingOfHost("/var/lib/kubelet"),
+	"mounts the settings of the node":                    mountingOfHost("//etc"),
+	"mounts a directory as another user": func(p *corev1.Pod) {
+		mountingOfHost("/srv")(p)
+		p.Spec.SecurityContext.RunAsUser = new(int64(1000))
+	},
+	"mounts a directory as the group of root": func(p *corev1.Pod) {
+		mountingOfHost("/srv")(p)
+		p.Spec.SecurityContext.RunAsGroup = new(int64(0))
+	},
+	"mounts a directory with a group of the node": func(p *corev1.Pod) {
+		mountingOfHost("/srv")(p)
+		p.Spec.SecurityContext.FSGroup = new(int64(42))
+	},
+	"mounts a directory into a container of another user": func(p *corev1.Pod) {
+		mountingOfHost("/srv")(p)
+		p.Spec.Containers[0].SecurityContext.RunAsUser = new(int64(1000))
+	},
+	"mounts a directory into a container of another group": func(p *corev1.Pod) {
+		mountingOfHost("/srv")(p)
+		p.Spec.Containers[0].SecurityContext.RunAsGroup = new(int64(0))
+	},
+	"mounts a directory where a program can get the rights of root": func(p *corev1.Pod) {
+		mountingOfHost("/srv")(p)
+		p.Spec.Containers[0].SecurityContext.AllowPrivilegeEscalation = nil
+	},
+	"mounts a directory into an init container that can get them": func(p *corev1.Pod) {
+		mountingOfHost("/srv")(p)
+		mount := p.Spec.Containers[0].VolumeMounts[len(p.Spec.Containers[0].VolumeMounts)-1]
+		p.Spec.Containers[0].VolumeMounts = p.Spec.Containers[0].VolumeMounts[:len(p.Spec.Containers[0].VolumeMounts)-1]
+		p.Spec.InitContainers = append(p.Spec.InitContainers, corev1.Container{Name: "more", Image: "more", VolumeMounts: []corev1.VolumeMount{mount},
+			SecurityContext: &corev1.SecurityContext{Capabilities: &corev1.Capabilities{Drop: []corev1.Capability{"ALL"}}}})
+	},
+	"mounts a directory where a program has capabilities": func(p *corev1.Pod) {
+		mountingOfHost("/srv")(p)
+		p.Spec.Containers[0].SecurityContext.Capabilities.Drop = []corev1.Capability{"KILL"}
+	},
+	"runs without AppArmor": func(p *corev1.Pod) {
+		p.Spec.SecurityContext.AppArmorProfile = &corev1.AppArmorProfile{Type: corev1.AppArmorProfileTypeUnconfined}
+	},
+	"has a container without AppArmor": func(p *corev1.Pod) {
+		p.Spec.Containers[0].SecurityContext.AppArmorProfile = &corev1.AppArmorProfile{Type: corev1.AppArmorProfileTypeUnconfined}
+	},
+	"has a container without AppArmor by an annotation": func(p *corev1.Pod) {
+		metav1.SetMetaDataAnnotation(&p.ObjectMeta, corev1.DeprecatedAppArmorBetaContainerAnnotationKeyPrefix+p.Spec.Containers[0].Name,
+			corev1.DeprecatedAppArmorBetaProfileNameUnconfined)
+	},
+	"has a type of SELinux":                selinux(corev1.SELinuxOptions{Type: "spc_t"}),
+	"has a user of SELinux":                selinux(corev1.SELinuxOptions{User: "system_u"}),
+	"has a role of SELinux":                selinux(corev1.SELinuxOptions{Role: "system_r"}),
+	"has the level of all Pods in SELinux": selinux(corev1.SELinuxOptions{Level: "s0-s0:c0.c1023"}),
+	"has a container of a level in SELinux": func(p *corev1.Pod) {
+		p.Spec.Containers[0].SecurityContext.SELinuxOptions = &corev1.SELinuxOptions{Level: "s0:c1,c2"}
+	},
 	"mounts a volume of a driver": mounting("driver", corev1.VolumeSource{CSI: &corev1.CSIVolumeSource{Driver: "example.com"}}),
 	"mounts a share":              mounting("share", corev1.VolumeSource{NFS: &corev1.NFSVolumeSource{Server: "192.0.2.1", Path: "/"}}),
 }
@@ -135,6 +194,19 @@ func mounting(name string, source corev1.VolumeSource) func(*corev1.Pod) {
 	}
 }
 
+// mountingOfHost mounts a directory of the node into the first container, as that of a directory store.
+func mountingOfHost(path string) func(*corev1.Pod) {
+	add := mounting("restore-store", corev1.VolumeSource{HostPath: &corev1.HostPathVolumeSource{Path: path, Type: new(corev1.HostPathDirectory)}})
+	return func(p *corev1.Pod) {
+		add(p)
+		p.Spec.Containers[0].VolumeMounts = append(p.Spec.Containers[0].VolumeMounts, corev1.VolumeMount{Name: "restore-store", MountPath: "/node"})
+	}
+}
+
+func selinux(o corev1.SELinuxOptions) func(*corev1.Pod) {
+	return func(p *corev1.Pod) { p.Spec.SecurityContext.SELinuxOptions = &o }
+}
+
 // webhookAdditions are what a webhook adds to a Pod of druid: a container that runs as the user of the Pod, with no privileges of its own.
 var webhookAdditions = map[string]func(*corev1.Pod){
 	"a sidecar": func(p *corev1.Pod) {
@@ -143,6 +215,7 @@ var webhookAdditions = map[string]func(*corev1.Pod){
 	"an init container": func(p *corev1.Pod) {
 		p.Spec.InitContainers = append(p.Spec.InitContainers, corev1.Container{Name: "more", Image: "more"})
 	},
+	"a level of SELinux": selinux(corev1.SELinuxOptions{Level: "s0:c26,c5"}),
 }
 
 // A stolen token of druid makes the Pods of members and of EtcdSnapshots, and no other.
@@ -170,11 +243,13 @@ func TestATokenOfDruidMakesOnlyItsPods(t *testing.T) {
 			}
 		}
 	}
-	for name, add := range webhookAdditions {
-		pod := made["a member: full"].DeepCopy()
-		add(pod)
-		if err := create(pod); err != nil {
-			t.Errorf("a member to which a webhook added %s: %v", name, err)
+	for _, kind := range []string{"a member: full", "a member: directory", "a member: restored"} {
+		for name, add := range webhookAdditions {
+			pod := made[kind].DeepCopy()
+			add(pod)
+			if err := create(pod); err != nil {
+				t.Errorf("%s, to which a webhook added %s: %v", kind, name, err)
+			}
 		}
 	}
 	in.changesPods(t, foreign, false)
