@@ -15,7 +15,7 @@ import (
 // roleAttempts are what an owner of druid's token could grant with the Role of the agents.
 var roleAttempts = map[string]func(*rbacv1.Role){
 	"Secrets": func(r *rbacv1.Role) {
-		r.Rules = append(r.Rules, rbacv1.PolicyRule{APIGroups: []string{""}, Resources: []string{"secrets"}, ResourceNames: []string{"demo-leader"}, Verbs: []string{"patch"}})
+		r.Rules = append(r.Rules, rule("", "secrets", []string{"patch"}, "demo-leader"))
 	},
 	"Services of the names of Leases": func(r *rbacv1.Role) {
 		r.Rules[0].APIGroups, r.Rules[0].Resources, r.Rules[0].Verbs = []string{""}, []string{"services"}, []string{"patch"}
