@@ -295,7 +295,7 @@ func TestAnEtcdSnapshotNeedsEachRight(t *testing.T) {
 }
 
 // The annotations on an EtcdCluster name members, and keep volumes only where there are some.
-func TestAnnotationsOfAnEtcdClusterNameMembers(t *testing.T) {
+func TestAnnotationsOfEtcdClusterNameMembers(t *testing.T) {
 	in := install(t, env.APIServer(t))
 	made := func(name string, change func(*v1alpha1.EtcdCluster)) *v1alpha1.EtcdCluster {
 		cluster := plain()
