@@ -108,6 +108,7 @@ var Table = []Story{
 	{"TestHelmWaitsUntilTheClusterIsReady", InTurn, Alongside, 3, 150, "druid druid/policy manifests"},
 	{"TestKubectlPluginOperatesCluster", InTurn, Alongside, 3, 170, "internal/plugin internal/view"},
 	{"TestClientsReachServices", InTurn, Alongside, 3, 60, "druid manifests"},
+	{"TestScaleCommandOfChangedPods", InTurn, Alongside, 5, 110, ofScale + " manifests"},
 	{"TestPodReturnsDespiteRefusedRole", InTurn, Alongside, 5, 55, "druid druid/policy manifests"},
 	{"TestNamesRemovedByUserReturn", InTurn, Alongside, 5, 15, "druid druid/policy leases"},
 	{"TestPageOfALostNodeIsTrue", InTurn, Alone, 3, 170, ofNodes + " druid/policy"},
