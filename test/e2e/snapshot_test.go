@@ -182,11 +182,15 @@ func makeCredentials(t *testing.T, namespace, name, id, key string) {
 	}
 }
 
-func makeClaim(t *testing.T, namespace, name string) {
+// makeClaim makes a claim of a volume for one node, unless the options change it.
+func makeClaim(t *testing.T, namespace, name string, options ...func(*corev1.PersistentVolumeClaim)) {
 	t.Helper()
 	claim := &corev1.PersistentVolumeClaim{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name}}
 	claim.Spec.AccessModes = []corev1.PersistentVolumeAccessMode{corev1.ReadWriteOnce}
 	claim.Spec.Resources.Requests = corev1.ResourceList{corev1.ResourceStorage: resource.MustParse("1Gi")}
+	for _, option := range options {
+		option(claim)
+	}
 	if err := rig.Client.Create(t.Context(), claim); err != nil {
 		t.Fatal(err)
 	}

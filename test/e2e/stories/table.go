@@ -57,6 +57,7 @@ var Table = []Story{
 	{"TestDruidTakeoverDuringScaleChange", InTurn, Alone, 7, 80, ofScale + " " + ofDruid},
 	{"TestDamagedFullAndStoreOutage", InTurn, Alongside, 3, 200, ofBackups},
 	{"TestDamagedPageMovesLeadership", InTurn, Alongside, 3, 240, ofBackups + " agent/duties"},
+	{"TestBackupsInAVolumeOfAllMembers", InTurn, Alongside, 6, 90, ofRestore + " manifests"},
 	{"TestBackupsDespiteUnreadableRecord", InTurn, Alongside, 3, 40, ofBackups},
 	{"TestClusterBeginsWithASnapshotFile", InTurn, Alongside, 4, 60, ofRestore},
 	{"TestVersionsChangeThereAndBackUnderLoad", InTurn, Alongside, 5, 350, ofUpgrades},
