@@ -58,9 +58,8 @@ func (r *Rig) StartS3(t testing.TB) *S3 {
 	if err := r.Client.Create(t.Context(), service); err != nil {
 		t.Fatalf("create Service %s: %v", s, err)
 	}
-	if err := r.Client.Create(t.Context(), pod); err != nil {
-		t.Fatalf("create Pod %s: %v", s, err)
-	}
+	// A new namespace has no ServiceAccount for a moment, and no Pod can be created before.
+	Eventually(t, maxWait, "Pod "+s.String()+" is created", func(ctx context.Context) error { return r.Client.Create(ctx, pod) })
 	r.awaitContainer(t, pod)
 	s.client, s.podUID = s.dialled(pod.Status.PodIP), string(pod.UID)
 	return s
