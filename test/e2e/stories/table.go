@@ -79,6 +79,8 @@ var Table = []Story{
 	{"TestMajorityCutOffFromAPIStops", InTurn, Alone, 3, 180, ofRecovery},
 	{"TestDruidKilledInEachRecoveryPhase", InTurn, Alone, 3, 190, ofRecovery + " " + ofDruid},
 	{"TestMostDataUsedWhenAllLogsDamaged", InTurn, Alongside, 3, 150, ofRecovery},
+	{"TestFragmentedDatabasesShrink", InTurn, Alongside, 3, 330, "agent agent/duties membership leases"},
+	{"TestFullDatabasesServeAgain", InTurn, Alongside, 3, 780, "agent agent/duties membership leases"},
 	{"TestFullDiskMemberServesAgain", InTurn, Alongside, 5, 150, ofData + " agent/launch/..."},
 	{"TestLeaderClockSteps", InTurn, Alone, 5, 160, "agent agent/duties druid leases agent/backups"},
 	{"TestSurvivorBehindBackup", InTurn, Alongside, 3, 210, ofRecovery + " " + ofRestore},
