@@ -66,16 +66,7 @@ func (c *Cluster) ShowsNoSecret(t testing.TB, more map[string]string, want ...st
 	if err := errors.Join(errs...); err != nil {
 		t.Errorf("not everything was searched: %v", err)
 	}
-	for _, name := range want {
-		if all["Secret "+name] == "" {
-			t.Errorf("Secret %s has no value to search for", name)
-		}
-	}
-	for _, member := range c.MemberNames(t) {
-		if all[tokenOf+member] == "" {
-			t.Errorf("the token of the agent of %s was not found", member)
-		}
-	}
+	c.wereFound(t, all, want)
 	found := shown(all, written)
 	own := fmt.Sprintf("Secret %s/word is in ConfigMap %s/%s", decoy, c.Namespace, decoy)
 	if !slices.Contains(found, own) {
@@ -87,6 +78,47 @@ func (c *Cluster) ShowsNoSecret(t testing.TB, more map[string]string, want ...st
 		}
 	}
 	t.Logf("searched %d texts for %d secrets", len(written), len(all))
+}
+
+// NoSecretIn fails the test if a value of a Secret in the namespace of the cluster, a token of a Pod, or one of more is in a text. It must
+// find at least the values named in want, as Secret/key. public is a word that no text hides, so that the search has something to find.
+func (c *Cluster) NoSecretIn(t testing.TB, written, more map[string]string, public string, want ...string) {
+	t.Helper()
+	const known = "the public word"
+	ctx, all := t.Context(), secrets{known: public}
+	maps.Copy(all, more)
+	errs := []error{c.secretsInto(ctx, all)}
+	for _, namespace := range []string{c.Namespace, DruidNamespace} {
+		errs = append(errs, c.Rig.podsInto(ctx, all, texts{}, namespace))
+	}
+	if err := errors.Join(errs...); err != nil {
+		t.Errorf("not every secret was read: %v", err)
+	}
+	c.wereFound(t, all, want)
+	found := shown(all, written)
+	leaks := slices.DeleteFunc(slices.Clone(found), func(leak string) bool { return strings.HasPrefix(leak, known+" is in ") })
+	if len(leaks) == len(found) {
+		t.Errorf("the search does not find the word %s", public)
+	}
+	for _, leak := range leaks {
+		t.Error(leak)
+	}
+	t.Logf("searched %d texts for %d secrets", len(written), len(all))
+}
+
+// wereFound fails the test unless the values named in want, as Secret/key, and the tokens of the agents are known.
+func (c *Cluster) wereFound(t testing.TB, all secrets, want []string) {
+	t.Helper()
+	for _, name := range want {
+		if all["Secret "+name] == "" {
+			t.Errorf("Secret %s has no value to search for", name)
+		}
+	}
+	for _, member := range c.MemberNames(t) {
+		if all[tokenOf+member] == "" {
+			t.Errorf("the token of the agent of %s was not found", member)
+		}
+	}
 }
 
 // shown returns which secrets are in which texts: as they are, in base64, or as JSON and URLs write them. It does not return the secrets.
