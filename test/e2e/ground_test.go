@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 	"sync"
 	"syscall"
 	"testing"
@@ -40,6 +41,7 @@ func TestClusterOutlivesTheControlPlane(t *testing.T) {
 			return err
 		})
 		servedOn(t, w)
+		worksWithoutDruid(t, c, view)
 		rig.StartDruid(t)
 		after := c.Agree(t, 3, healWithin)
 		replaced(t, view, after, member)
@@ -74,6 +76,34 @@ func TestClusterOutlivesTheControlPlane(t *testing.T) {
 	})
 
 	w.Stop(t, c.Etcd(t))
+}
+
+// worksWithoutDruid runs the commands of the plugin that read, while no druid runs.
+func worksWithoutDruid(t *testing.T, c *harness.Cluster, view harness.View) {
+	t.Helper()
+	p, leader := pluginOf{c}, view.Leader()
+	p.prints(t, 0, []string{"status", c.Name}, "Serving", "3/3 members ready", leader+"   Leader")
+	p.prints(t, 0, []string{"why", c.Name}, "Rule serving")
+	p.prints(t, 0, []string{"logs", c.Name, "--since", "1h"}, leader+" etcd", leader+" agent", view.Follower()+" agent")
+	if _, stderr, _ := p.run(t.Context(), "", "logs", c.Name); !strings.Contains(stderr, "The logs of druid are not shown: no Pod has the label") {
+		t.Errorf("logs do not say that those of druid are missing: %s", stderr)
+	}
+	for _, step := range []struct{ args, want string }{{"put without druid", "OK"}, {"get without --print-value-only", "druid"}} {
+		args := append([]string{"etcdctl", c.Name, "--"}, strings.Fields(step.args)...)
+		if stdout, stderr, code := p.run(t.Context(), "", args...); code != 0 || strings.TrimSpace(stdout) != step.want {
+			t.Errorf("kubectl druid %v: exit code %d, printed %q %q, want %q", args, code, stdout, stderr, step.want)
+		}
+	}
+	found := p.report(t)
+	for name, word := range map[string]string{
+		c.Namespace + "/" + c.Name + "/status.txt": "Serving", c.Namespace + "/logs/" + leader + "/etcd.log": "ready to serve client requests",
+		harness.DruidNamespace + "/druid-deployments.yaml": "replicas: 0",
+	} {
+		if !strings.Contains(found[name], word) {
+			t.Errorf("%s of the report does not have %q:\n%s", name, word, found[name])
+		}
+	}
+	p.prints(t, 1, []string{"check", c.Name}, "has no replicas", "No replica of druid leads")
 }
 
 // TestNodePowerOffDuringRollout: a node is powered off in the middle of a rolling update.
