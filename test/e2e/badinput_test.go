@@ -84,6 +84,21 @@ func TestBootstrapProblemsRepaired(t *testing.T) {
 		c.Agree(t, 1, formWithin)
 		c.AwaitCondition(t, healWithin, "Degraded", "False")
 	})
+
+	t.Run("an image that cannot be pulled until the deadline has passed", func(t *testing.T) {
+		t.Parallel()
+		c := rig.Apply(t, harness.Replicas(1), harness.Image("registry.invalid/etcd"), func(c *v1alpha1.EtcdCluster) { c.Spec.ProgressDeadlineSeconds = 30 })
+		c.AwaitCondition(t, healWithin, "Progressing", "False", v1alpha1.ReasonBootstrapFailed, "registry.invalid/etcd")
+		reportsAs(t, c, corev1.EventTypeWarning, v1alpha1.ReasonBootstrapFailed, "did not form before the deadline")
+		// As docs/how-to/run/edit.md says: correct the cause, and then extend the deadline.
+		c.Edit(t, `{"spec":{"image":null,"progressDeadlineSeconds":null}}`)
+		c.AwaitCondition(t, healWithin, "Progressing", "False", v1alpha1.ReasonBootstrapFailed, "is not accepted")
+		until := time.Now().Add(time.Hour).UTC().Format(time.RFC3339)
+		kubectl(t, "", "patch", "etcdcluster", c.Name, "--namespace="+c.Namespace, "--subresource=status", "--type=merge",
+			`--patch={"status":{"progressDeadline":"`+until+`"}}`)
+		c.Agree(t, 1, formWithin)
+		c.AwaitCondition(t, healWithin, "Progressing", "False", v1alpha1.ReasonReconciled)
+	})
 }
 
 // TestWrongVolumeRefusedWithoutLoss: a volume that is not the member's is refused and nothing is lost.

@@ -121,7 +121,7 @@ var Table = []Story{
 	{"TestTutorialOfALostDiskIsTrue", InTurn, Alongside, 5, 25, ofData},
 	{"TestNoexecAgentVolumeIsReported", InTurn, Alongside, 1, 50, ofPods},
 	{"TestNamespaceIsDeletedUnderAWriter", InTurn, Alongside, 3, 40, ofEnds},
-	{"TestBootstrapProblemsRepaired", InTurn, Alongside, 7, 40, "druid manifests leases"},
+	{"TestBootstrapProblemsRepaired", InTurn, Alongside, 8, 90, "druid manifests leases"},
 	{"TestUngrowableVolumeReportedOnly", InTurn, Alongside, 3, 30, ofVolumes},
 
 	{"TestFaultsThatOverlapBreakNoPromise", Soak, Alone, 7, 360,
