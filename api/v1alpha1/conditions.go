@@ -255,9 +255,9 @@ const (
 	ReasonLeaseUnreadable = "LeaseUnreadable"
 	// ReasonVolumeDeleted: the volume of a running member was deleted, and the cluster cannot spare the member.
 	ReasonVolumeDeleted = "VolumeDeleted"
-	// ReasonStorageClassMissing: the StorageClass of a member's claim does not exist.
+	// ReasonStorageClassMissing: the StorageClass of a member's PersistentVolumeClaim does not exist.
 	ReasonStorageClassMissing = "StorageClassMissing"
-	// ReasonVolumePending: the claim of a member has no volume.
+	// ReasonVolumePending: the PersistentVolumeClaim of a member has no volume.
 	ReasonVolumePending = "VolumePending"
 	// ReasonVolumeNotExpanded: the volume of a member is smaller than spec.storage.size and does not grow.
 	ReasonVolumeNotExpanded = "VolumeNotExpanded"

@@ -193,7 +193,7 @@ func memberProblems(m Member, f memberFacts, undecided bool) []Problem {
 	}
 	if m.Lease == LeaseOurs && m.Readable && m.Reports.Removal.State == leases.RemovalUnreadable {
 		all = append(all, Problem{Reason: v1alpha1.ReasonLeaseUnreadable, Member: m.Name, Message: fmt.Sprintf(
-			"the annotation %s on its Lease %s cannot be parsed, so druid neither removes nor keeps the member. Remove that annotation",
+			"the annotation %s on its Lease %s cannot be parsed, so druid does not remove the member. Remove that annotation",
 			leases.AnnotationRemoval, m.Name)})
 	}
 	return all
