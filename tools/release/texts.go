@@ -86,6 +86,9 @@ func ignored(rules, name string) bool {
 	return false
 }
 
+// upgradeHeading begins the part of a section of the changelog that says what users do before they upgrade.
+const upgradeHeading = "\n### Before you upgrade\n"
+
 // changes returns the section of the changelog about the release. A pre-release has the section of the version that it precedes.
 func (r *release) changes() (string, error) {
 	text, err := fs.ReadFile(os.DirFS(r.repo), changelogFile)
@@ -94,10 +97,15 @@ func (r *release) changes() (string, error) {
 	}
 	for _, v := range []version{r.version, r.version.final()} {
 		_, after, found := strings.Cut("\n"+string(text), "\n## Version "+v.chart()+"\n")
-		if found {
-			section, _, _ := strings.Cut(after, "\n## ")
-			return strings.TrimSpace(section), nil
+		if !found {
+			continue
 		}
+		section, _, _ := strings.Cut(after, "\n## ")
+		if !strings.Contains(section, upgradeHeading) {
+			return "", fmt.Errorf("%s does not say what users do before they upgrade to %s: add the line %q to its section, and the steps", changelogFile,
+				v, strings.TrimSpace(upgradeHeading))
+		}
+		return strings.TrimSpace(section), nil
 	}
 	return "", fmt.Errorf("%s has no section for the release: add the line \"## Version %s\" and what changes for users", changelogFile, r.version.final().chart())
 }

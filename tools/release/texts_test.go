@@ -6,6 +6,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"testing"
 
@@ -107,18 +108,35 @@ func TestAReleaseIsBuiltFromACommit(t *testing.T) {
 	}
 }
 
-// TestChangelogHasEachVersion: the changelog has a section for each version.
+// TestChangelogHasEachVersion: the changelog has a section for each version, which says what users do before they upgrade.
 func TestChangelogHasEachVersion(t *testing.T) {
+	const two, one = "Two.\n\n### Before you upgrade\n\nNothing.\n\n### More\n\nMore.", "One.\n\n### Before you upgrade\n\nStop."
 	dir := t.TempDir()
-	write(t, dir, changelogFile, "# Changelog\n\nText.\n\n## Version 0.2.0\n\nTwo.\n\n### More\n\nMore.\n\n## Version 0.1.0\n\nOne.\n")
-	for v, want := range map[version]string{"v0.2.0": "Two.\n\n### More\n\nMore.", "v0.2.0-rc.1": "Two.\n\n### More\n\nMore.", "v0.1.0": "One.",
-		"v0.1.1": "", "v0.1": ""} {
+	write(t, dir, changelogFile, "# Changelog\n\nText.\n\n## Version 0.2.0\n\n"+two+"\n\n## Version 0.1.1\n\nNo steps.\n\n## Version 0.1.0\n\n"+one+"\n")
+	for v, want := range map[version]string{"v0.2.0": two, "v0.2.0-rc.1": two, "v0.1.0": one, "v0.1.1": "", "v0.1.2": "", "v0.1": ""} {
 		r := release{repo: dir, version: v}
 		got, err := r.changes()
 		if got != want || (err == nil) != (want != "") {
 			t.Errorf("%s: got %q, %v, want %q", v, got, err, want)
 		}
 	}
+	t.Run("the page of this repository", func(t *testing.T) {
+		const repo = "../.."
+		text, err := os.ReadFile(filepath.Join(repo, changelogFile))
+		if err != nil {
+			t.Fatal(err)
+		}
+		versions := regexp.MustCompile(`(?m)^## Version (\S+)$`).FindAllStringSubmatch(string(text), -1)
+		if len(versions) == 0 {
+			t.Error("the changelog has no version")
+		}
+		for _, v := range versions {
+			r := release{repo: repo, version: version("v" + v[1])}
+			if _, err := r.changes(); err != nil {
+				t.Error(err)
+			}
+		}
+	})
 }
 
 // TestUnknownManifestShapeRefused: manifests and charts of an unknown shape are refused.
