@@ -1,6 +1,8 @@
 package manifests
 
 import (
+	"fmt"
+	"os"
 	"strings"
 	"testing"
 
@@ -158,5 +160,24 @@ func TestAgentAcceptsItsFlags(t *testing.T) {
 				t.Errorf("validate: %v", err)
 			}
 		})
+	}
+}
+
+// The page about sizes has the requests of the containers, and the limit of druid.
+func TestSizingPageHasTheRequests(t *testing.T) {
+	raw, err := os.ReadFile("../docs/how-to/run/sizing.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	page, druid := string(raw), installedDeployment(t).Spec.Template.Spec.Containers[0].Resources
+	for name, requests := range map[string]corev1.ResourceList{
+		"etcd": etcdResources(corev1.ResourceRequirements{}).Requests, "agent": agentResources().Requests, "druid": druid.Requests,
+	} {
+		if row := fmt.Sprintf("\n| %s | `%s` | `%s` |\n", name, requests.Cpu(), requests.Memory()); strings.Count(page, row) != 1 {
+			t.Errorf("the page has not the row %q", row)
+		}
+	}
+	if limit := fmt.Sprintf("a memory limit of `%s`:", druid.Limits.Memory()); !strings.Contains(page, limit) {
+		t.Errorf("the page does not say that druid has %q", limit)
 	}
 }
