@@ -299,7 +299,8 @@ func NewCommand(log *slog.Logger, level *slog.LevelVar) *cobra.Command {
 		Short: "Run etcd clusters on Kubernetes",
 		Long: "druid watches EtcdClusters and creates the Leases, PersistentVolumeClaims and Pods of their members. It connects\n" +
 			"only to Kubernetes. An agent next to each etcd decides how that etcd starts.",
-		Args: cobra.NoArgs,
+		Example: "  druid --health-address=:8081 --metrics-address=:8080\n  druid --namespaces team-a,team-b --log-level debug",
+		Args:    cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			parsed, err := cli.ParseLevel(o.LogLevel)
 			if err != nil {
@@ -324,6 +325,6 @@ func NewCommand(log *slog.Logger, level *slog.LevelVar) *cobra.Command {
 		},
 	}
 	o.AddFlags(cmd.Flags())
-	cmd.AddCommand(cli.VersionCommand())
+	cmd.AddCommand(cli.VersionCommand("  kubectl -n druid-system exec deployment/druid -- druid version"))
 	return cmd
 }

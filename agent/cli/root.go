@@ -27,7 +27,7 @@ const GCPercent = 50
 // Root is the agent's command. `run` logs to log, at the level in the configuration file.
 func Root(log *slog.Logger, level *slog.LevelVar) *cobra.Command {
 	root := &cobra.Command{Use: "agent", Short: "Runs next to one etcd member and decides how it starts"}
-	root.AddCommand(runCommand(log, level), installCommand(), launchCommand(), statusCommand(), stepDownCommand(), backup.Command(), cli.VersionCommand())
+	root.AddCommand(runCommand(log, level), installCommand(), launchCommand(), statusCommand(), stepDownCommand(), backup.Command(), cli.VersionCommand("  kubectl exec demo-bqdq7 -c agent -- agent version"))
 	return root
 }
 
@@ -36,7 +36,9 @@ func runCommand(log *slog.Logger, level *slog.LevelVar) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "run",
 		Short: "Run the agent of one member",
-		Args:  cobra.NoArgs,
+		Example: `  agent run --namespace=default --cluster=demo --cluster-uid=11111111-2222-3333-4444-555555555555 --member=demo-bqdq7 \
+    --pod-uid=$POD_UID --peer-service=demo-peer --client-service=demo-client --etcd-version=3.6.16`,
+		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			debug.SetGCPercent(GCPercent)
 			if err := crash.Arm(crash.Agent); err != nil {
@@ -125,6 +127,7 @@ func launchCommand() *cobra.Command {
 		Short: "Supervise etcd as process 1 of its container",
 		Long: `Supervise etcd as process 1 of its container. The command replaces itself with the binary launch in the directory
 of the agent. launch takes a fifth of the memory of the agent, and stays resident next to every etcd. The flags are those of launch.`,
+		Example:            "  agent launch -volume /var/lib/etcd -probe :2381",
 		DisableFlagParsing: true,
 		RunE: func(_ *cobra.Command, args []string) error {
 			self, err := os.Executable()

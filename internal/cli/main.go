@@ -144,12 +144,13 @@ func Version() string {
 	return "devel"
 }
 
-// VersionCommand returns the command `version` of a program.
-func VersionCommand() *cobra.Command {
+// VersionCommand returns the command `version` of a program, with an example of its use.
+func VersionCommand(example string) *cobra.Command {
 	return &cobra.Command{
-		Use:   "version",
-		Short: "Print the version",
-		Args:  cobra.NoArgs,
+		Use:     "version",
+		Short:   "Print the version",
+		Example: example,
+		Args:    cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			_, err := fmt.Fprintln(cmd.OutOrStdout(), Version())
 			return err

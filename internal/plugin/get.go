@@ -34,7 +34,7 @@ func (o *options) getCommand() *cobra.Command {
 		Use:   "get",
 		Short: "List EtcdClusters, the worst first",
 		Long: "List the EtcdClusters of a namespace or of all, the worst first.\n" +
-			"The exit code is 0 if all are well, 2 if one is not well, and 1 if of one it is unknown, or after an error.",
+			"The exit code is 0 if all are well, and 2 if one is not well. It is 1 if the state of one is unknown, or after an error.",
 		Example: "  kubectl druid get --all-namespaces\n  kubectl druid get --output json",
 		Args:    cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {

@@ -15,7 +15,7 @@ func (o *options) statusCommand() *cobra.Command {
 		Use:   "status CLUSTER",
 		Short: "Show the state of an EtcdCluster, and what to do now",
 		Long: "Show the state of an EtcdCluster on one page: members, backups, certificates, problems, and what to do now.\n" +
-			"The exit code is 0 if the cluster is well, 2 if it is not well, and 1 if its state is unknown, or after an error.",
+			"The exit code is 0 if the cluster is well, and 2 if it is not well. It is 1 if its state is unknown, or after an error.",
 		Example: "  kubectl druid status demo\n  kubectl druid status demo --output yaml",
 	}, func(cmd *cobra.Command, k *kube, args []string) error {
 		if err := checkFormat(output, formatTable, formatJSON, formatYAML); err != nil {

@@ -14,9 +14,10 @@ import (
 func (o *options) versionCommand() *cobra.Command {
 	output := formatTable
 	command := &cobra.Command{
-		Use:   "version",
-		Short: "Print the version of the plugin, and those of druid's API in Kubernetes",
-		Args:  cobra.NoArgs,
+		Use:     "version",
+		Short:   "Print the version of the plugin, and those of druid's API in Kubernetes",
+		Example: "  kubectl druid version\n  kubectl druid version --output json",
+		Args:    cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if err := checkFormat(output, dataFormats...); err != nil {
 				return err

@@ -64,6 +64,9 @@ func renderCommand(t *testing.T, page *strings.Builder, c *cobra.Command) {
 		heading = "##"
 	}
 	fmt.Fprintf(page, "\n%s `%s`\n\n%s", heading, c.CommandPath(), paragraphs(sentence(cmp.Or(c.Long, c.Short))))
+	if c.Runnable() && !c.HasExample() {
+		t.Errorf("%s: want an example", c.CommandPath())
+	}
 	if c.Runnable() {
 		fmt.Fprintf(page, "\n```shell\n%s\n```\n", c.UseLine())
 	}
@@ -183,4 +186,11 @@ func renderLaunch(t *testing.T, page *strings.Builder) {
 	}
 	page.WriteString("\n## `launch`\n\nSupervise etcd as process 1 of its container. Run it as `agent launch`.\n\n```shell\nlaunch [flags]\n```\n\n")
 	page.WriteString(golden.Table([]string{"Flag", "Default", "Description"}, rows))
+	const example = "launch -socket /druid/s -volume /var/lib/etcd -probe :2381"
+	for word := range strings.FieldsSeq(example) {
+		if strings.HasPrefix(word, "-") && !slices.ContainsFunc(rows, func(row []string) bool { return strings.HasPrefix(row[0], "`"+word+" ") }) {
+			t.Errorf("launch: the example has the unknown flag %s", word)
+		}
+	}
+	page.WriteString("\n```shell\n" + example + "\n```\n")
 }

@@ -14,6 +14,7 @@ import (
 
 // elsewhere are functions whose texts are in no message, and why.
 var elsewhere = map[string]string{
+	"NewCommand":      "the example of a command, on the page about commands",
 	"budget":          "an annotation, on the page about labels and annotations",
 	"reportedNothing": "the key of a fact",
 	"observeRecovery": "the key of a fact",

@@ -91,7 +91,7 @@ func Program() *cobra.Command {
 		cmd.PersistentPreRunE = open
 		cmd.Example = strings.ReplaceAll(cmd.Example, "agent backup ", "druid-backup ")
 	}
-	root.AddCommand(cli.VersionCommand())
+	root.AddCommand(cli.VersionCommand("  druid-backup version"))
 	return root
 }
 

@@ -36,9 +36,9 @@ func gcCommand(s *session) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "gc",
 		Short: "Print what retention would delete, or delete it with --delete",
-		Long: `Print what retention would keep and delete, and why. An object that any rule keeps is kept. These objects are always kept:
-the newest full backup of each lineage, the two newest that are not broken, the newest verified one, final backups, and what
-leads to the newest state. The rules count separately for each cluster and the lineages that it was restored from.
+		Long: `Print what retention would keep and delete, and why. An object that any rule keeps is kept. Some objects are always kept:
+the newest full backup of each lineage, the two newest that are not broken, and the newest verified one. Final backups and
+what leads to the newest state are always kept too. The rules count separately for each cluster and the lineages that it was restored from.
 
 With --delete the command lists the store again and deletes the oldest objects first. Locked objects are reported and stay. In
 a bucket with versioning, deleted content stays as an older version.`,
