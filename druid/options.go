@@ -144,7 +144,7 @@ func (o *Options) AddFlags(set *pflag.FlagSet) {
 	set.DurationVar(&o.AgentLeaseDuration, flagLeaseDuration, o.AgentLeaseDuration,
 		"time without a renewal after which a member's Lease is stale; at least three renewal intervals")
 	set.DurationVar(&o.SuperfluousGracePeriod, flagSuperfluousGrace, o.SuperfluousGracePeriod,
-		"time that an etcd member that is not desired stays before the leader's agent removes it, and the pause between two such removals; "+
+		"time before the leader's agent removes a member that is not desired, and between two such removals; "+
 			"at least 10s and the agents' Lease duration")
 	set.DurationVar(&o.ComparisonInterval, flagComparison, o.ComparisonInterval,
 		"interval at which the leader's agent compares the data of all members by HashKV, for which each member reads its complete database")

@@ -54,7 +54,7 @@ func NewMetrics(registerer prometheus.Registerer, decisions *prometheus.CounterV
 	}
 	rpo := prometheus.NewGaugeFunc(prometheus.GaugeOpts{
 		Name: "etcd_agent_backup_rpo_seconds",
-		Help: "Age of the oldest acknowledged write that is not saved, or time since saving was blocked; 0 for neither, and while this agent makes no backups.",
+		Help: "Age of the oldest acknowledged write that is not saved, or time since saving was blocked. 0 for neither, and while this agent makes no backups.",
 	}, m.rpo)
 	var errs []error
 	for _, c := range []prometheus.Collector{m.objects, m.bytes, m.failures, m.seconds, m.deleted, m.verifications, m.revision, m.buffered, rpo} {

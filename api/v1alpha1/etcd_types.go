@@ -131,7 +131,7 @@ type DefragmentationSpec struct {
 
 	// outOfSpace is what the agents do when a database reaches etcd.quotaBackendBytes and etcd refuses all writes
 	// (alarm NOSPACE). Compact: if the keys in use leave no room, the leader's agent compacts revisions that are at
-	// least five minutes old and, if the cluster is backed up, saved. A client that reads or watches from these
+	// least five minutes old. If the cluster is backed up, they are also saved. A client that reads or watches from these
 	// revisions gets the error that they are compacted. Then the agents defragment one member at a time, at any time
 	// of the day, including the only member. The alarm is disarmed when every file is below 90 % of the quota.
 	// Defragment: the same without a compaction. Nothing, or disabled: you resolve the alarm yourself. Defaults to

@@ -142,7 +142,7 @@ type EtcdClusterSpec struct {
 	Defragmentation *DefragmentationSpec `json:"defragmentation,omitempty"`
 
 	// resources of the etcd container. For a resource that you do not set, the container requests 100m of CPU and
-	// 100Mi of memory, whatever defaults a LimitRange of the namespace has.
+	// 100Mi of memory. Defaults of a LimitRange of the namespace have no effect on this.
 	// +optional
 	Resources corev1.ResourceRequirements `json:"resources,omitempty"`
 
@@ -234,7 +234,7 @@ type StorageSpec struct {
 	// medium stores the data in the Pods instead of on PersistentVolumeClaims. Memory: in the memory of the nodes
 	// (tmpfs), up to size. Disk: in a directory on the disk of the nodes, of which each Pod requests size. A member that
 	// loses its Pod loses its data and copies it from the other members. If more than half of the members are lost at
-	// once, or the only member, all data is lost, and only a backup brings it back. You cannot change it.
+	// once, or the only member, all data is lost. Only a backup brings it back. You cannot change it.
 	// +optional
 	Medium StorageMedium `json:"medium,omitempty"`
 

@@ -78,8 +78,8 @@ type EtcdSnapshotSpec struct {
 	// store is where this one backup is saved, with credentials of its own. If not set, it is spec.backup.store of the
 	// EtcdCluster. druid creates a Pod that mounts the Secrets or the PersistentVolumeClaim, streams a snapshot from etcd
 	// and reads the object back. The EtcdCluster needs no spec.backup. No delta backups, retention or verification follow.
-	// You can create an EtcdSnapshot with a store only if you may update the EtcdCluster, get each Secret that store and
-	// encryption name, and update the PersistentVolumeClaim.
+	// To create an EtcdSnapshot with a store, you must have the permission to update the EtcdCluster. You must also have
+	// the permissions to get each Secret that store and encryption name, and to update the PersistentVolumeClaim.
 	// +optional
 	Store *BackupStore `json:"store,omitempty"`
 
@@ -90,8 +90,8 @@ type EtcdSnapshotSpec struct {
 
 	// deletionPolicy is what happens to the backup when the EtcdSnapshot is deleted, by a user or by
 	// ttlSecondsAfterFinished. Retain leaves it to the retention of spec.backup, or keeps it in store. Delete makes the
-	// leader's agent delete it, or a Pod for a backup in store. A backup that other backups need or that is locked stays,
-	// and in the store of the cluster also one of the two newest full backups and the newest verified one. An Event then
+	// leader's agent delete it, or a Pod for a backup in store. A backup that other backups need or that is locked stays.
+	// In the store of the cluster, the two newest full backups and the newest verified one stay too. An Event then
 	// gives the reason, and the EtcdSnapshot is still deleted within ten minutes. You can change it at any time. Defaults
 	// to Retain.
 	// +kubebuilder:default=Retain

@@ -30,8 +30,8 @@ type RecoverySpec struct {
 
 	// restore brings an earlier state of the data back, in place of the present one. druid shows in status.recovery what it
 	// would do, and does nothing before you approve that plan. Then it cuts clients off, makes a final backup, and forms the
-	// cluster again from the backups. If that fails, takes longer than 30 minutes, or if you remove this field before the
-	// cluster is formed, the cluster continues with its present data. Each plan is carried out at most once. The restore needs
+	// cluster again from the backups. If that fails or takes longer than 30 minutes, the cluster continues with its
+	// present data. It also does so if you remove this field before the cluster is formed. Each plan is carried out at most once. The restore needs
 	// spec.backup. It takes effect at once, also while an earlier edit of the spec is not complete.
 	// +optional
 	Restore *RestoreInPlace `json:"restore,omitempty"`

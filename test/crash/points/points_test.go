@@ -91,7 +91,7 @@ const preface = `# Crash points
 Written by ` + "`go test ./test/crash/points -update`" + ` from the code: do not edit.
 
 With ` + "`DRUID_CRASH_AT=before-add-learner`" + ` in its environment (or ` + "`after-create-pod:3`" + `, for the third passage) a process ends at that
-point with code 86, as a power cut would end it. Every call that changes something outside of the process is between two
+point with code 86. Every call that changes something outside of the process is between two
 points, one before and one after. A test finds the calls by their types.
 
 Each point ends a real program in each of its scenarios, next to a real etcd and a real kube-apiserver. The test then
