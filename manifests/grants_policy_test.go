@@ -21,7 +21,7 @@ var roleAttempts = map[string]func(*rbacv1.Role){
 		r.Rules[0].APIGroups, r.Rules[0].Resources, r.Rules[0].Verbs = []string{""}, []string{"services"}, []string{"patch"}
 	},
 	"all Leases":                   func(r *rbacv1.Role) { r.Rules[0].ResourceNames = nil },
-	"a Lease of others":            func(r *rbacv1.Role) { r.Rules[0].ResourceNames = []string{"foreign"} },
+	"a Lease of others":            func(r *rbacv1.Role) { r.Rules[0].ResourceNames = []string{"bank-leader"} },
 	"a Lease that no member has":   func(r *rbacv1.Role) { r.Rules[0].ResourceNames = []string{"demo-controller-manager"} },
 	"the deletion of Leases":       func(r *rbacv1.Role) { r.Rules[0].Verbs = []string{"delete"} },
 	"more, with a Role of no name": func(r *rbacv1.Role) { r.Name, r.GenerateName = "", "demo-agent" },
@@ -37,6 +37,10 @@ var bindingAttempts = map[string]func(*rbacv1.RoleBinding){
 	"the Role of the agents to a user": func(b *rbacv1.RoleBinding) {
 		b.Subjects = []rbacv1.Subject{{APIGroup: rbacv1.GroupName, Kind: rbacv1.UserKind, Name: b.Name}}
 	},
+	"the Role of the agents to a user with a namespace": func(b *rbacv1.RoleBinding) {
+		b.Subjects[0].Kind, b.Subjects[0].APIGroup = rbacv1.UserKind, rbacv1.GroupName
+	},
+	"a ClusterRole of the name of their Role": func(b *rbacv1.RoleBinding) { b.RoleRef.Kind = "ClusterRole" },
 	"the Role of the agents to a group": func(b *rbacv1.RoleBinding) {
 		b.Subjects = append(b.Subjects, rbacv1.Subject{APIGroup: rbacv1.GroupName, Kind: rbacv1.GroupKind, Name: "system:serviceaccounts"})
 	},
@@ -99,14 +103,17 @@ func TestATokenOfDruidGrantsNothing(t *testing.T) {
 	}
 }
 
-// refusesBinding tries to create a RoleBinding, in a namespace that has the Role if it names one.
+// refusesBinding tries to create a RoleBinding, where there are a Role and a ClusterRole of the name in it.
 func (in *installed) refusesBinding(t *testing.T, binding *rbacv1.RoleBinding, what string) {
 	t.Helper()
-	if binding.RoleRef.Kind == "Role" {
+	if binding.RoleRef.Name != "druid" {
 		role, _ := in.agentsPermissions(t, binding.Namespace)
 		role.Name = binding.RoleRef.Name
-		if err := client.IgnoreAlreadyExists(in.admin.Create(t.Context(), role)); err != nil {
-			t.Fatal(err)
+		clusterRole := &rbacv1.ClusterRole{ObjectMeta: metav1.ObjectMeta{Name: role.Name}, Rules: role.Rules}
+		for _, object := range []client.Object{role, clusterRole} {
+			if err := client.IgnoreAlreadyExists(in.admin.Create(t.Context(), object)); err != nil {
+				t.Fatal(err)
+			}
 		}
 		await(t, "druid cannot bind the Role", func() (bool, error) {
 			err := in.druid.Create(t.Context(), binding.DeepCopy(), client.DryRunAll)
