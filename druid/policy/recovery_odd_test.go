@@ -4,6 +4,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/etcd-druid/druid/leases"
 )
@@ -100,5 +101,37 @@ func TestOddDataStopsAnAutomaticOrder(t *testing.T) {
 	}
 	x.wants(t, "execute")
 	x.mark(0)
+	x.wants(t, "changed")
+}
+
+// You approved a loss from a disk that nothing measures. It is no approval of another source.
+func TestUnmeasuredLossIsOfItsSource(t *testing.T) {
+	x := newRescue(3)
+	x.d.Backup, x.o.SavedUntil = true, rescueStart.Add(-time.Minute)
+	x.o.Full.Reports = leases.Backup{Revision: 40, Lineage: "00000001-aa"}
+	disks := func(first leases.DiskState) {
+		x.report(0, first)
+		x.report(1, leases.DiskEmpty)
+		x.report(2, leases.DiskEmpty)
+	}
+	disks(leases.DiskStale)
+	r := x.wants(t, "propose")
+	if r.plan.source.mode != leases.RecoverSurvivor || r.plan.measured {
+		t.Fatalf("the plan is %+v", r.plan)
+	}
+	x.d.Recovery.Approved = r.plan.hash
+	x.apply(t, PrepareRecovery)
+	disks(leases.DiskEmpty)
+	if r := x.wants(t, "changed"); r.plan.source.mode != leases.RecoverBackup {
+		t.Errorf("the plan is %+v", r.plan)
+	}
+	disks(leases.DiskStale)
+	x.wants(t, "execute")
+	x.apply(t, ExecuteRecovery)
+	x.gone(0)
+	x.wants(t, "chosen-lost")
+	x.apply(t, PrepareRecovery)
+	x.member(0).Claim, x.member(0).Pod = ClaimPresent, PodLive
+	disks(leases.DiskEmpty)
 	x.wants(t, "changed")
 }

@@ -328,8 +328,8 @@ func (p *recoveryPlan) within(w RecoveryWish) bool {
 func (r *recovery) worse() bool {
 	p, o := r.plan, r.order
 	switch {
-	case r.facts.automatic == rules.Yes, o.Approved && o.Unmeasured:
-		return false // within the bounds of the spec, or you approved a loss that is not known
+	case r.facts.automatic == rules.Yes, o.Approved && o.Unmeasured && p.source.mode == o.Mode:
+		return false // within the bounds of the spec, or you approved a loss from this kind of source that is not known
 	case !o.Approved && len(p.needs) > 0:
 		return true
 	}

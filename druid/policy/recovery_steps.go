@@ -234,7 +234,8 @@ func (r *recovery) ordered(o Observed, w RecoveryWish) leases.Recovery {
 	p.source.fill(&order)
 	if r.order != nil { // it inherits what was approved
 		order.Epoch = max(order.Epoch, r.order.Epoch+1)
-		order.Revisions, order.Seconds, order.Unmeasured, order.Approved = r.order.Revisions, r.order.Seconds, r.order.Unmeasured, r.order.Approved
+		order.Revisions, order.Seconds, order.Approved = r.order.Revisions, r.order.Seconds, r.order.Approved
+		order.Unmeasured = r.order.Unmeasured && order.Mode == r.order.Mode
 	} else if r.facts.approved == rules.No && w.Automatic {
 		order.Revisions, order.Seconds = unbounded, unbounded
 		if w.MaxRevisions != nil {
