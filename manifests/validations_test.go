@@ -166,7 +166,7 @@ func TestATokenOfDruidRequestsNoForeignCert(t *testing.T) {
 	} {
 		answered(t, "druid-certificates", "request "+name, false, create(certificate(name)))
 	}
-	for _, name := range []string{"foreign", "demonstration-client-tls", "demo-tls", "demo", "demo-database", "x-demo-client-tls"} {
+	for _, name := range []string{"foreign", "bank-client-tls", "demo-tls", "demo", "demo-database", "x-demo-client-tls"} {
 		answered(t, "druid-certificates", "request a certificate for Secret "+name, true, create(certificate(name)))
 	}
 	owned := certificate("demo-connection")
