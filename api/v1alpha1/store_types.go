@@ -157,7 +157,7 @@ type DirectoryStore struct {
 	ClaimName string `json:"claimName,omitempty"`
 	// hostPath is a directory that exists on every node and that user 65532 can write to. Use it only for tests: a
 	// backup that was written on one node is readable on another node only if both mount the same file system. You can
-	// set it only if you may create Pods in the namespace.
+	// set it only if you may create Pods in the namespace. druid mounts no directory of the system, such as /etc or /run.
 	// +kubebuilder:validation:MaxLength=253
 	// +kubebuilder:validation:XValidation:rule="self.startsWith('/')",message="hostPath must be an absolute path"
 	// +optional
