@@ -47,14 +47,14 @@ func BenchmarkWrites(b *testing.B) {
 func measureWrites(b *testing.B, members int, medium v1alpha1.StorageMedium) {
 	b.Helper()
 	c := rig.Apply(b, harness.Replicas(int32(members)), func(c *v1alpha1.EtcdCluster) {
-		if c.Spec.Storage.Medium = medium; medium != persistent {
-			c.Spec.Storage.Size = resource.MustParse("512Mi")
+		if medium != persistent {
+			c.Spec.Storage = v1alpha1.StorageSpec{Size: resource.MustParse("512Mi"), Medium: medium}
 		}
 		if medium == v1alpha1.StorageMemory {
 			c.Spec.Resources.Limits = corev1.ResourceList{corev1.ResourceMemory: resource.MustParse("1Gi")}
 		}
 	})
-	view := c.AwaitMembers(b, members, within)
+	view := c.Agree(b, members, within)
 	namespace := rig.MakeNamespace(b)
 	formBare(b, namespace, members, medium)
 	druid, bare := &writes{etcd: c.Etcd(b, view.Leader())}, &writes{etcd: bareLeader(b, namespace)}
