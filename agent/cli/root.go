@@ -27,7 +27,8 @@ const GCPercent = 50
 // Root is the agent's command. `run` logs to log, at the level in the configuration file.
 func Root(log *slog.Logger, level *slog.LevelVar) *cobra.Command {
 	root := &cobra.Command{Use: "agent", Short: "Runs next to one etcd member and decides how it starts"}
-	root.AddCommand(runCommand(log, level), installCommand(), launchCommand(), statusCommand(), stepDownCommand(), backup.Command(), cli.VersionCommand("  kubectl exec demo-bqdq7 -c agent -- agent version"))
+	root.AddCommand(runCommand(log, level), installCommand(), launchCommand(), statusCommand(), stepDownCommand(), backup.Command(),
+		cli.VersionCommand("  kubectl exec demo-bqdq7 -c agent -- agent version"))
 	return root
 }
 

@@ -248,7 +248,8 @@ func TestPruneIsDecidedOverAllFacts(t *testing.T) {
 		return ""
 	})
 	rulestest.Section(t, "../../docs/reference/decisions.md", "prune", "Quarantined data: agent/datadir.pruneRules",
-		"Each agent uses this table after its etcd has started, and then every hour. Before a start it uses the table only for a volume that is full.", pruneRules, cases)
+		"Each agent uses this table after its etcd has started, and then every hour. Before a start it uses the table only for a volume that is full.",
+		pruneRules, cases)
 	if d := DecidePrune(PruneFacts{}); d.Verdict != KeepQuarantined {
 		t.Errorf("no facts: %+v, want to keep", d)
 	}

@@ -224,19 +224,9 @@ func groupOf(cfg config.Config, v volumeState, own ownLease, r recordState) Epoc
 		return EpochUnknown
 	}
 	record, identityFile := r.record, v.identityFile
-	if record.Phase == leases.PhaseForming {
-		switch {
-		case identityFile.Formed:
-			return EpochUnknown // the record lost an epoch that this volume has
-		case record.Nonce == "" && record.Seed == cfg.Member:
-			return EpochUnknown // a record that forgot our claim: forming claims it again
-		case leases.LineageOf(record.Epoch, record.Nonce) == identityFile.Lineage:
-			return Current
-		default:
-			return Fenced
-		}
-	}
 	switch {
+	case record.Phase == leases.PhaseForming:
+		return formingGroupOf(cfg, identityFile, record)
 	case record.ClusterID == 0:
 		return EpochUnknown
 	case record.ClusterID == uint64(identityFile.ClusterID):
@@ -312,5 +302,19 @@ func formationOf(identityFile datadir.IdentityFile, etcdVersion string, now time
 		File:      identityFile.File,
 		ClusterID: leases.FormatID(uint64(identityFile.ClusterID)), ClusterUID: identityFile.Cluster,
 		EtcdVersion: etcdVersion, Created: created,
+	}
+}
+
+// formingGroupOf compares the raft group of the data with the one that the record says is being formed.
+func formingGroupOf(cfg config.Config, identityFile datadir.IdentityFile, record leases.Record) Epoch {
+	switch {
+	case identityFile.Formed:
+		return EpochUnknown // the record lost an epoch that this volume has
+	case record.Nonce == "" && record.Seed == cfg.Member:
+		return EpochUnknown // a record that forgot our claim: forming claims it again
+	case leases.LineageOf(record.Epoch, record.Nonce) == identityFile.Lineage:
+		return Current
+	default:
+		return Fenced
 	}
 }

@@ -107,7 +107,8 @@ func TestFailedDiskOrderKeepsItsSource(t *testing.T) {
 		x := fromDisk(t)
 		x.member(0).Reports.Disk.Failed, x.member(0).Reports.Reason = failure, "9 MiB are free."
 		r := x.wants(t, "cannot-execute")
-		if want := "member demo-a cannot form the cluster again from its disk (" + string(failure) + ": 9 MiB are free). " + repair; !strings.HasPrefix(r.obstacle, want) {
+		want := "member demo-a cannot form the cluster again from its disk (" + string(failure) + ": 9 MiB are free). " + repair
+		if !strings.HasPrefix(r.obstacle, want) {
 			t.Errorf("it says %q, want %q", r.obstacle, want)
 		}
 		if p, ok := recoveryProblem(r); !ok || p.Reason != v1alpha1.ReasonRecoveryRefused {

@@ -9,9 +9,9 @@ import (
 	"github.com/etcd-druid/druid/leases"
 )
 
-// mark makes the leader's agent report that the data of member i differs from that of a majority.
-func (x *rescue) mark(i int) {
-	m := x.member(i)
+// mark makes the leader's agent report that the data of the first member differs from that of a majority.
+func (x *rescue) mark() {
+	m := x.member(0)
 	m.Reports.Differs = leases.Difference{MemberID: leases.FormatID(m.Reports.ID), Revision: 90, Confirmed: 80, Hash: "a", Majority: "b"}
 }
 
@@ -27,11 +27,11 @@ func TestOddDataNeedsAnApproval(t *testing.T) {
 		"no mark": {func(x *rescue) { x.report(1, leases.DiskEmpty) }, "prepare", "demo-a", ""},
 		"the only disk": {func(x *rescue) {
 			x.report(1, leases.DiskEmpty)
-			x.mark(0)
+			x.mark()
 		}, "propose", "demo-a", differs},
 		"the only disk, and its Lease has no member ID": {func(x *rescue) {
 			x.report(1, leases.DiskEmpty)
-			x.mark(0)
+			x.mark()
 			x.member(0).Reports.ID = 0
 		}, "propose", "demo-a", differs},
 		"the mark of an earlier member ID": {func(x *rescue) {
@@ -40,7 +40,7 @@ func TestOddDataNeedsAnApproval(t *testing.T) {
 		}, "prepare", "demo-a", ""},
 		"an etcd that runs": {func(x *rescue) {
 			x.report(1, leases.DiskEmpty)
-			x.mark(0)
+			x.mark()
 			x.member(0).Reports.Disk, x.member(0).Reports.Reason = nil, ""
 		}, "propose", "demo-a", differs},
 		"a tie": {func(x *rescue) {
@@ -82,7 +82,7 @@ func TestOddDiskIsNotTheBest(t *testing.T) {
 	if r := x.wants(t, "prepare"); r.plan.source.member.Name != "demo-a" {
 		t.Fatalf("without a mark, the source is %s", r.plan.source.member.Name)
 	}
-	x.mark(0)
+	x.mark()
 	if r := x.wants(t, "prepare"); r.plan.source.member.Name != "demo-b" || len(r.plan.needs) > 0 {
 		t.Errorf("the source is %s, which needs %v", r.plan.source.member.Name, r.plan.needs)
 	}
@@ -100,7 +100,7 @@ func TestOddDataStopsAnAutomaticOrder(t *testing.T) {
 		x.report(i, state)
 	}
 	x.wants(t, "execute")
-	x.mark(0)
+	x.mark()
 	x.wants(t, "changed")
 }
 

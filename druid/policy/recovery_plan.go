@@ -275,24 +275,7 @@ func (r *recovery) needsApproval(p recoveryPlan, w RecoveryWish, o Observed) (ne
 	if len(p.giveUp) > 0 {
 		add("it gives up %s, and your approval asserts that their data is destroyed", strings.Join(p.giveUp, ", "))
 	}
-	switch p.source.class {
-	case dataIntact:
-	case dataStale:
-		add("the disk of member %s is older than what the member reported before", p.source.member.Name)
-	case dataOdd: // see below
-	case dataDatabase:
-		add("the log of member %s is damaged, and is used only up to the last entry that is known to be committed", p.source.member.Name)
-	}
-	if p.source.mode == leases.RecoverSurvivor && p.source.member.oddData() {
-		add("the data of member %s differs from that of a majority of all voters: its values can be wrong", p.source.member.Name)
-	}
-	if p.source.mode == leases.RecoverSurvivor && o.Record.Undecided != (leases.Undecided{}) {
-		add("the data of the members differs, and no majority has the same: compare their data before you approve the disk of member %s",
-			p.source.member.Name)
-	}
-	if p.source.lost != "" {
-		add("%s", p.source.lost)
-	}
+	needs = append(needs, p.source.doubts(o)...)
 	for _, v := range r.voters {
 		if v.known && v.holds == holdsUnknown && p.behind(v.member) && !slices.Contains(p.giveUp, v.member.Name) {
 			add("member %s is away and holds more: bring it back first if you can", v.member.Name)

@@ -22,8 +22,10 @@ func TestAnotherMemberRestoresTheBackup(t *testing.T) {
 		"two Pods of the old one":  {leases.FailedVersion, func(selected, other *Member) { selected.Make, other.Make = MakeOutdated, MakeOutdated }, false},
 		"a Pod of the new quota":   {leases.FailedQuota, func(selected, _ *Member) { selected.Make = MakeOutdated }, true},
 		"no key":                   {leases.FailedKey, func(selected, other *Member) { selected.Make, other.Reports.Disk.Free = MakeOutdated, 9 }, false},
-		"no volume":                {leases.FailedSpace, func(_, other *Member) { other.Reports.Disk.Free, other.Claim, other.Pod = 9, ClaimAbsent, PodAbsent }, false},
-		"no acknowledgement":       {leases.FailedSpace, func(_, other *Member) { other.Reports.Disk.Free, other.Reports.Disk.Order = 9, "" }, false},
+		"no volume": {leases.FailedSpace, func(_, other *Member) {
+			other.Reports.Disk.Free, other.Claim, other.Pod = 9, ClaimAbsent, PodAbsent
+		}, false},
+		"no acknowledgement": {leases.FailedSpace, func(_, other *Member) { other.Reports.Disk.Free, other.Reports.Disk.Order = 9, "" }, false},
 	} {
 		t.Run(name, func(t *testing.T) {
 			x := allWiped(t)

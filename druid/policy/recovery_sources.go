@@ -2,6 +2,7 @@ package policy
 
 import (
 	"cmp"
+	"fmt"
 	"slices"
 	"strings"
 	"time"
@@ -115,6 +116,29 @@ func diskSource(p oldVoter, o Observed) (source, bool) {
 func (m Member) oddData() bool {
 	return m.odd() || m.Lease == LeaseOurs && m.Readable && m.Reports.Disk != nil && m.Reports.Disk.Member != "" &&
 		m.Reports.Differs.MemberID == m.Reports.Disk.Member
+}
+
+// doubts are what is not certain about the data of the source.
+func (s source) doubts(o Observed) (all []string) {
+	add := func(format string, args ...any) { all = append(all, fmt.Sprintf(format, args...)) }
+	switch s.class {
+	case dataIntact, dataOdd: // see below
+	case dataStale:
+		add("the disk of member %s is older than what the member reported before", s.member.Name)
+	case dataDatabase:
+		add("the log of member %s is damaged, and is used only up to the last entry that is known to be committed", s.member.Name)
+	}
+	if s.mode == leases.RecoverSurvivor && s.member.oddData() {
+		add("the data of member %s differs from that of a majority of all voters: its values can be wrong", s.member.Name)
+	}
+	if s.mode == leases.RecoverSurvivor && o.Record.Undecided != (leases.Undecided{}) {
+		add("the data of the members differs, and no majority has the same: compare their data before you approve the disk of member %s",
+			s.member.Name)
+	}
+	if s.lost != "" {
+		add("%s", s.lost)
+	}
+	return all
 }
 
 // includes says whether the log of the source has everything that was committed up to an index, as a member of the same raft
