@@ -76,7 +76,7 @@ func wanted(cluster *v1alpha1.EtcdCluster, p manifests.Plane, domain string) []w
 
 // doubtful says whether something is wrong with the Secrets, they change, or a member does not use what they contain.
 func (s *planeSecrets) doubtful(o *observation, p manifests.Plane, want []wantedSecret) bool {
-	if s.signer.state != policy.AuthorityPresent || len(s.plan.trusted) != 1 {
+	if s.signer.state != policy.AuthorityPresent || len(s.plan.trusted) != 1 || s.blocked != "" {
 		return true
 	}
 	for _, w := range want {

@@ -40,7 +40,7 @@ func TestSecretsOfOthersBlockAnAuthority(t *testing.T) {
 		t.Errorf("Degraded says %q, and authority %s signs, which was %s", message, r.plane(p).Authority, first)
 	}
 	r.deleteSecret(manifests.AuthorityName("demo", p, 5))
-	r.at = r.at.Add(certificatesInterval)
+	r.at = r.at.Add(certificatesPause)
 	r.until(p, func(s v1alpha1.TLSPlaneStatus) bool { return s.Phase == v1alpha1.TLSStable && s.Authority != first })
 	if message := degraded(); message != "" {
 		t.Errorf("after the replacement, Degraded says %q", message)
