@@ -135,3 +135,64 @@ func TestUnmeasuredLossIsOfItsSource(t *testing.T) {
 	disks(leases.DiskEmpty)
 	x.wants(t, "changed")
 }
+
+// The approved disk is lost before it is used. Another disk with an unknown loss, or with data that differs, needs its own approval.
+func TestAnApprovedDiskIsNoOtherDisk(t *testing.T) {
+	x := newRescue(3)
+	x.report(0, leases.DiskStale)
+	x.report(1, leases.DiskIntact)
+	x.member(1).Reports.Differs = leases.Difference{MemberID: x.member(1).Reports.Disk.Member, Hash: "a", Majority: "b"}
+	x.report(2, leases.DiskEmpty)
+	r := x.wants(t, "propose")
+	if r.plan.source.member.Name != "demo-a" || r.plan.measured {
+		t.Fatalf("the plan is %+v", r.plan)
+	}
+	x.d.Recovery.Approved = r.plan.hash
+	x.apply(t, PrepareRecovery)
+	x.report(0, leases.DiskCorrupt)
+	x.report(1, leases.DiskIntact)
+	x.report(2, leases.DiskEmpty)
+	if r := x.wants(t, "changed"); r.plan.source.member.Name != "demo-b" {
+		t.Errorf("the plan is %+v", r.plan)
+	}
+}
+
+// No majority has the same data, and you approved one disk. The other one does not take its place because its log is longer.
+func TestATieIsNotDecidedByLogs(t *testing.T) {
+	x := newRescue(5)
+	x.o.Record.Undecided = leases.Undecided{Hashes: "a,b"}
+	disks := func(last uint64) {
+		x.report(0, leases.DiskIntact)
+		x.report(1, leases.DiskIntact).Last = last
+		for i := range 3 {
+			x.report(2+i, leases.DiskEmpty)
+		}
+	}
+	disks(50)
+	r := x.wants(t, "propose")
+	if r.plan.source.member.Name != "demo-a" {
+		t.Fatalf("the plan is %+v", r.plan)
+	}
+	x.d.Recovery.Approved = r.plan.hash
+	x.apply(t, PrepareRecovery)
+	disks(51)
+	x.d.Recovery.Approved = ""
+	if r := x.wants(t, "changed"); r.plan.source.member.Name != "demo-b" {
+		t.Errorf("the plan is %+v", r.plan)
+	}
+	x.d.Recovery.Approved = x.decide().plan.hash
+	x.wants(t, "execute")
+}
+
+// Of two disks with the same data, the one with room is used.
+func TestADiskWithRoomIsUsed(t *testing.T) {
+	x := newRescue(5)
+	for i := range 5 {
+		x.report(i, leases.DiskEmpty)
+	}
+	x.report(0, leases.DiskIntact).Free = 1
+	x.report(1, leases.DiskIntact)
+	if r := x.wants(t, "propose"); r.plan.source.member.Name != "demo-b" {
+		t.Errorf("the plan is %+v", r.plan)
+	}
+}

@@ -168,7 +168,7 @@ func (r *recovery) comparePlan(w RecoveryWish, o Observed) {
 	// Before the agents acknowledge, revisions are estimates from Leases. The bounds are checked again with their disk reports.
 	estimated := r.order == nil && r.plan.source.report == nil && r.plan.source.mode == leases.RecoverSurvivor
 	r.facts.automatic = rules.YesNoOf(within && (estimated || r.plan.within(w)))
-	r.facts.worse = rules.YesNoOf(r.order != nil && r.worse())
+	r.facts.worse = rules.YesNoOf(r.order != nil && r.worse(o))
 	r.facts.better = rules.YesNoOf(r.betterThanOrdered(o))
 	r.facts.otherwise = rules.YesNoOf(r.order != nil &&
 		(r.plan.source.mode != r.order.Mode || r.order.Mode == leases.RecoverBackup &&
@@ -308,11 +308,13 @@ func (p *recoveryPlan) within(w RecoveryWish) bool {
 }
 
 // worse says whether the plan costs more than the order permits.
-func (r *recovery) worse() bool {
+func (r *recovery) worse(observed Observed) bool {
 	p, o := r.plan, r.order
 	switch {
-	case r.facts.automatic == rules.Yes, o.Approved && o.Unmeasured && p.source.mode == o.Mode:
-		return false // within the bounds of the spec, or you approved a loss from this kind of source that is not known
+	case p.source.disputed(observed) && !p.source.isOf(o):
+		return true
+	case r.facts.automatic == rules.Yes, o.Approved && o.Unmeasured && (p.source.isOf(o) || p.measured && p.source.mode == o.Mode):
+		return false // within the bounds of the spec, or you approved a loss that is not known
 	case !o.Approved && len(p.needs) > 0:
 		return true
 	}

@@ -14,18 +14,25 @@ func TestAnotherMemberRestoresTheBackup(t *testing.T) {
 		change  func(selected, other *Member)
 		another bool
 	}{
-		"more free space":          {leases.FailedSpace, func(_, other *Member) { other.Reports.Disk.Free = 9 }, true},
+		"more free space":          {leases.FailedSpace, func(_, other *Member) { other.Reports.Disk.Free = 5 + newLogSpace }, true},
+		"a little more free space": {leases.FailedSpace, func(_, other *Member) { other.Reports.Disk.Free = 9 }, false},
+		"more free space, and an outdated Pod": {leases.FailedSpace, func(_, other *Member) {
+			other.Reports.Disk.Free, other.Make = 5+newLogSpace, MakeOutdated
+		}, false},
+		"more free space, and both Pods are outdated": {leases.FailedSpace, func(selected, other *Member) {
+			other.Reports.Disk.Free, other.Make, selected.Make = 5+newLogSpace, MakeOutdated, MakeOutdated
+		}, true},
 		"as much free space":       {leases.FailedSpace, func(_, other *Member) { other.Reports.Disk.Free = 5 }, false},
 		"less free space":          {leases.FailedSpace, func(_, other *Member) { other.Reports.Disk.Free = 4 }, false},
 		"a Pod of the new version": {leases.FailedVersion, func(selected, _ *Member) { selected.Make = MakeOutdated }, true},
 		"two Pods of the new one":  {leases.FailedVersion, func(_, _ *Member) {}, false},
 		"two Pods of the old one":  {leases.FailedVersion, func(selected, other *Member) { selected.Make, other.Make = MakeOutdated, MakeOutdated }, false},
 		"a Pod of the new quota":   {leases.FailedQuota, func(selected, _ *Member) { selected.Make = MakeOutdated }, true},
-		"no key":                   {leases.FailedKey, func(selected, other *Member) { selected.Make, other.Reports.Disk.Free = MakeOutdated, 9 }, false},
+		"no key":                   {leases.FailedKey, func(selected, other *Member) { selected.Make, other.Reports.Disk.Free = MakeOutdated, 5+newLogSpace }, false},
 		"no volume": {leases.FailedSpace, func(_, other *Member) {
-			other.Reports.Disk.Free, other.Claim, other.Pod = 9, ClaimAbsent, PodAbsent
+			other.Reports.Disk.Free, other.Claim, other.Pod = 5+newLogSpace, ClaimAbsent, PodAbsent
 		}, false},
-		"no acknowledgement": {leases.FailedSpace, func(_, other *Member) { other.Reports.Disk.Free, other.Reports.Disk.Order = 9, "" }, false},
+		"no acknowledgement": {leases.FailedSpace, func(_, other *Member) { other.Reports.Disk.Free, other.Reports.Disk.Order = 5+newLogSpace, "" }, false},
 	} {
 		t.Run(name, func(t *testing.T) {
 			x := allWiped(t)

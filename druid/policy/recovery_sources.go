@@ -7,6 +7,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/etcd-druid/druid/internal/rules"
 	"github.com/etcd-druid/druid/leases"
 )
 
@@ -34,6 +35,8 @@ type source struct {
 	lineage        string
 	// lost says what cannot be measured about the loss, empty for nothing. Such a source needs an approval.
 	lost string
+	// room says that the volume has room for the new raft group, as far as that is known.
+	room bool
 	// former says that the source is of another raft group than the record's, whose log has other terms and indexes.
 	former bool
 }
@@ -93,6 +96,7 @@ func diskSource(p oldVoter, o Observed) (source, bool) {
 	if c == nil {
 		return s, p.holds == holdsHere && m.Readable && m.Reports.ClusterID == o.Record.ClusterID && m.Reports.Revision > 0
 	}
+	s.room = c.Free == 0 || c.Free >= c.Size+newLogSpace
 	s.epoch, s.lastTerm, s.last, s.revision, s.kept, s.lineage = c.Epoch, c.LastTerm, c.Last, c.Revision+int64(c.Tail), c.Revision, c.Lineage
 	switch {
 	case c.Cluster == "" || volumeGone(m):
@@ -148,10 +152,22 @@ func (s source) includes(term, index uint64) bool {
 	return s.mode == leases.RecoverSurvivor && s.class == dataIntact && !s.former && index > 0 && s.lastTerm >= term && s.last >= index
 }
 
-// better orders sources: by epoch, then by the state of the data, then by the end of the log.
+// better orders sources: by epoch, then by the state of the data, then by the end of the log, then by the space that is free.
 func (s source) better(other source) bool {
 	return cmp.Or(cmp.Compare(s.epoch, other.epoch), cmp.Compare(other.class, s.class), cmp.Compare(s.lastTerm, other.lastTerm),
-		cmp.Compare(s.last, other.last), cmp.Compare(s.revision, other.revision), strings.Compare(other.member.Name, s.member.Name)) > 0
+		cmp.Compare(s.last, other.last), cmp.Compare(s.revision, other.revision), cmp.Compare(rules.YesNoOf(s.room), rules.YesNoOf(other.room)),
+		strings.Compare(other.member.Name, s.member.Name)) > 0
+}
+
+// disputed says whether nothing proves that the data of the source is that of the cluster: a comparison found other data, and no majority
+// has that of the source.
+func (s source) disputed(o Observed) bool {
+	return s.mode == leases.RecoverSurvivor && (s.member.oddData() || o.Record.Undecided != (leases.Undecided{}))
+}
+
+// isOf says whether an order names the source.
+func (s source) isOf(order *leases.Recovery) bool {
+	return s.mode == order.Mode && (s.mode == leases.RecoverBackup && s.lineage == order.Lineage || s.mode != leases.RecoverBackup && s.member.Name == order.Chosen)
 }
 
 // backupSource is the newest backup, and the member that would restore it.
@@ -192,14 +208,16 @@ func (r *recovery) restoredBy(s *source) bool {
 	return true
 }
 
-// lacksWhat says whether another member has what this one lacks by its own report: free space, or a Pod of the present spec. Nothing else
-// differs between members, and two members cannot both be the better one, so that druid does not alternate between them.
+// lacksWhat says whether another member has what this one lacks by its own report: more free space, or a Pod of the present spec. Nothing
+// else differs between members. A member of the present spec is never replaced by one with an outdated Pod, so that druid does not
+// alternate between two members.
 func (p oldVoter) lacksWhat(other oldVoter) bool {
+	outdated, otherOutdated := p.member.Make == MakeOutdated, other.member.Make == MakeOutdated
 	switch p.report.Failed {
 	case leases.FailedSpace:
-		return other.report.Free > p.report.Free
+		return other.report.Free >= p.report.Free+newLogSpace && (outdated || !otherOutdated)
 	case leases.FailedQuota, leases.FailedVersion:
-		return p.member.Make == MakeOutdated && other.member.Make != MakeOutdated
+		return outdated && !otherOutdated
 	default:
 		return false
 	}

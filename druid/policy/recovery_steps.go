@@ -234,8 +234,10 @@ func (r *recovery) ordered(o Observed, w RecoveryWish) leases.Recovery {
 	p.source.fill(&order)
 	if r.order != nil { // it inherits what was approved
 		order.Epoch = max(order.Epoch, r.order.Epoch+1)
-		order.Revisions, order.Seconds, order.Approved = r.order.Revisions, r.order.Seconds, r.order.Approved
-		order.Unmeasured = r.order.Unmeasured && order.Mode == r.order.Mode
+		order.Approved, order.Unmeasured = r.order.Approved, r.order.Unmeasured && p.source.isOf(r.order)
+		if known := r.order.Unmeasured && !order.Unmeasured && order.Mode == r.order.Mode; !known { // else the loss that is known now is the limit
+			order.Revisions, order.Seconds = r.order.Revisions, r.order.Seconds
+		}
 	} else if r.facts.approved == rules.No && w.Automatic {
 		order.Revisions, order.Seconds = unbounded, unbounded
 		if w.MaxRevisions != nil {
