@@ -167,7 +167,10 @@ func (s source) disputed(o Observed) bool {
 
 // isOf says whether an order names the source.
 func (s source) isOf(order *leases.Recovery) bool {
-	return s.mode == order.Mode && (s.mode == leases.RecoverBackup && s.lineage == order.Lineage || s.mode != leases.RecoverBackup && s.member.Name == order.Chosen)
+	if s.mode == leases.RecoverBackup {
+		return order.Mode == s.mode && order.Lineage == s.lineage
+	}
+	return order.Mode == s.mode && order.Chosen == s.member.Name
 }
 
 // backupSource is the newest backup, and the member that would restore it.
