@@ -142,22 +142,33 @@ func checkRules(t *testing.T, start func(*testing.T) *rescue, tests map[string]r
 	}
 }
 
+// executes approves the plan of a cluster whose agents report, and carries it out until the first member has the order.
+func (x *rescue) executes(t *testing.T, mode leases.RecoveryMode, report func()) *rescue {
+	t.Helper()
+	report()
+	x.d.Recovery.Approved = x.decide().plan.hash
+	x.apply(t, PrepareRecovery)
+	report()
+	x.apply(t, ExecuteRecovery)
+	if o := x.o.Record.Order(); o.Mode != mode || o.Chosen != "demo-a" {
+		t.Fatalf("order %+v", o)
+	}
+	return x
+}
+
+// backedUp gives the cluster a backup that is a minute old.
+func (x *rescue) backedUp() *rescue {
+	x.d.Backup, x.o.SavedUntil = true, rescueStart.Add(-time.Minute)
+	x.o.Full.Reports = leases.Backup{Revision: 40, Lineage: "00000001-aa"}
+	return x
+}
+
 // fromBackup is a cluster whose first member restores a backup by an order that you approved. The others are away, and given up where
 // they have to be.
 func fromBackup(t *testing.T) *rescue {
 	t.Helper()
-	x := newRescue(3)
-	x.d.Backup, x.o.SavedUntil = true, rescueStart.Add(-time.Minute)
-	x.o.Full.Reports = leases.Backup{Revision: 40, Lineage: "00000001-aa"}
-	x.report(0, leases.DiskEmpty)
+	x := newRescue(3).backedUp()
 	x.away(1)
 	x.away(2)
-	x.d.Recovery.Approved = x.decide().plan.hash
-	x.apply(t, PrepareRecovery)
-	x.report(0, leases.DiskEmpty)
-	x.apply(t, ExecuteRecovery)
-	if o := x.o.Record.Order(); o.Mode != leases.RecoverBackup || o.Chosen != "demo-a" {
-		t.Fatalf("order %+v", o)
-	}
-	return x
+	return x.executes(t, leases.RecoverBackup, func() { x.report(0, leases.DiskEmpty) })
 }

@@ -80,20 +80,11 @@ func TestFailedOrderSaysWhatToDo(t *testing.T) {
 func fromDisk(t *testing.T) *rescue {
 	t.Helper()
 	x := newRescue(3)
-	reports := func() {
+	return x.executes(t, leases.RecoverSurvivor, func() {
 		x.report(0, leases.DiskIntact)
 		x.report(1, leases.DiskEmpty)
 		x.report(2, leases.DiskEmpty)
-	}
-	reports()
-	x.d.Recovery.Approved = x.decide().plan.hash
-	x.apply(t, PrepareRecovery)
-	reports()
-	x.apply(t, ExecuteRecovery)
-	if o := x.o.Record.Order(); o.Mode != leases.RecoverSurvivor || o.Chosen != "demo-a" {
-		t.Fatalf("order %+v", o)
-	}
-	return x
+	})
 }
 
 // TestFailedDiskOrderKeepsItsSource: an order to use a disk that cannot be carried out says what to do, and keeps its source.

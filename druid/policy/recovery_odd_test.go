@@ -4,7 +4,6 @@ import (
 	"slices"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/etcd-druid/druid/leases"
 )
@@ -106,9 +105,7 @@ func TestOddDataStopsAnAutomaticOrder(t *testing.T) {
 
 // You approved a loss from a disk that nothing measures. It is no approval of another source.
 func TestUnmeasuredLossIsOfItsSource(t *testing.T) {
-	x := newRescue(3)
-	x.d.Backup, x.o.SavedUntil = true, rescueStart.Add(-time.Minute)
-	x.o.Full.Reports = leases.Backup{Revision: 40, Lineage: "00000001-aa"}
+	x := newRescue(3).backedUp()
 	disks := func(first leases.DiskState) {
 		x.report(0, first)
 		x.report(1, leases.DiskEmpty)

@@ -2,7 +2,6 @@ package policy
 
 import (
 	"testing"
-	"time"
 
 	"github.com/etcd-druid/druid/leases"
 )
@@ -67,21 +66,10 @@ func TestAnotherMemberRestoresTheBackup(t *testing.T) {
 // allWiped is a cluster without any data, whose first member restores the backup by an order that you approved.
 func allWiped(t *testing.T) *rescue {
 	t.Helper()
-	x := newRescue(3)
-	x.d.Backup, x.o.SavedUntil = true, rescueStart.Add(-time.Minute)
-	x.o.Full.Reports = leases.Backup{Revision: 40, Lineage: "00000001-aa"}
-	empty := func() {
+	x := newRescue(3).backedUp()
+	return x.executes(t, leases.RecoverBackup, func() {
 		for i := range 3 {
 			x.report(i, leases.DiskEmpty)
 		}
-	}
-	empty()
-	x.d.Recovery.Approved = x.decide().plan.hash
-	x.apply(t, PrepareRecovery)
-	empty()
-	x.apply(t, ExecuteRecovery)
-	if o := x.o.Record.Order(); o.Mode != leases.RecoverBackup || o.Chosen != "demo-a" {
-		t.Fatalf("order %+v", o)
-	}
-	return x
+	})
 }
