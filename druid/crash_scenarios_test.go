@@ -51,14 +51,6 @@ var crashScenarios = map[string]scenario{
 		change:  func(s *stage, _ []string) { s.createSecured() },
 		reached: func(s *stage, _ []string) error { return errors.Join(s.grown(1), s.issued()) },
 	},
-	"another certificate authority": {
-		replicas: 1, formed: true, secured: true,
-		prepare: func(s *stage, _ []string) {
-			s.eventually("the status lists the authorities", func() error { return s.trusts(1) })
-		},
-		change:  func(s *stage, _ []string) { s.annotateRotation() },
-		reached: func(s *stage, _ []string) error { return s.trusts(2) },
-	},
 	"certificates of cert-manager": {
 		change:  func(s *stage, _ []string) { certmanager.Install(s, s); s.createRequesting() },
 		reached: func(s *stage, _ []string) error { return errors.Join(s.grown(1), s.certificatesRequested()) },
@@ -283,32 +275,6 @@ var crashScenarios = map[string]scenario{
 	},
 }
 
-func (s *stage) annotateRotation() {
-	s.patchCluster(`{"metadata":{"annotations":{"` + v1alpha1.RotateCAAnnotation + `":"2026-11-25"}}}`)
-}
-
-// trusts says what is missing until the status and the Secrets of both planes trust count authorities.
-func (s *stage) trusts(count int) error {
-	var c v1alpha1.EtcdCluster
-	if err := s.fetch("demo", &c); err != nil {
-		return err
-	}
-	for _, p := range []manifests.Plane{manifests.PlaneClient, manifests.PlanePeer} {
-		status := manifests.PlaneStatus(&c, p)
-		if status == nil || len(status.Trusted) != count {
-			return fmt.Errorf("the status of plane %s is %+v", p, status)
-		}
-		var secret corev1.Secret
-		if err := s.fetch(manifests.CertificatesName("demo", p), &secret); err != nil {
-			return err
-		}
-		if trusted := readIssued(&secret).trusted; len(trusted) != count {
-			return fmt.Errorf("the Secret of plane %s trusts %d authorities", p, len(trusted))
-		}
-	}
-	return nil
-}
-
 func (s *stage) patchCluster(patch string) {
 	s.Helper()
 	cluster := s.newCluster("demo", 1)
@@ -438,6 +404,9 @@ func (s *stage) second(names []string, scenario scenario) {
 			continue
 		}
 		s.agent("demo", name, uint64(i+1), role)
+		if scenario.secured {
+			s.useCertificates(name)
+		}
 	}
 	s.serveOrders()
 	s.savePods()

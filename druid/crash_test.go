@@ -58,6 +58,7 @@ func TestADruidThatDiesAtAnyPointIsCarriedOn(t *testing.T) {
 	t.Parallel()
 	all := maps.Clone(crashScenarios)
 	maps.Copy(all, restores)
+	maps.Copy(all, replacements)
 	for name, calls := range points.Scenarios(crash.Druid) {
 		scenario, ok := all[name]
 		if !ok {

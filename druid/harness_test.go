@@ -53,6 +53,8 @@ type stage struct {
 	// beat renews Leases while the test waits, or nil.
 	beat   func()
 	beaten time.Time
+	// certified is what the running etcd of each member uses, for agents that report it.
+	certified map[string]certified
 }
 
 // calls are the requests that druid made, and the creations of them that the API server took: of those that come too

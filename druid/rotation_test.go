@@ -57,26 +57,12 @@ func newRotation(t *testing.T) *rotation {
 	return r
 }
 
-// planes of the Secret of the members: the fingerprints of the authorities, and of the issuer of the certificate.
-func (r *rotation) secretOf(p manifests.Plane) (trusted []string, issuer string) {
+// delivered is what the Secret of the members has, which must be there.
+func (r *rotation) delivered(p manifests.Plane) (trusted []string, issuer string) {
 	r.Helper()
-	var secret corev1.Secret
-	if err := r.fetch(manifests.CertificatesName("demo", p), &secret); err != nil {
-		r.Fatal(err)
-	}
-	authorities, err := pki.Bundle(secret.Data[manifests.KeyAuthorities])
+	trusted, issuer, err := r.secretOf(p)
 	if err != nil {
 		r.Fatal(err)
-	}
-	leaf, err := pki.Leaf(pairIn(&secret))
-	if err != nil {
-		r.Fatal(err)
-	}
-	for _, a := range authorities {
-		trusted = append(trusted, pki.Fingerprint(a))
-		if leaf.CheckSignatureFrom(a) == nil {
-			issuer = pki.Fingerprint(a)
-		}
 	}
 	return trusted, issuer
 }
@@ -87,7 +73,7 @@ func (r *rotation) start(i int) {
 	name := r.names[i]
 	r.state[name] = map[manifests.Plane]leases.TLSPlane{}
 	for _, p := range bothPlanes {
-		trusted, issuer := r.secretOf(p)
+		trusted, issuer := r.delivered(p)
 		r.state[name][p] = leases.TLSPlane{Trusted: strings.Join(trusted, ","), Issuer: issuer, NotAfter: r.at.Add(time.Hour)}
 	}
 	r.report(i)
@@ -98,7 +84,7 @@ func (r *rotation) stageLeaves(i int) {
 	r.Helper()
 	for _, p := range bothPlanes {
 		state := r.state[r.names[i]][p]
-		if _, issuer := r.secretOf(p); issuer != "" && strings.Contains(state.Trusted, issuer) {
+		if _, issuer := r.delivered(p); issuer != "" && strings.Contains(state.Trusted, issuer) {
 			state.Issuer = issuer
 		}
 		r.state[r.names[i]][p] = state
@@ -108,11 +94,7 @@ func (r *rotation) stageLeaves(i int) {
 
 func (r *rotation) report(i int) {
 	r.Helper()
-	state := r.state[r.names[i]]
-	patch := leases.MemberPatch{Member: leases.Member{TLS: leases.TLS{}.With("client", state[manifests.PlaneClient]).With("peer", state[manifests.PlanePeer])}}
-	if _, err := r.store("demo").PatchMember(r.Context(), r.names[i], patch); err != nil {
-		r.Fatal(err)
-	}
+	r.reportPlanes(r.names[i], r.state[r.names[i]])
 }
 
 // look lets the agents and the kubelets work, and then druid.
@@ -220,7 +202,7 @@ func TestAuthorityRotationOneMemberAtATime(t *testing.T) {
 		t.Errorf("the annotation is %q, and handled is %q", value, r.plane(manifests.PlanePeer).LastHandledRotateCA)
 	}
 	for _, p := range bothPlanes {
-		trusted, issuer := r.secretOf(p)
+		trusted, issuer := r.delivered(p)
 		if len(trusted) != 1 || trusted[0] != r.plane(p).Authority || issuer != trusted[0] {
 			t.Errorf("%s: the Secret trusts %q and is issued by %q", p, trusted, issuer)
 		}
@@ -426,7 +408,7 @@ func TestALostAuthorityIsReplaced(t *testing.T) {
 	r.deleteSecret(name)
 	r.at = r.at.Add(certificatesInterval) // the loss shows at the next reading
 	r.until(p, func(s v1alpha1.TLSPlaneStatus) bool { return s.Phase == v1alpha1.TLSTrustingBoth })
-	if _, issuer := r.secretOf(p); issuer != first {
+	if _, issuer := r.delivered(p); issuer != first {
 		t.Errorf("the certificate is of %s, want the lost authority %s until the members trust another one", issuer, first)
 	}
 	// The status is lost: the Secret of the members names the authorities.

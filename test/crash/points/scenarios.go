@@ -63,8 +63,12 @@ var scenarios = map[crash.Program]map[string][]string{
 			"adopt-spec", "create-record", "create-leader-lease", "create-member-lease", "create-claim", "create-pod",
 			"apply-object", "mark-lease", "write-status",
 		},
-		"certificates":                     {"create-authority", "write-certificates", "write-certificates:2", "write-certificates:3"},
-		"another certificate authority":    {"create-authority", "write-certificates", "write-status"},
+		"certificates": {"create-authority", "write-certificates", "write-certificates:2", "write-certificates:3"},
+		// The status names the next authority, and the Secrets of both planes and of the client follow. The fourth and fifth write brings
+		// certificates of the new authority, and the seventh removes the old one.
+		"another certificate authority": {
+			"create-authority", "write-certificates", "write-certificates:4", "write-certificates:5", "write-certificates:7", "write-status",
+		},
 		"certificates of cert-manager":     {"request-certificate", "request-certificate:2"},
 		"service":                          {"apply-budget", "label-pod"},
 		"growth":                           {"update-record", "create-pod"},
