@@ -38,8 +38,9 @@ type issuedSecret struct {
 	// leaf belongs to tls.key, and client to client.key. nil: missing or unreadable.
 	leaf, client *x509.Certificate
 	// trusted are the authorities in ca.crt.
-	trusted   []*x509.Certificate
-	endpoints string
+	trusted []*x509.Certificate
+	// endpoints and kind are the other entries of a Secret for clients.
+	endpoints, kind string
 }
 
 // certificateMemory keeps what the Secrets contained, so that a cluster at rest costs no request.
@@ -123,8 +124,8 @@ func (r *Reconciler) visitSecret(ctx context.Context, o *observation, name strin
 // readIssued reads what there is. What is missing or damaged is issued again.
 func readIssued(secret *corev1.Secret) issuedSecret {
 	has := issuedSecret{
-		state: policy.IssuedCurrent, leaf: leafIn(pairIn(secret)), endpoints: string(secret.Data[manifests.KeyEndpoints]),
-		client: leafIn(clientPairIn(secret)),
+		state: policy.IssuedCurrent, leaf: leafIn(pairIn(secret)), client: leafIn(clientPairIn(secret)),
+		endpoints: string(secret.Data[manifests.KeyEndpoints]), kind: string(secret.Data[manifests.KeyType]),
 	}
 	if trusted, err := pki.Bundle(secret.Data[manifests.KeyAuthorities]); err == nil {
 		has.trusted = trusted

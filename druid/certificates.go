@@ -110,7 +110,7 @@ func (r *Reconciler) certificatesOf(o *observation, p manifests.Plane, s planeSe
 			var left time.Duration
 			issued.State, left = r.compare(s.signer.certificate, has, w, lifetimes.Leaf)
 			o.lookAgain(left)
-			if s.plan.is(has.trusted) && (w.client != nil || has.endpoints == endpointsOf(o.cluster)) {
+			if s.plan.is(has.trusted) && (w.client != nil || has.endpoints == endpointsOf(o.cluster) && has.kind == manifests.ConnectionType) {
 				issued.Trust = policy.TrustSame
 			}
 		}

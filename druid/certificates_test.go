@@ -156,8 +156,12 @@ func (s *stage) checkIssued(plane manifests.Plane) {
 		s.Errorf("the certificate for clients: %v", err)
 	}
 	if string(connection.Data[manifests.KeyEndpoints]) != "https://demo-client."+s.namespace+".svc:2379" ||
-		string(connection.Data[manifests.KeyAuthorities]) != string(secret.Data[manifests.KeyAuthorities]) {
-		s.Errorf("Secret %s has the endpoints %q", connection.Name, connection.Data[manifests.KeyEndpoints])
+		string(connection.Data[manifests.KeyAuthorities]) != string(secret.Data[manifests.KeyAuthorities]) ||
+		string(connection.Data[manifests.KeyType]) != "etcd" {
+		s.Errorf("Secret %s has the endpoints %q and the type %q", connection.Name, connection.Data[manifests.KeyEndpoints], connection.Data[manifests.KeyType])
+	}
+	if binding := s.cluster().Status.Binding; binding == nil || binding.Name != connection.Name {
+		s.Errorf("status.binding is %v", binding)
 	}
 }
 
@@ -247,6 +251,25 @@ func TestADamagedSecretIsIssuedAgain(t *testing.T) {
 			}
 			s.checkIssued(manifests.PlaneClient)
 		})
+	}
+}
+
+// TestOldClientSecretGetsType: the Secret for clients that an earlier version of druid wrote gets the type.
+func TestOldClientSecretGetsType(t *testing.T) {
+	s := newStage(t)
+	stop := s.startDruid()
+	s.createSecured()
+	s.members("demo", 1)
+	secret := s.secret(manifests.ConnectionName("demo"), "")
+	stop()
+	delete(secret.Data, manifests.KeyType)
+	if err := s.Update(t.Context(), &secret); err != nil {
+		t.Fatal(err)
+	}
+	s.startDruid()
+	after := s.secret(secret.Name, secret.ResourceVersion)
+	if string(after.Data[manifests.KeyType]) != manifests.ConnectionType {
+		t.Errorf("the type is %q", after.Data[manifests.KeyType])
 	}
 }
 

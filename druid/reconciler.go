@@ -197,7 +197,7 @@ func (r *Reconciler) writeStatus(ctx context.Context, o *observation, refused []
 	changed := o.cluster.DeepCopy()
 	changed.Status = policy.Status(o.evaluation, o.cluster.Status, refused, o.lock.generation, metav1.NewTime(r.now()))
 	changed.Status.Selector = metav1.FormatLabelSelector(&metav1.LabelSelector{MatchLabels: manifests.Selector(o.cluster.Name)})
-	changed.Status.Endpoints = manifests.Endpoints(o.cluster)
+	changed.Status.Endpoints, changed.Status.Binding = manifests.Endpoints(o.cluster), manifests.Binding(o.cluster)
 	if equality.Semantic.DeepEqual(o.base.Status, changed.Status) {
 		return nil
 	}

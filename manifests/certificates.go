@@ -47,7 +47,12 @@ const (
 	KeyClient      = "client.crt"
 	KeyClientKey   = "client.key"
 	KeyEndpoints   = "endpoints"
+	// KeyType is the key that the Service Binding specification requires in a Secret for clients.
+	KeyType = "type"
 )
+
+// ConnectionType is the value of KeyType.
+const ConnectionType = "etcd"
 
 // AuthorityName returns the name of the Secret with a certificate authority of a plane, which is also the name of that
 // authority. No Pod mounts it. generation counts from 1.
@@ -233,8 +238,16 @@ func MemberData(server, client pki.Pair, authorities []byte) map[string][]byte {
 // ConnectionData returns the content of the Secret for clients.
 func ConnectionData(cluster *v1alpha1.EtcdCluster, pair pki.Pair, authorities []byte) map[string][]byte {
 	data := PairData(pair)
-	data[KeyAuthorities], data[KeyEndpoints] = authorities, []byte(strings.Join(Endpoints(cluster), ","))
+	data[KeyAuthorities], data[KeyEndpoints], data[KeyType] = authorities, []byte(strings.Join(Endpoints(cluster), ",")), []byte(ConnectionType)
 	return data
+}
+
+// Binding returns the reference to the Secret for clients, or nil if neither druid nor cert-manager issues their certificates.
+func Binding(cluster *v1alpha1.EtcdCluster) *corev1.LocalObjectReference {
+	if tls := cluster.Spec.TLS; tls == nil || tls.Client == nil || tls.Client.Auto == nil && tls.Client.CertManager == nil {
+		return nil
+	}
+	return &corev1.LocalObjectReference{Name: ConnectionName(cluster.Name)}
 }
 
 // certificatesLimit is far above the size of all certificates of two generations of both planes.

@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"fmt"
 
+	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
@@ -70,6 +71,12 @@ type EtcdClusterStatus struct {
 	// +kubebuilder:validation:MaxItems=16
 	// +optional
 	Endpoints []string `json:"endpoints,omitempty"`
+
+	// binding names the Secret with what a client needs to connect: the certificates, the certificate authorities and the endpoints. A
+	// ServiceBinding of servicebinding.io that names this EtcdCluster finds the Secret here. It is absent unless druid or cert-manager
+	// issues the certificates of clients.
+	// +optional
+	Binding *corev1.LocalObjectReference `json:"binding,omitempty"`
 
 	// backup says from when on the cluster can be restored. It is absent without spec.backup, and before the first full backup.
 	// +optional

@@ -762,6 +762,11 @@ func (in *EtcdClusterStatus) DeepCopyInto(out *EtcdClusterStatus) {
 		*out = make([]string, len(*in))
 		copy(*out, *in)
 	}
+	if in.Binding != nil {
+		in, out := &in.Binding, &out.Binding
+		*out = new(corev1.LocalObjectReference)
+		**out = **in
+	}
 	if in.Backup != nil {
 		in, out := &in.Backup, &out.Backup
 		*out = new(BackupStatus)
