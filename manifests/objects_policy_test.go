@@ -93,7 +93,9 @@ func (in *installed) knowsItsOwners(t *testing.T, meta func() metav1.ObjectMeta)
 	for name, change := range map[string]func(*metav1.OwnerReference){
 		"another-kind": func(o *metav1.OwnerReference) { o.Kind = "ConfigMap" },
 		"another-api":  func(o *metav1.OwnerReference) { o.APIVersion = "example.com/v1" },
-		"no-control":   func(o *metav1.OwnerReference) { o.Controller = nil },
+		// The garbage collector does not know the version, so it would keep the object.
+		"another-version": func(o *metav1.OwnerReference) { o.APIVersion = "etcd.druid.dev/v9" },
+		"no-control":      func(o *metav1.OwnerReference) { o.Controller = nil },
 	} {
 		owner := by
 		change(&owner)

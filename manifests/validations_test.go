@@ -89,10 +89,24 @@ func TestATokenOfDruidForgesNoSecrets(t *testing.T) {
 		"a Secret of another kind of owner":      func(s *corev1.Secret) { s.OwnerReferences[0].Kind = "ConfigMap" },
 		"a Secret of an owner of another API":    func(s *corev1.Secret) { s.OwnerReferences[0].APIVersion = "example.com/v1" },
 		"a Secret of an owner that no more owns": func(s *corev1.Secret) { s.OwnerReferences[0].Controller = nil },
+		"a Secret of an unknown version":         func(s *corev1.Secret) { s.OwnerReferences[0].APIVersion = "etcd.druid.dev/v9" },
+		"a Secret of two owners":                 func(s *corev1.Secret) { s.OwnerReferences = append(s.OwnerReferences, otherOwner) },
+		"a Secret of another name":               func(s *corev1.Secret) { s.Name = "forged" },
+		"a Secret of another use":                func(s *corev1.Secret) { s.Name = "demo-passwords" },
+		"a Secret of another cluster":            func(s *corev1.Secret) { s.Name = "bank-connection" },
 	} {
-		answered(t, "druid-secrets", "create "+what, true, create(secret("forged", change)))
+		answered(t, "druid-secrets", "create "+what, true, create(secret("demo-connection", change)))
+	}
+	for _, name := range []string{"demo-client-tls", "demo-client-ca-1", "demo-client-kine", "demo-peer-tls", "demo-peer-ca-12"} {
+		answered(t, "druid-secrets", "create Secret "+name, false, create(secret(name, func(*corev1.Secret) {})))
 	}
 	answered(t, "druid-secrets", "create a Secret of an EtcdCluster", false, create(secret("demo-connection", func(*corev1.Secret) {})))
+	shared := secret("demo-agent-tls-of-others", func(s *corev1.Secret) { s.OwnerReferences = append(s.OwnerReferences, otherOwner) })
+	if err := in.admin.Create(t.Context(), shared); err != nil {
+		t.Fatal(err)
+	}
+	answered(t, "druid-secrets", "change a Secret to which a user added an owner", false, in.patch(t, shared, types.MergePatchType, `{"data":{"tls.crt":"YQ=="}}`))
+	answered(t, "druid-secrets", "add an owner to a Secret", true, in.patch(t, shared, types.StrategicMergePatchType, addsOwner))
 	adopted := foreign.DeepCopy()
 	adopted.Labels, adopted.OwnerReferences = secret("", func(*corev1.Secret) {}).Labels, secret("", func(*corev1.Secret) {}).OwnerReferences
 	answered(t, "druid-secrets", "adopt a Secret of others with label and owner", true,
@@ -188,6 +202,16 @@ func TestATokenOfDruidRequestsNoForeignCert(t *testing.T) {
 			owners := c.GetOwnerReferences()
 			owners[0].Name = "other"
 			c.SetOwnerReferences(owners)
+			return nil
+		},
+		"an owner of an unknown version": func(c *unstructured.Unstructured) error {
+			owners := c.GetOwnerReferences()
+			owners[0].APIVersion = "etcd.druid.dev/v9"
+			c.SetOwnerReferences(owners)
+			return nil
+		},
+		"two owners": func(c *unstructured.Unstructured) error {
+			c.SetOwnerReferences(append(c.GetOwnerReferences(), otherOwner))
 			return nil
 		},
 		"another kind of owner": func(c *unstructured.Unstructured) error {
