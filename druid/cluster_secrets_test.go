@@ -17,6 +17,7 @@ import (
 func TestEtcdClusterUsesOnlyUserRights(t *testing.T) {
 	s := newStage(t)
 	s.install("admission.yaml")
+	s.allowHostPath(true)
 	rule := func(group, resource string, verbs []string, names ...string) rbacv1.PolicyRule {
 		return rbacv1.PolicyRule{APIGroups: []string{group}, Resources: []string{resource}, Verbs: verbs, ResourceNames: names}
 	}

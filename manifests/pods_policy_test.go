@@ -2,6 +2,7 @@ package manifests
 
 import (
 	"fmt"
+	"maps"
 	"strings"
 	"testing"
 
@@ -9,6 +10,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+	corev1ac "k8s.io/client-go/applyconfigurations/core/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/etcd-druid/druid/api/v1alpha1"
@@ -62,23 +64,26 @@ func madePods(t testing.TB, namespace string) map[string]*corev1.Pod {
 
 // podAttempts are what an owner of druid's token could do with a Pod of it.
 var podAttempts = map[string]func(*corev1.Pod){
-	"has no owner":                     func(p *corev1.Pod) { p.OwnerReferences = nil },
-	"has another owner":                func(p *corev1.Pod) { p.OwnerReferences[0].Kind = "Deployment" },
-	"has an owner of another group":    func(p *corev1.Pod) { p.OwnerReferences[0].APIVersion = "example.com/v1" },
-	"has an owner that controls not":   func(p *corev1.Pod) { p.OwnerReferences[0].Controller = nil },
-	"has another EtcdCluster as owner": func(p *corev1.Pod) { p.OwnerReferences[0].Kind, p.OwnerReferences[0].Name = "EtcdCluster", "other" },
-	"has not the label of druid":       func(p *corev1.Pod) { delete(p.Labels, labelManagedBy) },
-	"belongs to no cluster":            func(p *corev1.Pod) { delete(p.Labels, leases.LabelCluster) },
-	"uses another ServiceAccount":      func(p *corev1.Pod) { p.Spec.ServiceAccountName = "admin" },
-	"uses the default ServiceAccount":  func(p *corev1.Pod) { p.Spec.ServiceAccountName = "default" },
-	"mounts its token everywhere":      func(p *corev1.Pod) { p.Spec.AutomountServiceAccountToken = nil },
-	"uses the network of the node":     func(p *corev1.Pod) { p.Spec.HostNetwork = true },
-	"sees the processes of the node":   func(p *corev1.Pod) { p.Spec.HostPID = true },
-	"uses the memory of the node":      func(p *corev1.Pod) { p.Spec.HostIPC = true },
-	"chooses its node":                 func(p *corev1.Pod) { p.Spec.NodeName = "control-plane" },
-	"runs as root":                     func(p *corev1.Pod) { p.Spec.SecurityContext.RunAsUser = new(int64(0)) },
-	"may run as root":                  func(p *corev1.Pod) { p.Spec.SecurityContext.RunAsNonRoot = nil },
-	"runs without seccomp":             func(p *corev1.Pod) { p.Spec.SecurityContext.SeccompProfile = nil },
+	"has no owner":                       func(p *corev1.Pod) { p.OwnerReferences = nil },
+	"has another owner":                  func(p *corev1.Pod) { p.OwnerReferences[0].Kind = "Deployment" },
+	"has an owner of another group":      func(p *corev1.Pod) { p.OwnerReferences[0].APIVersion = "example.com/v1" },
+	"has an owner that controls not":     func(p *corev1.Pod) { p.OwnerReferences[0].Controller = nil },
+	"has an owner of an unknown version": func(p *corev1.Pod) { p.OwnerReferences[0].APIVersion = "etcd.druid.dev/v9" },
+	"has a second owner":                 func(p *corev1.Pod) { p.OwnerReferences = append(p.OwnerReferences, otherOwner) },
+	"runs on after its deletion":         func(p *corev1.Pod) { p.Spec.TerminationGracePeriodSeconds = new(int64(61)) },
+	"has another EtcdCluster as owner":   func(p *corev1.Pod) { p.OwnerReferences[0].Kind, p.OwnerReferences[0].Name = "EtcdCluster", "other" },
+	"has not the label of druid":         func(p *corev1.Pod) { delete(p.Labels, labelManagedBy) },
+	"belongs to no cluster":              func(p *corev1.Pod) { delete(p.Labels, leases.LabelCluster) },
+	"uses another ServiceAccount":        func(p *corev1.Pod) { p.Spec.ServiceAccountName = "admin" },
+	"uses the default ServiceAccount":    func(p *corev1.Pod) { p.Spec.ServiceAccountName = "default" },
+	"mounts its token everywhere":        func(p *corev1.Pod) { p.Spec.AutomountServiceAccountToken = nil },
+	"uses the network of the node":       func(p *corev1.Pod) { p.Spec.HostNetwork = true },
+	"sees the processes of the node":     func(p *corev1.Pod) { p.Spec.HostPID = true },
+	"uses the memory of the node":        func(p *corev1.Pod) { p.Spec.HostIPC = true },
+	"chooses its node":                   func(p *corev1.Pod) { p.Spec.NodeName = "control-plane" },
+	"runs as root":                       func(p *corev1.Pod) { p.Spec.SecurityContext.RunAsUser = new(int64(0)) },
+	"may run as root":                    func(p *corev1.Pod) { p.Spec.SecurityContext.RunAsNonRoot = nil },
+	"runs without seccomp":               func(p *corev1.Pod) { p.Spec.SecurityContext.SeccompProfile = nil },
 	"changes a kernel": func(p *corev1.Pod) {
 		p.Spec.SecurityContext.Sysctls = []corev1.Sysctl{{Name: "kernel.shm_rmid_forced", Value: "1"}}
 	},
@@ -87,6 +92,12 @@ var podAttempts = map[string]func(*corev1.Pod){
 	"has no security context": func(p *corev1.Pod) { p.Spec.SecurityContext = nil },
 	"has a container without seccomp": func(p *corev1.Pod) {
 		p.Spec.Containers[0].SecurityContext.SeccompProfile = &corev1.SeccompProfile{Type: corev1.SeccompProfileTypeUnconfined}
+	},
+	"has a container with a profile of the node for seccomp": func(p *corev1.Pod) {
+		p.Spec.Containers[0].SecurityContext.SeccompProfile = &corev1.SeccompProfile{Type: corev1.SeccompProfileTypeLocalhost, LocalhostProfile: new("any.json")}
+	},
+	"runs with a profile of the node for seccomp": func(p *corev1.Pod) {
+		p.Spec.SecurityContext.SeccompProfile = &corev1.SeccompProfile{Type: corev1.SeccompProfileTypeLocalhost, LocalhostProfile: new("any.json")}
 	},
 	"has a container of root":              func(p *corev1.Pod) { p.Spec.Containers[0].SecurityContext.RunAsUser = new(int64(0)) },
 	"has a container that may run as root": func(p *corev1.Pod) { p.Spec.Containers[0].SecurityContext.RunAsNonRoot = new(false) },
@@ -119,6 +130,7 @@ var podAttempts = map[string]func(*corev1.Pod){
 		corev1.VolumeSource{HostPath: &corev1.HostPathVolumeSource{Path: "/run/containerd.sock", Type: new(corev1.HostPathSocket)}}),
 	"mounts the root of the node by the name of a store": mountingOfHost("/"),
 	"mounts the root of the node by another path":        mountingOfHost("//./."),
+	"mounts a directory by a path of no root":            mountingOfHost("srv"),
 	"mounts the sockets of the node":                     mountingOfHost("/run/containerd"),
 	"mounts the sockets of the node by another path":     mountingOfHost("/./var//./run/"),
 	"mounts the parent of the sockets of the node":       mountingOfHost("/var/."),
@@ -155,6 +167,27 @@ var podAttempts = map[string]func(*corev1.Pod){
 		p.Spec.InitContainers = append(p.Spec.InitContainers, corev1.Container{Name: "more", Image: "more", VolumeMounts: []corev1.VolumeMount{mount},
 			SecurityContext: &corev1.SecurityContext{Capabilities: &corev1.Capabilities{Drop: []corev1.Capability{"ALL"}}}})
 	},
+	"mounts a directory next to a program that can get them": func(p *corev1.Pod) {
+		mountingOfHost("/srv")(p)
+		p.Spec.Containers = append(p.Spec.Containers, corev1.Container{Name: "more", Image: "more",
+			SecurityContext: &corev1.SecurityContext{Capabilities: &corev1.Capabilities{Drop: []corev1.Capability{"ALL"}}}})
+	},
+	"mounts a directory next to an init container with capabilities": func(p *corev1.Pod) {
+		mountingOfHost("/srv")(p)
+		p.Spec.InitContainers = append(p.Spec.InitContainers, corev1.Container{Name: "more", Image: "more",
+			SecurityContext: &corev1.SecurityContext{AllowPrivilegeEscalation: new(false)}})
+	},
+	"mounts a directory next to a program of another user": func(p *corev1.Pod) {
+		mountingOfHost("/srv")(p)
+		more := hardened
+		more.SecurityContext = more.SecurityContext.DeepCopy()
+		more.SecurityContext.RunAsUser = new(int64(1000))
+		p.Spec.Containers = append(p.Spec.Containers, more)
+	},
+	"mounts a directory where containers see each other's processes": func(p *corev1.Pod) {
+		mountingOfHost("/srv")(p)
+		p.Spec.ShareProcessNamespace = new(true)
+	},
 	"mounts a directory where a program has capabilities": func(p *corev1.Pod) {
 		mountingOfHost("/srv")(p)
 		p.Spec.Containers[0].SecurityContext.Capabilities.Drop = []corev1.Capability{"KILL"}
@@ -164,6 +197,16 @@ var podAttempts = map[string]func(*corev1.Pod){
 	},
 	"has a container without AppArmor": func(p *corev1.Pod) {
 		p.Spec.Containers[0].SecurityContext.AppArmorProfile = &corev1.AppArmorProfile{Type: corev1.AppArmorProfileTypeUnconfined}
+	},
+	"runs with a profile of the node for AppArmor": func(p *corev1.Pod) {
+		p.Spec.SecurityContext.AppArmorProfile = &corev1.AppArmorProfile{Type: corev1.AppArmorProfileTypeLocalhost, LocalhostProfile: new("any")}
+	},
+	"has a container with a profile of the node for AppArmor": func(p *corev1.Pod) {
+		p.Spec.Containers[0].SecurityContext.AppArmorProfile = &corev1.AppArmorProfile{Type: corev1.AppArmorProfileTypeLocalhost, LocalhostProfile: new("any")}
+	},
+	"has a container with a profile of the node for AppArmor by an annotation": func(p *corev1.Pod) {
+		metav1.SetMetaDataAnnotation(&p.ObjectMeta, corev1.DeprecatedAppArmorBetaContainerAnnotationKeyPrefix+p.Spec.Containers[0].Name,
+			corev1.DeprecatedAppArmorBetaProfileNamePrefix+"any")
 	},
 	"has a container without AppArmor by an annotation": func(p *corev1.Pod) {
 		metav1.SetMetaDataAnnotation(&p.ObjectMeta, corev1.DeprecatedAppArmorBetaContainerAnnotationKeyPrefix+p.Spec.Containers[0].Name,
@@ -207,7 +250,27 @@ func selinux(o corev1.SELinuxOptions) func(*corev1.Pod) {
 	return func(p *corev1.Pod) { p.Spec.SecurityContext.SELinuxOptions = &o }
 }
 
-// webhookAdditions are what a webhook adds to a Pod of druid: a container that runs as the user of the Pod, with no privileges of its own.
+// hardened is a container that can get no more rights.
+var hardened = corev1.Container{Name: "more", Image: "more", SecurityContext: &corev1.SecurityContext{
+	AllowPrivilegeEscalation: new(false), Capabilities: &corev1.Capabilities{Drop: []corev1.Capability{"ALL"}},
+}}
+
+// snapshotAttempts are more for the Pod of an EtcdSnapshot.
+var snapshotAttempts = map[string]func(*corev1.Pod){
+	"has the name of another EtcdSnapshot": func(p *corev1.Pod) { p.Name = "snapshot-other" },
+	"has a token for Kubernetes":           withToken(""),
+	"has a token for another audience":     withToken("https://kubernetes.default.svc"),
+}
+
+// withToken mounts a token of the ServiceAccount.
+func withToken(audience string) func(*corev1.Pod) {
+	return mounting("identity", corev1.VolumeSource{Projected: &corev1.ProjectedVolumeSource{Sources: []corev1.VolumeProjection{
+		{ServiceAccountToken: &corev1.ServiceAccountTokenProjection{Audience: audience, Path: "token"}},
+	}}})
+}
+
+// webhookAdditions are what a webhook adds to a Pod of druid: a container that runs as the user of the Pod, with no privileges of its own. On
+// a Pod with a directory of the node, the container can also get no privileges.
 var webhookAdditions = map[string]func(*corev1.Pod){
 	"a sidecar": func(p *corev1.Pod) {
 		p.Spec.Containers = append(p.Spec.Containers, corev1.Container{Name: "more", Image: "more"})
@@ -216,12 +279,24 @@ var webhookAdditions = map[string]func(*corev1.Pod){
 		p.Spec.InitContainers = append(p.Spec.InitContainers, corev1.Container{Name: "more", Image: "more"})
 	},
 	"a level of SELinux": selinux(corev1.SELinuxOptions{Level: "s0:c26,c5"}),
+	"a profile of AppArmor": func(p *corev1.Pod) {
+		p.Spec.SecurityContext.AppArmorProfile = &corev1.AppArmorProfile{Type: corev1.AppArmorProfileTypeRuntimeDefault}
+	},
+	"an identity in AWS": withToken("sts.amazonaws.com"),
+}
+
+// onNode are those of them on a Pod with a directory of the node.
+var onNode = map[string]func(*corev1.Pod){
+	"a sidecar":          func(p *corev1.Pod) { p.Spec.Containers = append(p.Spec.Containers, hardened) },
+	"an init container":  func(p *corev1.Pod) { p.Spec.InitContainers = append(p.Spec.InitContainers, hardened) },
+	"an identity in AWS": withToken("sts.amazonaws.com"),
 }
 
 // A stolen token of druid makes the Pods of members and of EtcdSnapshots, and no other.
 func TestATokenOfDruidMakesOnlyItsPods(t *testing.T) {
 	in := install(t, env.APIServer(t))
 	namespace := env.Namespace(t, in.config) // no level of Pod Security refuses a Pod here
+	in.allowHostPath(t, namespace)
 	made := madePods(t, namespace)
 	create := func(pod *corev1.Pod) error { return in.druid.Create(t.Context(), pod.DeepCopy(), client.DryRunAll) }
 	foreign := &corev1.Pod{
@@ -235,7 +310,11 @@ func TestATokenOfDruidMakesOnlyItsPods(t *testing.T) {
 		}
 	}
 	for _, kind := range []string{"a member: full", "a Pod that saves: full"} {
-		for name, change := range podAttempts {
+		attempts := maps.Clone(podAttempts)
+		if kind == "a Pod that saves: full" {
+			maps.Copy(attempts, snapshotAttempts)
+		}
+		for name, change := range attempts {
 			pod := made[kind].DeepCopy()
 			change(pod)
 			if err := create(pod); !refusedBy("druid-pods", err) {
@@ -243,8 +322,10 @@ func TestATokenOfDruidMakesOnlyItsPods(t *testing.T) {
 			}
 		}
 	}
-	for _, kind := range []string{"a member: full", "a member: directory", "a member: restored"} {
-		for name, add := range webhookAdditions {
+	for kind, additions := range map[string]map[string]func(*corev1.Pod){
+		"a member: full": webhookAdditions, "a Pod that saves: full": webhookAdditions, "a member: directory": onNode, "a member: restored": onNode,
+	} {
+		for name, add := range additions {
 			pod := made[kind].DeepCopy()
 			add(pod)
 			if err := create(pod); err != nil {
@@ -255,6 +336,15 @@ func TestATokenOfDruidMakesOnlyItsPods(t *testing.T) {
 	in.changesPods(t, foreign, false)
 	in.changesPods(t, made["a member: plain"], true)
 	in.changesPods(t, made["a Pod that saves: plain"], true)
+}
+
+// allowHostPath lets druid mount directories of the node in the namespace.
+func (in *installed) allowHostPath(t *testing.T, namespace string) {
+	t.Helper()
+	label := corev1ac.Namespace(namespace).WithLabels(map[string]string{v1alpha1.LabelAllowHostPath: "true"})
+	if err := in.admin.Apply(t.Context(), label, client.FieldOwner("host-path")); err != nil {
+		t.Fatalf("label the namespace: %v", err)
+	}
 }
 
 // changesPods checks what druid may do with a Pod that exists.

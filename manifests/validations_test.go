@@ -410,6 +410,9 @@ func TestAnEtcdClusterNeedsEachRight(t *testing.T) {
 	}
 	editor := in.userWith(t, "editor", edits)
 	inForce(t, "druid-clusters", create(editor, requests[1]))
+	mounts := in.userWith(t, "mounts", edits, rule("", "pods", []string{"create"}))
+	answered(t, "druid-clusters", "create with a directory of the node in a namespace without the label", true, create(mounts, requests[2]))
+	in.allowHostPath(t, in.cluster.Namespace)
 	for _, r := range requests {
 		all := []rbacv1.PolicyRule{edits}
 		for lacks := range r.needs {

@@ -157,9 +157,11 @@ type DirectoryStore struct {
 	ClaimName string `json:"claimName,omitempty"`
 	// hostPath is a directory that exists on every node and that user 65532 can write to. Use it only for tests: a
 	// backup that was written on one node is readable on another node only if both mount the same file system. You can
-	// set it only if you may create Pods in the namespace. druid mounts no directory of the system, such as /etc or /run.
+	// set it only if you may create Pods in the namespace, and if the namespace has the label
+	// etcd.druid.dev/allow-host-path: "true". It must not be a directory of the system, such as /etc or /run.
 	// +kubebuilder:validation:MaxLength=253
-	// +kubebuilder:validation:XValidation:rule="self.startsWith('/')",message="hostPath must be an absolute path"
+	// +kubebuilder:validation:XValidation:rule="self.startsWith('/') && !self.matches('/[.][.](/|$)')",message="hostPath must be an absolute path without .."
+	// +kubebuilder:validation:XValidation:rule="!self.matches('^/([.]?/)*([.]?$|(run|etc|proc|sys|dev|root|boot)(/|$)|var(/([.]?/)*[.]?)?$|var/([.]?/)*(run|lib)(/|$))')",message="hostPath must not be a directory of the system: /, /boot, /dev, /etc, /proc, /root, /run, /sys, /var, /var/lib or /var/run"
 	// +optional
 	HostPath string `json:"hostPath,omitempty"`
 }
@@ -186,3 +188,7 @@ type SecretKeyRef struct {
 	// +required
 	Key string `json:"key"`
 }
+
+// LabelAllowHostPath is "true" on a namespace in which druid may mount a directory of the node into Pods of members. A link in such a
+// directory can lead to each file of the node, so the policies of the installation ask for it.
+const LabelAllowHostPath = "etcd.druid.dev/allow-host-path"
