@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
+	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -65,4 +66,22 @@ func TestAGonePolicyIsReported(t *testing.T) {
 		refused(true)
 		reports("OK")
 	}
+	// druid runs as another user than the one that the policies name.
+	labels := map[string]string{"app.kubernetes.io/name": "druid"}
+	deployment := &appsv1.Deployment{
+		ObjectMeta: metav1.ObjectMeta{Namespace: "druid-system", Name: "druid", Labels: labels},
+		Spec: appsv1.DeploymentSpec{Selector: &metav1.LabelSelector{MatchLabels: labels}, Template: corev1.PodTemplateSpec{
+			ObjectMeta: metav1.ObjectMeta{Labels: labels},
+			Spec:       corev1.PodSpec{ServiceAccountName: "druid", Containers: []corev1.Container{{Name: "druid", Image: "druid"}}},
+		}},
+	}
+	if err := s.Create(t.Context(), deployment); err != nil {
+		t.Fatal(err)
+	}
+	reports("OK")
+	deployment.Spec.Template.Spec.ServiceAccountName = "operator"
+	if err := s.Update(t.Context(), deployment); err != nil {
+		t.Fatal(err)
+	}
+	reports("Not about each user of druid, system:serviceaccount:druid-system:operator: druid-authorities, druid-certificates")
 }

@@ -53,7 +53,7 @@ func TestTheChecksKnowTheManifests(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	var found []string
+	var found, named []string
 	for text := range strings.SplitSeq(string(raw), "\n---\n") {
 		var object metav1.PartialObjectMetadata
 		if err := yaml.Unmarshal([]byte(text), &object); err != nil {
@@ -80,9 +80,20 @@ func TestTheChecksKnowTheManifests(t *testing.T) {
 		}
 		if object.Kind == "ValidatingAdmissionPolicy" {
 			found = append(found, object.Name)
+			var policy admissionv1.ValidatingAdmissionPolicy
+			if err := yaml.Unmarshal([]byte(text), &policy); err != nil {
+				t.Fatal(err)
+			}
+			if names(policy, "system:serviceaccount:druid-system:druid") {
+				named = append(named, object.Name)
+			}
 		}
 	}
 	slices.Sort(found)
+	slices.Sort(named)
+	if !slices.Equal(named, aboutDruid) {
+		t.Errorf("the policies that name the user of druid are %v", named)
+	}
 	if !slices.Equal(found, policies) {
 		t.Errorf("the policies are %v", found)
 	}
@@ -130,6 +141,38 @@ func TestTheChecksKnowWeakPolicies(t *testing.T) {
 		if change(&policy, &binding); enforced(policy, binding) {
 			t.Errorf("%s, and that is not reported", name)
 		}
+	}
+}
+
+// A policy protects only from the user that it names.
+func TestTheChecksKnowTheUserOfDruid(t *testing.T) {
+	policy := func(expressions ...string) (p admissionv1.ValidatingAdmissionPolicy) {
+		for _, expression := range expressions {
+			p.Spec.MatchConditions = append(p.Spec.MatchConditions, admissionv1.MatchCondition{Name: "druid", Expression: expression})
+		}
+		return p
+	}
+	const user = "system:serviceaccount:druid-system:druid"
+	for expression, want := range map[string]bool{
+		"request.userInfo.username == '" + user + "'":                          true,
+		"request.userInfo.username != '" + user + "'":                          true,
+		"request.userInfo.username == '" + user + "-2'":                        false,
+		"request.userInfo.username == 'system:serviceaccount:operators:druid'": false,
+		"true": false,
+	} {
+		if got := names(policy("request.operation == 'CREATE'", expression), user); got != want {
+			t.Errorf("%s names %s: %t, want %t", expression, user, got, want)
+		}
+	}
+	if names(policy(), user) {
+		t.Error("a policy without a match condition names a user")
+	}
+	account := func(namespace, name string) appsv1.Deployment {
+		return deployment(func(d *appsv1.Deployment) { d.Namespace, d.Spec.Template.Spec.ServiceAccountName = namespace, name })
+	}
+	i := &installation{deployments: []appsv1.Deployment{account("operators", ""), account("druid-system", "druid"), account("druid-system", "druid")}}
+	if got, want := i.users(), []string{user, "system:serviceaccount:operators:default"}; !slices.Equal(got, want) {
+		t.Errorf("the users are %v, want %v", got, want)
 	}
 }
 

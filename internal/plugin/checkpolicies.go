@@ -1,6 +1,7 @@
 package plugin
 
 import (
+	"cmp"
 	"context"
 	"slices"
 	"strings"
@@ -14,8 +15,12 @@ import (
 var policies = []string{"druid-agent-leases", "druid-authorities", "druid-certificates", "druid-clusters", "druid-objects", "druid-pods",
 	"druid-secrets", "druid-snapshots", "druid-specs"}
 
+// aboutDruid are those of them that name the user of druid in a match condition. For another user they refuse nothing.
+var aboutDruid = []string{"druid-authorities", "druid-certificates", "druid-objects", "druid-pods", "druid-secrets", "druid-specs"}
+
 func (i *installation) checkPolicies(ctx context.Context) finding {
-	var missing, weak []string
+	var missing, weak, others []string
+	users := i.users()
 	for _, name := range policies {
 		policy, err := i.typed.AdmissionregistrationV1().ValidatingAdmissionPolicies().Get(ctx, name, metav1.GetOptions{})
 		var binding *admissionv1.ValidatingAdmissionPolicyBinding
@@ -29,6 +34,8 @@ func (i *installation) checkPolicies(ctx context.Context) finding {
 			return unread("ValidatingAdmissionPolicies", err)
 		case !enforced(*policy, *binding):
 			weak = append(weak, name)
+		case slices.Contains(aboutDruid, name) && slices.ContainsFunc(users, func(user string) bool { return !names(*policy, user) }):
+			others = append(others, name)
 		}
 	}
 	if len(missing) > 0 {
@@ -39,7 +46,31 @@ func (i *installation) checkPolicies(ctx context.Context) finding {
 		return warn("Apply the ValidatingAdmissionPolicies of druid again. "+installPage,
 			"changed, so that they do not refuse all that they should: %s", strings.Join(weak, ", "))
 	}
+	if len(others) > 0 {
+		return warn("Put the name of this user into the match conditions, in the manifests with which you installed druid. "+installUserPage,
+			"not about each user of druid, %s: %s", strings.Join(users, " and "), strings.Join(others, ", "))
+	}
 	return fine("all ValidatingAdmissionPolicies have a binding")
+}
+
+// installUserPage explains the name of the user.
+const installUserPage = installPage + "#the-user-of-druid"
+
+// users are the names by which the API server knows the Pods of druid's Deployments, sorted.
+func (i *installation) users() (all []string) {
+	for _, d := range i.deployments {
+		account := cmp.Or(d.Spec.Template.Spec.ServiceAccountName, "default")
+		all = append(all, "system:serviceaccount:"+d.Namespace+":"+account)
+	}
+	slices.Sort(all)
+	return slices.Compact(all)
+}
+
+// names says whether a match condition of the policy names the user.
+func names(policy admissionv1.ValidatingAdmissionPolicy, user string) bool {
+	return slices.ContainsFunc(policy.Spec.MatchConditions, func(c admissionv1.MatchCondition) bool {
+		return strings.Contains(c.Expression, "'"+user+"'")
+	})
 }
 
 // enforced says whether a policy refuses what its expressions refuse, in all namespaces, and also if one of them fails.
