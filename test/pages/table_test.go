@@ -23,7 +23,7 @@ var allowed = map[string]int{
 	"how-to/install/build-release.md":    3,
 	"how-to/install/gitops.md":           2,
 	"how-to/install/helm.md":             9,
-	"how-to/install/install.md":          9,
+	"how-to/install/install.md":          11,
 	"how-to/install/limit-namespaces.md": 2,
 	"how-to/install/olm.md":              7,
 	"how-to/install/release.md":          11,
