@@ -44,7 +44,7 @@ func TestDefinitionAndPolicyAgreeOnPaths(t *testing.T) {
 	})
 	const words = "hostPath must not be a directory of the system: "
 	for _, path := range []string{
-		"/", "//", "/.", "/./", "/boot", "/boot/", "/dev/shm", "/etc", "//etc", "/./etc/./kubernetes", "/proc", "/root", "/root/.ssh", "/run", "/run/containerd", "/sys/fs",
+		"/", "//", "/.", "/./", "/boot", "/boot/", "/dev/shm", "/etc", "//etc", "/./etc/./kubernetes", "/proc", "/root", "//root/.ssh", "/run", "/run/containerd", "/sys/fs",
 		"/var", "/var/", "/var/.", "/var//./", "/var/lib", "/var/lib/kubelet", "/var/./lib", "/var//run", "/var/run/docker.sock", "/./var/./lib/",
 	} {
 		for what, err := range pair(errors(path)) {

@@ -86,7 +86,7 @@ func (in *installed) knowsItsOwners(t *testing.T, meta func() metav1.ObjectMeta)
 	t.Helper()
 	by := metav1.OwnerReference{APIVersion: v1alpha1.GroupVersion.String(), Kind: "EtcdCluster", Name: "demo", UID: in.cluster.UID, Controller: new(true)}
 	unmarked := &corev1.ConfigMap{ObjectMeta: meta()}
-	unmarked.Name, unmarked.OwnerReferences = "unmarked", []metav1.OwnerReference{by}
+	unmarked.Name, unmarked.OwnerReferences = AgentName("demo"), []metav1.OwnerReference{by}
 	if err := in.druid.Create(t.Context(), unmarked, client.DryRunAll); !refusedBy("druid-objects", err) {
 		t.Errorf("create an object with an owner and without the label: %v, want a refusal by the policy", err)
 	}
