@@ -44,7 +44,8 @@ func TestDefinitionAndPolicyAgreeOnPaths(t *testing.T) {
 	})
 	const words = "hostPath must not be a directory of the system: "
 	for _, path := range []string{
-		"/", "//", "/.", "/./", "/boot", "/boot/", "/dev/shm", "/etc", "//etc", "/./etc/./kubernetes", "/proc", "/root", "//root/.ssh", "/run", "/run/containerd", "/sys/fs",
+		"/", "//", "/.", "/./", "/boot", "/boot/", "/dev/shm", "/etc", "//etc", "/./etc/./kubernetes", "/proc", "/root", "//root/.ssh",
+		"/run", "/run/containerd", "/sys/fs",
 		"/var", "/var/", "/var/.", "/var//./", "/var/lib", "/var/lib/kubelet", "/var/./lib", "/var//run", "/var/run/docker.sock", "/./var/./lib/",
 	} {
 		for what, err := range pair(errors(path)) {
@@ -53,7 +54,10 @@ func TestDefinitionAndPolicyAgreeOnPaths(t *testing.T) {
 			}
 		}
 	}
-	for _, path := range []string{"/srv", "/srv/", "/srv/./a", "/mnt/etc", "/etcd", "/var/backups", "/var/library", "/var/lib.old", "/variable", "/running", "/.etc", "/...", "/a..b/..c"} {
+	for _, path := range []string{
+		"/srv", "/srv/", "/srv/./a", "/mnt/etc", "/etcd", "/var/backups", "/var/library",
+		"/var/lib.old", "/variable", "/running", "/.etc", "/...", "/a..b/..c",
+	} {
 		for what, err := range pair(errors(path)) {
 			if err != nil {
 				t.Errorf("%s with path %s: %v", what, path, err)

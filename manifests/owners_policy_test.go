@@ -124,7 +124,8 @@ func (in *installed) ownsClaims(t *testing.T) {
 func TestATokenOfDruidTakesNoTraffic(t *testing.T) {
 	in := install(t, env.APIServer(t))
 	own := in.ownObjects(t)
-	service, network, budget := own["Service"].(*corev1.Service), own["NetworkPolicy"].(*networkingv1.NetworkPolicy), own["PodDisruptionBudget"].(*policyv1.PodDisruptionBudget)
+	service, network := own["Service"].(*corev1.Service), own["NetworkPolicy"].(*networkingv1.NetworkPolicy)
+	budget := own["PodDisruptionBudget"].(*policyv1.PodDisruptionBudget)
 	foreign := &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Name: "foreign", Namespace: in.cluster.Namespace}}
 	inForce(t, "druid-objects", func() error { return in.druid.Create(t.Context(), foreign.DeepCopy(), client.DryRunAll) })
 	create := func(object client.Object) func() error {
@@ -166,7 +167,8 @@ func TestATokenOfDruidTakesNoTraffic(t *testing.T) {
 		answered(t, "druid-objects", "create a Service with "+what, true, create(made))
 	}
 	// What a user added stays, and druid changes the rest.
-	service.Spec.ExternalIPs, service.Spec.LoadBalancerSourceRanges, service.Spec.Selector = []string{"192.0.2.1"}, []string{"192.0.2.0/24"}, map[string]string{"app": "mine"}
+	service.Spec.ExternalIPs, service.Spec.LoadBalancerSourceRanges = []string{"192.0.2.1"}, []string{"192.0.2.0/24"}
+	service.Spec.Selector = map[string]string{"app": "mine"}
 	if err := in.admin.Create(t.Context(), service); err != nil {
 		t.Fatal(err)
 	}
