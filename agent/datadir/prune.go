@@ -60,13 +60,17 @@ func (a Quarantined) replaced() bool {
 	return slices.Contains([]string{ReasonSurvivor, ReasonSuperseded, ReasonDiffers}, a.Content.Reason)
 }
 
-// heldBy says whether the later copy b can replace a. A recovery copied all of a survivor into its raft group, so that any later survivor
-// has it. Other data can be the only copy of what the raft group lost: only more of the same raft group replaces it.
+// heldBy says whether the later copy b can replace a. A recovery copied all of a into the raft group of lineage FormedInto, so a later copy
+// of that raft group has it. Other data can be the only copy of what the raft group lost: only more of the same raft group replaces it.
 func (a Quarantined) heldBy(b Quarantined) bool {
-	if b.Seq <= a.Seq || b.Content.Reason != a.Content.Reason {
+	one, later := a.Content, b.Content
+	if b.Seq <= a.Seq || !b.replaced() {
 		return false
 	}
-	return a.Content.Reason == ReasonSurvivor || b.Content.ClusterID == a.Content.ClusterID && !b.Content.Last.Less(a.Content.Last)
+	if one.FormedInto != "" && one.FormedInto == later.Lineage && later.Reason != ReasonDiffers {
+		return true
+	}
+	return one.Reason == later.Reason && one.ClusterID != 0 && one.ClusterID == later.ClusterID && !later.Last.Less(one.Last)
 }
 
 // PruneFacts is the complete input of the decision to delete quarantined data.

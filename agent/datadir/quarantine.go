@@ -25,6 +25,10 @@ type Content struct {
 	ClusterID ID       `json:"clusterID"`
 	MemberID  ID       `json:"memberID"`
 	Last      Position `json:"last"`
+	// Lineage of the raft group of the data, from the identity file.
+	Lineage string `json:"lineage,omitempty"`
+	// FormedInto is the lineage of the raft group that a recovery formed from all of this data. It is empty for data that a backup replaced.
+	FormedInto string `json:"formedInto,omitempty"`
 	// Report is a description of the data for the user.
 	Report string `json:"report,omitempty"`
 	// Moved is the time for the user. It does not define an order.
@@ -140,7 +144,7 @@ func nameable(reason string) string {
 }
 
 // The reasons of data that etcd could continue, but that was replaced: that from which a recovery formed the raft group again,
-// that of members that returned later, and that which differed from the data of the other members.
+// that which a backup or a raft group formed by another member replaced, and that which differed from the data of the other members.
 const (
 	ReasonSurvivor   = "survivor"
 	ReasonSuperseded = "superseded"

@@ -95,12 +95,17 @@ func TestReplacedDataIsKeptForAWeek(t *testing.T) {
 	}
 }
 
-// If one more database does not fit, only the newest copy of each reason is left of what a recovery replaced.
+// If one more database does not fit, only that is left of what was replaced which no later copy has. A later copy of the raft group that
+// was formed from a disk has all of that disk.
 func TestReplacedDataIsKeptWithinItsBudget(t *testing.T) {
 	now := time.Unix(10_000_000, 0)
 	var quarantined []Quarantined
-	for i, reason := range []string{ReasonSurvivor, ReasonSuperseded, ReasonSurvivor, ReasonDiffers, ReasonSurvivor} {
-		quarantined = append(quarantined, Quarantined{Name: fmt.Sprintf("%d-%s", i+1, reason), Seq: i + 1, Content: Content{Reason: reason, Moved: now}, Known: true})
+	for i, content := range []Content{
+		{Reason: ReasonSurvivor, Lineage: "1", FormedInto: "2"}, {Reason: ReasonSuperseded, Lineage: "1"}, {Reason: ReasonSurvivor, Lineage: "2", FormedInto: "3"},
+		{Reason: ReasonDiffers, Lineage: "3"}, {Reason: ReasonSurvivor, Lineage: "3", FormedInto: "4"},
+	} {
+		content.Moved = now
+		quarantined = append(quarantined, Quarantined{Name: fmt.Sprintf("%d-%s", i+1, content.Reason), Seq: i + 1, Content: content, Known: true})
 	}
 	for name, test := range map[string]struct {
 		room Room
@@ -123,19 +128,29 @@ func TestReplacedDataIsKeptWithinItsBudget(t *testing.T) {
 		later Content
 		held  bool
 	}{
+		"the raft group that was formed from it": {Content{Reason: ReasonSurvivor, Lineage: "2", ClusterID: 2}, true},
+		"the same, when it was replaced too":     {Content{Reason: ReasonSuperseded, Lineage: "2", ClusterID: 2}, true},
+		"the same, which differed":               {Content{Reason: ReasonDiffers, Lineage: "2", ClusterID: 2}, false},
+		"the same, which is damaged":             {Content{Reason: "torn-wal", Lineage: "2", ClusterID: 2}, false},
+		"a raft group from a backup":             {Content{Reason: ReasonSurvivor, Lineage: "3", ClusterID: 3}, false},
 		"more of the same raft group": {Content{Reason: ReasonSuperseded, ClusterID: 1, Last: Position{Term: 2, Index: 9}}, true},
 		"less of the same raft group": {Content{Reason: ReasonSuperseded, ClusterID: 1, Last: Position{Term: 2, Index: 7}}, false},
 		"another raft group":          {Content{Reason: ReasonSuperseded, ClusterID: 2, Last: Position{Term: 2, Index: 9}}, false},
 		"another reason":              {Content{Reason: ReasonDiffers, ClusterID: 1, Last: Position{Term: 2, Index: 9}}, false},
 	} {
 		copies := []Quarantined{
-			{Seq: 1, Content: Content{Reason: ReasonSuperseded, ClusterID: 1, Last: Position{Term: 2, Index: 8}, Moved: now}},
+			{Seq: 1, Content: Content{Reason: ReasonSuperseded, ClusterID: 1, Last: Position{Term: 2, Index: 8}, FormedInto: "2", Moved: now}},
 			{Seq: 2, Content: test.later},
 		}
 		copies[1].Content.Moved = now
-		if got := Prunable(copies, now, Room{Database: 1}); (len(got) == 1) != test.held || len(got) > 1 {
+		got := Prunable(copies, now, Room{Database: 1})
+		if held := slices.ContainsFunc(got, func(a Quarantined) bool { return a.Seq == 1 }); held != test.held {
 			t.Errorf("%s: %+v", name, got)
 		}
+	}
+	unknown := []Quarantined{{Seq: 1, Content: Content{Reason: ReasonSurvivor, Moved: now}}, {Seq: 2, Content: Content{Reason: ReasonSurvivor, Moved: now}}}
+	if got := Prunable(unknown, now, Room{Database: 1}); len(got) != 0 {
+		t.Errorf("copies of which neither the raft group nor its source is known: %+v", got)
 	}
 	dir := t.TempDir()
 	if room := RoomOf(dir); room != (Room{}) || room.short() {

@@ -67,19 +67,23 @@ func (b *Bootstrapper) order(identityFile datadir.IdentityFile, s start) (*launc
 	return &launch.Order{Version: launch.ProtocolVersion, Kind: launch.OrderStart, Path: b.cfg.EtcdPath, Argv: args}, nil
 }
 
-// quarantine quarantines the data on the volume to make place for new data. Empty data can have leftover files, which
-// are quarantined too.
+// quarantine quarantines the data on the volume to make place for new data.
 func (b *Bootstrapper) quarantine(ctx context.Context, o *observation, reason string) error {
+	return b.quarantineAs(ctx, o, datadir.ContentOf(reason, o.volume.report))
+}
+
+// quarantineAs quarantines the data on the volume with a description. Empty data can have leftover files, which are quarantined too.
+func (b *Bootstrapper) quarantineAs(ctx context.Context, o *observation, content datadir.Content) error {
 	if o.volume.report.State == datadir.Empty && !o.volume.report.Leftover {
 		return nil
 	}
-	content := datadir.ContentOf(reason, o.volume.report)
+	content.Lineage = o.volume.identityFile.Lineage
 	name, err := datadir.Quarantine(b.cfg.VolumePath, content)
 	b.forgetVolume()
 	if err != nil {
 		return err
 	}
-	b.log.InfoContext(ctx, "data quarantined", "quarantined", name, "data", o.volume.report.String(), "reason", reason)
+	b.log.InfoContext(ctx, "data quarantined", "quarantined", name, "data", o.volume.report.String(), "reason", content.Reason)
 	return nil
 }
 

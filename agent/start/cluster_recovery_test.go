@@ -146,7 +146,8 @@ func TestASurvivorFormsTheClusterAgain(t *testing.T) {
 		t.Errorf("it decided by %v", rules)
 	}
 	quarantined, err := datadir.AllQuarantined(c.members["c-a"].cfg.VolumePath)
-	if err != nil || len(quarantined) != 1 || !strings.HasSuffix(quarantined[0].Name, "-survivor") {
+	if err != nil || len(quarantined) != 1 || !strings.HasSuffix(quarantined[0].Name, "-survivor") ||
+		quarantined[0].Content.FormedInto != record.Lineage || quarantined[0].Content.Lineage != before.Lineage {
 		t.Errorf("the old data is %+v, %v", quarantined, err)
 	}
 }

@@ -211,7 +211,7 @@ func (b *Bootstrapper) place(ctx context.Context, o *observation) error {
 	if err := b.recordParent(lineage, built); err != nil {
 		b.log.WarnContext(ctx, "lineage of the recovered cluster not written", "err", err)
 	}
-	if err := b.quarantine(ctx, o, datadir.ReasonSurvivor); err != nil {
+	if err := b.quarantineAs(ctx, o, replacedContent(b.cfg.Member, o)); err != nil {
 		return err
 	}
 	defer b.forgetVolume()
@@ -222,4 +222,16 @@ func (b *Bootstrapper) place(ctx context.Context, o *observation) error {
 		return err
 	}
 	return datadir.PlaceRestored(b.cfg.VolumePath)
+}
+
+// replacedContent describes the data that a recovery replaces on the volume of the member called name. The raft group has all of it only
+// if the record says that this member formed the raft group from its disk. A record that druid made again does not say that.
+func replacedContent(name string, o *observation) datadir.Content {
+	done, built := o.record.record.Recovered, o.volume.built
+	if done == nil || done.Mode != leases.RecoverSurvivor || done.Member != name || done.Epoch != built.Epoch {
+		return datadir.ContentOf(datadir.ReasonSuperseded, o.volume.report)
+	}
+	content := datadir.ContentOf(datadir.ReasonSurvivor, o.volume.report)
+	content.FormedInto = built.Lineage
+	return content
 }

@@ -152,7 +152,9 @@ func (p *pod) strays() (found []string) {
 	entries, err := os.ReadDir(p.config.VolumePath)
 	p.c.must(err)
 	for _, e := range entries {
-		kept := strings.HasSuffix(e.Name(), "-"+datadir.ReasonSurvivor) || strings.HasSuffix(e.Name(), "-"+datadir.ReasonDiffers) // for a week
+		kept := slices.ContainsFunc([]string{datadir.ReasonSurvivor, datadir.ReasonSuperseded, datadir.ReasonDiffers}, func(reason string) bool {
+			return strings.HasSuffix(e.Name(), "-"+reason) // for a week
+		})
 		if !kept && !slices.Contains([]string{"data", "druid.json", "druid.lock"}, e.Name()) {
 			found = append(found, e.Name())
 		}
