@@ -76,6 +76,8 @@ type Agent struct {
 	speed     *disk
 	beats     *beats
 	passwords passwords
+	// serverClock is the clock of the API server.
+	serverClock start.ServerClock
 }
 
 // New wires an Agent. It connects to nothing, because what is unavailable now can be available when it is needed.
@@ -104,7 +106,7 @@ func New(o Options) (*Agent, error) {
 	a.disk = newDiskReport(store, c.Member, c.PodUID, o.Log)
 	a.bootstrapper, err = start.New(start.Options{
 		Config: c, Store: store, Transport: a.transport, Clients: a.clients, Certificates: a.certificates, Log: o.Log, Registerer: o.Registry,
-		Host: o.Host, Addresses: o.Addresses,
+		Host: o.Host, Addresses: o.Addresses, ServerTime: a.serverClock.Now,
 		Decided: func(p start.Published) { a.facts.decide(p); a.publish() }, Held: a.disk.set,
 	})
 	if err != nil {
@@ -164,7 +166,7 @@ func (a *Agent) kubernetes() (leases.Client, error) {
 	c.AcceptContentTypes = "application/vnd.kubernetes.protobuf,application/json"
 	// While it forms or joins, an agent sends a few requests per second. Each task limits its own rate.
 	c.QPS = -1
-	c.Wrap(func(next http.RoundTripper) http.RoundTripper { return a.metrics.count(next) })
+	c.Wrap(func(next http.RoundTripper) http.RoundTripper { return a.serverClock.Wrap(a.metrics.count(next)) })
 	return leases.NewClient(c, a.options.Config.Namespace)
 }
 

@@ -7,16 +7,11 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
-	"time"
 
 	"github.com/etcd-druid/druid/agent/datadir/volume"
 	"github.com/etcd-druid/druid/internal/crash"
 	"github.com/etcd-druid/druid/internal/rules"
 )
-
-// keepReplaced is how long such data is kept, as far as there is room: an operator can find out only later what it
-// lost, or why it differed.
-const keepReplaced = 7 * 24 * time.Hour
 
 // Room is the free space of a volume, and the size of the database on it, both in bytes. It is zero if that is unknown.
 type Room struct {
@@ -38,22 +33,6 @@ const LogRoom = 160 << 20
 
 // short says whether one more copy of the database does not fit. A recovery builds one, and keeps the old data next to it.
 func (r Room) short() bool { return r.Database > 0 && r.Free < r.Database+LogRoom }
-
-// Prunable returns the directories that Prune can delete now: not data that was replaced a short time ago although etcd could
-// continue it. If room for one more database is missing, such data stays only as long as no other copy holds what it holds.
-func Prunable(quarantined []Quarantined, now time.Time, room Room) []Quarantined {
-	return slices.DeleteFunc(slices.Clone(quarantined), func(a Quarantined) bool {
-		return a.replaced() && now.Sub(a.Content.Moved) < keepReplaced && !(room.short() && slices.ContainsFunc(quarantined, a.heldBy))
-	})
-}
-
-// Expired returns the directories with data that was replaced, and that was kept for its full time since. That is independent of the room.
-// Other data is the only copy until its member votes again, however old it is.
-func Expired(quarantined []Quarantined, now time.Time) []Quarantined {
-	return slices.DeleteFunc(slices.Clone(quarantined), func(a Quarantined) bool {
-		return !a.replaced() || now.Sub(a.Content.Moved) < keepReplaced
-	})
-}
 
 // replaced says whether etcd could continue the data when it was moved.
 func (a Quarantined) replaced() bool {
@@ -90,7 +69,7 @@ type PruneVerdict string
 // The verdicts.
 const (
 	KeepQuarantined   PruneVerdict = "Keep"
-	DeleteExpired     PruneVerdict = "DeleteExpired" // only what Expired returns
+	DeleteExpired     PruneVerdict = "DeleteExpired" // only data that etcd could continue, and whose time is over
 	DeleteQuarantined PruneVerdict = "Delete"
 )
 

@@ -2,7 +2,6 @@ package datadir
 
 import (
 	"errors"
-	"fmt"
 	"os"
 	"path/filepath"
 	"slices"
@@ -81,88 +80,6 @@ func TestOrderChangesIdentityVersion(t *testing.T) {
 	}
 }
 
-// What a recovery replaced is kept for a week, and all else is not.
-func TestReplacedDataIsKeptForAWeek(t *testing.T) {
-	now := time.Unix(10_000_000, 0)
-	moved := func(reason string, age time.Duration) Quarantined {
-		return Quarantined{Name: reason, Content: Content{Reason: reason, Moved: now.Add(-age)}, Known: true}
-	}
-	const day = 24 * time.Hour
-	quarantined := []Quarantined{moved("stale", 0), moved(ReasonSurvivor, 6*day), moved(ReasonSuperseded, 6*day), moved(ReasonSuperseded, 8*day)}
-	got := Prunable(quarantined, now, Room{})
-	if len(got) != 2 || got[0].Name != "stale" || got[1].Name != ReasonSuperseded {
-		t.Errorf("%+v", got)
-	}
-}
-
-// If one more database does not fit, only that is left of what was replaced which no later copy has. A later copy of the raft group that
-// was formed from a disk has all of that disk.
-func TestReplacedDataIsKeptWithinItsBudget(t *testing.T) {
-	now := time.Unix(10_000_000, 0)
-	var quarantined []Quarantined
-	for i, content := range []Content{
-		{Reason: ReasonSurvivor, Lineage: "1", FormedInto: "2"}, {Reason: ReasonSuperseded, Lineage: "1"}, {Reason: ReasonSurvivor, Lineage: "2", FormedInto: "3"},
-		{Reason: ReasonDiffers, Lineage: "3"}, {Reason: ReasonSurvivor, Lineage: "3", FormedInto: "4"},
-	} {
-		content.Moved = now
-		quarantined = append(quarantined, Quarantined{Name: fmt.Sprintf("%d-%s", i+1, content.Reason), Seq: i + 1, Content: content, Known: true})
-	}
-	for name, test := range map[string]struct {
-		room Room
-		want []string
-	}{
-		"room for one more":      {Room{Free: 1<<30 + LogRoom, Database: 1 << 30}, nil},
-		"one byte less":          {Room{Free: 1<<30 + LogRoom - 1, Database: 1 << 30}, []string{"1-survivor", "3-survivor"}},
-		"a full volume":          {Room{Database: 1 << 30}, []string{"1-survivor", "3-survivor"}},
-		"room that is not known": {Room{}, nil},
-	} {
-		var got []string
-		for _, a := range Prunable(quarantined, now, test.room) {
-			got = append(got, a.Name)
-		}
-		if diff := cmp.Diff(test.want, got); diff != "" {
-			t.Errorf("%s: (-want +got):\n%s", name, diff)
-		}
-	}
-	for name, test := range map[string]struct {
-		later Content
-		held  bool
-	}{
-		"the raft group that was formed from it": {Content{Reason: ReasonSurvivor, Lineage: "2", ClusterID: 2}, true},
-		"the same, when it was replaced too":     {Content{Reason: ReasonSuperseded, Lineage: "2", ClusterID: 2}, true},
-		"the same, which differed":               {Content{Reason: ReasonDiffers, Lineage: "2", ClusterID: 2}, false},
-		"the same, which is damaged":             {Content{Reason: "torn-wal", Lineage: "2", ClusterID: 2}, false},
-		"a raft group from a backup":             {Content{Reason: ReasonSurvivor, Lineage: "3", ClusterID: 3}, false},
-		"more of the same raft group": {Content{Reason: ReasonSuperseded, ClusterID: 1, Last: Position{Term: 2, Index: 9}}, true},
-		"less of the same raft group": {Content{Reason: ReasonSuperseded, ClusterID: 1, Last: Position{Term: 2, Index: 7}}, false},
-		"another raft group":          {Content{Reason: ReasonSuperseded, ClusterID: 2, Last: Position{Term: 2, Index: 9}}, false},
-		"another reason":              {Content{Reason: ReasonDiffers, ClusterID: 1, Last: Position{Term: 2, Index: 9}}, false},
-	} {
-		copies := []Quarantined{
-			{Seq: 1, Content: Content{Reason: ReasonSuperseded, ClusterID: 1, Last: Position{Term: 2, Index: 8}, FormedInto: "2", Moved: now}},
-			{Seq: 2, Content: test.later},
-		}
-		copies[1].Content.Moved = now
-		got := Prunable(copies, now, Room{Database: 1})
-		if held := slices.ContainsFunc(got, func(a Quarantined) bool { return a.Seq == 1 }); held != test.held {
-			t.Errorf("%s: %+v", name, got)
-		}
-	}
-	unknown := []Quarantined{{Seq: 1, Content: Content{Reason: ReasonSurvivor, Moved: now}}, {Seq: 2, Content: Content{Reason: ReasonSurvivor, Moved: now}}}
-	if got := Prunable(unknown, now, Room{Database: 1}); len(got) != 0 {
-		t.Errorf("copies of which neither the raft group nor its source is known: %+v", got)
-	}
-	dir := t.TempDir()
-	if room := RoomOf(dir); room != (Room{}) || room.short() {
-		t.Errorf("a volume without data: %+v", room)
-	}
-	must(t, os.MkdirAll(filepath.Join(dir, "data", "member", "snap"), 0o700))
-	must(t, os.WriteFile(filepath.Join(dir, "data", "member", "snap", "db"), make([]byte, 4096), 0o600))
-	if room := RoomOf(dir); room.Database != 4096 || room.Free <= 0 {
-		t.Errorf("a volume with data: %+v", room)
-	}
-}
-
 func TestDirectoryOfAVolumeWithFSGroupIsOurs(t *testing.T) {
 	dir := t.TempDir()
 	must(t, os.Chmod(dir, 0o770|os.ModeSetgid))
@@ -223,25 +140,6 @@ func TestQuarantineNamesAreNeverUsedTwice(t *testing.T) {
 		"data.quarantine-0001-stale", "data.quarantine-0002-foreign--other----cluster", "data.quarantine-0003-unknown",
 		"data.quarantine-0004-" + strings.Repeat("x", 40),
 	}
-	if diff := cmp.Diff(want, names); diff != "" {
-		t.Errorf("(-want +got):\n%s", diff)
-	}
-}
-
-// Data that was replaced expires after seven days. Other data never does: only a quorum that has its content replaces it.
-func TestOnlyReplacedDataExpires(t *testing.T) {
-	now := time.Date(2026, 11, 27, 4, 0, 0, 0, time.UTC)
-	var all []Quarantined
-	for _, reason := range []string{ReasonSurvivor, ReasonSuperseded, ReasonDiffers, "stale", "torn-wal", ""} {
-		for _, age := range []time.Duration{8 * 24 * time.Hour, keepReplaced, keepReplaced - time.Second, -time.Hour} {
-			all = append(all, Quarantined{Name: fmt.Sprint(reason, " ", age), Content: Content{Reason: reason, Moved: now.Add(-age)}})
-		}
-	}
-	var names []string
-	for _, a := range Expired(all, now) {
-		names = append(names, a.Name)
-	}
-	want := []string{"survivor 192h0m0s", "survivor 168h0m0s", "superseded 192h0m0s", "superseded 168h0m0s", "differs 192h0m0s", "differs 168h0m0s"}
 	if diff := cmp.Diff(want, names); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
 	}

@@ -77,7 +77,7 @@ func (b *Bootstrapper) quarantineAs(ctx context.Context, o *observation, content
 	if o.volume.report.State == datadir.Empty && !o.volume.report.Leftover {
 		return nil
 	}
-	content.Lineage = o.volume.identityFile.Lineage
+	content.Lineage, content.Moved = o.volume.identityFile.Lineage, b.Clocks().Later().UTC().Truncate(time.Second)
 	name, err := datadir.Quarantine(b.cfg.VolumePath, content)
 	b.forgetVolume()
 	if err != nil {

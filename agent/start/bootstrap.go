@@ -65,6 +65,8 @@ type Options struct {
 	Host func(member string) string
 	// OpenStore opens a backup store; nil for all supported kinds of store.
 	OpenStore func(context.Context, store.Config) (store.Store, error)
+	// ServerTime reads the clock of the API server, and false if it is not known. Without it, no quarantined data expires. It may be nil.
+	ServerTime func() (time.Time, bool)
 	// Addresses of the Pod; nil for those of its interfaces.
 	Addresses func() ([]net.Addr, error)
 }
@@ -93,11 +95,13 @@ type Bootstrapper struct {
 	openStore func(context.Context, store.Config) (store.Store, error)
 
 	// lookup and addresses are replaced by tests, which have no Pod network.
-	lookup    func(ctx context.Context, host string) ([]string, error)
-	addresses func() ([]net.Addr, error)
-	poll      time.Duration
-	// pruneInterval is how often PruneQuarantined looks.
-	pruneInterval time.Duration
+	lookup     func(ctx context.Context, host string) ([]string, error)
+	addresses  func() ([]net.Addr, error)
+	poll       time.Duration
+	serverTime func() (time.Time, bool)
+	// pruneInterval is how often PruneQuarantined looks. watchTime is for how long it sees data before the data expires.
+	pruneInterval, watchTime time.Duration
+	watch                    datadir.Watch
 
 	mu       sync.Mutex
 	identity datadir.IdentityFile // of the data that etcd was last started on
@@ -156,6 +160,7 @@ func New(o Options) (*Bootstrapper, error) {
 		decided: o.Decided, held: o.Held, host: o.Host, metrics: metrics, openStore: o.OpenStore,
 		lookup: net.DefaultResolver.LookupHost, addresses: o.Addresses, poll: pollInterval, unstarted: map[uint64]time.Time{},
 		later: make(chan struct{}, 1), pruneInterval: pruneInterval,
+		watchTime: datadir.WatchTime, serverTime: o.ServerTime,
 	}
 	if b.host == nil {
 		b.host = func(member string) string { return PeerHost(o.Config, member) }

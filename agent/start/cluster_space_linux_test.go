@@ -106,19 +106,33 @@ func (m *member) isStable() {
 const day = 24 * time.Hour
 
 // TestQuarantineEndsWhileEtcdRuns: data whose time ends while etcd runs is deleted without a restart.
-// The agent looks again after the start is complete. It keeps younger data.
+// The agent looks again after the start is complete. It keeps younger data, and all of it while the clock of the node alone says that its
+// time is over. It deletes nothing that it did not see for long enough.
 func TestQuarantineEndsWhileEtcdRuns(t *testing.T) {
 	t.Parallel()
 	c := newCluster(t, "3.6.16", "c-a")
 	m := c.members["c-a"]
 	b := m.boot()
-	b.pruneInterval = 50 * time.Millisecond
+	b.pruneInterval, b.watchTime = 50*time.Millisecond, time.Second
+	m.ahead.Store(int64(2 * day))
 	m.run(b)
 	c.voters("c-a")
 	m.isStable()
 	m.quarantines(map[string]time.Duration{
 		"data.quarantine-0001-survivor": 7*day - 3*time.Second, "data.quarantine-0002-superseded": 8 * day, "data.quarantine-0003-superseded": 6 * day,
 	})
+	c.eventually("the agent looks", func() error { // often enough for a deletion
+		all, err := datadir.AllQuarantined(m.cfg.VolumePath)
+		must(t, err)
+		if seen := b.watch.Seen(all[1]); seen < 2*b.watchTime {
+			return fmt.Errorf("it saw %s for %s", all[1].Name, seen)
+		}
+		return nil
+	})
+	if names := m.quarantined(); len(names) != 3 {
+		t.Errorf("by one clock, the agent deleted all but %v", names)
+	}
+	m.ahead.Store(0)
 	c.eventually("two directories are deleted", func() error {
 		if names := m.quarantined(); !slices.Equal(names, []string{"data.quarantine-0003-superseded"}) {
 			return fmt.Errorf("there are %v", names)
@@ -152,6 +166,7 @@ func TestExpiredDataMakesRoomToStart(t *testing.T) {
 		}
 	}
 	starts("there is room", survivor, superseded, torn)
+	m.ahead.Store(int64(2 * day))
 	machine.FillDisk(t, m.cfg.VolumePath)
 	differ := func(undecided leases.Undecided) {
 		_, version := c.record()
@@ -161,6 +176,8 @@ func TestExpiredDataMakesRoomToStart(t *testing.T) {
 	differ(leases.Undecided{Revision: 5, Hashes: "c-a:1"})
 	starts("members differ", survivor, superseded, torn)
 	differ(leases.Undecided{})
+	starts("the clock of the node is ahead", survivor, superseded, torn)
+	m.ahead.Store(0)
 	starts("the volume is full", superseded, torn)
 	if log := m.log(); !strings.Contains(log, `msg="quarantined data deleted" rule=room-to-start quarantined=[`+survivor+"]") {
 		t.Errorf("the log is %s", log)

@@ -76,6 +76,8 @@ type member struct {
 	renewed bool
 	// silent: the agent does not renew the Lease.
 	silent atomic.Bool
+	// ahead is by how much the clock of the node is ahead of that of the API server, in nanoseconds.
+	ahead  atomic.Int64
 	mu     sync.Mutex
 	etcd   *exec.Cmd
 	said   []Published
@@ -183,6 +185,7 @@ func (m *member) boot() *Bootstrapper {
 	b, err := New(Options{
 		Config: m.cfg, Store: m.c.store, Transport: dial, Clients: transport.NewClients(dial), Certificates: certs, Log: slog.New(slog.NewTextHandler(m, nil)),
 		Registerer: prometheus.NewRegistry(), OpenStore: m.openStore,
+		ServerTime: func() (time.Time, bool) { return time.Now().Add(-time.Duration(m.ahead.Load())), true },
 		Host: func(name string) string {
 			if other, known := m.c.members[name]; known && !m.c.named {
 				return other.cfg.ListenHost

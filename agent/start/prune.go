@@ -21,6 +21,9 @@ const pruneInterval = time.Hour
 // startRoom is the free space in bytes that etcd needs at least to go on after a start: one file of its log, which it allocates in advance.
 const startRoom = 64 << 20
 
+// processStart is the zero of a clock that is never set.
+var processStart = time.Now()
+
 // PruneQuarantined deletes quarantined data whose time ends while etcd runs. It runs after FinishStart, until ctx ends, which must end when
 // etcd does. It never calls stop.
 func (b *Bootstrapper) PruneQuarantined(ctx context.Context, _ func(ctx context.Context, reason string) error) error {
@@ -41,18 +44,39 @@ func (b *Bootstrapper) PruneQuarantined(ctx context.Context, _ func(ctx context.
 	return nil
 }
 
+// Clocks reads the clock of the node and that of the API server.
+func (b *Bootstrapper) Clocks() datadir.Clocks {
+	c := datadir.Clocks{Node: time.Now()}
+	if b.serverTime != nil {
+		c.Server, _ = b.serverTime()
+	}
+	return c
+}
+
+// droppable returns the quarantined data that may go by its content and by the clocks.
+func (b *Bootstrapper) droppable(all []datadir.Quarantined, now datadir.Clocks, full bool) []datadir.Quarantined {
+	watched := func(a datadir.Quarantined) bool { return b.watch.Seen(a) >= b.watchTime }
+	return datadir.Droppable(all, now, datadir.RoomOf(b.cfg.VolumePath), watched, full)
+}
+
 // pruned deletes quarantined data when the rules of datadir allow it.
 func (s *finisher) pruned(ctx context.Context) (bool, error) {
 	all, err := datadir.AllQuarantined(s.b.cfg.VolumePath)
 	if err != nil {
 		return false, err
 	}
-	all = datadir.Prunable(all, time.Now(), datadir.RoomOf(s.b.cfg.VolumePath))
+	now := time.Now()
+	s.b.watch.Look(all, now, now.Sub(processStart))
 	begun, err := datadir.PruneBegun(s.b.cfg.VolumePath)
-	if err != nil || len(all) == 0 && !begun {
+	// Kubernetes is asked only if something can go as far as this node knows.
+	if err != nil || len(s.b.droppable(all, datadir.Clocks{Node: now, Server: now}, false)) == 0 && !begun {
 		return err == nil, err
 	}
 	d, err := s.decidePrune(ctx)
+	all = s.b.droppable(all, s.b.Clocks(), false)
+	if err == nil && len(all) == 0 && !begun {
+		return true, nil
+	}
 	if err != nil || d.Verdict != datadir.DeleteQuarantined {
 		return false, errors.Join(err, fmt.Errorf("%d quarantined data directories are kept: %s", len(all), d.Rule))
 	}
@@ -83,7 +107,7 @@ func (b *Bootstrapper) makeRoom(ctx context.Context, o *observation, own datadir
 	if err != nil {
 		return err
 	}
-	if all = datadir.Expired(all, time.Now()); len(all) == 0 {
+	if all = b.droppable(all, b.Clocks(), true); len(all) == 0 {
 		return nil
 	}
 	f := pruneFactsOf(o.record.record, own)
