@@ -21,11 +21,29 @@ type Room struct {
 // RoomOf reads the room of the volume at dir.
 func RoomOf(dir string) Room {
 	free, err := volume.Free(dir)
-	file, statErr := os.Stat(filepath.Join(volume.DataPath(dir), "member", "snap", "db"))
-	if err != nil || statErr != nil {
+	database := databaseSize(volume.DataPath(dir))
+	if err != nil || database == 0 {
 		return Room{}
 	}
-	return Room{Free: free, Database: file.Size()}
+	return Room{Free: free, Database: database}
+}
+
+// databaseSize is the size in bytes of the database in a data directory, 0 if there is none.
+func databaseSize(data string) int64 {
+	file, err := os.Stat(filepath.Join(data, "member", "snap", "db"))
+	if err != nil {
+		return 0
+	}
+	return file.Size()
+}
+
+// LargestDatabase is the size in bytes of the largest database of the volume at dir, in use or in quarantine. It is 0 if there is none.
+func LargestDatabase(dir string, quarantined []Quarantined) int64 {
+	size := databaseSize(volume.DataPath(dir))
+	for _, a := range quarantined {
+		size = max(size, databaseSize(filepath.Join(dir, a.Name)))
+	}
+	return size
 }
 
 // LogRoom is the space in bytes that etcd needs in addition to its database: two preallocated WAL files of 64 MB and some snapshots.
@@ -54,10 +72,11 @@ func (a Quarantined) heldBy(b Quarantined) bool {
 
 // PruneFacts is the complete input of the decision to delete quarantined data.
 type PruneFacts struct {
-	Voter   rules.Answer // is this member a started voter?
-	Quorum  rules.Answer // is the quorum healthy?
-	Current rules.Answer // is the data that etcd runs on of the record's formed epoch?
-	// Full: does the volume have no room for the next start of etcd? It is No while etcd runs.
+	Voter  rules.Answer // is this member a started voter?
+	Quorum rules.Answer // is the quorum healthy?
+	// Current: is the data on which etcd runs or will run of the record's formed epoch?
+	Current rules.Answer
+	// Full: does the volume have no room for what precedes the next start of etcd? It is No while etcd runs.
 	Full rules.YesNo
 	// Undecided: does the record say that members differ, and that no majority has the same data? Old data is evidence then.
 	Undecided rules.Answer

@@ -24,6 +24,10 @@ import (
 // act carries out the decision. It makes at most one irreversible call, and repeating that call changes nothing. It
 // returns the order to start etcd, or nil if the agent must observe again first.
 func (b *Bootstrapper) act(ctx context.Context, d Decision, o *observation) (*launch.Order, error) {
+	// Every other step writes, and so fails on a full volume.
+	if err := b.makeRoom(ctx, d.Mode, o); err != nil && ctx.Err() == nil {
+		b.log.WarnContext(ctx, "quarantined data not deleted before the start of etcd", "err", err)
+	}
 	switch d.Mode {
 	case ModeResume:
 		return b.resume(ctx, o)
@@ -134,9 +138,6 @@ func (b *Bootstrapper) resume(ctx context.Context, o *observation) (*launch.Orde
 	}
 	if o.unchecked && !b.quorumStillServes(ctx, o) {
 		return nil, nil // look again
-	}
-	if err := b.makeRoom(ctx, o, identityFile); err != nil && ctx.Err() == nil {
-		b.log.WarnContext(ctx, "quarantined data not deleted before the start of etcd", "err", err)
 	}
 	b.joining = joining{} // there is a log: whatever we joined as was started, and is never started without it again (R4)
 	return b.order(identityFile, start{

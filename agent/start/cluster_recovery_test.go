@@ -36,6 +36,12 @@ func (c *cluster) changeRecord(what string, change func(leases.Record) (leases.R
 func (c *cluster) orders(order leases.Recovery, names ...string) leases.Recovery {
 	c.t.Helper()
 	c.changeRecord("the order is written", func(r leases.Record) (leases.Record, error) { return r.Prepare(order) })
+	return c.orderAcknowledged(names...)
+}
+
+// orderAcknowledged waits until the members acknowledge the order in the record.
+func (c *cluster) orderAcknowledged(names ...string) leases.Recovery {
+	c.t.Helper()
 	record, _ := c.record()
 	for _, name := range names {
 		c.eventually(name+" acknowledges the order", func() error {

@@ -185,3 +185,24 @@ func TestExpiredDataMakesRoomToStart(t *testing.T) {
 	m.start()
 	c.voters("c-a")
 }
+
+// TestOrderAcknowledgedOnAFullVolume: an agent acknowledges an order although the volume is full.
+// It writes the order to the volume, for which it first deletes data whose time is over.
+func TestOrderAcknowledgedOnAFullVolume(t *testing.T) {
+	t.Parallel()
+	c := newCluster(t, "3.6.16", "c-a")
+	m := c.members["c-a"]
+	machine.SmallDisk(t, m.cfg.VolumePath, narrowDisk)
+	t.Cleanup(m.crash)
+	m.start()
+	m.isStable()
+	m.halt()
+	m.quarantines(map[string]time.Duration{"data.quarantine-0001-survivor": 8 * day, "data.quarantine-0002-superseded": 6 * day})
+	machine.FillDisk(t, m.cfg.VolumePath)
+	c.changeRecord("the order is written", func(r leases.Record) (leases.Record, error) { return r.Prepare(survivorOrder(1)) })
+	m.start()
+	c.orderAcknowledged("c-a")
+	if diff := cmp.Diff([]string{"data.quarantine-0002-superseded"}, m.quarantined()); diff != "" {
+		t.Errorf("(-want +got):\n%s", diff)
+	}
+}

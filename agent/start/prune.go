@@ -96,26 +96,56 @@ func (b *Bootstrapper) prune(ctx context.Context, rule string, all []datadir.Qua
 	return nil
 }
 
-// makeRoom deletes quarantined data whose time is over, if the volume has no room for etcd to start on intact data. An etcd that cannot
+// makeRoom deletes quarantined data whose time is over, if the volume has no room for what follows from the decision. An etcd that cannot
 // start never gets to FinishStart.
-func (b *Bootstrapper) makeRoom(ctx context.Context, o *observation, own datadir.IdentityFile) error {
-	free, err := volume.Free(b.cfg.VolumePath)
-	if err != nil || free >= startRoom || o.Data != Intact || o.record.err != nil {
+func (b *Bootstrapper) makeRoom(ctx context.Context, mode Mode, o *observation) error {
+	all, err := datadir.AllQuarantined(b.cfg.VolumePath)
+	if err != nil || len(all) == 0 || o.record.err != nil {
 		return err
 	}
-	all, err := datadir.AllQuarantined(b.cfg.VolumePath)
-	if err != nil {
+	free, err := volume.Free(b.cfg.VolumePath)
+	if err != nil || free >= roomFor(mode, datadir.LargestDatabase(b.cfg.VolumePath, all)) && !b.lacksSpace(o.record.record.Order()) {
 		return err
 	}
 	if all = b.droppable(all, b.Clocks(), true); len(all) == 0 {
 		return nil
 	}
-	f := pruneFactsOf(o.record.record, own)
-	f.Full = rules.Yes
-	if d := datadir.DecidePrune(f); d.Verdict == datadir.DeleteExpired {
-		return b.prune(ctx, d.Rule, all, own)
+	if d := datadir.DecidePrune(roomFacts(mode, o)); d.Verdict == datadir.DeleteExpired {
+		return b.prune(ctx, d.Rule, all, o.volume.identityFile)
 	}
 	return nil
+}
+
+// roomFor is the free space in bytes that what follows from a decision needs at least. Data that is made on the volume, or received from the
+// leader, takes as much as the largest database that is there.
+func roomFor(mode Mode, database int64) int64 {
+	switch mode {
+	case ModeJoin, ModeRecover, ModeRestore:
+		return database + datadir.LogRoom
+	default:
+		return startRoom
+	}
+}
+
+// lacksSpace says whether the last attempt to carry out the order failed because the volume is too small.
+func (b *Bootstrapper) lacksSpace(order *leases.Recovery) bool {
+	return order != nil && b.unrestorable.order == order.Name() && b.unrestorable.failure == leases.FailedSpace
+}
+
+// roomFacts are what is known before etcd runs. The data of the record's raft group is somewhere if a quorum of it answers, or if this
+// volume has it: as intact data, as data that a recovery placed next to it, or as the source of a recovery. While an order stands, the
+// record names the raft group from before it.
+func roomFacts(mode Mode, o *observation) datadir.PruneFacts {
+	record, own := o.record.record, o.volume.identityFile
+	if mode == ModePlace {
+		own = o.volume.built
+	}
+	source := mode == ModeRecover && record.Order() != nil && record.Order().Mode == leases.RecoverSurvivor
+	f := pruneFactsOf(record, own)
+	f.Full, f.Current = rules.Yes, answer(
+		o.Listed != NoQuorum && record.Phase == leases.PhaseFormed && o.view.ClusterID == record.ClusterID && record.ClusterID != 0 ||
+			(o.Data == Intact || mode == ModePlace || source) && own.ClusterID != 0 && record.ClusterID == uint64(own.ClusterID) && record.FormedEpoch == own.Epoch)
+	return f
 }
 
 func (s *finisher) decidePrune(ctx context.Context) (rules.Decision[datadir.PruneVerdict], error) {
