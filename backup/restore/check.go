@@ -258,9 +258,9 @@ func checkQuota(c *Config, size int64) error {
 		"earlier state", c.Subject(), ErrQuota, what, (size+1<<20-1)>>20, c.Quota>>20)
 }
 
-// spaceError returns an ErrSpace for a disk that is full.
+// spaceError returns an ErrSpace for a disk that is full, or a quota that is used up.
 func spaceError(err error) error {
-	if errors.Is(err, syscall.ENOSPC) {
+	if errors.Is(err, syscall.ENOSPC) || errors.Is(err, syscall.EDQUOT) {
 		return fmt.Errorf("%w: %w: restore to a larger volume", ErrSpace, err)
 	}
 	return err
