@@ -309,7 +309,7 @@ func (b *Bootstrapper) step(ctx context.Context, report launch.Report) (*launch.
 		b.reportDisk(ctx, report, &o)
 		return nil, d.Reason, nil
 	}
-	if failing(report) || d.Mode == ModeRecover && b.unrestorable.order != "" {
+	if failing(report) || d.Mode == ModeRecover {
 		b.reportDisk(ctx, report, &o) // the next start is later, or never
 	}
 	order, err := b.act(ctx, d, &o)

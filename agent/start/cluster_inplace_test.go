@@ -237,7 +237,7 @@ func TestAnAttemptFailsForGoodOrForNow(t *testing.T) {
 			restore.ErrSwapped, restore.ErrShort, restore.ErrFork, &restore.GapError{}, &snapshot.DamagedError{}, &delta.DamagedError{}, store.ErrDamaged,
 			store.ErrAbsent, catalog.ErrOutside, catalog.ErrGap, errPlanned,
 		},
-		leases.FailedSpace:   {restore.ErrSpace, restore.ErrSpaceAlongside},
+		leases.FailedSpace:   {restore.ErrSpace, restore.ErrSpaceAlongside, syscall.ENOSPC, &fs.PathError{Op: "write", Err: syscall.EDQUOT}},
 		leases.FailedQuota:   {restore.ErrQuota},
 		leases.FailedVersion: {restore.ErrVersion, store.ErrNewer},
 		leases.FailedAuth:    {restore.ErrAuth},
@@ -252,7 +252,7 @@ func TestAnAttemptFailsForGoodOrForNow(t *testing.T) {
 		}
 	}
 	for want, errs := range map[leases.RestoreFailure][]error{
-		leases.FailedSpace:   {restore.ErrSpace, &fs.PathError{Op: "write", Err: syscall.ENOSPC}},
+		leases.FailedSpace:   {restore.ErrSpace, &fs.PathError{Op: "write", Err: syscall.ENOSPC}, syscall.EDQUOT},
 		leases.FailedVersion: {restore.ErrVersion},
 		leases.FailedData:    {survivor.ErrNoData, survivor.ErrDamagedLog, survivor.ErrRequest},
 		"":                   {restore.ErrBusy, store.ErrAbsent, fs.ErrPermission, context.DeadlineExceeded},
@@ -281,6 +281,25 @@ func TestOrderGivenUpAfterTwoFailures(t *testing.T) {
 	} {
 		if b.fails(t.Context(), disk, attempt.err); b.failureIn(disk.Name()) != attempt.want {
 			t.Errorf("attempt %d from the own disk, which ended with %v: failure %q, want %q", i+1, attempt.err, b.failureIn(disk.Name()), attempt.want)
+		}
+	}
+}
+
+// The disk report says how the last attempt ended. What ended an earlier one does not stay there.
+func TestAFailureDoesNotStayInTheReport(t *testing.T) {
+	var reported *leases.DiskReport
+	b := &Bootstrapper{log: slog.New(slog.DiscardHandler), held: func(r *leases.DiskReport) { reported = r }}
+	order := &leases.Recovery{Mode: leases.RecoverSurvivor, Epoch: 2, Nonce: "bb"}
+	o := &observation{report: &leases.DiskReport{Order: order.Name(), Failed: leases.FailedSpace}}
+	for i, attempt := range []struct {
+		err  error
+		want leases.RestoreFailure
+	}{
+		{restore.ErrSpace, ""}, {syscall.EDQUOT, leases.FailedSpace}, {fs.ErrPermission, ""}, {restore.ErrSpace, ""}, {restore.ErrSpace, leases.FailedSpace},
+		{nil, ""}, {restore.ErrSpace, ""},
+	} {
+		if b.attempted(t.Context(), o, order, attempt.err); reported == nil || reported.Failed != attempt.want || reported.Order != order.Name() {
+			t.Errorf("attempt %d, which ended with %v: %+v, want %q", i+1, attempt.err, reported, attempt.want)
 		}
 	}
 }

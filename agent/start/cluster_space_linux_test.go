@@ -62,6 +62,11 @@ func TestSurvivorWithoutSpaceSaysSo(t *testing.T) {
 	}
 	must(t, machine.GrowDisk(chosen.cfg.VolumePath, wideDisk))
 	c.formedAgain()
+	chosen.mu.Lock()
+	if chosen.failure != "" {
+		t.Errorf("the last disk report still says %q", chosen.failure)
+	}
+	chosen.mu.Unlock()
 	c.voters("c-a", "c-b", "c-c")
 	c.has("c-b", writes)
 }

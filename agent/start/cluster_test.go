@@ -82,7 +82,9 @@ type member struct {
 	etcd   *exec.Cmd
 	said   []Published
 	report *leases.DiskReport
-	output bytes.Buffer
+	// failure is that of the last disk report.
+	failure leases.RestoreFailure
+	output  bytes.Buffer
 }
 
 func newCluster(t *testing.T, version string, names ...string) *cluster {
@@ -201,6 +203,9 @@ func (m *member) boot() *Bootstrapper {
 			m.mu.Lock()
 			defer m.mu.Unlock()
 			m.report = report
+			if report != nil {
+				m.failure = report.Failed
+			}
 		},
 	})
 	if err != nil {

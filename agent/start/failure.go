@@ -49,7 +49,7 @@ func failureOf(err error) leases.RestoreFailure {
 		return leases.FailedAuth
 	case errors.Is(err, restore.ErrVersion), errors.Is(err, store.ErrNewer):
 		return leases.FailedVersion
-	case errors.Is(err, restore.ErrSpace):
+	case isFull(err):
 		return leases.FailedSpace
 	case errors.Is(err, store.ErrNoKey):
 		return leases.FailedKey
@@ -60,11 +60,16 @@ func failureOf(err error) leases.RestoreFailure {
 	}
 }
 
+// isFull says whether the volume is too small. A quota of the file system is one of the volume too.
+func isFull(err error) bool {
+	return errors.Is(err, restore.ErrSpace) || errors.Is(err, syscall.ENOSPC) || errors.Is(err, syscall.EDQUOT)
+}
+
 // diskFailureOf says why the same attempt fails again, for an error of an attempt to form the raft group from the own disk. It is
 // empty for an error that can pass. No such attempt reads the backup store.
 func diskFailureOf(err error) leases.RestoreFailure {
 	switch {
-	case errors.Is(err, restore.ErrSpace), errors.Is(err, syscall.ENOSPC):
+	case isFull(err):
 		return leases.FailedSpace
 	case errors.Is(err, restore.ErrVersion):
 		return leases.FailedVersion
@@ -96,6 +101,26 @@ func (b *Bootstrapper) fails(ctx context.Context, order *leases.Recovery, err er
 		return
 	}
 	b.log.WarnContext(ctx, "recovery order not carried out, and another attempt would fail too", "order", order.Name(), "failure", string(failure), "err", err)
+}
+
+// attempted notes how an attempt to carry out an order ended, and reports it at once. druid acts on what the disk report says, so the failure
+// of an earlier attempt must not stay there.
+func (b *Bootstrapper) attempted(ctx context.Context, o *observation, order *leases.Recovery, err error) {
+	if err == nil {
+		b.unrestorable = permanentFailure{}
+	} else {
+		b.fails(ctx, order, err)
+	}
+	b.reportFailed(o, b.failureIn(order.Name()))
+}
+
+// reportFailed writes to the disk report why the order cannot be carried out, empty if it can be.
+func (b *Bootstrapper) reportFailed(o *observation, failed leases.RestoreFailure) {
+	if o.report != nil {
+		report := *o.report
+		report.Failed = failed
+		b.held(&report)
+	}
 }
 
 // failureIn says why the order called name cannot be carried out. It is empty if it can be, and without an order.

@@ -47,12 +47,16 @@ func (b *Bootstrapper) recover(ctx context.Context, d Decision, o *observation) 
 	if g == nil || err != nil {
 		return err
 	}
-	done, fork, err := b.build(ctx, o, g, inform)
+	done, fork, err := b.build(ctx, o, g, func(words string) {
+		b.reportFailed(o, "") // it goes on for seconds, so what ended an earlier attempt is over
+		inform(words)
+	})
 	b.forgetVolume()
+	b.attempted(ctx, o, &g.order, err)
 	if err != nil {
 		b.rebuilds++
 		inform(err.Error())
-		if b.fails(ctx, &g.order, err); g.order.Restores() && b.failureIn(g.order.Name()) != "" {
+		if g.order.Restores() && b.failureIn(g.order.Name()) != "" {
 			return err
 		}
 		loop.Sleep(ctx, doubling(b.rebuilds-1)) // each attempt costs a write of the record
