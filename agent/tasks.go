@@ -174,11 +174,15 @@ func (a *Agent) watchDifference(ctx context.Context) error {
 	}
 }
 
-// await blocks until the status of launch is as wanted. It returns false if ctx ended first.
+// await blocks until the status of launch is as wanted. It returns false if ctx ended, also if the status is as wanted: otherwise, the loops
+// that wait for an etcd that runs would never end.
 func (a *Agent) await(ctx context.Context, wanted func(launch.Status) bool) (launch.Status, bool) {
 	for {
 		status, changed := a.launch.State()
-		if wanted(status) {
+		switch {
+		case ctx.Err() != nil:
+			return status, false
+		case wanted(status):
 			return status, true
 		}
 		select {
