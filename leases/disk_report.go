@@ -41,8 +41,8 @@ var diskStates = []DiskState{DiskIntact, DiskStale, DiskEmpty, DiskCorrupt, Disk
 // maxFailure bounds a failure that this reader does not know, in bytes.
 const maxFailure = 16
 
-// MaxDiskReport bounds the annotation in bytes. A report of seven voters with 64-bit IDs and large numbers fits.
-const MaxDiskReport = 700
+// MaxDiskReport bounds the annotation in bytes. A report of seven voters with 64-bit IDs, an alarm for each and large numbers fits.
+const MaxDiskReport = 900
 
 // DiskReport is what the agent found on the volume of its member, while etcd does not run there. A report without Order can be
 // old, so it is only an estimate. A report with Order does not become old, because the agent starts no etcd on the volume
@@ -75,6 +75,8 @@ type DiskReport struct {
 	Revision int64 `json:"revision,omitempty"`
 	// Voters are the IDs, hex, in the database and in later changes in the log, separated by commas.
 	Voters string `json:"voters,omitempty"`
+	// Corrupt are the IDs of members, hex, that an alarm CORRUPT in the data names, separated by commas. The ID 0 is any member.
+	Corrupt string `json:"corrupt,omitempty"`
 	// Size of the database and Free space of the volume, in bytes.
 	Size int64 `json:"size,omitempty"`
 	Free int64 `json:"free,omitempty"`
@@ -92,6 +94,11 @@ func (c DiskReport) VoterIDs() []string {
 		return nil
 	}
 	return strings.Split(c.Voters, ",")
+}
+
+// CallsCorrupt says whether an alarm CORRUPT in the data names the member with the ID, hex.
+func (c DiskReport) CallsCorrupt(id string) bool {
+	return slices.ContainsFunc(strings.Split(c.Corrupt, ","), func(named string) bool { return named == "0" || named != "" && named == id })
 }
 
 // Digest identifies what an order relies on: the volume and the data. It ignores what can change without another
@@ -167,6 +174,14 @@ func (c DiskReport) checkIDs() error {
 	for i, id := range ids {
 		if n, err := strconv.ParseUint(id, 16, 64); (id != "" || i > 1) && (err != nil || n == 0) {
 			return fmt.Errorf("%w: ID %q in a report", ErrUnreadable, id)
+		}
+	}
+	if c.Corrupt == "" {
+		return nil
+	}
+	for id := range strings.SplitSeq(c.Corrupt, ",") {
+		if _, err := strconv.ParseUint(id, 16, 64); err != nil {
+			return fmt.Errorf("%w: ID %q of an alarm in a report", ErrUnreadable, id)
 		}
 	}
 	return nil

@@ -17,7 +17,7 @@ func largestReport() DiskReport {
 		WholeDB: true, Cluster: "cdf818194e3a8c32", Member: "8e9e05c52164694d", Epoch: 1234, Lineage: "000004d2-0011223344556677", Prepared: 1235,
 		LastTerm: 123456, Last: 123456789012, Commit: 123456789012, Applied: 123456789012, Tail: 123456, Revision: 123456789012,
 		Voters: voters[:len(voters)-1], Size: 8 << 30, Free: 100 << 30,
-		Orders: true, Order: "1235-0011223344556677",
+		Orders: true, Order: "1235-0011223344556677", Corrupt: voters[:len(voters)-1],
 	}
 }
 
@@ -54,6 +54,7 @@ func TestAnInvalidDiskReportIsUnknown(t *testing.T) {
 		"with an ID that is none":  func(c *DiskReport) { c.Cluster = "xyz" },
 		"with a negative size":     func(c *DiskReport) { c.Size = -1 },
 		"with an unreadable order": func(c *DiskReport) { c.Order = "2" },
+		"with an alarm of no ID":   func(c *DiskReport) { c.Corrupt = "a,,b" },
 		"that is too long":         func(c *DiskReport) { c.Kind = strings.Repeat("x", MaxDiskReport) },
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -87,6 +88,7 @@ func TestTheDigestOfADiskReportCoversTheData(t *testing.T) {
 		"state":  func(c *DiskReport) { c.State = DiskStale },
 		"order":  func(c *DiskReport) { c.Order = "" },
 		"voters": func(c *DiskReport) { c.Voters = "1" },
+		"alarms": func(c *DiskReport) { c.Corrupt = "1" },
 	} {
 		c := largestReport()
 		if change(&c); c.Digest() == digest {
@@ -97,6 +99,18 @@ func TestTheDigestOfADiskReportCoversTheData(t *testing.T) {
 	c.Pod, c.Free, c.Size, c.Failed = "other", 1, 2, FailedSpace
 	if c.Digest() != digest {
 		t.Error("the digest covers what changes without another inspection")
+	}
+}
+
+// An alarm without a member names each of them.
+func TestWhichMembersAnAlarmNames(t *testing.T) {
+	for named, want := range map[string][2]bool{"": {}, "a": {true, false}, "a,b": {true, true}, "0": {true, true}, "ab": {}} {
+		if got := [2]bool{DiskReport{Corrupt: named}.CallsCorrupt("a"), DiskReport{Corrupt: named}.CallsCorrupt("b")}; got != want {
+			t.Errorf("%q: %v, want %v", named, got, want)
+		}
+	}
+	if (DiskReport{}).CallsCorrupt("") {
+		t.Error("no alarm names a member without an ID")
 	}
 }
 

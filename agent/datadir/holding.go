@@ -9,6 +9,7 @@ import (
 	"slices"
 
 	bolt "go.etcd.io/bbolt"
+	"go.etcd.io/etcd/api/v3/etcdserverpb"
 	"go.etcd.io/etcd/server/v3/etcdserver/api/membership"
 	"go.etcd.io/etcd/server/v3/storage/schema"
 	"go.etcd.io/raft/v3/raftpb"
@@ -24,11 +25,13 @@ type Holding struct {
 	Voters []uint64
 	// Tail is the number of entries that the database has not applied.
 	Tail uint64
+	// Corrupt are the IDs of the members that an alarm CORRUPT names, in order. etcd writes the ID 0 if it does not know which member it is.
+	Corrupt []uint64
 }
 
 // ReadHolding reads the database of data that was inspected, and the changes of members in its log.
 func ReadHolding(ctx context.Context, dir string, r Report) (Holding, error) {
-	h, voters := Holding{}, map[uint64]bool{}
+	h, voters, corrupt := Holding{}, map[uint64]bool{}, map[uint64]bool{}
 	db, err := bolt.Open(r.DB, 0, &bolt.Options{ReadOnly: true, Timeout: openTimeout, NoStatistics: true})
 	if err != nil {
 		return h, fmt.Errorf("open %s: %w", r.DB, err)
@@ -36,6 +39,7 @@ func ReadHolding(ctx context.Context, dir string, r Report) (Holding, error) {
 	err = guarded(func() error {
 		return db.View(func(tx *bolt.Tx) error {
 			h.Revision = revisionIn(tx)
+			alarmsIn(tx, corrupt)
 			return votersIn(tx, voters)
 		})
 	})
@@ -51,12 +55,13 @@ func ReadHolding(ctx context.Context, dir string, r Report) (Holding, error) {
 	}
 	err = tail.Each(ctx, func(e *raftpb.Entry) error {
 		h.Tail++
+		changeAlarms(e, corrupt)
 		return changeVoters(e, voters, r.Commit)
 	})
 	if err != nil {
 		return Holding{}, err
 	}
-	h.Voters = slices.Sorted(maps.Keys(voters))
+	h.Voters, h.Corrupt = slices.Sorted(maps.Keys(voters)), slices.Sorted(maps.Keys(corrupt))
 	return h, nil
 }
 
@@ -90,6 +95,36 @@ func votersIn(tx *bolt.Tx, voters map[uint64]bool) error {
 		}
 		return nil
 	})
+}
+
+// alarmsIn finds the members that an alarm CORRUPT names.
+func alarmsIn(tx *bolt.Tx, corrupt map[uint64]bool) {
+	alarms := tx.Bucket(schema.Alarm.Name())
+	if alarms == nil {
+		return
+	}
+	c := alarms.Cursor()
+	for key, _ := c.First(); key != nil; key, _ = c.Next() {
+		var a etcdserverpb.AlarmMember
+		if proto.Unmarshal(key, &a) == nil && a.GetAlarm() == etcdserverpb.AlarmType_CORRUPT {
+			corrupt[a.GetMemberID()] = true
+		}
+	}
+}
+
+// changeAlarms applies an entry that raises or disarms an alarm CORRUPT.
+func changeAlarms(e *raftpb.Entry, corrupt map[uint64]bool) {
+	var r etcdserverpb.InternalRaftRequest
+	if e.GetType() != raftpb.EntryNormal || proto.Unmarshal(e.Data, &r) != nil || r.GetAlarm().GetAlarm() != etcdserverpb.AlarmType_CORRUPT {
+		return
+	}
+	switch r.GetAlarm().GetAction() {
+	case etcdserverpb.AlarmRequest_ACTIVATE:
+		corrupt[r.GetAlarm().GetMemberID()] = true
+	case etcdserverpb.AlarmRequest_DEACTIVATE:
+		delete(corrupt, r.GetAlarm().GetMemberID())
+	case etcdserverpb.AlarmRequest_GET:
+	}
 }
 
 func changeVoters(e *raftpb.Entry, voters map[uint64]bool, commit uint64) error {

@@ -7,6 +7,8 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+	bolt "go.etcd.io/bbolt"
+	"go.etcd.io/etcd/api/v3/etcdserverpb"
 	"go.etcd.io/etcd/server/v3/storage/schema"
 	"go.etcd.io/raft/v3/raftpb"
 	"google.golang.org/protobuf/proto"
@@ -50,5 +52,45 @@ func TestVotersFollowTheLog(t *testing.T) {
 	must(t, changeVoters(&raftpb.Entry{Type: raftpb.EntryNormal.Enum(), Data: []byte("a write")}, voters, 3))
 	if got := slices.Sorted(maps.Keys(voters)); !slices.Equal(got, []uint64{1, 3, 4}) {
 		t.Errorf("voters %v, want 1, 3 and 4", got)
+	}
+}
+
+// The alarms of a database and of the entries after it are known: also one that was raised right before etcd ended.
+func TestAlarmsFollowTheLog(t *testing.T) {
+	marshal := func(m proto.Message) []byte {
+		raw, err := proto.Marshal(m)
+		must(t, err)
+		return raw
+	}
+	dir := servedVolume(t)
+	db, err := bolt.Open(dbPath(dir), 0o600, nil)
+	must(t, err)
+	must(t, db.Update(func(tx *bolt.Tx) error {
+		alarms, err := tx.CreateBucketIfNotExists(schema.Alarm.Name())
+		must(t, err)
+		for id, kind := range map[uint64]etcdserverpb.AlarmType{7: etcdserverpb.AlarmType_CORRUPT, 8: etcdserverpb.AlarmType_NOSPACE} {
+			must(t, alarms.Put(marshal(&etcdserverpb.AlarmMember{MemberID: id, Alarm: kind}), nil))
+		}
+		return nil
+	}))
+	must(t, db.Close())
+	r, err := Inspect(t.Context(), dir, Options{EtcdVersion: "3.7.3"})
+	must(t, err)
+	h, err := ReadHolding(t.Context(), dir, r)
+	if err != nil || !slices.Equal(h.Corrupt, []uint64{7}) {
+		t.Errorf("%+v, %v; want an alarm of member 7", h, err)
+	}
+	corrupt := map[uint64]bool{7: true}
+	for _, request := range []*etcdserverpb.AlarmRequest{
+		{Action: etcdserverpb.AlarmRequest_ACTIVATE, MemberID: 9, Alarm: etcdserverpb.AlarmType_CORRUPT},
+		{Action: etcdserverpb.AlarmRequest_ACTIVATE, MemberID: 5, Alarm: etcdserverpb.AlarmType_NOSPACE},
+		{Action: etcdserverpb.AlarmRequest_DEACTIVATE, MemberID: 7, Alarm: etcdserverpb.AlarmType_CORRUPT},
+		{Action: etcdserverpb.AlarmRequest_GET, MemberID: 4, Alarm: etcdserverpb.AlarmType_CORRUPT},
+	} {
+		changeAlarms(&raftpb.Entry{Type: raftpb.EntryNormal.Enum(), Data: marshal(&etcdserverpb.InternalRaftRequest{Alarm: request})}, corrupt)
+	}
+	changeAlarms(&raftpb.Entry{Type: raftpb.EntryNormal.Enum(), Data: []byte("a write")}, corrupt)
+	if got := slices.Sorted(maps.Keys(corrupt)); !slices.Equal(got, []uint64{9}) {
+		t.Errorf("alarms of %v, want 9", got)
 	}
 }

@@ -88,10 +88,15 @@ func reportOf(cfg config.Config, v volumeState, data Data, h datadir.Holding, fa
 	c.Cluster, c.Member = leases.FormatID(uint64(identity.ClusterID)), leases.FormatID(uint64(identity.MemberID))
 	c.Epoch, c.Lineage, c.Prepared = identity.Epoch, identity.Lineage, identity.Prepared
 	c.LastTerm, c.Last, c.Commit, c.Applied = r.Last.Term, r.Last.Index, r.Commit, r.ConsistentIndex
-	voters := make([]string, len(h.Voters))
-	for i, id := range h.Voters {
-		voters[i] = fmt.Sprintf("%x", id)
-	}
-	c.Voters = strings.Join(voters, ",")
+	c.Voters, c.Corrupt = joined(h.Voters), joined(h.Corrupt)
 	return c, true
+}
+
+// joined are IDs as the member Lease has them.
+func joined(ids []uint64) string {
+	words := make([]string, len(ids))
+	for i, id := range ids {
+		words[i] = fmt.Sprintf("%x", id)
+	}
+	return strings.Join(words, ",")
 }

@@ -16,7 +16,7 @@ func (x *rescue) mark() {
 
 // Data that is known to differ becomes the data of the cluster only by an approval that knows it, also under the policy Automatic.
 func TestOddDataNeedsAnApproval(t *testing.T) {
-	const differs, undecided = "differs from that of a majority", "no majority has the same"
+	const differs, undecided, alarm = "differs from that of a majority", "no majority has the same", "etcd raised an alarm CORRUPT for member demo-a"
 	for name, test := range map[string]struct {
 		change func(*rescue)
 		rule   string
@@ -42,6 +42,22 @@ func TestOddDataNeedsAnApproval(t *testing.T) {
 			x.mark()
 			x.member(0).Reports.Disk, x.member(0).Reports.Reason = nil, ""
 		}, "propose", "demo-a", differs},
+		"an alarm on its own disk": {func(x *rescue) {
+			x.report(1, leases.DiskEmpty)
+			x.member(0).Reports.Disk.Corrupt = "a"
+		}, "propose", "demo-a", alarm},
+		"an alarm on another disk": {func(x *rescue) {
+			c := x.report(1, leases.DiskCorrupt)
+			c.WholeDB, c.Applied, c.Corrupt = true, 40, "a"
+		}, "propose", "demo-a", alarm},
+		"an alarm without a member": {func(x *rescue) {
+			x.report(1, leases.DiskEmpty)
+			x.member(0).Reports.Disk.Corrupt = "0"
+		}, "propose", "demo-a", alarm},
+		"an alarm for another member": {func(x *rescue) {
+			x.report(1, leases.DiskEmpty)
+			x.member(0).Reports.Disk.Corrupt = "b"
+		}, "prepare", "demo-a", ""},
 		"a tie": {func(x *rescue) {
 			x.report(1, leases.DiskEmpty)
 			x.o.Record.Undecided = leases.Undecided{Hashes: "a,b"}
@@ -60,7 +76,7 @@ func TestOddDataNeedsAnApproval(t *testing.T) {
 			knows := func(words string) bool {
 				return slices.ContainsFunc(r.plan.needs, func(n string) bool { return strings.Contains(n, words) })
 			}
-			for _, words := range []string{differs, undecided} {
+			for _, words := range []string{differs, undecided, alarm} {
 				if got := knows(words); got != (words == test.needs) {
 					t.Errorf("the plan says %q: %t, and is %v", words, got, r.plan.needs)
 				}

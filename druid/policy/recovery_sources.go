@@ -90,7 +90,7 @@ func diskSource(p oldVoter, o Observed) (source, bool) {
 	s := source{mode: leases.RecoverSurvivor, member: m, report: p.report, at: m.Renewed, epoch: m.Reports.Epoch, lastTerm: m.Reports.Raft.LastTerm,
 		last: m.Reports.Raft.LastIndex, revision: m.Reports.Revision, kept: m.Reports.Revision, lineage: m.Reports.Lineage}
 	c := p.report
-	if m.oddData() {
+	if m.oddData(o) {
 		s.class = dataOdd
 	}
 	if c == nil {
@@ -116,10 +116,24 @@ func diskSource(p oldVoter, o Observed) (source, bool) {
 }
 
 // oddData says whether the data on the volume of the member is known to differ from that of a majority of all voters. While etcd does not
-// run, the disk report has the member ID.
-func (m Member) oddData() bool {
-	return m.odd() || m.Lease == LeaseOurs && m.Readable && m.Reports.Disk != nil && m.Reports.Disk.Member != "" &&
+// run, the disk report has the member ID. An alarm CORRUPT on any disk of the raft group says so too: etcd raises it before an agent can.
+func (m Member) oddData(o Observed) bool {
+	return m.odd() || m.calledCorrupt(o) || m.Lease == LeaseOurs && m.Readable && m.Reports.Disk != nil && m.Reports.Disk.Member != "" &&
 		m.Reports.Differs.MemberID == m.Reports.Disk.Member
+}
+
+// calledCorrupt says whether an alarm CORRUPT in the data of the raft group names the member.
+func (m Member) calledCorrupt(o Observed) bool {
+	if m.Lease != LeaseOurs || !m.Readable {
+		return false
+	}
+	id := leases.FormatID(m.Reports.ID)
+	if m.Reports.Disk != nil && m.Reports.Disk.Member != "" {
+		id = m.Reports.Disk.Member
+	}
+	return slices.ContainsFunc(o.Members, func(other Member) bool {
+		return other.Reports.Disk != nil && reportApplies(other, o) && other.Reports.Disk.CallsCorrupt(id)
+	})
 }
 
 // doubts are what is not certain about the data of the source.
@@ -132,7 +146,11 @@ func (s source) doubts(o Observed) (all []string) {
 	case dataDatabase:
 		add("the log of member %s is damaged, and is used only up to the last entry that is known to be committed", s.member.Name)
 	}
-	if s.mode == leases.RecoverSurvivor && s.member.oddData() {
+	switch {
+	case s.mode != leases.RecoverSurvivor:
+	case s.member.calledCorrupt(o):
+		add("etcd raised an alarm CORRUPT for member %s: its values can be wrong", s.member.Name)
+	case s.member.oddData(o):
 		add("the data of member %s differs from that of a majority of all voters: its values can be wrong", s.member.Name)
 	}
 	if s.mode == leases.RecoverSurvivor && o.Record.Undecided != (leases.Undecided{}) {
@@ -162,7 +180,7 @@ func (s source) better(other source) bool {
 // disputed says whether nothing proves that the data of the source is that of the cluster: a comparison found other data, and no majority
 // has that of the source.
 func (s source) disputed(o Observed) bool {
-	return s.mode == leases.RecoverSurvivor && (s.member.oddData() || o.Record.Undecided != (leases.Undecided{}))
+	return s.mode == leases.RecoverSurvivor && (s.member.oddData(o) || o.Record.Undecided != (leases.Undecided{}))
 }
 
 // isOf says whether an order names the source.
