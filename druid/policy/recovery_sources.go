@@ -220,7 +220,7 @@ func (r *recovery) restoredBy(s *source) bool {
 	if i := slices.IndexFunc(able, func(p oldVoter) bool { return r.order != nil && p.member.Name == r.order.Chosen }); i >= 0 {
 		selected = able[i]
 		for _, p := range able {
-			if selected.lacksWhat(p) {
+			if selected.improvedBy(p) {
 				selected = p
 			}
 		}
@@ -229,10 +229,10 @@ func (r *recovery) restoredBy(s *source) bool {
 	return true
 }
 
-// lacksWhat says whether another member has what this one lacks by its own report: more free space, or a Pod of the present spec. Nothing
+// improvedBy says whether another member has what this one lacks by its own report: more free space, or a Pod of the present spec. Nothing
 // else differs between members. A member of the present spec is never replaced by one with an outdated Pod, so that druid does not
 // alternate between two members.
-func (p oldVoter) lacksWhat(other oldVoter) bool {
+func (p oldVoter) improvedBy(other oldVoter) bool {
 	outdated, otherOutdated := p.member.Make == MakeOutdated, other.member.Make == MakeOutdated
 	switch p.report.Failed {
 	case leases.FailedSpace:
