@@ -30,6 +30,24 @@ var nodeFaults = []chaosFault{
 	{"what a node sends to another node is lost", onNode((*lab.Lab).PartitionOneWay, healed, thePeer)},
 }
 
+// longNodeFaults are those that last longer than half a minute, with the time until the member votes again.
+var longNodeFaults = []chaosFault{
+	{"a node is frozen past its Leases and goes on", onNodeFor((*chaos).pastLease, whole((*lab.Lab).Freeze), whole((*lab.Lab).Thaw), theMember)},
+}
+
+// pastLease is longer than a Lease of the agents lasts. The Leases of the node and of the member expire.
+func (ch *chaos) pastLease(t *testing.T, draw *rand.Rand) time.Duration {
+	t.Helper()
+	var lease time.Duration
+	ch.withAPI(func() { lease = ch.cluster.AgentTimings(t).LeaseDuration })
+	return lease + time.Duration(1+draw.IntN(10))*time.Second
+}
+
+// briefly is up to 15 seconds.
+func briefly(_ *chaos, _ *testing.T, draw *rand.Rand) time.Duration {
+	return time.Duration(5+draw.IntN(10)) * time.Second
+}
+
 // nodeAct does something to a node. The peer is another node.
 type nodeAct func(l *lab.Lab, ctx context.Context, node, peer string) error
 
@@ -47,10 +65,17 @@ func cutOffFrom(cut func(*lab.Lab, context.Context, string, string) error, end s
 
 var healed nodeAct = func(l *lab.Lab, ctx context.Context, _, _ string) error { return l.Heal(ctx) }
 
-// onNode is a fault of the node that carries the member. It lasts up to 15 seconds: longer than a Lease of the rig. What reach connects is
-// connected before, and is not any more meanwhile.
+// onNode is a fault of the node that carries the member. It lasts up to 15 seconds, after it took effect.
 func onNode(begin, end nodeAct, reach func(context.Context, *chaos, nodeFault) error) func(*testing.T, *chaos, string, *rand.Rand) {
+	return onNodeFor(briefly, begin, end, reach)
+}
+
+// onNodeFor is a fault of the node that carries the member, for a time. What reach connects is connected before, and is not any more meanwhile.
+func onNodeFor(
+	span func(*chaos, *testing.T, *rand.Rand) time.Duration, begin, end nodeAct, reach func(context.Context, *chaos, nodeFault) error,
+) func(*testing.T, *chaos, string, *rand.Rand) {
 	return func(t *testing.T, ch *chaos, member string, draw *rand.Rand) {
+		lasts := span(ch, t, draw)
 		f := nodeFault{member: member, node: ch.about(member).node, etcd: ch.cluster.Etcd(t, member)}
 		others := slices.DeleteFunc(slices.Clone(rig.Lab.Nodes()), func(n string) bool { return n == f.node })
 		f.peer = others[draw.IntN(len(others))]
@@ -69,7 +94,7 @@ func onNode(begin, end nodeAct, reach func(context.Context, *chaos, nodeFault) e
 			}
 			return nil
 		})
-		ch.lasts(t, time.Duration(5+draw.IntN(10))*time.Second)
+		ch.lasts(t, lasts)
 	}
 }
 

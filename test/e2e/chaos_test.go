@@ -23,7 +23,7 @@ import (
 
 var (
 	chaosRounds = flag.Int("chaos.rounds", 1, "rounds of chaos, each with a cluster of its own")
-	chaosFor    = flag.Duration("chaos.for", 2*time.Minute, "for how long faults begin in a round; the validator bounds a round to about five minutes")
+	chaosFor    = flag.Duration("chaos.for", 2*time.Minute, "for how long faults begin in a round; the validator bounds that to about five minutes")
 	chaosSeed   = flag.Uint64("chaos.seed", 0, "seed of the chaos; 0 for another one in each run, or for one that the commit gives")
 	chaosKinds  = flag.String("chaos.kinds", "", "only faults whose names this regular expression matches; empty for those that the seed draws")
 )
@@ -195,7 +195,7 @@ func (ch *chaos) costly(t *testing.T, draw *rand.Rand) {
 		faults = slices.Concat(faults, longFaults)
 	}
 	if !ch.brief && ch.size == len(rig.Lab.Nodes()) {
-		faults = slices.Concat(faults, aloneFaults)
+		faults = slices.Concat(faults, aloneFaults, longNodeFaults)
 	}
 	faults = chosen(faults)
 	for order := draw.Perm(len(faults)); len(order) > 0 && ch.goesOn(); order = append(order[1:], order[0]) {

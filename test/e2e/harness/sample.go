@@ -19,6 +19,7 @@ import (
 type look struct {
 	begun   time.Time
 	id      uint64
+	group   uint64 // the raft group, that is the cluster ID of etcd
 	applied uint64
 	members []listed
 	err     error
@@ -45,7 +46,7 @@ func lookAt(ctx context.Context, etcd *clientv3.Client) look {
 	if err != nil {
 		return look{begun: begun, err: err}
 	}
-	return look{begun: begun, id: own.Header.MemberId, applied: own.RaftAppliedIndex, members: listOf(list.Members)}
+	return look{begun: begun, id: own.Header.MemberId, group: own.Header.ClusterId, applied: own.RaftAppliedIndex, members: listOf(list.Members)}
 }
 
 func listOf(members []*etcdserverpb.Member) []listed {
@@ -100,6 +101,33 @@ func judge(members []listed, healthy map[uint64]bool, learnerLimit int) verdict 
 		v.err = errors.Join(v.err, fmt.Errorf("%d learners, at most %d are allowed", v.learners, learnerLimit))
 	}
 	return v
+}
+
+// watched is what a sampler knows of one member.
+type watched struct {
+	stop  context.CancelFunc
+	since time.Time
+	looks int
+	last  look
+}
+
+// looked adds a look. It returns an error for the first one at another raft group than the cluster's, or at one after another.
+func (m *watched) looked(l look, name string, group uint64) error {
+	before := m.last
+	m.looks, m.last = m.looks+1, l
+	if l.err != nil {
+		m.last.group = before.group // the last one that is known
+		return nil
+	}
+	if l.group == group || l.group == before.group {
+		return nil
+	}
+	return fmt.Errorf("at %s: member %s belongs to raft group %x, and the cluster is %x", l.begun.Format("15:04:05.000"), name, l.group, group)
+}
+
+// perSecond is how often the member was asked each second until now.
+func (m *watched) perSecond(now time.Time) float64 {
+	return float64(m.looks) / now.Sub(m.since).Seconds()
 }
 
 // stateSince says whether a look shows that the member was well, or was not, after a moment. What ended without an answer shows

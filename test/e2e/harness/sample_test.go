@@ -89,3 +89,40 @@ func TestOnlyVotersMakeListsDiffer(t *testing.T) {
 		t.Error("a promotion is not seen")
 	}
 }
+
+func TestAnotherRaftGroupIsReported(t *testing.T) {
+	const group, other, third = 7, 8, 9
+	refused := look{err: status.Error(codes.Unavailable, "connection refused")}
+	for name, test := range map[string]struct {
+		looks []look
+		want  []bool // which are reported
+	}{
+		"a member of the group":         {[]look{{group: group}, {group: group}}, []bool{false, false}},
+		"a member of another one, once": {[]look{{group: other}, {group: other}}, []bool{true, false}},
+		"it is still of that one later": {[]look{{group: other}, refused, {group: other}}, []bool{true, false, false}},
+		"it joins another one":          {[]look{{group: group}, refused, {group: other}}, []bool{false, false, true}},
+		"it joins a third one":          {[]look{{group: other}, {group: third}}, []bool{true, true}},
+		"it comes back":                 {[]look{{group: other}, {group: group}, {group: other}}, []bool{true, false, true}},
+		"a member that does not answer": {[]look{refused, refused}, []bool{false, false}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			var m watched
+			for i, l := range test.looks {
+				if err := m.looked(l, "m", group); (err != nil) != test.want[i] {
+					t.Errorf("look %d: %v, want an error: %t", i, err, test.want[i])
+				}
+			}
+		})
+	}
+}
+
+func TestRateOfLooksIsThatOfTheTimeWatched(t *testing.T) {
+	began := time.Now()
+	m := watched{since: began}
+	for range 30 {
+		_ = m.looked(look{group: 7}, "m", 7)
+	}
+	if got := m.perSecond(began.Add(2 * time.Second)); got != 15 {
+		t.Errorf("30 looks in 2 s are %v each second", got)
+	}
+}

@@ -14,8 +14,11 @@ import (
 )
 
 const (
-	// samplePace is how often every member is asked, and how often what they said is judged.
-	samplePace = 100 * time.Millisecond
+	// samplePace is how often every member is asked, and how often what they said is judged. A busy machine makes that fewer times, and at
+	// least ten a second are wanted.
+	samplePace = 50 * time.Millisecond
+	// rateAfter is how long a member is watched before its rate counts.
+	rateAfter = 5 * time.Second
 	// sampleTimeout is for a machine that is busy: a member that is down refuses the connection at once, one that is cut
 	// off counts as healthy for this long.
 	sampleTimeout = 3 * time.Second
@@ -23,23 +26,26 @@ const (
 	confirmTimeout = silence
 )
 
-// Sampler asks all members of a raft group, each for itself and ten times a second, who is in it and whether they are
-// well, and holds that of the voters there is always a quorum, and never a learner too many.
+// Sampler asks all members of a raft group, each for itself and up to twenty times a second, which group it is, who is in it and
+// whether they are well. It holds that all are of one group, that of the voters there is always a quorum, and never a learner too many.
 type Sampler struct {
 	cluster *Cluster
 	quorum  *clientv3.Client
 	limit   int
+	raft    uint64 // the raft group at the start
+	began   time.Time
+	ended   time.Time
 
 	group *errgroup.Group
 	stop  context.CancelFunc
 
 	mu       sync.Mutex
-	watched  map[string]context.CancelFunc
-	looks    map[string]look
+	watched  map[string]*watched
 	last     look // the newest of all
 	samples  int
-	spare    int // least number of healthy voters above a quorum
-	learners int // most learners at once
+	rate     float64 // the least with which a member was asked, 0 before there is one
+	spare    int     // least number of healthy voters above a quorum
+	learners int     // most learners at once
 	broken   []error
 	unsafe   []error // of fewer voters than a quorum, which were confirmed
 	reported sync.Once
@@ -54,8 +60,8 @@ func (c *Cluster) Sample(t testing.TB) *Sampler {
 	}
 	ctx, stop := context.WithCancel(context.WithoutCancel(t.Context()))
 	s := &Sampler{
-		cluster: c, quorum: c.EtcdService(t), limit: record.MaxLearners, group: &errgroup.Group{}, stop: stop,
-		watched: map[string]context.CancelFunc{}, looks: map[string]look{}, spare: len(record.Members),
+		cluster: c, quorum: c.EtcdService(t), limit: record.MaxLearners, raft: record.ClusterID, began: time.Now(),
+		group: &errgroup.Group{}, stop: stop, watched: map[string]*watched{}, spare: len(record.Members),
 	}
 	s.watch(ctx, record.Members)
 	s.group.Go(func() error { s.run(ctx); return nil })
@@ -83,13 +89,22 @@ func (s *Sampler) report(t testing.TB) {
 	if s.samples == 0 {
 		t.Error("nothing was sampled")
 	}
-	t.Logf("%d samples, %d bad; at the least %d healthy voters more than a quorum, at the most %d learners at once",
-		s.samples, len(s.broken)+len(s.unsafe), s.spare, s.learners)
+	for name := range s.watched {
+		s.countRate(name)
+	}
+	t.Logf("%d samples of raft group %x, %d bad, %.1f each second, and each member was asked %.1f times each second or more; at the least %d "+
+		"healthy voters more than a quorum, at the most %d learners at once", s.samples, s.raft, len(s.broken)+len(s.unsafe),
+		float64(s.samples)/s.ended.Sub(s.began).Seconds(), s.rate, s.spare, s.learners)
 }
 
 func (s *Sampler) end() {
 	s.stop()
 	_ = s.group.Wait() // nothing in it returns an error
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.ended.IsZero() {
+		s.ended = time.Now()
+	}
 }
 
 func (s *Sampler) run(ctx context.Context) {
@@ -116,25 +131,36 @@ func (s *Sampler) watch(ctx context.Context, members []string) {
 		if s.watched[name] != nil {
 			continue
 		}
-		watched, stop := context.WithCancel(ctx)
-		s.watched[name] = stop
+		watching, stop := context.WithCancel(ctx)
+		s.watched[name] = &watched{stop: stop, since: time.Now()}
 		etcd, err := s.cluster.dialEtcd(Endpoint(name))
 		if err != nil {
 			s.broken = append(s.broken, fmt.Errorf("watch %s: %w", name, err))
 			continue
 		}
 		s.group.Go(func() error {
-			s.follow(watched, name, etcd)
+			s.follow(watching, name, etcd)
 			_ = etcd.Close()
 			return nil
 		})
 	}
-	for name, stop := range s.watched {
+	for name, m := range s.watched {
 		if !slices.Contains(members, name) {
-			stop()
+			m.stop()
+			s.countRate(name)
 			delete(s.watched, name)
-			delete(s.looks, name)
 		}
+	}
+}
+
+// countRate remembers how often a member was asked, if it was watched for long enough.
+func (s *Sampler) countRate(name string) {
+	m, now := s.watched[name], time.Now()
+	if !s.ended.IsZero() {
+		now = s.ended
+	}
+	if rate := m.perSecond(now); now.Sub(m.since) >= rateAfter && (s.rate == 0 || rate < s.rate) {
+		s.rate = rate
 	}
 }
 
@@ -147,13 +173,22 @@ func (s *Sampler) follow(ctx context.Context, name string, etcd *clientv3.Client
 		if ctx.Err() != nil {
 			return
 		}
-		s.mu.Lock()
-		s.looks[name] = l
-		s.mu.Unlock()
+		s.note(name, l)
 		select {
 		case <-ctx.Done():
 			return
 		case <-ticker.C:
+		}
+	}
+}
+
+// note takes down a look at a member that is still watched.
+func (s *Sampler) note(name string, l look) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if m := s.watched[name]; m != nil {
+		if err := m.looked(l, name, s.raft); err != nil {
+			s.unsafe = append(s.unsafe, err)
 		}
 	}
 }
@@ -163,9 +198,9 @@ func (s *Sampler) follow(ctx context.Context, name string, etcd *clientv3.Client
 func (s *Sampler) newest() (newest look, ok bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	for name := range s.watched {
-		l, looked := s.looks[name]
-		if !looked {
+	for _, m := range s.watched {
+		l := m.last
+		if m.looks == 0 {
 			return look{}, false
 		}
 		if l.err == nil && (!ok || l.applied > newest.applied) {
@@ -191,7 +226,7 @@ func (s *Sampler) indispensable() map[string]bool {
 			continue
 		}
 		voters++
-		if l, looked := s.looks[m.name]; looked && (l.err == nil || !l.refused()) {
+		if w := s.watched[m.name]; w != nil && w.looks > 0 && (w.last.err == nil || !w.last.refused()) {
 			well = append(well, m.name)
 		}
 	}
@@ -211,8 +246,8 @@ func (s *Sampler) indispensable() map[string]bool {
 func (s *Sampler) sample(ctx context.Context, newest look) {
 	s.mu.Lock()
 	healthy := map[uint64]bool{}
-	for _, l := range s.looks {
-		healthy[l.id] = healthy[l.id] || l.err == nil
+	for _, m := range s.watched {
+		healthy[m.last.id] = healthy[m.last.id] || m.looks > 0 && m.last.err == nil
 	}
 	s.mu.Unlock()
 	v := judge(newest.members, healthy, s.limit)
@@ -265,7 +300,11 @@ func (s *Sampler) anySick(members []string, since time.Time) (sick, unknown bool
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for _, name := range members {
-		well, known := s.looks[name].stateSince(since)
+		var l look
+		if m := s.watched[name]; m != nil {
+			l = m.last
+		}
+		well, known := l.stateSince(since)
 		sick, unknown = sick || known && !well, unknown || !known
 	}
 	return sick, unknown
