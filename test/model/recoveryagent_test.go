@@ -34,6 +34,9 @@ func (w *lostWorld) renew(k int) bool {
 		return !sameLease(was, m.lease)
 	}
 	if report := w.diskReport(k); report != nil {
+		if report.Order != "" && (was.Disk == nil || was.Disk.Order != report.Order) {
+			m.acked = [2]int{w.druids[0].looks, w.druids[1].looks}
+		}
 		m.lease.Disk, m.lease.Reason = report, "waits"
 	}
 	return !sameLease(was, m.lease)
@@ -58,7 +61,9 @@ func (w *lostWorld) diskReport(k int) *leases.DiskReport {
 		voters = append(voters, id)
 	}
 	slices.Sort(voters)
-	report, known := sight.DiskReport(&cfg, datadir.Holding{Revision: w.groups[m.group].base + int64(m.commit), Voters: voters})
+	report, known := sight.DiskReport(&cfg, datadir.Holding{
+		Revision: w.groups[m.group].base + int64(m.commit), Tail: uint64(m.index + m.tail - m.commit), Voters: voters,
+	})
 	if !known {
 		return nil
 	}
@@ -67,6 +72,8 @@ func (w *lostWorld) diskReport(k int) *leases.DiskReport {
 		report.LastTerm, report.Last = 1, report.Commit
 	case w.mutant&mutBestByLength != 0:
 		report.LastTerm = 1
+	case w.mutant&mutDisksUnused != 0:
+		report.Revision, report.Tail = 0, 0
 	}
 	if report.State != leases.DiskForeign {
 		report.Order = m.acknowledged
@@ -88,6 +95,9 @@ func (w *lostWorld) sightOf(k int) start.Sight {
 	}
 	if w.mutant&mutNoLaterGroup != 0 {
 		s.Own.Epoch = 0
+	}
+	if w.mutant&mutNoPlace != 0 && s.Record.Lineage == "" {
+		s.Built = datadir.IdentityFile{}
 	}
 	switch {
 	case !m.api:

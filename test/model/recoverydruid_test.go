@@ -47,15 +47,23 @@ func (w *lostWorld) observeFor(d policy.Desired) policy.Observed {
 		}
 		o.Members = append(o.Members, pm)
 	}
+	w.observeBackups(&o)
 	o.QuorumOverdue = policy.QuorumLost(d, o)
 	w.observeRestore(d, &o)
 	return o
 }
 
 func (w *lostWorld) desired() policy.Desired {
-	none := int64(0)
 	d := policy.Desired{Replicas: len(w.members), ClusterID: w.groups[0].cluster, Epoch: 1}
-	d.Recovery = policy.RecoveryWish{MaxRevisions: &none, Approved: w.approved, Cluster: clusterUID, Namespace: "n", Name: "c"}
+	d.Recovery = policy.RecoveryWish{Automatic: w.policy.automatic, MaxRevisions: w.policy.revisions, MaxSeconds: w.policy.seconds, Approved: w.approved,
+		Cluster: clusterUID, Namespace: "n", Name: "c"}
+	d.Backup = w.policy.backup
+	if w.mutant&mutUnbounded != 0 && d.Recovery.Automatic {
+		d.Recovery.MaxRevisions = nil
+	}
+	if w.mutant&mutUnasked != 0 {
+		d.Recovery.Automatic, d.Recovery.MaxSeconds = true, new(int64(30))
+	}
 	d.ClusterID, d.Epoch = w.groups[w.newest].cluster, w.groups[w.newest].epoch
 	for k := range w.members {
 		d.Known = append(d.Known, names[k])
@@ -106,11 +114,17 @@ func (w *lostWorld) plan(di int) bool {
 // firstLook plans a step from the caches.
 func (w *lostWorld) firstLook(d *lostDruid) bool {
 	w.from(d.cached, func() { d.seen = w.observe() })
+	if d.cached == nil {
+		d.looks++
+	}
 	var steps []policy.Step
 	w.from(d.cached, func() { steps = w.steps(d.seen) })
 	for _, step := range steps {
 		if w.mutant&mutNoLateRelease != 0 && (step.Rule == "majority-returned" || step.Rule == "better-disk-report") &&
 			d.seen.Record.Order().Stage == leases.StageExecute {
+			continue
+		}
+		if w.withholds(step, d.seen) {
 			continue
 		}
 		if ordersRecord(step.Kind) || w.restoring.on && restoreSteps[step.Kind] {
@@ -145,6 +159,20 @@ func (w *lostWorld) confirm(d *lostDruid) {
 	d.step, d.version = &again[at], w.version+1
 }
 
+// withholds says whether a mutation keeps druid from a step.
+func (w *lostWorld) withholds(step policy.Step, seen policy.Observed) bool {
+	switch step.Kind {
+	case policy.ReleaseRecovery:
+		return w.mutant&mutNoRelease != 0
+	case policy.PrepareRecovery:
+		return w.mutant&mutNoOther != 0 && seen.Record.Order() != nil
+	case policy.CreateRecord:
+		return w.mutant&mutNoRecord != 0
+	default:
+		return false
+	}
+}
+
 func ordersRecord(kind policy.Kind) bool {
 	return slices.Contains([]policy.Kind{policy.PrepareRecovery, policy.ExecuteRecovery, policy.ReleaseRecovery, policy.CreateRecord, policy.UpdateRecord}, kind)
 }
@@ -172,6 +200,7 @@ func (w *lostWorld) order(step policy.Step, seen policy.Observed, version int) b
 		}
 		w.ordered[step.Kind]++
 		w.overdue = false
+		w.countAcks(step.Kind, seen)
 	}
 	w.say("druid: %s by %s", step.Kind, step.Rule)
 	return true

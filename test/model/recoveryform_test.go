@@ -39,7 +39,9 @@ func (w *lostWorld) build(k int) {
 	record := m.sight.Record
 	record.Phase, record.Epoch, record.Nonce, record.ClusterID = leases.PhaseFormed, m.sight.Record.Order().Epoch, m.attempt.Nonce, cluster
 	record.Lineage = leases.LineageOf(record.Epoch, record.Nonce)
-	record = start.Limited(record, m.identity, leases.MaxLearners)
+	if w.mutant&mutNoLimit == 0 {
+		record = start.Limited(record, m.identity, leases.MaxLearners)
+	}
 	id := uint64(1000 + w.nonces)
 	var writes []int
 	group := lostGroup{cluster: cluster, epoch: record.Epoch, voters: map[uint64]int{id: k}, lineage: record.Lineage, base: w.groups[w.newest].base,
@@ -52,11 +54,21 @@ func (w *lostWorld) build(k int) {
 			return
 		}
 		group.base += bump
+		group.fork = w.groups[group.parent].base + int64(len(writes))
+	case order.Mode == leases.RecoverBackup:
+		var ok bool
+		if writes, group.parent, ok = w.backupFor(order, m.sight.Record.Lineage); !ok {
+			m.cannotExecute = order.Name()
+			return
+		}
+		group.base = w.groups[group.parent].base + bump
+		group.fork = w.groups[group.parent].base + int64(len(writes))
 	case m.there:
 		if writes = w.whole(k); m.tail > 0 {
 			w.unended++
 		}
 		group.base, group.parent = w.groups[m.group].base, w.groups[m.group].parent
+		group.fork = group.base + int64(len(writes))
 	}
 	group.writes, group.terms, group.term = writes, firstTerms(len(writes)), 1
 	w.groups = append(w.groups, group)
@@ -77,7 +89,7 @@ func (w *lostWorld) form(k int) {
 		record, _ = record.Claimed(m.attempt)
 	}
 	formed, err := record.Reformed(m.attempt, leases.Recovered{Epoch: m.built.Epoch, Mode: m.sight.Record.Order().Mode, Member: names[k]},
-		leases.Fork{Parent: cmp.Or(m.sight.Record.Order().Lineage, m.identity.Lineage), Revision: 7})
+		leases.Fork{Parent: cmp.Or(m.sight.Record.Order().Lineage, m.identity.Lineage), Revision: w.groups[m.buildOf].fork})
 	if err != nil || !w.there {
 		return
 	}
@@ -88,7 +100,8 @@ func (w *lostWorld) form(k int) {
 	if order.Restores() {
 		w.checkRestored(k, order)
 	}
-	w.newest = m.buildOf
+	w.newest, w.recent = m.buildOf, true
+	w.formedBy[order.Mode]++
 	if !w.update(version, formed, nil) {
 		w.violate("the model cannot record %+v", formed)
 	}
@@ -102,14 +115,8 @@ func (w *lostWorld) checkFormed(k int, order leases.Recovery) {
 	if w.groups[w.newest].epoch >= m.built.Epoch {
 		w.violate("epoch %d is formed after epoch %d", m.built.Epoch, w.groups[w.newest].epoch)
 	}
-	for j := range w.members {
-		if o := &w.members[j]; !order.Restores() && o.there && o.group == m.group && !w.has(m.buildOf, w.groups[o.group].writes[:o.index]) &&
-			o.lease.Disk != nil && o.lease.Disk.Order == order.Name() {
-			w.violate("%s is chosen, and the disk of %s has more", names[k], names[j])
-		}
-	}
-	if has := w.groups[m.buildOf].base + int64(len(w.groups[m.buildOf].writes)); !order.Restores() && !order.Unmeasured && has < order.Known-order.Revisions {
-		w.violate("%s has %d writes, and the order permits the loss of %d of %d", names[k], has, order.Revisions, order.Known)
+	if !order.Restores() {
+		w.checkLoss(k, order)
 	}
 	// What is away can come back, and must not be a quorum then.
 	open := 0

@@ -164,7 +164,7 @@ var lostHistories = map[string]struct {
 			w.renew(0)
 		}
 		reached = reached && w.acknowledged(0)
-		for range 3 {
+		for range lateLooks {
 			w.plan(0)
 		}
 		w.until(func() bool { return w.newest > 0 || w.members[0].run && w.members[2].run }, 0, 2)

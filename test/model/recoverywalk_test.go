@@ -1,6 +1,8 @@
 package model
 
 import (
+	"flag"
+	"iter"
 	"math/rand/v2"
 	"slices"
 	"strings"
@@ -11,11 +13,13 @@ import (
 	"github.com/etcd-druid/druid/agent/datadir"
 	"github.com/etcd-druid/druid/api/v1alpha1"
 	"github.com/etcd-druid/druid/druid/policy"
+	"github.com/etcd-druid/druid/leases"
 	"github.com/etcd-druid/druid/membership"
 )
 
 // approve is a user who approves the plan that the status shows. Of three members, the user gives up one at most, which can come back. Of
-// five, the user gives up only members that are destroyed, as the plan asks: two that come back could be a quorum with a third one.
+// five, or if no voter is the source, the user gives up only members that are destroyed, as the plan asks: those that come back could be a quorum
+// with another one.
 func (w *lostWorld) approve() bool {
 	e := policy.Evaluate(w.desired(), w.observe())
 	r := policy.Status(e, v1alpha1.EtcdClusterStatus{}, nil, 1, metav1.Time{}).Recovery
@@ -25,10 +29,11 @@ func (w *lostWorld) approve() bool {
 	if voters := len(w.groups[w.newest].voters); len(r.Plan.GiveUp) >= membership.Quorum(voters) {
 		return false // a quorum that is only away
 	}
-	if len(w.members) > 3 && slices.ContainsFunc(r.Plan.GiveUp, w.exists) {
+	fenced := r.Plan.Source == v1alpha1.RecoverySource(leases.RecoverSurvivor) && r.Plan.LostRevisions != nil // its source is a voter
+	if (len(w.members) > 3 || !fenced) && slices.ContainsFunc(r.Plan.GiveUp, w.exists) {
 		return false // it is not destroyed
 	}
-	w.approved = r.Plan.Hash
+	w.approved, w.losses[r.Plan.Hash] = r.Plan.Hash, r.Plan.LostRevisions
 	w.agree(r.Plan.Hash)
 	w.say("user: approves %s from %s", r.Plan.Hash, r.Plan.Member)
 	if w.gaveUp += len(r.Plan.GiveUp); len(r.Plan.GiveUp) > 0 {
@@ -59,6 +64,8 @@ var lostActions = []lostAction{
 	{"write", 30, func(w *lostWorld, k int) bool { return w.commit(k%len(w.groups)) || w.commit(w.newest) }},
 	{"replicate", 20, (*lostWorld).replicate},
 	{"propose", 12, (*lostWorld).propose},
+	{"back up", 20, (*lostWorld).backUp},
+	{"ten minutes", 4, func(w *lostWorld, _ int) bool { was := w.recent; w.recent = false; return was }},
 	{"etcd ends", 2, func(w *lostWorld, k int) bool { was := w.members[k].run; w.members[k].run = false; return was }},
 	{"agent ends", 2, func(w *lostWorld, k int) bool {
 		m := &w.members[k]
@@ -112,20 +119,25 @@ func (w *lostWorld) wipe(k int) bool {
 }
 
 // lostWalk takes random steps.
-func lostWalk(seed uint64) *lostWorld {
+func lostWalk(seed uint64, mutant lostMutation) *lostWorld {
 	r := rand.New(rand.NewPCG(seed, 2))
 	size := 3
 	if seed%4 == 3 {
 		size = 5
 	}
-	w := newLostWorldOf(size, 0)
-	for _, k := range r.Perm(len(w.members))[:r.IntN(len(w.members))] {
+	w := newLostWorldOf(size, mutant)
+	w.policy = lostPolicies[seed/4%uint64(len(lostPolicies))]
+	most := len(w.members) - 1
+	if w.backUp(0) {
+		most++
+	}
+	for _, k := range r.Perm(len(w.members))[:r.IntN(most+1)] {
 		if w.members[k].run = false; r.IntN(3) > 0 {
 			w.wipe(k)
 			w.say("fault: the data of %s is lost", names[k])
 		}
 	}
-	w.walk(r, lostActions, lostSteps)
+	w.walk(r, lostActions, *lostSteps)
 	return w
 }
 
@@ -155,38 +167,98 @@ var lostFaults = map[string]bool{
 	"record lost": true,
 }
 
-const (
-	// lostWalks are so many that each kind of step occurs.
-	lostSteps = 250
-	lostWalks = 800
+var (
+	lostWalks = flag.Int("model.recoveries", 800, "random walks of recoveries; the walks of restores are a sixth as many")
+	lostSteps = flag.Int("model.length", 250, "random steps of a walk of recoveries; a walk of restores has four times as many")
 )
 
+// lostSeeds are the seeds of so many walks.
+func lostSeeds(walks int) iter.Seq[uint64] {
+	return func(yield func(uint64) bool) {
+		for n := range uint64(walks) {
+			if !yield(*walkSeed - 1 + n) {
+				return
+			}
+		}
+	}
+}
+
+// tally counts what happens in walks.
+type tally struct {
+	walks, formed, ends, lost, slowest int
+	ordered                            map[policy.Kind]int
+	formedBy                           map[leases.RecoveryMode]int
+	waits                              map[v1alpha1.RecoveryPhase]int
+}
+
+func newTally() *tally {
+	return &tally{ordered: map[policy.Kind]int{}, formedBy: map[leases.RecoveryMode]int{}, waits: map[v1alpha1.RecoveryPhase]int{}}
+}
+
+func (c *tally) add(w *lostWorld, e ended) {
+	c.walks++
+	if w.newest > 0 {
+		c.formed++
+	}
+	for kind, n := range w.ordered {
+		c.ordered[kind] += n
+	}
+	for mode, n := range w.formedBy {
+		c.formedBy[mode] += n
+	}
+	if c.waits[e.waits]++; e.lost {
+		c.lost++
+	}
+	c.ends += w.unended
+	c.slowest = max(c.slowest, e.turns)
+}
+
 func TestRecoveriesKeepOneRaftGroup(t *testing.T) {
-	formed, ends, ordered := 0, 0, map[policy.Kind]int{}
-	for seed := range uint64(lostWalks) {
-		w := lostWalk(seed)
+	t.Parallel()
+	counts := map[string]*tally{}
+	for _, p := range lostPolicies {
+		counts[p.name] = newTally()
+	}
+	for seed := range lostSeeds(*lostWalks) {
+		w := lostWalk(seed, 0)
+		end := w.faultsOver()
 		if w.bad != "" {
-			t.Fatalf("seed %d: %s\n%s", seed, w.bad, strings.Join(w.story, "\n"))
+			t.Fatalf("seed %d, policy %s: %s\n%s", seed, w.policy.name, w.bad, strings.Join(w.story, "\n"))
 		}
-		if w.newest > 0 {
-			formed++
-		}
-		for kind, n := range w.ordered {
-			ordered[kind] += n
-		}
-		ends += w.unended
+		counts[w.policy.name].add(w, end)
 	}
-	if ends == 0 {
-		t.Error("no walk builds a raft group from a log whose end was not committed")
+	for _, p := range lostPolicies {
+		checkTally(t, p, counts[p.name])
 	}
-	if formed < lostWalks/20 {
-		t.Errorf("only %d of %d walks form a raft group again", formed, lostWalks)
+}
+
+// enoughWalks with a policy have each kind of step.
+const enoughWalks = 200
+
+// checkTally fails if something never happens with a policy.
+func checkTally(t *testing.T, p lostPolicy, c *tally) {
+	t.Helper()
+	t.Logf("%s: %d walks of %d steps; %d form a raft group again, by %v, %d builds from a log whose end was not committed; the steps are %v; after "+
+		"the faults, they wait for %v, after %d turns at most; nothing is left in %d", p.name, c.walks, *lostSteps, c.formed, c.formedBy, c.ends, c.ordered,
+		c.waits, c.slowest, c.lost)
+	if c.walks < enoughWalks {
+		return
+	}
+	if c.ends == 0 {
+		t.Errorf("%s: no walk builds a raft group from a log whose end was not committed", p.name)
+	}
+	if c.formed < c.walks/20 {
+		t.Errorf("%s: only %d of %d walks form a raft group again", p.name, c.formed, c.walks)
 	}
 	for _, kind := range []policy.Kind{policy.PrepareRecovery, policy.ExecuteRecovery, policy.ReleaseRecovery} {
-		if ordered[kind] == 0 {
-			t.Errorf("no walk has a step %s", kind)
+		if c.ordered[kind] == 0 {
+			t.Errorf("%s: no walk has a step %s", p.name, kind)
 		}
 	}
-	t.Logf("%d steps in %d walks; %d form a raft group again, %d builds from a log whose end was not committed; the steps are %v",
-		lostWalks*lostSteps, lostWalks, formed, ends, ordered)
+	if c.formedBy[leases.RecoverSurvivor] == 0 || p.backup != (c.formedBy[leases.RecoverBackup] > 0) {
+		t.Errorf("%s: the raft groups are formed by %v", p.name, c.formedBy)
+	}
+	if !p.automatic && c.waits[v1alpha1.RecoveryProposed] == 0 {
+		t.Errorf("%s: no walk ends with a plan that waits for an approval", p.name)
+	}
 }

@@ -15,7 +15,7 @@ import (
 // their peers and the API server. Joins are one step here, because the other world takes them apart.
 
 // lostMutation is a guard of a recovery that a mutation takes away.
-type lostMutation uint16
+type lostMutation uint32
 
 const (
 	mutUnfenced      lostMutation = 1 << iota // an agent acknowledges an order before the volume says so
@@ -30,6 +30,16 @@ const (
 	mutBestByLength                           // the best disk is the one whose log is the longest, whatever its last term
 	mutUnreported                             // a learner gets its vote whatever its Lease says of the disk
 	mutNoLaterGroup                           // an agent does not compare its data with the raft group in its Lease
+	mutOldBackup                              // the chosen agent restores what it finds, although the order names a newer backup
+	mutDisksUnused                            // an agent does not report the revision of its disk, so that any backup has more
+	mutNoRelease                              // druid releases no order
+	mutNoOther                                // druid replaces no order by another one
+	mutNoRecord                               // druid makes no record again
+	mutNoPlace                                // an agent does not use what it built if the record has no lineage
+	mutNoLimit                                // a raft group that is formed again has the limit of learners of the record only
+	mutAlwaysRecent                           // druid does not forget that it recovered the cluster
+	mutUnasked                                // druid takes the policy Manual for Automatic
+	mutUnbounded                              // druid takes any known loss for permitted
 )
 
 // lostGroup is a raft group. writes has the numbers of the committed writes in its log, and terms the term of each.
@@ -45,6 +55,8 @@ type lostGroup struct {
 	parent   int   // the raft group from whose backups it was restored
 	base     int64 // the revision before its first write, and served is how many writes it had at the last one through the Service
 	served   int
+	stored   int   // how many of its writes are in the backup store
+	fork     int64 // the revision of the raft group before up to which it continues that
 }
 
 // lostMember is a member: its node, its volume, its agent and its Lease.
@@ -65,6 +77,7 @@ type lostMember struct {
 	version       int
 	attempt       leases.RecoveryAttempt
 	lease         leases.Member
+	acked         [2]int // how often each druid had looked when it acknowledged its order
 }
 
 type lostStep uint8
@@ -85,6 +98,7 @@ type lostDruid struct {
 	half       bool                // it confirms its step, and read only the Pods yet
 	cached     *lostCache          // what its caches have, nil if they are up to date
 	early      *lostCache          // what a mutation lets it read before the Pods
+	looks      int                 // how often it looked, by caches that are up to date
 }
 
 type lostWorld struct {
@@ -97,11 +111,17 @@ type lostWorld struct {
 	druids        [2]lostDruid
 	approved      string
 	nonces, wrote int
-	gaveUp        int                 // how many members the user gave up
-	ordered       map[policy.Kind]int // the steps of druid that changed the order in the record
-	unended       int                 // the raft groups that were built from a log with an end that was not committed
-	newest        int                 // the raft group that was formed last
-	excused       bool                // the user gave up a member that is not lost, or a backup is not in this world
+	gaveUp        int                         // how many members the user gave up
+	formedBy      map[leases.RecoveryMode]int // the raft groups that were formed again
+	ordered       map[policy.Kind]int         // the steps of druid that changed the order in the record
+	unended       int                         // the raft groups that were built from a log with an end that was not committed
+	newest        int                         // the raft group that was formed last
+	excused       bool                        // the user gave up a member that is not lost, or a backup is not in this world
+	policy        lostPolicy
+	reported      leases.Backup     // what the Lease of full backups says
+	recent        bool              // the last recovery was less than ten minutes ago
+	counted       [lostMost]bool    // whose acknowledgements druid saw when it ordered to execute
+	losses        map[string]*int64 // how many revisions the plans lose that the user approved, nil for unknown
 	mutant        lostMutation
 	bad           string
 	story         []string
@@ -126,10 +146,11 @@ const lostMost = 5
 func newLostWorld(mutant lostMutation) *lostWorld { return newLostWorldOf(3, mutant) }
 
 func newLostWorldOf(size int, mutant lostMutation) *lostWorld {
-	w := &lostWorld{there: true, members: make([]lostMember, size), mutant: mutant, ordered: map[policy.Kind]int{}, record: leases.Record{
-		Phase: leases.PhaseFormed, Epoch: 1, FormedEpoch: 1, Nonce: "first", Lineage: leases.LineageOf(1, "first"), MaxLearners: leases.MaxLearners,
-		Members: slices.Clone(names[:size]), Seed: names[0],
-	}}
+	w := &lostWorld{there: true, members: make([]lostMember, size), mutant: mutant, ordered: map[policy.Kind]int{}, formedBy: map[leases.RecoveryMode]int{}, losses: map[string]*int64{},
+		policy: lostPolicies[0], record: leases.Record{
+			Phase: leases.PhaseFormed, Epoch: 1, FormedEpoch: 1, Nonce: "first", Lineage: leases.LineageOf(1, "first"), MaxLearners: leases.MaxLearners,
+			Members: slices.Clone(names[:size]), Seed: names[0],
+		}}
 	token := w.record.Token("n", "c", clusterUID)
 	_, cluster, _ := membership.ExpectedIDs(names[0], peerURLs[0][0], token)
 	w.record.ClusterID = cluster

@@ -73,29 +73,31 @@ func restoreWalk(seed uint64) *lostWorld {
 		}
 		actions = append(actions, a)
 	}
-	w.walk(rand.New(rand.NewPCG(seed, 3)), actions, restoreWalkSteps)
+	w.walk(rand.New(rand.NewPCG(seed, 3)), actions, 4**lostSteps)
 	return w
 }
 
-const (
-	restoreWalkSteps = 1000
-	restoreWalks     = 120
-)
-
 func TestRestoresKeepOneRaftGroup(t *testing.T) {
-	restored, ordered := 0, map[policy.Kind]int{}
-	for seed := range uint64(restoreWalks) {
+	t.Parallel()
+	walks := max(*lostWalks*3/20, 1)
+	restored, lost, slowest, ordered := 0, 0, 0, map[policy.Kind]int{}
+	for seed := range lostSeeds(walks) {
 		w := restoreWalk(seed)
+		end := w.restoreOver()
 		if w.bad != "" {
 			t.Fatalf("seed %d: %s\n%s", seed, w.bad, strings.Join(w.story, "\n"))
 		}
-		restored += w.restored
+		restored, slowest = restored+w.restored, max(slowest, end.turns)
+		if end.lost {
+			lost++
+		}
 		for kind, n := range w.ordered {
 			ordered[kind] += n
 		}
 	}
-	if restored < restoreWalks/20 {
+	if walks >= enoughWalks/2 && restored < walks/20 {
 		t.Errorf("only %d restores are carried out", restored)
 	}
-	t.Logf("%d restores in %d walks; the steps are %v", restored, restoreWalks, ordered)
+	t.Logf("%d restores in %d walks of %d steps; the steps are %v; after the faults, they serve or wait for the user after %d turns at most; nothing "+
+		"is left in %d", restored, walks, 4**lostSteps, ordered, slowest, lost)
 }

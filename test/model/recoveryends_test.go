@@ -1,0 +1,179 @@
+package model
+
+import (
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/etcd-druid/druid/api/v1alpha1"
+	"github.com/etcd-druid/druid/druid/policy"
+)
+
+const (
+	// lostTurns is how many turns a cluster may take after the faults until it is healthy or waits for the user. In a turn, every actor acts.
+	lostTurns = 60
+	// waitTurns is how many turns in a row it must say for what it waits. A turn after the faults, Leases have what was before.
+	waitTurns = 10
+)
+
+// recovery is status.recovery, nil if there is none.
+func (w *lostWorld) recovery() *v1alpha1.RecoveryStatus {
+	before := v1alpha1.EtcdClusterStatus{Recovery: w.status}
+	return policy.Status(policy.Evaluate(w.desired(), w.observe()), before, nil, 1, metav1.Time{}).Recovery
+}
+
+// waits is the phase of status.recovery if it says what the user must do, else empty.
+func (w *lostWorld) waits() v1alpha1.RecoveryPhase {
+	switch r := w.recovery(); {
+	case r == nil, r.Message == "":
+	case r.Phase == v1alpha1.RecoveryProposed && r.Approve != "", r.Phase == v1alpha1.RecoveryRefused:
+		return r.Phase
+	}
+	return ""
+}
+
+// healthy says whether all members vote in the raft group that the record names.
+func (w *lostWorld) healthy() bool {
+	up, _ := w.quorum(w.newest)
+	return w.there && w.record.Order() == nil && w.record.ClusterID == w.groups[w.newest].cluster && len(up) == len(w.members) &&
+		len(w.groups[w.newest].learners) == 0
+}
+
+// faultsEnd brings back nodes, peers, the API server and the caches of druid. A member whose node was declared out of service starts
+// elsewhere with an empty volume.
+func (w *lostWorld) faultsEnd() {
+	w.say("the faults end")
+	for k := range w.members {
+		m := &w.members[k]
+		if m.gone {
+			m.gone = false
+			w.wipe(k)
+		}
+		m.on, m.api, m.net = true, true, true
+	}
+	for i := range w.druids {
+		w.druids[i].cached = nil
+	}
+}
+
+// turn lets every actor act.
+func (w *lostWorld) turn() {
+	all := make([]int, len(w.members))
+	for k := range w.members {
+		all[k] = k
+		w.agent(k)
+		w.agent(k)
+		w.renew(k)
+		w.replicate(k)
+		w.backUp(k)
+	}
+	w.live(all...)
+	for range 3 {
+		w.plan(0)
+		w.plan(1)
+	}
+}
+
+// turns takes turns until done, and returns how many. The ten minutes after a recovery pass meanwhile.
+func (w *lostWorld) turns(done func() bool) (n int, ok bool) {
+	for ; n < lostTurns && w.bad == ""; n++ {
+		if done() {
+			return n, true
+		}
+		w.turn()
+		if n == lostTurns/6 {
+			w.recent, w.overdue = false, true
+		}
+	}
+	return n, w.bad == "" && done()
+}
+
+// hasSource says whether there is something left from which the cluster could be formed again.
+func (w *lostWorld) hasSource() bool {
+	for k := range w.members {
+		if w.members[k].there {
+			return true
+		}
+	}
+	return w.policy.backup && w.inStore(w.newest) > 0
+}
+
+// ended is how a walk ended after its faults.
+type ended struct {
+	turns int                    // until the cluster was healthy or waited for the user
+	waits v1alpha1.RecoveryPhase // for what it waited
+	lost  bool                   // nothing was left to recover from
+}
+
+// faultsOver lets the faults end. Within a limit of turns, the cluster is healthy, or says for a while what the user must do. If the user then
+// approves each plan and repairs the backup store, it is healthy within another such limit, unless nothing is left.
+func (w *lostWorld) faultsOver() (e ended) {
+	w.faultsEnd()
+	w.idle = true
+	n, rests := w.rests(w.healthy)
+	if e.turns, e.waits = n, w.waits(); !rests {
+		w.stuck("is not healthy and waits for no user")
+	}
+	w.checkWaits(e.waits)
+	return w.userActs(e)
+}
+
+// restoreOver does the same in a world with restores: the cluster serves clients too, unless it waits for the user. The user withdraws the
+// request at last.
+func (w *lostWorld) restoreOver() (e ended) {
+	w.faultsEnd()
+	w.idle = true
+	n, rests := w.rests(w.servesAll)
+	if e.turns, e.waits = n, w.waits(); !rests {
+		w.stuck("does not serve clients and waits for no user")
+	}
+	w.wish = nil
+	return w.userActs(e)
+}
+
+// rests takes turns until one of two things stays so for a while: done, or the cluster waits for the user.
+func (w *lostWorld) rests(done func() bool) (turns int, ok bool) {
+	since := 0
+	n, ok := w.turns(func() bool {
+		if since++; !done() && w.waits() == "" {
+			since = 0
+		}
+		return since > waitTurns
+	})
+	return n - since, ok
+}
+
+// userActs lets the user repair the backups and approve each plan.
+func (w *lostWorld) userActs(e ended) ended {
+	w.idle = false
+	w.repairBackups()
+	_, healthy := w.turns(func() bool { return w.healthy() && (!w.restoring.on || w.servesAll()) })
+	if !healthy && w.hasSource() {
+		w.stuck("is not healthy, although the user acted")
+	}
+	e.lost = !healthy
+	return e
+}
+
+// checkWaits compares what the cluster waits for with what there is: a source is never refused, and the policy Automatic needs no approval of a
+// plan within its bounds.
+func (w *lostWorld) checkWaits(phase v1alpha1.RecoveryPhase) {
+	switch phase {
+	case v1alpha1.RecoveryRefused:
+		if w.hasSource() && !w.damaged {
+			w.stuck("refuses a recovery, although there is a source")
+		}
+	case v1alpha1.RecoveryProposed:
+		plan, bounds := w.recovery().Plan, w.policy
+		if within := plan.LostRevisions != nil && plan.LostSeconds != nil && len(plan.GiveUp) == 0 &&
+			(bounds.revisions == nil || *plan.LostRevisions <= *bounds.revisions) && bounds.seconds != nil && *plan.LostSeconds <= *bounds.seconds; within &&
+			bounds.automatic {
+			w.stuck("waits for the approval of a plan that the policy permits")
+		}
+	}
+}
+
+// stuck reports that the cluster does not become healthy.
+func (w *lostWorld) stuck(how string) {
+	w.violate("%s %s: the record is %+v, the order %+v, the status %+v", isStuck, how, w.record, w.record.Order(), w.recovery())
+}
+
+const isStuck = "after the faults, the cluster"

@@ -1,0 +1,45 @@
+package model
+
+import (
+	"regexp"
+	"testing"
+)
+
+// walkMutations are mutations of a recovery that walks find. After some of them, a cluster stays as it is, and no promise about its data is broken.
+var walkMutations = map[string]struct {
+	mutant lostMutation
+	finds  string // the violation, as a regular expression
+	// from is the seed of the first walk: soon before one that finds the mutation.
+	from uint64
+}{
+	"no release":                              {mutNoRelease, "^" + isStuck, 0},
+	"no order in place of another":            {mutNoOther, "^" + isStuck, 130},
+	"no record in place of one that was lost": {mutNoRecord, "^" + isStuck, 0},
+	"built data that is not used":             {mutNoPlace, "^" + isStuck, 185},
+	"no limit of learners":                    {mutNoLimit, "^" + isStuck, 20},
+	"a recovery that is always the last":      {mutAlwaysRecent, "^" + isStuck + " waits for the approval", 20},
+	"an older backup than the order names":    {mutOldBackup, "the order permits the loss of", 30},
+	"a backup although a disk has more":       {mutDisksUnused, "the disk of .* has more", 0},
+	"a plan without approval, policy Manual":  {mutUnasked, "the user did not approve order", 20},
+	"a plan beyond bounds, policy Automatic":  {mutUnbounded, "the order permits the loss of", 805},
+}
+
+// mutationWalks is how many walks a mutation may take to be found.
+const mutationWalks = 4000
+
+func TestEveryMutationIsFoundByWalks(t *testing.T) {
+	for name, m := range walkMutations {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			finds := regexp.MustCompile(m.finds)
+			for n := range uint64(mutationWalks) {
+				w := lostWalk(m.from+n, m.mutant)
+				if w.faultsOver(); finds.MatchString(w.bad) {
+					t.Logf("seed %d, after %d walks: %.120s", m.from+n, n+1, w.bad)
+					return
+				}
+			}
+			t.Fatalf("not found in %d walks", mutationWalks)
+		})
+	}
+}
