@@ -54,14 +54,23 @@ func (r *recovery) soleVoter(o Observed, listed []Member) (lists [][]string) {
 func (r *recovery) observeOthers(o Observed, listed []Member) {
 	for _, m := range listed {
 		c := m.Reports.Disk
-		if r.votes(m.Name) || !reportIsCurrent(m) || c.Cluster != "" && !onlyReport(m, o) || m.Pod != PodLive || m.NodeLost || volumeGone(m) {
+		if r.votes(m.Name) || m.Pod != PodLive || m.NodeLost || volumeGone(m) {
+			continue
+		}
+		if c == nil && !runsAsLearner(m, o) || c != nil && (!reportIsCurrent(m) || c.Cluster != "" && !onlyReport(m, o)) {
 			continue
 		}
 		p := oldVoter{member: m, known: true, report: c, holds: holdsHere}
-		p.acknowledged = r.order != nil && c.Order == r.order.Name()
+		p.acknowledged = r.order != nil && c != nil && c.Order == r.order.Name()
 		p.closed = p.acknowledged
 		r.others = append(r.others, p)
 	}
+}
+
+// runsAsLearner says whether the etcd of the member runs as a learner of the record's raft group. Without a leader, it runs until an order
+// stops it, and there is no disk report before that.
+func runsAsLearner(m Member, o Observed) bool {
+	return m.Reports.Role == leases.RoleLearner && m.Reports.ID != 0 && m.Reports.ClusterID == o.Record.ClusterID && diskOf(m, nil) == leases.DiskIntact
 }
 
 // votes says whether a voter of the record's raft group is the member called name.
@@ -79,9 +88,12 @@ func (r *recovery) votes(name string) bool {
 func (r *recovery) formerDisk(o Observed) (best source, found bool) {
 	from, again := ancestryOf(o.Record)
 	for _, p := range r.others {
-		learner := p.report.Cluster == leases.FormatID(o.Record.ClusterID)
-		former := again && from.mode != leases.RecoverRestore && p.report.Lineage == from.fork.Parent
-		if p.report.State != leases.DiskIntact || !p.report.Orders || !learner && !former || r.order != nil && !p.acknowledged {
+		c := p.report
+		if c != nil && (c.State != leases.DiskIntact || !c.Orders) || r.order != nil && !p.acknowledged {
+			continue
+		}
+		learner := c == nil || c.Cluster == leases.FormatID(o.Record.ClusterID)
+		if former := again && from.mode != leases.RecoverRestore && c != nil && c.Lineage == from.fork.Parent; !learner && !former {
 			continue
 		}
 		s, usable := diskSource(p, o)

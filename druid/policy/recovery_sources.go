@@ -94,7 +94,7 @@ func diskSource(p oldVoter, o Observed) (source, bool) {
 		s.class = dataOdd
 	}
 	if c == nil {
-		return s, p.holds == holdsHere && m.Readable && m.Reports.ClusterID == o.Record.ClusterID && m.Reports.Revision > 0
+		return s, (p.holds == holdsHere || p.runsAnother) && m.Readable && m.Reports.ClusterID == o.Record.ClusterID && m.Reports.Revision > 0
 	}
 	s.room = c.Free == 0 || c.Free >= c.Size+newLogSpace
 	s.epoch, s.lastTerm, s.last, s.revision, s.kept, s.lineage = c.Epoch, c.LastTerm, c.Last, c.Revision+int64(c.Tail), c.Revision, c.Lineage

@@ -29,7 +29,10 @@ type oldVoter struct {
 	// data without another approval: it acknowledged, or its volume is gone.
 	acknowledged, closed bool
 	gaveUp               bool
-	report               *leases.DiskReport
+	// runsAnother says that the etcd of the member runs with another raft ID in the same raft group: it joined again, and the published
+	// list is older than that.
+	runsAnother bool
+	report      *leases.DiskReport
 }
 
 // groupQuorum says whether the old raft group serves: an agent renews its Lease only while its etcd is healthy in the
@@ -169,6 +172,8 @@ func (r *recovery) observeVoter(p *oldVoter, o Observed) {
 		p.report = m.Reports.Disk
 		p.acknowledged = r.order != nil && p.report.Order == r.order.Name()
 	}
+	p.runsAnother = p.report == nil && diskOf(m, nil) == leases.DiskIntact && m.Reports.ID != 0 && leases.FormatID(m.Reports.ID) != p.id &&
+		m.Reports.ClusterID == o.Record.ClusterID
 	p.holds = holdingOf(*p, o)
 	p.closed = p.acknowledged || volumeGone(m) || p.gaveUp
 }
@@ -178,7 +183,7 @@ func holdingOf(p oldVoter, o Observed) holding {
 	switch state := diskOf(p.member, p.report); {
 	case volumeGone(p.member), state == leases.DiskEmpty, state == leases.DiskCorrupt, state == leases.DiskStale:
 		return holdsNothing
-	case p.report != nil && state == leases.DiskIntact && p.report.Member != p.id:
+	case p.report != nil && state == leases.DiskIntact && p.report.Member != p.id, p.runsAnother:
 		return holdsNothing // a raft ID starts once on a volume
 	case p.report != nil && state == leases.DiskIntact && p.report.Prepared > o.Record.Released:
 		return holdsFenced
@@ -248,7 +253,7 @@ func (r *recovery) pendingAcks() bool {
 	}
 	return r.order != nil && slices.ContainsFunc(r.voters, func(p oldVoter) bool {
 		chosen := p.known && p.member.Name == r.order.Chosen && !r.order.Restores() // any member can restore a backup
-		return !p.closed && (p.holds == holdsHere || chosen && p.holds != holdsNothing)
+		return !p.closed && (p.holds == holdsHere || p.runsAnother || chosen && p.holds != holdsNothing)
 	})
 }
 

@@ -2,6 +2,7 @@ package model
 
 import (
 	"regexp"
+	"strings"
 	"testing"
 )
 
@@ -41,5 +42,28 @@ func TestEveryMutationIsFoundByWalks(t *testing.T) {
 			}
 			t.Fatalf("not found in %d walks", mutationWalks)
 		})
+	}
+}
+
+// One of three members joins again as a learner, and then the others lose their data. The published list is the one from before the join, or
+// it was lost with the record. The cluster is formed again from the disk of the learner, whose etcd runs.
+func TestClusterIsFormedFromALearner(t *testing.T) {
+	for name, published := range map[string]bool{"a list from before the join": true, "no list": false} {
+		w := newLostWorld(0)
+		list := w.record.MemberList
+		w.lose(1)
+		for range 2 {
+			w.agent(1)
+		}
+		w.renew(1)
+		_, learns := w.groups[0].learners[w.members[1].lease.ID]
+		w.lose(0, 2)
+		if w.record.MemberList = nil; published {
+			w.record.MemberList = list
+		}
+		w.version++
+		if end := w.faultsOver(); !learns || end.lost || w.bad != "" || w.newest == 0 {
+			t.Errorf("%s: learns %t, lost %t, violation %q:\n%s", name, learns, end.lost, w.bad, strings.Join(w.story, "\n"))
+		}
 	}
 }
