@@ -88,12 +88,8 @@ func (r *recovery) votes(name string) bool {
 func (r *recovery) formerDisk(o Observed) (best source, found bool) {
 	from, again := ancestryOf(o.Record)
 	for _, p := range r.others {
-		c := p.report
-		if c != nil && (c.State != leases.DiskIntact || !c.Orders) || r.order != nil && !p.acknowledged {
-			continue
-		}
-		learner := c == nil || c.Cluster == leases.FormatID(o.Record.ClusterID)
-		if former := again && from.mode != leases.RecoverRestore && c != nil && c.Lineage == from.fork.Parent; !learner && !former {
+		learner := p.report == nil || p.report.Cluster == leases.FormatID(o.Record.ClusterID)
+		if r.order != nil && !p.acknowledged || !p.canForm() || !learner && !(again && from.has(p)) {
 			continue
 		}
 		s, usable := diskSource(p, o)
@@ -105,6 +101,16 @@ func (r *recovery) formerDisk(o Observed) (best source, found bool) {
 		}
 	}
 	return best, found
+}
+
+// canForm says whether a member without a vote could form a raft group from its disk: its etcd runs, or its report says so.
+func (p oldVoter) canForm() bool {
+	return p.report == nil || p.report.State == leases.DiskIntact && p.report.Orders
+}
+
+// has says whether the disk of a member has the data of the raft group before. A restore in place undid what that holds.
+func (f ancestry) has(p oldVoter) bool {
+	return f.mode != leases.RecoverRestore && p.report != nil && p.report.Lineage == f.fork.Parent
 }
 
 // parentBackup is the backup of the lineage from which the raft group was formed, up to the fork. The agents reported how far it reaches,

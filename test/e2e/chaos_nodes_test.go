@@ -32,11 +32,11 @@ var nodeFaults = []chaosFault{
 
 // longNodeFaults are those that last longer than half a minute, with the time until the member votes again.
 var longNodeFaults = []chaosFault{
-	{"a node is frozen past its Leases and goes on", onNodeFor((*chaos).pastLease, whole((*lab.Lab).Freeze), whole((*lab.Lab).Thaw), theMember)},
+	{"a node is frozen past its Leases and goes on", onNodeFor(pastLease, whole((*lab.Lab).Freeze), whole((*lab.Lab).Thaw), theMember)},
 }
 
 // pastLease is longer than a Lease of the agents lasts. The Leases of the node and of the member expire.
-func (ch *chaos) pastLease(t *testing.T, draw *rand.Rand) time.Duration {
+func pastLease(t *testing.T, ch *chaos, draw *rand.Rand) time.Duration {
 	t.Helper()
 	var lease time.Duration
 	ch.withAPI(func() { lease = ch.cluster.AgentTimings(t).LeaseDuration })
@@ -44,7 +44,7 @@ func (ch *chaos) pastLease(t *testing.T, draw *rand.Rand) time.Duration {
 }
 
 // briefly is up to 15 seconds.
-func briefly(_ *chaos, _ *testing.T, draw *rand.Rand) time.Duration {
+func briefly(_ *testing.T, _ *chaos, draw *rand.Rand) time.Duration {
 	return time.Duration(5+draw.IntN(10)) * time.Second
 }
 
@@ -72,10 +72,10 @@ func onNode(begin, end nodeAct, reach func(context.Context, *chaos, nodeFault) e
 
 // onNodeFor is a fault of the node that carries the member, for a time. What reach connects is connected before, and is not any more meanwhile.
 func onNodeFor(
-	span func(*chaos, *testing.T, *rand.Rand) time.Duration, begin, end nodeAct, reach func(context.Context, *chaos, nodeFault) error,
+	span func(*testing.T, *chaos, *rand.Rand) time.Duration, begin, end nodeAct, reach func(context.Context, *chaos, nodeFault) error,
 ) func(*testing.T, *chaos, string, *rand.Rand) {
 	return func(t *testing.T, ch *chaos, member string, draw *rand.Rand) {
-		lasts := span(ch, t, draw)
+		lasts := span(t, ch, draw)
 		f := nodeFault{member: member, node: ch.about(member).node, etcd: ch.cluster.Etcd(t, member)}
 		others := slices.DeleteFunc(slices.Clone(rig.Lab.Nodes()), func(n string) bool { return n == f.node })
 		f.peer = others[draw.IntN(len(others))]

@@ -156,19 +156,18 @@ func (w *lostWorld) userActs(e ended) ended {
 // checkWaits compares what the cluster waits for with what there is: a source is never refused, and the policy Automatic needs no approval of a
 // plan within its bounds.
 func (w *lostWorld) checkWaits(phase v1alpha1.RecoveryPhase) {
-	switch phase {
-	case v1alpha1.RecoveryRefused:
-		if w.hasSource() && !w.damaged {
-			w.stuck("refuses a recovery, although there is a source")
-		}
-	case v1alpha1.RecoveryProposed:
-		plan, bounds := w.recovery().Plan, w.policy
-		if within := plan.LostRevisions != nil && plan.LostSeconds != nil && len(plan.GiveUp) == 0 &&
-			(bounds.revisions == nil || *plan.LostRevisions <= *bounds.revisions) && bounds.seconds != nil && *plan.LostSeconds <= *bounds.seconds; within &&
-			bounds.automatic {
-			w.stuck("waits for the approval of a plan that the policy permits")
-		}
+	if phase == v1alpha1.RecoveryRefused && w.hasSource() && !w.damaged {
+		w.stuck("refuses a recovery, although there is a source")
 	}
+	if phase == v1alpha1.RecoveryProposed && w.policy.automatic && w.policy.permits(w.recovery().Plan) {
+		w.stuck("waits for the approval of a plan that the policy permits")
+	}
+}
+
+// permits says whether a plan is within the bounds, and gives up no member.
+func (p lostPolicy) permits(plan *v1alpha1.RecoveryPlan) bool {
+	return plan.LostRevisions != nil && plan.LostSeconds != nil && len(plan.GiveUp) == 0 &&
+		(p.revisions == nil || *plan.LostRevisions <= *p.revisions) && p.seconds != nil && *plan.LostSeconds <= *p.seconds
 }
 
 // stuck reports that the cluster does not become healthy.

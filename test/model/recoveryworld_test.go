@@ -146,11 +146,14 @@ const lostMost = 5
 func newLostWorld(mutant lostMutation) *lostWorld { return newLostWorldOf(3, mutant) }
 
 func newLostWorldOf(size int, mutant lostMutation) *lostWorld {
-	w := &lostWorld{there: true, members: make([]lostMember, size), mutant: mutant, ordered: map[policy.Kind]int{}, formedBy: map[leases.RecoveryMode]int{}, losses: map[string]*int64{},
-		policy: lostPolicies[0], record: leases.Record{
-			Phase: leases.PhaseFormed, Epoch: 1, FormedEpoch: 1, Nonce: "first", Lineage: leases.LineageOf(1, "first"), MaxLearners: leases.MaxLearners,
-			Members: slices.Clone(names[:size]), Seed: names[0],
-		}}
+	w := &lostWorld{
+		there: true, members: make([]lostMember, size), mutant: mutant, policy: lostPolicies[0], ordered: map[policy.Kind]int{},
+		formedBy: map[leases.RecoveryMode]int{}, losses: map[string]*int64{},
+	}
+	w.record = leases.Record{
+		Phase: leases.PhaseFormed, Epoch: 1, FormedEpoch: 1, Nonce: "first", Lineage: leases.LineageOf(1, "first"), MaxLearners: leases.MaxLearners,
+		Members: slices.Clone(names[:size]), Seed: names[0],
+	}
 	token := w.record.Token("n", "c", clusterUID)
 	_, cluster, _ := membership.ExpectedIDs(names[0], peerURLs[0][0], token)
 	w.record.ClusterID = cluster

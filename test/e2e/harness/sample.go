@@ -115,14 +115,13 @@ type watched struct {
 func (m *watched) looked(l look, name string, group uint64) error {
 	before := m.last
 	m.looks, m.last = m.looks+1, l
-	if l.err != nil {
+	switch {
+	case l.err != nil:
 		m.last.group = before.group // the last one that is known
-		return nil
+	case l.group != group && l.group != before.group:
+		return fmt.Errorf("at %s: member %s belongs to raft group %x, and the cluster is %x", l.begun.Format("15:04:05.000"), name, l.group, group)
 	}
-	if l.group == group || l.group == before.group {
-		return nil
-	}
-	return fmt.Errorf("at %s: member %s belongs to raft group %x, and the cluster is %x", l.begun.Format("15:04:05.000"), name, l.group, group)
+	return nil
 }
 
 // perSecond is how often the member was asked each second until now.
