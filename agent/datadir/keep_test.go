@@ -16,10 +16,10 @@ import (
 
 func TestExpiryIsDecidedOverAllFacts(t *testing.T) {
 	cases := rulestest.Check(t, keepRules, func(f KeepFacts, d rules.Decision[KeepVerdict]) string {
-		proven := f.Over == rules.Yes && f.Server == rules.Yes && (f.Watched == rules.Yes || f.Full == rules.Yes)
+		counted := f.Over == rules.Yes && f.Server == rules.Yes && (f.Watched == rules.Yes || f.Full == rules.Yes)
 		copied := f.Held == rules.Yes && f.Full == rules.No
 		want := KeepCopy
-		if f.Replaced == rules.No && f.Full == rules.No || f.Replaced == rules.Yes && (proven || copied) {
+		if f.Replaced == rules.No && f.Full == rules.No || f.Replaced == rules.Yes && (counted || copied) {
 			want = DropCopy
 		}
 		if d.Verdict != want {
@@ -71,7 +71,7 @@ func TestOnlyReplacedDataExpires(t *testing.T) {
 			t.Errorf("%s (-want +got):\n%s", name, diff)
 		}
 	}
-	if c := (Clocks{Node: now, Server: now.Add(time.Hour)}); c.Later() != c.Server || (Clocks{Node: now}).Later() != now {
+	if c := (Clocks{Node: now, Server: now.Add(time.Hour)}); !c.Later().Equal(c.Server) || !(Clocks{Node: now}).Later().Equal(now) {
 		t.Error("the time of a move is not that of the later clock")
 	}
 }

@@ -152,7 +152,8 @@ func TestAClusterThatServesIsRestored(t *testing.T) {
 	}
 	for name, m := range c.members {
 		quarantined, err := datadir.AllQuarantined(m.cfg.VolumePath)
-		if err != nil || len(quarantined) != 1 || !strings.HasSuffix(quarantined[0].Name, "-superseded") || len(m.b.droppable(quarantined, m.b.Clocks(), false)) != 0 {
+		if err != nil || len(quarantined) != 1 || !strings.HasSuffix(quarantined[0].Name, "-superseded") ||
+			len(m.b.droppable(quarantined, m.b.Clocks(), false)) != 0 {
 			t.Errorf("the old data of %s is %+v, %v", name, quarantined, err)
 		}
 	}
