@@ -138,24 +138,26 @@ func PruneOrder(quarantined []Quarantined, clusterID uint64) []Quarantined {
 // data, because part of it can be missing.
 const prunedPrefix = ".pruned-"
 
-// isLeftover reports whether an entry of the volume can be deleted: the rest of an incomplete Prune, or of an
-// incomplete restore, on which no etcd ever ran.
-func isLeftover(e os.DirEntry) bool {
-	return strings.HasPrefix(e.Name(), prunedPrefix) || strings.HasPrefix(e.Name(), volume.RestoredDir)
-}
+// isPruned reports whether an entry of the volume is the rest of an incomplete Prune.
+func isPruned(e os.DirEntry) bool { return strings.HasPrefix(e.Name(), prunedPrefix) }
 
-// PruneBegun reports whether a previous Prune or restore is incomplete. The next Prune deletes the rest.
+// isRestored reports whether an entry of the volume is data that a restore made next to the data directory. While etcd runs, it is the rest of
+// an incomplete restore, on which no etcd ever ran. Before that, it can be the only data of a new raft group.
+func isRestored(e os.DirEntry) bool { return strings.HasPrefix(e.Name(), volume.RestoredDir) }
+
+// PruneBegun reports whether a previous Prune or restore is incomplete. The next Prune and DropRestored delete the rest.
 func PruneBegun(dir string) (bool, error) {
 	entries, err := os.ReadDir(dir)
 	if err != nil {
 		return false, fmt.Errorf("list incomplete deletions: %w", err)
 	}
-	return slices.ContainsFunc(entries, isLeftover), nil
+	return slices.ContainsFunc(entries, func(e os.DirEntry) bool { return isPruned(e) || isRestored(e) }), nil
 }
 
-// Prune deletes first the rest of an incomplete Prune or restore, then the named quarantined directories one after
-// another.
-func Prune(dir string, names ...string) error {
+// DropRestored deletes the rest of an incomplete restore. Call it only while etcd runs.
+func DropRestored(dir string) error { return dropLeftovers(dir, isRestored) }
+
+func dropLeftovers(dir string, isLeftover func(os.DirEntry) bool) error {
 	entries, err := os.ReadDir(dir)
 	if err != nil {
 		return fmt.Errorf("prune: %w", err)
@@ -169,6 +171,14 @@ func Prune(dir string, names ...string) error {
 				return fmt.Errorf("prune: %w", err)
 			}
 		}
+	}
+	return nil
+}
+
+// Prune deletes first the rest of an incomplete Prune, then the named quarantined directories one after another.
+func Prune(dir string, names ...string) error {
+	if err := dropLeftovers(dir, isPruned); err != nil {
+		return err
 	}
 	for _, name := range names {
 		if !strings.HasPrefix(name, volume.QuarantinePrefix) || filepath.Base(name) != name {
