@@ -102,9 +102,10 @@ func (c DiskReport) CallsCorrupt(id string) bool {
 }
 
 // Digest identifies what an order relies on: the volume and the data. It ignores what can change without another
-// inspection: the Pod, sizes and whether a restore failed.
+// inspection: the Pod, sizes and whether a restore failed. It ignores Corrupt, which an earlier version of druid does not read: the
+// positions identify the data already.
 func (c DiskReport) Digest() string {
-	c.Pod, c.Size, c.Free, c.Failed = "", 0, 0, ""
+	c.Pod, c.Size, c.Free, c.Failed, c.Corrupt = "", 0, 0, "", ""
 	raw, _ := json.Marshal(c) //nolint:errchkjson // strings, numbers and a bool only
 	sum := sha256.Sum256(raw)
 	return hex.EncodeToString(sum[:8])

@@ -93,8 +93,8 @@ func (r *recovery) formerDisk(o Observed) (best source, found bool) {
 			continue
 		}
 		s, usable := diskSource(p, o)
-		if s.lost, s.former = from.lostSince(), !learner; learner {
-			s.lost = fmt.Sprintf("member %s was a learner, whose disk can be behind those of the voters", p.member.Name)
+		if s.former = !learner; s.former {
+			s.lost = from.lostSince()
 		}
 		if usable && (!found || s.better(best)) {
 			best, found = s, true

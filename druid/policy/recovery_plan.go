@@ -324,8 +324,8 @@ func (r *recovery) worse(observed Observed) bool {
 // digest is the hash by which a plan is approved. It is about this EtcdCluster, this raft group and this epoch, so that an
 // approval is of no use twice or elsewhere.
 func (p *recoveryPlan) digest(cluster uint64, epoch uint32, uid string) string {
-	words := fmt.Sprintf("%s %x %d %s %s %s %d %s %d %d %t", uid, cluster, epoch, p.source.mode, p.source.member.Name, p.source.lineage, p.source.revision,
-		strings.Join(p.giveUp, ","), p.revisions, p.seconds, p.measured)
+	words := fmt.Sprintf("%s %x %d %s %s %s %d %s %d %d %t %d", uid, cluster, epoch, p.source.mode, p.source.member.Name, p.source.lineage, p.source.revision,
+		strings.Join(p.giveUp, ","), p.revisions, p.seconds, p.measured, p.source.class)
 	sum := sha256.Sum256([]byte(words))
 	return hex.EncodeToString(sum[:6])
 }

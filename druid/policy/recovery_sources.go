@@ -93,6 +93,9 @@ func diskSource(p oldVoter, o Observed) (source, bool) {
 	if m.oddData(o) {
 		s.class = dataOdd
 	}
+	if p.learner() {
+		s.lost = fmt.Sprintf("member %s was a learner, whose disk can be behind those of the voters", m.Name)
+	}
 	if c == nil {
 		return s, (p.holds == holdsHere || p.runsAnother) && m.Readable && m.Reports.ClusterID == o.Record.ClusterID && m.Reports.Revision > 0
 	}
@@ -113,6 +116,16 @@ func diskSource(p oldVoter, o Observed) (source, bool) {
 		return s, false
 	}
 	return s, true
+}
+
+// learner says whether the disk is that of a learner. A learner that etcd runs says so on its Lease. The disk report of another one has the voters
+// that its data knows.
+func (p oldVoter) learner() bool {
+	if p.report == nil {
+		return p.member.Reports.Role == leases.RoleLearner
+	}
+	voters := p.report.VoterIDs()
+	return p.report.Member != "" && len(voters) > 0 && !slices.Contains(voters, p.report.Member)
 }
 
 // oddData says whether the data on the volume of the member is known to differ from that of a majority of all voters. While etcd does not
