@@ -167,6 +167,13 @@ func TestATokenOfDruidChangesNoSpec(t *testing.T) {
 	cluster.Spec.AdditionalMetadata = nil
 	snapshot := ownStore(cluster)
 	snapshot.ObjectMeta = metav1.ObjectMeta{Name: "own", Namespace: in.cluster.Namespace, Finalizers: []string{"example.com/hold"}}
+	kept := snapshot.DeepCopy()
+	kept.Name, snapshot.Spec.DeletionPolicy = "kept", v1alpha1.SnapshotDelete
+	if err := in.admin.Create(t.Context(), kept); err != nil {
+		t.Fatal(err)
+	}
+	hold := `{"metadata":{"finalizers":["example.com/hold","` + v1alpha1.SnapshotFinalizer + `"]}}`
+	answered(t, "druid-specs", "hold an EtcdSnapshot whose backup stays", true, in.patch(t, kept, types.MergePatchType, hold))
 	for _, object := range []client.Object{cluster, snapshot} {
 		if err := in.admin.Create(t.Context(), object); err != nil {
 			t.Fatal(err)
@@ -178,18 +185,23 @@ func TestATokenOfDruidChangesNoSpec(t *testing.T) {
 			"remove another's finalizer": `{"metadata":{"finalizers":[]}}`,
 			"add another's finalizer":    `{"metadata":{"finalizers":["example.com/hold","example.com/more"]}}`,
 			"change the spec": map[bool]string{true: `{"spec":{"replicas":1}}`,
-				false: `{"spec":{"deletionPolicy":"Delete"}}`}[object == client.Object(cluster)],
+				false: `{"spec":{"deletionPolicy":"Retain"}}`}[object == client.Object(cluster)],
 		} {
 			if err := in.patch(t, object, types.MergePatchType, patch)(); !refusedBy("druid-specs", err) {
 				t.Errorf("%s of %T: %v, want a refusal by the policy", name, object, err)
 			}
 		}
-		for _, own := range []string{v1alpha1.JoinFinalizer, v1alpha1.SnapshotFinalizer} {
-			hold, release := `{"metadata":{"finalizers":["example.com/hold","`+own+`"]}}`, `{"metadata":{"finalizers":["example.com/hold"]}}`
-			for _, patch := range []string{hold, release} {
-				if err := in.druid.Patch(t.Context(), object, client.RawPatch(types.MergePatchType, []byte(patch))); err != nil {
-					t.Errorf("patch %T with %s: %v", object, patch, err)
-				}
+		for finalizer, own := range map[string]bool{
+			v1alpha1.JoinFinalizer: object == client.Object(cluster), v1alpha1.SnapshotFinalizer: object == client.Object(snapshot), "etcd.druid.dev/other": false,
+		} {
+			hold, release := `{"metadata":{"finalizers":["example.com/hold","`+finalizer+`"]}}`, `{"metadata":{"finalizers":["example.com/hold"]}}`
+			answered(t, "druid-specs", fmt.Sprintf("add %s to %T", finalizer, object), !own, in.patch(t, object, types.MergePatchType, hold))
+			if err := in.admin.Patch(t.Context(), object, client.RawPatch(types.MergePatchType, []byte(hold))); err != nil {
+				t.Fatal(err)
+			}
+			answered(t, "druid-specs", fmt.Sprintf("remove %s from %T", finalizer, object), false, in.patch(t, object, types.MergePatchType, release))
+			if err := in.admin.Patch(t.Context(), object, client.RawPatch(types.MergePatchType, []byte(release))); err != nil {
+				t.Fatal(err)
 			}
 		}
 		if err := in.druid.Status().Patch(t.Context(), object, client.RawPatch(types.MergePatchType, []byte(`{"status":{"observedGeneration":1}}`))); err != nil {

@@ -64,6 +64,7 @@ func TestATokenOfDruidForgesNoOwners(t *testing.T) {
 		answered(t, "druid-objects", "create "+kind, false, create(object, func(client.Object) {}))
 		for what, change := range map[string]func(client.Object){
 			"a second owner":             func(o client.Object) { o.SetOwnerReferences(append(o.GetOwnerReferences(), otherOwner)) },
+			"a finalizer":                func(o client.Object) { o.SetFinalizers([]string{"example.com/hold"}) },
 			"another name":               func(o client.Object) { o.SetName("demo-of-others") },
 			"the name of others":         func(o client.Object) { o.SetName("bank" + o.GetName()[len("demo"):]) },
 			"a name that goes on":        func(o client.Object) { o.SetName(o.GetName() + "-more") },
