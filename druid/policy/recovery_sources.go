@@ -88,13 +88,11 @@ func (r *recovery) bestDisk(o Observed, may func(oldVoter) bool) (best source, f
 func diskSource(p oldVoter, o Observed) (source, bool) {
 	m := p.member
 	s := source{mode: leases.RecoverSurvivor, member: m, report: p.report, at: m.Renewed, epoch: m.Reports.Epoch, lastTerm: m.Reports.Raft.LastTerm,
-		last: m.Reports.Raft.LastIndex, revision: m.Reports.Revision, kept: m.Reports.Revision, lineage: m.Reports.Lineage}
+		last: m.Reports.Raft.LastIndex, revision: m.Reports.Revision, kept: m.Reports.Revision, lineage: m.Reports.Lineage,
+		lost: p.lostAsLearner()}
 	c := p.report
 	if m.oddData(o) {
 		s.class = dataOdd
-	}
-	if p.learner() {
-		s.lost = fmt.Sprintf("member %s was a learner, whose disk can be behind those of the voters", m.Name)
 	}
 	if c == nil {
 		return s, (p.holds == holdsHere || p.runsAnother) && m.Readable && m.Reports.ClusterID == o.Record.ClusterID && m.Reports.Revision > 0
@@ -118,14 +116,17 @@ func diskSource(p oldVoter, o Observed) (source, bool) {
 	return s, true
 }
 
-// learner says whether the disk is that of a learner. A learner that etcd runs says so on its Lease. The disk report of another one has the voters
-// that its data knows.
-func (p oldVoter) learner() bool {
-	if p.report == nil {
-		return p.member.Reports.Role == leases.RoleLearner
+// lostAsLearner says what cannot be measured about the loss if the disk is that of a learner. The Lease says so while the etcd of the learner runs.
+// The report of a disk has the voters that its data knows.
+func (p oldVoter) lostAsLearner() string {
+	learner := p.report == nil && p.member.Reports.Role == leases.RoleLearner
+	if c := p.report; c != nil && c.Member != "" && c.Voters != "" {
+		learner = !slices.Contains(c.VoterIDs(), c.Member)
 	}
-	voters := p.report.VoterIDs()
-	return p.report.Member != "" && len(voters) > 0 && !slices.Contains(voters, p.report.Member)
+	if !learner {
+		return ""
+	}
+	return fmt.Sprintf("member %s was a learner, whose disk can be behind those of the voters", p.member.Name)
 }
 
 // oddData says whether the data on the volume of the member is known to differ from that of a majority of all voters. While etcd does not
