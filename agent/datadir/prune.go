@@ -141,29 +141,31 @@ const prunedPrefix = ".pruned-"
 // isPruned reports whether an entry of the volume is the rest of an incomplete Prune.
 func isPruned(e os.DirEntry) bool { return strings.HasPrefix(e.Name(), prunedPrefix) }
 
-// isRestored reports whether an entry of the volume is data that a restore made next to the data directory. While etcd runs, it is the rest of
-// an incomplete restore, on which no etcd ever ran. Before that, it can be the only data of a new raft group.
-func isRestored(e os.DirEntry) bool { return strings.HasPrefix(e.Name(), volume.RestoredDir) }
+// isLeftover reports whether an entry of the volume is the rest of an incomplete Prune, or what a restore made next to the data directory.
+func isLeftover(e os.DirEntry) bool {
+	return isPruned(e) || strings.HasPrefix(e.Name(), volume.RestoredDir)
+}
 
-// PruneBegun reports whether a previous Prune or restore is incomplete. The next Prune and DropRestored delete the rest.
+// PruneBegun reports whether a previous Prune or restore is incomplete. DropLeftovers deletes the rest.
 func PruneBegun(dir string) (bool, error) {
 	entries, err := os.ReadDir(dir)
 	if err != nil {
 		return false, fmt.Errorf("list incomplete deletions: %w", err)
 	}
-	return slices.ContainsFunc(entries, func(e os.DirEntry) bool { return isPruned(e) || isRestored(e) }), nil
+	return slices.ContainsFunc(entries, isLeftover), nil
 }
 
-// DropRestored deletes the rest of an incomplete restore. Call it only while etcd runs.
-func DropRestored(dir string) error { return dropLeftovers(dir, isRestored) }
+// DropLeftovers deletes the rest of an incomplete Prune or restore. Call it before a restore, or while etcd runs: in between, what a restore
+// made can be the only data of a new raft group.
+func DropLeftovers(dir string) error { return drop(dir, isLeftover) }
 
-func dropLeftovers(dir string, isLeftover func(os.DirEntry) bool) error {
+func drop(dir string, which func(os.DirEntry) bool) error {
 	entries, err := os.ReadDir(dir)
 	if err != nil {
 		return fmt.Errorf("prune: %w", err)
 	}
 	for _, e := range entries {
-		if isLeftover(e) {
+		if which(e) {
 			crash.Before("drop-leftover")
 			err := os.RemoveAll(filepath.Join(dir, e.Name()))
 			crash.After("drop-leftover")
@@ -177,7 +179,7 @@ func dropLeftovers(dir string, isLeftover func(os.DirEntry) bool) error {
 
 // Prune deletes first the rest of an incomplete Prune, then the named quarantined directories one after another.
 func Prune(dir string, names ...string) error {
-	if err := dropLeftovers(dir, isPruned); err != nil {
+	if err := drop(dir, isPruned); err != nil {
 		return err
 	}
 	for _, name := range names {

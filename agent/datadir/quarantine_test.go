@@ -268,7 +268,7 @@ func TestPruneDropsWhatARestoreLeft(t *testing.T) {
 	if _, err := os.Stat(volume.RestoredPath(dir)); err != nil {
 		t.Errorf("Prune deleted the restored data: %v", err)
 	}
-	if err := DropRestored(dir); err != nil {
+	if err := DropLeftovers(dir); err != nil {
 		t.Fatal(err)
 	}
 	entries, err := os.ReadDir(dir)

@@ -80,7 +80,7 @@ func (s *finisher) pruned(ctx context.Context) (bool, error) {
 	if err != nil || d.Verdict != datadir.DeleteQuarantined {
 		return false, errors.Join(err, fmt.Errorf("%d quarantined data directories are kept: %s", len(all), d.Rule))
 	}
-	if err := datadir.DropRestored(s.b.cfg.VolumePath); err != nil {
+	if err := datadir.DropLeftovers(s.b.cfg.VolumePath); err != nil {
 		return false, err
 	}
 	return true, s.b.prune(ctx, d.Rule, all, s.identityFile)

@@ -77,7 +77,7 @@ func (b *Bootstrapper) clearForRestore(ctx context.Context, o *observation) erro
 	if !left || err != nil {
 		return err
 	}
-	return datadir.Prune(b.cfg.VolumePath)
+	return datadir.DropLeftovers(b.cfg.VolumePath)
 }
 
 // fetch writes the data of the attempt next to the data directory. It raises the revision and marks all earlier
