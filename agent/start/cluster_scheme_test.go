@@ -90,9 +90,13 @@ func TestTLSIsTurnedOnAndOffMemberByMember(t *testing.T) {
 							t.Fatalf("%s of %s: %s has ID %x, before %x", step.name, name, each, after[each], ids[each])
 						}
 					}
-					if got, err := c.schemeOf(name); err != nil || got != step.scheme {
-						t.Fatalf("%s: %s is listed with %s, want %s (%v)", step.name, name, got, step.scheme, err)
-					}
+					c.eventually(step.name+": its peer URL", func() error {
+						got, err := c.schemeOf(name)
+						if err == nil && got != step.scheme {
+							err = fmt.Errorf("%s is listed with %s, want %s", name, got, step.scheme)
+						}
+						return err
+					})
 					if i == 0 && step.scheme == "https" { // its peers still connect in plain text
 						m.halt()
 						m.wipe()
