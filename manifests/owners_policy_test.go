@@ -47,8 +47,8 @@ func (in *installed) ownObjects(t *testing.T) map[string]client.Object {
 	return all
 }
 
-// A stolen token of druid gives what it makes no owner that exists but the EtcdCluster, and no name of others. The garbage collector deletes
-// the rest.
+// With a stolen token of druid, an object gets no owner but its EtcdCluster, and only a name that druid uses. The garbage collector deletes
+// it if the EtcdCluster does not exist.
 func TestATokenOfDruidForgesNoOwners(t *testing.T) {
 	in := install(t, env.APIServer(t))
 	foreign := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: "foreign", Namespace: in.cluster.Namespace}}
@@ -208,12 +208,13 @@ func TestATokenOfDruidMakesNoOwner(t *testing.T) {
 	inForce(t, "druid-specs", create(func(s *v1alpha1.EtcdSnapshot) { s.OwnerReferences = nil }))
 	answered(t, "druid-specs", "create the EtcdSnapshot before a change of version", false, create(func(*v1alpha1.EtcdSnapshot) {}))
 	for what, change := range map[string]func(*v1alpha1.EtcdSnapshot){
-		"two owners":                   func(s *v1alpha1.EtcdSnapshot) { s.OwnerReferences = append(s.OwnerReferences, otherOwner) },
-		"another owner":                func(s *v1alpha1.EtcdSnapshot) { s.OwnerReferences = []metav1.OwnerReference{otherOwner} },
-		"an owner of another kind":     func(s *v1alpha1.EtcdSnapshot) { s.OwnerReferences[0].Kind = "EtcdSnapshot" },
-		"an owner of an unknown type":  func(s *v1alpha1.EtcdSnapshot) { s.OwnerReferences[0].APIVersion = "etcd.druid.dev/v9" },
-		"an owner of another cluster":  func(s *v1alpha1.EtcdSnapshot) { s.Spec.ClusterRef.Name = "bank" },
-		"a finalizer, so that it stay": func(s *v1alpha1.EtcdSnapshot) { s.Finalizers = []string{v1alpha1.SnapshotFinalizer} },
+		"two owners":                  func(s *v1alpha1.EtcdSnapshot) { s.OwnerReferences = append(s.OwnerReferences, otherOwner) },
+		"another owner":               func(s *v1alpha1.EtcdSnapshot) { s.OwnerReferences = []metav1.OwnerReference{otherOwner} },
+		"an owner of another kind":    func(s *v1alpha1.EtcdSnapshot) { s.OwnerReferences[0].Kind = "EtcdSnapshot" },
+		"an owner of an unknown type": func(s *v1alpha1.EtcdSnapshot) { s.OwnerReferences[0].APIVersion = "etcd.druid.dev/v9" },
+		"an owner of another cluster": func(s *v1alpha1.EtcdSnapshot) { s.Spec.ClusterRef.Name = "bank" },
+		"a finalizer":                 func(s *v1alpha1.EtcdSnapshot) { s.Finalizers = []string{v1alpha1.SnapshotFinalizer} },
+		"a backup that goes with it":  func(s *v1alpha1.EtcdSnapshot) { s.Spec.DeletionPolicy = v1alpha1.SnapshotDelete },
 	} {
 		answered(t, "druid-specs", "create an EtcdSnapshot with "+what, true, create(change))
 	}

@@ -90,6 +90,7 @@ func TestATokenOfDruidForgesNoSecrets(t *testing.T) {
 		"a Secret of an owner of another API":    func(s *corev1.Secret) { s.OwnerReferences[0].APIVersion = "example.com/v1" },
 		"a Secret of an owner that no more owns": func(s *corev1.Secret) { s.OwnerReferences[0].Controller = nil },
 		"a Secret of an unknown version":         func(s *corev1.Secret) { s.OwnerReferences[0].APIVersion = "etcd.druid.dev/v9" },
+		"a Secret with a finalizer":              func(s *corev1.Secret) { s.Finalizers = []string{"example.com/hold"} },
 		"a Secret of two owners":                 func(s *corev1.Secret) { s.OwnerReferences = append(s.OwnerReferences, otherOwner) },
 		"a Secret of another name":               func(s *corev1.Secret) { s.Name = "forged" },
 		"a Secret of another use":                func(s *corev1.Secret) { s.Name = "demo-passwords" },
@@ -97,10 +98,9 @@ func TestATokenOfDruidForgesNoSecrets(t *testing.T) {
 	} {
 		answered(t, "druid-secrets", "create "+what, true, create(secret("demo-connection", change)))
 	}
-	for _, name := range []string{"demo-client-tls", "demo-client-ca-1", "demo-client-kine", "demo-peer-tls", "demo-peer-ca-12"} {
+	for _, name := range []string{"demo-connection", "demo-client-tls", "demo-client-ca-1", "demo-client-kine", "demo-peer-tls", "demo-peer-ca-12"} {
 		answered(t, "druid-secrets", "create Secret "+name, false, create(secret(name, func(*corev1.Secret) {})))
 	}
-	answered(t, "druid-secrets", "create a Secret of an EtcdCluster", false, create(secret("demo-connection", func(*corev1.Secret) {})))
 	shared := secret("demo-agent-tls-of-others", func(s *corev1.Secret) { s.OwnerReferences = append(s.OwnerReferences, otherOwner) })
 	if err := in.admin.Create(t.Context(), shared); err != nil {
 		t.Fatal(err)
@@ -187,6 +187,14 @@ func TestATokenOfDruidRequestsNoForeignCert(t *testing.T) {
 	if err := in.druid.Create(t.Context(), owned); err != nil {
 		t.Fatal(err)
 	}
+	owner := func(change func(*metav1.OwnerReference)) func(*unstructured.Unstructured) error {
+		return func(c *unstructured.Unstructured) error {
+			owners := c.GetOwnerReferences()
+			change(&owners[0])
+			c.SetOwnerReferences(owners)
+			return nil
+		}
+	}
 	for what, change := range map[string]func(*unstructured.Unstructured) error{
 		"another Secret": func(c *unstructured.Unstructured) error {
 			return unstructured.SetNestedField(c.Object, "foreign", "spec", "secretName")
@@ -197,27 +205,16 @@ func TestATokenOfDruidRequestsNoForeignCert(t *testing.T) {
 		"an authority": func(c *unstructured.Unstructured) error {
 			return unstructured.SetNestedField(c.Object, true, "spec", "isCA")
 		},
-		"no owner": func(c *unstructured.Unstructured) error { c.SetOwnerReferences(nil); return nil },
-		"an owner of another name": func(c *unstructured.Unstructured) error {
-			owners := c.GetOwnerReferences()
-			owners[0].Name = "other"
-			c.SetOwnerReferences(owners)
-			return nil
-		},
-		"an owner of an unknown version": func(c *unstructured.Unstructured) error {
-			owners := c.GetOwnerReferences()
-			owners[0].APIVersion = "etcd.druid.dev/v9"
-			c.SetOwnerReferences(owners)
+		"no owner":                       func(c *unstructured.Unstructured) error { c.SetOwnerReferences(nil); return nil },
+		"an owner of another name":       owner(func(o *metav1.OwnerReference) { o.Name = "other" }),
+		"an owner of an unknown version": owner(func(o *metav1.OwnerReference) { o.APIVersion = "etcd.druid.dev/v9" }),
+		"another kind of owner":          owner(func(o *metav1.OwnerReference) { o.Kind = "ConfigMap" }),
+		"a finalizer": func(c *unstructured.Unstructured) error {
+			c.SetFinalizers([]string{"example.com/hold"})
 			return nil
 		},
 		"two owners": func(c *unstructured.Unstructured) error {
 			c.SetOwnerReferences(append(c.GetOwnerReferences(), otherOwner))
-			return nil
-		},
-		"another kind of owner": func(c *unstructured.Unstructured) error {
-			owners := c.GetOwnerReferences()
-			owners[0].Kind = "ConfigMap"
-			c.SetOwnerReferences(owners)
 			return nil
 		},
 	} {

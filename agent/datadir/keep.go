@@ -20,7 +20,7 @@ const (
 )
 
 // KeepFacts is the complete input of the decision whether one quarantined directory may go, as far as its content and the clocks matter.
-// One clock proves nothing: that of a node can be days ahead after a start.
+// One clock is not enough: that of a node can be days ahead after a start.
 type KeepFacts struct {
 	Replaced rules.YesNo  `fact:"etcd could continue the data"`
 	Held     rules.YesNo  `fact:"the volume is short of room, and a later copy has the data"`
@@ -126,7 +126,7 @@ func (w *Watch) Look(quarantined []Quarantined, wall time.Time, running time.Dur
 	w.wall, w.running = wall, running
 }
 
-// Seen is for how long the directory was there at the last look.
+// Seen returns for how long the directory had been there at the last look.
 func (w *Watch) Seen(a Quarantined) time.Duration {
 	w.mu.Lock()
 	defer w.mu.Unlock()

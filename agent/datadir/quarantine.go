@@ -31,7 +31,7 @@ type Content struct {
 	FormedInto string `json:"formedInto,omitempty"`
 	// Report is a description of the data for the user.
 	Report string `json:"report,omitempty"`
-	// Moved is the time for the user. It does not define an order.
+	// Moved is the later of two clocks: the node's and the API server's. Expiry counts from it. It does not define an order.
 	Moved time.Time `json:"moved"`
 }
 

@@ -65,7 +65,7 @@ type Options struct {
 	Host func(member string) string
 	// OpenStore opens a backup store; nil for all supported kinds of store.
 	OpenStore func(context.Context, store.Config) (store.Store, error)
-	// ServerTime reads the clock of the API server, and false if it is not known. Without it, no quarantined data expires. It may be nil.
+	// ServerTime returns the time of the API server, and false if it is unknown. If it is nil, no quarantined data expires.
 	ServerTime func() (time.Time, bool)
 	// Addresses of the Pod; nil for those of its interfaces.
 	Addresses func() ([]net.Addr, error)

@@ -136,7 +136,7 @@ func (b *Bootstrapper) lacksSpace(order *leases.Recovery) bool {
 }
 
 // roomFacts are what is known before etcd runs. The data of the record's raft group is somewhere if a quorum of it answers, or if this
-// volume has it: as intact data, as data that a recovery placed next to it, or as the source of a recovery. While an order stands, the
+// volume has it: as intact data, as data that a recovery built next to it, or as the source of a recovery. While an order stands, the
 // record names the raft group from before it.
 func roomFacts(mode Mode, o *observation) datadir.PruneFacts {
 	record, own := o.record.record, o.volume.identityFile

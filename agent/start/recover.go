@@ -48,7 +48,7 @@ func (b *Bootstrapper) recover(ctx context.Context, d Decision, o *observation) 
 		return err
 	}
 	done, fork, err := b.build(ctx, o, g, func(words string) {
-		b.reportFailed(o, "") // it goes on for seconds, so what ended an earlier attempt is over
+		b.reportFailed(o, "") // this attempt takes seconds, and the failure of an earlier one is over
 		inform(words)
 	})
 	b.forgetVolume()

@@ -6,8 +6,8 @@ import (
 	"time"
 )
 
-// maxClockAge is the longest time since a response by which ServerClock knows the time. The leader's agent and each renewal of a Lease get
-// a response more often.
+// maxClockAge is how long ServerClock knows the time after a response. Each agent renews its Lease more often, and each renewal gets a
+// response.
 const maxClockAge = time.Minute
 
 // ServerClock reads the clock of the API server from the header Date of its responses. It is another clock than that of the node, except

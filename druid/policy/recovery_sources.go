@@ -116,8 +116,8 @@ func diskSource(p oldVoter, o Observed) (source, bool) {
 	return s, true
 }
 
-// lostAsLearner says what cannot be measured about the loss if the disk is that of a learner. The Lease says so while the etcd of the learner runs.
-// The report of a disk has the voters that its data knows.
+// lostAsLearner says why the loss is unknown if the disk is that of a learner. While etcd runs, the Lease has the role. Otherwise, the report has
+// the voters in the data.
 func (p oldVoter) lostAsLearner() string {
 	learner := p.report == nil && p.member.Reports.Role == leases.RoleLearner
 	if c := p.report; c != nil && c.Member != "" && c.Voters != "" {

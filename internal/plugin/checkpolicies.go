@@ -15,7 +15,7 @@ import (
 var policies = []string{"druid-agent-leases", "druid-authorities", "druid-certificates", "druid-clusters", "druid-objects", "druid-pods",
 	"druid-secrets", "druid-snapshots", "druid-specs"}
 
-// aboutDruid are those of them that name the user of druid in a match condition. For another user they refuse nothing.
+// aboutDruid are those of them that name the user of druid in a match condition. With another name, they do not limit druid, or limit it too much.
 var aboutDruid = []string{"druid-authorities", "druid-certificates", "druid-objects", "druid-pods", "druid-secrets", "druid-specs"}
 
 func (i *installation) checkPolicies(ctx context.Context) finding {

@@ -78,9 +78,7 @@ func BenchmarkRecoveringInMemory(b *testing.B) {
 		view := c.Agree(b, 3, within)
 		c.AwaitSaved(b, recoverWithin, fill(b, c, *restoreMiB))
 		c.AwaitCondition(b, recoverWithin, v1alpha1.ConditionBackupReady, "True")
-		w := harness.WriteAt(b, c.EtcdService(b), 5*time.Millisecond, 500*time.Millisecond)
-		w.AwaitWrites(b, 20, within)
-		w.MayLose()
+		w := writeAndLose(b, c)
 		lost := time.Now()
 		for _, member := range c.MemberNames(b) {
 			c.Delete(b, &corev1.Pod{}, member, client.GracePeriodSeconds(0))
@@ -105,9 +103,7 @@ func BenchmarkRecoveringFromASurvivor(b *testing.B) {
 		})
 		view := c.AwaitMembers(b, 3, within)
 		fill(b, c, *survivorMiB)
-		w := harness.WriteAt(b, c.EtcdService(b), 5*time.Millisecond, 500*time.Millisecond)
-		w.AwaitWrites(b, 20, within)
-		w.MayLose()
+		w := writeAndLose(b, c)
 		lost := loseVolumes(b, c, view.Follower())
 		proposed := c.AwaitRecovery(b, recoverWithin, v1alpha1.RecoveryProposed)
 		planned := time.Now()
@@ -120,6 +116,38 @@ func BenchmarkRecoveringFromASurvivor(b *testing.B) {
 		report.seconds("· "+what+": approval → three voters", "", time.Since(approved))
 		report.add("· "+what+": acknowledged writes lost", "", "", float64(end(b, c, w)))
 	}
+}
+
+// BenchmarkRecoveringAutomatically wipes two of three volumes. With the policy Automatic, druid continues from the third one by itself.
+func BenchmarkRecoveringAutomatically(b *testing.B) {
+	for b.Loop() {
+		c := rig.Apply(b, harness.Room(*restoreMiB), func(c *v1alpha1.EtcdCluster) {
+			c.Spec.Recovery = &v1alpha1.RecoverySpec{
+				Policy: v1alpha1.RecoveryAutomatic, AfterSeconds: recoverAfter, MaxDataLoss: &v1alpha1.MaxDataLoss{Seconds: new(int64(60))},
+			}
+		})
+		view := c.AwaitMembers(b, 3, within)
+		fill(b, c, *restoreMiB)
+		w := writeAndLose(b, c)
+		lost := loseVolumes(b, c, view.Follower())
+		ordered := awaitOrder(b, c)
+		w.AwaitWrites(b, 1, recoverWithin)
+		what := fmt.Sprintf("two of three disks lost, Automatic, %d MiB", *restoreMiB)
+		report.seconds(what+": order → writes succeed", "≤ 30 s", time.Since(ordered))
+		c.AwaitMembers(b, len(view.Members), recoverWithin)
+		report.seconds("· "+what+": order → three voters", "≤ 60 s", time.Since(ordered))
+		report.seconds("· "+what+": loss → order", "", ordered.Sub(lost))
+		report.add("· "+what+": acknowledged writes lost", "", "", float64(end(b, c, w)))
+	}
+}
+
+// writeAndLose writes until the benchmark ends. The cluster may lose acknowledged writes from now on.
+func writeAndLose(b *testing.B, c *harness.Cluster) *harness.Writer {
+	b.Helper()
+	w := harness.WriteAt(b, c.EtcdService(b), 5*time.Millisecond, 500*time.Millisecond)
+	w.AwaitWrites(b, 20, within)
+	w.MayLose()
+	return w
 }
 
 // end ends the writer and the cluster, and returns how many acknowledged writes are lost.

@@ -10,7 +10,7 @@ import (
 const (
 	// lostTurns is how many turns a cluster may take after the faults until it is healthy or waits for the user. In a turn, every actor acts.
 	lostTurns = 60
-	// waitTurns is how many turns in a row it must say for what it waits. A turn after the faults, Leases have what was before.
+	// waitTurns is how many turns in a row it must say what it waits for. One turn after the faults, the Leases still have the earlier state.
 	waitTurns = 10
 )
 
@@ -105,27 +105,25 @@ type ended struct {
 
 // faultsOver lets the faults end. Within a limit of turns, the cluster is healthy, or says for a while what the user must do. If the user then
 // approves each plan and repairs the backup store, it is healthy within another such limit, unless nothing is left.
-func (w *lostWorld) faultsOver() (e ended) {
-	w.faultsEnd()
-	w.idle = true
-	n, rests := w.rests(w.healthy)
-	if e.turns, e.waits = n, w.waits(); !rests {
-		w.stuck("is not healthy and waits for no user")
-	}
-	w.checkWaits(e.waits)
-	return w.userActs(e)
+func (w *lostWorld) faultsOver() ended {
+	return w.over(w.healthy, "is not healthy", w.checkWaits)
 }
 
 // restoreOver does the same in a world with restores: the cluster serves clients too, unless it waits for the user. The user withdraws the
 // request at last.
-func (w *lostWorld) restoreOver() (e ended) {
+func (w *lostWorld) restoreOver() ended {
+	return w.over(w.servesAll, "does not serve clients", func(v1alpha1.RecoveryPhase) { w.wish = nil })
+}
+
+// over ends the faults, and takes turns until done or until the cluster waits for the user. It calls then before the user acts.
+func (w *lostWorld) over(done func() bool, otherwise string, then func(waits v1alpha1.RecoveryPhase)) (e ended) {
 	w.faultsEnd()
 	w.idle = true
-	n, rests := w.rests(w.servesAll)
+	n, rests := w.rests(done)
 	if e.turns, e.waits = n, w.waits(); !rests {
-		w.stuck("does not serve clients and waits for no user")
+		w.stuck(otherwise + " and waits for no user")
 	}
-	w.wish = nil
+	then(e.waits)
 	return w.userActs(e)
 }
 

@@ -168,7 +168,7 @@ var lostFaults = map[string]bool{
 }
 
 var (
-	lostWalks = flag.Int("model.recoveries", 800, "random walks of recoveries; the walks of restores are a sixth as many")
+	lostWalks = flag.Int("model.recoveries", 800, "random walks of recoveries; there are three walks of restores for every 20 of them")
 	lostSteps = flag.Int("model.length", 250, "random steps of a walk of recoveries; a walk of restores has four times as many")
 )
 

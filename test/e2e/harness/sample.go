@@ -111,7 +111,7 @@ type watched struct {
 	last  look
 }
 
-// looked adds a look. It returns an error for the first one at another raft group than the cluster's, or at one after another.
+// looked saves a look. It returns an error if the raft group is not that of the cluster, and not that of the look before.
 func (m *watched) looked(l look, name string, group uint64) error {
 	before := m.last
 	m.looks, m.last = m.looks+1, l

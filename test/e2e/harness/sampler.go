@@ -14,8 +14,8 @@ import (
 )
 
 const (
-	// samplePace is how often every member is asked, and how often what they said is judged. A busy machine makes that fewer times, and at
-	// least ten a second are wanted.
+	// samplePace is how often every member is asked, and how often the answers are judged. A busy machine reaches a lower rate, and ten
+	// per second are enough.
 	samplePace = 50 * time.Millisecond
 	// rateAfter is how long a member is watched before its rate counts.
 	rateAfter = 5 * time.Second
@@ -26,8 +26,8 @@ const (
 	confirmTimeout = silence
 )
 
-// Sampler asks all members of a raft group, each for itself and up to twenty times a second, which group it is, who is in it and
-// whether they are well. It holds that all are of one group, that of the voters there is always a quorum, and never a learner too many.
+// Sampler asks each member up to 20 times per second for its raft group, its member list and its health. All must be of one raft
+// group, with a quorum of healthy voters and not too many learners.
 type Sampler struct {
 	cluster *Cluster
 	quorum  *clientv3.Client
@@ -43,11 +43,11 @@ type Sampler struct {
 	watched  map[string]*watched
 	last     look // the newest of all
 	samples  int
-	rate     float64 // the least with which a member was asked, 0 before there is one
+	rate     float64 // the lowest rate of looks at a member, per second; 0 before one counts
 	spare    int     // least number of healthy voters above a quorum
 	learners int     // most learners at once
 	broken   []error
-	unsafe   []error // of fewer voters than a quorum, which were confirmed
+	unsafe   []error // confirmed: fewer voters than a quorum, or a member of another raft group
 	reported sync.Once
 }
 
@@ -182,7 +182,7 @@ func (s *Sampler) follow(ctx context.Context, name string, etcd *clientv3.Client
 	}
 }
 
-// note takes down a look at a member that is still watched.
+// note saves a look at a member that is still watched.
 func (s *Sampler) note(name string, l look) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
