@@ -117,7 +117,8 @@ func (o *options) checks(ctx context.Context, k *kube, args []string) ([]check, 
 		all,
 		check{"CustomResourceDefinitions", i.checkDefinitions}, check{"Policies", i.checkPolicies}, check{"Webhooks", i.checkWebhooks},
 		check{"Deployment of druid", i.checkDeployment}, check{"Namespaces of druid", i.checkWatched}, check{"Leader of druid", i.checkLeader},
-		check{"Images of the agents", func(ctx context.Context) finding { return i.checkAgents(ctx, args) }}, check{"Your permissions", k.checkUser},
+		check{"Images of the agents", func(ctx context.Context) finding { return i.checkAgents(ctx, args) }},
+		check{"Directories of nodes", i.checkDirectories}, check{"Your permissions", k.checkUser},
 	)
 	if len(args) > 0 {
 		all = append(all, check{"EtcdCluster " + args[0], func(ctx context.Context) finding { return i.checkCluster(ctx, args[0]) }})

@@ -12,6 +12,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
 
@@ -128,6 +129,44 @@ func TestTheCheckKnowsWhatASnapshotNeeds(t *testing.T) {
 		return !strings.Contains(found.Reason, "(for snapshot),") && !strings.Contains(found.Reason, "get etcdclusters")
 	})
 	is(t, found, checkWarn, "get etcdsnapshots (for snapshot --wait)")
+}
+
+// A cluster from before the label keeps its Pods, so the user must find it before a Pod is replaced.
+func TestTheCheckFindsHostPathsWithoutLabel(t *testing.T) {
+	s := newStage(t, env.APIServer(t))
+	s.put(onNode(situation(t, "serving"), ""))
+	directories := func(args ...string) finding {
+		all, _ := s.findingsOf(append([]string{"check"}, args...)...)
+		return all["Directories of nodes"]
+	}
+	is(t, directories(), checkOK, "no EtcdCluster")
+	spec := func(path, value string) {
+		t.Helper()
+		patch := []byte(`[{"op":"add","path":"` + path + `","value":` + value + `}]`)
+		if _, err := s.dynamic.Resource(clusterResource).Namespace(s.namespace).Patch(t.Context(), "demo", types.JSONPatchType, patch, metav1.PatchOptions{}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	spec("/spec/backup", `{"store":{"directory":{"hostPath":"/srv/backups"}}}`)
+	is(t, directories(), checkWarn, "demo", "label ns "+s.namespace+" etcd.druid.dev/allow-host-path=true")
+	label := func(value string) {
+		t.Helper()
+		patch := []byte(`{"metadata":{"labels":{"etcd.druid.dev/allow-host-path":"` + value + `"}}}`)
+		if _, err := s.typed.CoreV1().Namespaces().Patch(t.Context(), s.namespace, types.MergePatchType, patch, metav1.PatchOptions{}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	label("false")
+	is(t, directories(), checkWarn, "without its label")
+	label("true")
+	is(t, directories(), checkOK, "has the label", "demo")
+	s.grant("owner", rbacv1.PolicyRule{APIGroups: []string{v1alpha1.GroupVersion.Group}, Resources: []string{"etcdclusters"}, Verbs: []string{"get", "list"}})
+	var found finding
+	s.eventually(func() bool {
+		found = directories("--as", "owner")
+		return !strings.Contains(found.Reason, "EtcdClusters could not be read") && !strings.Contains(found.Reason, "may not read EtcdClusters")
+	})
+	is(t, found, checkWarn, "which you may not read", "demo", "administrator")
 }
 
 func TestOneDeploymentMustHaveAReadyReplica(t *testing.T) {
