@@ -12,10 +12,11 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/etcd-druid/druid/api/v1alpha1"
+	"github.com/etcd-druid/druid/internal/pki"
 )
 
-// metrics of the controller. No label names a member, because there can be thousands. Only a condition that is not as in a cluster at rest
-// has a series that names its cluster.
+// metrics of the controller. No label names a member, because there can be thousands. A series names its cluster only for a condition that is
+// not as in a cluster at rest, and for an authority that druid should have replaced.
 type metrics struct {
 	steps    *prometheus.CounterVec
 	failures *prometheus.CounterVec
@@ -54,7 +55,7 @@ type fleet struct {
 	elected <-chan struct{}
 	log     *slog.Logger
 
-	leading, clusters, since, pending, deadline, members, authorities, authorityEnds, snapshots *prometheus.Desc
+	leading, clusters, since, pending, deadline, members, authorities, authorityLeft, snapshots *prometheus.Desc
 }
 
 func newFleet(reader client.Reader, elected <-chan struct{}, log *slog.Logger) *fleet {
@@ -75,8 +76,10 @@ func newFleet(reader client.Reader, elected <-chan struct{}, log *slog.Logger) *
 			"Members of all EtcdClusters, by status.", []string{"status"}, nil),
 		authorities: prometheus.NewDesc("etcd_druid_certificate_authorities",
 			"Certificate authorities of all EtcdClusters from which druid issues certificates, by phase of their replacement.", []string{"phase"}, nil),
-		authorityEnds: prometheus.NewDesc("etcd_druid_earliest_authority_expiration_timestamp_seconds",
-			"When the first of these authorities expires, 0 without any.", nil, nil),
+		authorityLeft: prometheus.NewDesc("etcd_druid_authority_remaining_ratio",
+			"Share of its lifetime that a certificate authority of druid has left. One of a day or more has a series below a quarter. druid replaces it "+
+				"when a third is left, and waits for clients for at most a twelfth before the next one signs.",
+			[]string{"cluster_namespace", "etcd_cluster", "plane"}, nil),
 		snapshots: prometheus.NewDesc("etcd_druid_snapshots",
 			"EtcdSnapshots by phase.", []string{"phase"}, nil),
 	}
@@ -84,7 +87,7 @@ func newFleet(reader client.Reader, elected <-chan struct{}, log *slog.Logger) *
 
 // Describe reports the names.
 func (f *fleet) Describe(descs chan<- *prometheus.Desc) {
-	for _, d := range []*prometheus.Desc{f.leading, f.clusters, f.since, f.pending, f.deadline, f.members, f.authorities, f.authorityEnds, f.snapshots} {
+	for _, d := range []*prometheus.Desc{f.leading, f.clusters, f.since, f.pending, f.deadline, f.members, f.authorities, f.authorityLeft, f.snapshots} {
 		descs <- d
 	}
 }
@@ -172,25 +175,47 @@ func resting(c metav1.Condition) bool {
 	return c.Status == metav1.ConditionTrue
 }
 
-// countAuthorities reports the certificate authorities that sign.
+// countAuthorities reports the certificate authorities that sign, and names those that druid should have replaced.
 func (f *fleet) countAuthorities(clusters []v1alpha1.EtcdCluster, gauge func(*prometheus.Desc, float64, ...string)) {
-	phases, ends := map[v1alpha1.TLSPhase]int{v1alpha1.TLSStable: 0}, time.Unix(0, 0)
+	phases := map[v1alpha1.TLSPhase]int{v1alpha1.TLSStable: 0}
 	for _, cluster := range clusters {
 		if cluster.Status.TLS == nil {
 			continue
 		}
-		for _, plane := range []*v1alpha1.TLSPlaneStatus{cluster.Status.TLS.Client, cluster.Status.TLS.Peer} {
+		for name, plane := range map[string]*v1alpha1.TLSPlaneStatus{"client": cluster.Status.TLS.Client, "peer": cluster.Status.TLS.Peer} {
 			if plane == nil || plane.Phase == "" {
 				continue
 			}
 			phases[plane.Phase]++
-			if at := plane.AuthorityNotAfter; at != nil && (ends.Unix() == 0 || at.Time.Before(ends)) {
-				ends = at.Time
+			if left, overdue := remaining(plane); overdue {
+				gauge(f.authorityLeft, left, cluster.Namespace, cluster.Name, name)
 			}
 		}
 	}
 	for phase, n := range phases {
 		gauge(f.authorities, float64(n), string(phase))
 	}
-	gauge(f.authorityEnds, float64(ends.Unix()))
+}
+
+// remaining is the share of its lifetime that the authority of the plane has left, negative if it has expired. It is overdue below a quarter.
+// Members restart while an authority is replaced, so one of less than a day can be later than that.
+func remaining(plane *v1alpha1.TLSPlaneStatus) (share float64, overdue bool) {
+	const shortest, longest = 24 * time.Hour, 20 * 365 * 24 * time.Hour // the CRD limits caLifetime to the latter
+	left := time.Duration(0)
+	if plane.AuthorityNotAfter != nil {
+		left = time.Until(plane.AuthorityNotAfter.Time)
+	}
+	if plane.AuthorityNotAfter == nil || left > longest/4 {
+		return 0, false
+	}
+	for _, a := range plane.Trusted {
+		parsed, err := pki.Bundle([]byte(a.Certificate))
+		if a.Fingerprint != plane.Authority || err != nil || len(parsed) != 1 {
+			continue
+		}
+		lifetime := parsed[0].NotAfter.Sub(parsed[0].NotBefore)
+		share = left.Seconds() / lifetime.Seconds()
+		return share, lifetime >= shortest && share < 0.25
+	}
+	return 0, false
 }

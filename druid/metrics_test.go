@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -17,6 +18,7 @@ import (
 
 	"github.com/etcd-druid/druid/api/v1alpha1"
 	"github.com/etcd-druid/druid/druid/policy"
+	"github.com/etcd-druid/druid/internal/pki"
 	"github.com/etcd-druid/druid/test/exports"
 )
 
@@ -54,6 +56,7 @@ func TestMetricsFollowConventions(t *testing.T) {
 		t.Fatal(err)
 	}
 	all := clusters{items: []v1alpha1.EtcdCluster{inCondition("Ready", "False", "QuorumLost", 1)}}
+	all.items[0].Status.TLS = &v1alpha1.TLSStatus{Peer: planeOf(t, 2400*time.Hour, 240*time.Hour)}
 	if err := registry.Register(newFleet(all, elected(), slog.New(slog.DiscardHandler))); err != nil {
 		t.Fatal(err)
 	}
@@ -71,8 +74,7 @@ func TestFleetMetricsNameAbnormalClusters(t *testing.T) {
 	three.items[1].Generation, three.items[1].Status.ProgressDeadline = 2, new(metav1.Unix(500, 0))
 	three.items[2].Status.ProgressDeadline = new(metav1.Unix(400, 0))
 	three.items[0].Status.TLS = &v1alpha1.TLSStatus{
-		Client: &v1alpha1.TLSPlaneStatus{Phase: v1alpha1.TLSTrustingBoth, AuthorityNotAfter: new(metav1.Unix(700, 0))},
-		Peer:   &v1alpha1.TLSPlaneStatus{Phase: v1alpha1.TLSStable, AuthorityNotAfter: new(metav1.Unix(600, 0))},
+		Client: &v1alpha1.TLSPlaneStatus{Phase: v1alpha1.TLSTrustingBoth}, Peer: &v1alpha1.TLSPlaneStatus{Phase: v1alpha1.TLSStable},
 	}
 	three.items[1].Status.TLS = &v1alpha1.TLSStatus{Client: &v1alpha1.TLSPlaneStatus{}}
 	const counted = `
@@ -82,7 +84,6 @@ etcd_druid_clusters{condition="Degraded",reason="AsExpected",status="False"} 1
 etcd_druid_clusters{condition="Degraded",reason="NodeLost",status="True"} 2
 etcd_druid_condition_transition_timestamp_seconds{cluster_namespace="ns",condition="Degraded",etcd_cluster="a",reason="NodeLost",status="True"} 300
 etcd_druid_condition_transition_timestamp_seconds{cluster_namespace="ns",condition="Degraded",etcd_cluster="b",reason="NodeLost",status="True"} 200
-etcd_druid_earliest_authority_expiration_timestamp_seconds 600
 etcd_druid_earliest_progress_deadline_timestamp_seconds 400
 etcd_druid_leading 1
 etcd_druid_members{status="NotReady"} 0
@@ -107,8 +108,7 @@ etcd_druid_snapshots{phase="Succeeded"} 0
 			f := newFleet(tc.reader, tc.elected, slog.New(slog.DiscardHandler))
 			got, err := testutil.CollectAndFormat(f, expfmt.TypeTextPlain, "etcd_druid_clusters", "etcd_druid_leading",
 				"etcd_druid_earliest_progress_deadline_timestamp_seconds", "etcd_druid_pending_edits",
-				"etcd_druid_members", "etcd_druid_certificate_authorities", "etcd_druid_earliest_authority_expiration_timestamp_seconds",
-				"etcd_druid_condition_transition_timestamp_seconds", "etcd_druid_snapshots")
+				"etcd_druid_members", "etcd_druid_certificate_authorities", "etcd_druid_condition_transition_timestamp_seconds", "etcd_druid_snapshots")
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -116,6 +116,52 @@ etcd_druid_snapshots{phase="Succeeded"} 0
 				t.Errorf("got %s\nwant %s", values, tc.want)
 			}
 		})
+	}
+}
+
+// planeOf is a plane whose authority has some of its lifetime left. It also trusts an authority that druid cannot read.
+func planeOf(t *testing.T, lifetime, left time.Duration) *v1alpha1.TLSPlaneStatus {
+	t.Helper()
+	now := time.Now()
+	pair, err := pki.NewAuthority("test", now.Add(left-lifetime), lifetime)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return &v1alpha1.TLSPlaneStatus{Phase: v1alpha1.TLSStable, Authority: "a", AuthorityNotAfter: new(metav1.NewTime(now.Add(left))),
+		Trusted: []v1alpha1.TLSAuthority{{Fingerprint: "unreadable", Certificate: "none"}, {Fingerprint: "a", Certificate: string(pair.Certificate)}}}
+}
+
+// An authority that druid should have replaced names its cluster, so that an alert can.
+func TestOverdueAuthoritiesNameTheirCluster(t *testing.T) {
+	const day = 24 * time.Hour
+	for name, tc := range map[string]struct {
+		lifetime, left time.Duration
+		signs          bool
+		want           string
+	}{
+		"a third is left, and druid replaces it": {90 * day, 30 * day, true, ""},
+		"a quarter is left":                      {100 * day, 26 * day, true, ""},
+		"less than a quarter is left":            {100 * day, 15 * day, true, "0.15"},
+		"it has expired":                         {100 * day, -10 * day, true, "-0.10"},
+		"members restart for longer than that":   {22 * time.Hour, time.Hour, true, ""},
+		"the one that signs cannot be read":      {100 * day, 15 * day, false, ""},
+		"the longest that the CRD permits":       {175200 * time.Hour, 42048 * time.Hour, true, "0.24"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			plane, got := planeOf(t, tc.lifetime, tc.left), ""
+			if !tc.signs {
+				plane.Authority = "unreadable"
+			}
+			if share, overdue := remaining(plane); overdue {
+				got = strconv.FormatFloat(share, 'f', 2, 64)
+			}
+			if got != tc.want {
+				t.Errorf("got %q, want %q", got, tc.want)
+			}
+		})
+	}
+	if _, overdue := remaining(&v1alpha1.TLSPlaneStatus{Phase: v1alpha1.TLSStable}); overdue {
+		t.Error("an authority that is not known is overdue")
 	}
 }
 
