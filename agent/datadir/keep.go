@@ -9,8 +9,8 @@ import (
 )
 
 const (
-	// keepReplaced is how long data is kept that etcd could continue when it was moved, as far as there is room: an operator can find out
-	// only later what a recovery lost, or why the data differed.
+	// keepReplaced is how long data is kept that was replaced, as far as there is room: an operator can find out only later what a
+	// recovery lost, or why the data differed.
 	keepReplaced = 7 * 24 * time.Hour
 	// WatchTime is for how long one agent sees such data before it deletes it: a day, in which you can notice and correct a wrong clock.
 	WatchTime = 24 * time.Hour
@@ -22,7 +22,7 @@ const (
 // KeepFacts is the complete input of the decision whether one quarantined directory may go, as far as its content and the clocks matter.
 // One clock is not enough: that of a node can be days ahead after a start.
 type KeepFacts struct {
-	Replaced rules.YesNo  `fact:"etcd could continue the data"`
+	Replaced rules.YesNo  `fact:"the data was replaced"`
 	Held     rules.YesNo  `fact:"the volume is short of room, and a later copy has the data"`
 	Over     rules.YesNo  `fact:"seven days by the clock of the node"`
 	Server   rules.Answer `fact:"seven days by the clock of the API server"`

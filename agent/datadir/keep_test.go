@@ -109,7 +109,7 @@ func TestTheTimeOfALookIsMonotonic(t *testing.T) {
 }
 
 // If one more database does not fit, only that is left of what was replaced which no later copy has. A later copy of the raft group that
-// was formed from a disk has all of that disk.
+// was formed from a disk has all of that disk. It is not known what a damaged copy has.
 func TestReplacedDataIsKeptWithinItsBudget(t *testing.T) {
 	now := time.Unix(10_000_000, 0)
 	var quarantined []Quarantined
@@ -117,7 +117,7 @@ func TestReplacedDataIsKeptWithinItsBudget(t *testing.T) {
 		{Reason: ReasonSurvivor, Lineage: "1", FormedInto: "2"}, {Reason: ReasonSuperseded, Lineage: "1"}, {Reason: ReasonSurvivor, Lineage: "2", FormedInto: "3"},
 		{Reason: ReasonDiffers, Lineage: "3"}, {Reason: ReasonSurvivor, Lineage: "3", FormedInto: "4"},
 	} {
-		content.Moved = now
+		content.Moved, content.Intact = now, true
 		quarantined = append(quarantined, Quarantined{Name: fmt.Sprintf("%d-%s", i+1, content.Reason), Seq: i + 1, Content: content, Known: true})
 	}
 	for name, test := range map[string]struct {
@@ -152,13 +152,19 @@ func TestReplacedDataIsKeptWithinItsBudget(t *testing.T) {
 		"another reason":                         {Content{Reason: ReasonDiffers, ClusterID: 1, Last: Position{Term: 2, Index: 9}}, false},
 	} {
 		copies := []Quarantined{
-			{Seq: 1, Content: Content{Reason: ReasonSuperseded, ClusterID: 1, Last: Position{Term: 2, Index: 8}, FormedInto: "2", Moved: now}},
+			{Seq: 1, Content: Content{
+				Reason: ReasonSuperseded, ClusterID: 1, Last: Position{Term: 2, Index: 8}, FormedInto: "2", Moved: now, Intact: true,
+			}},
 			{Seq: 2, Content: test.later},
 		}
 		copies[1].Content.Moved = now
-		got := droppable(copies, now, Room{Database: 1})
-		if held := slices.ContainsFunc(got, func(a Quarantined) bool { return a.Seq == 1 }); held != test.held {
-			t.Errorf("%s: %+v", name, got)
+		for _, damaged := range [][2]bool{{false, false}, {true, false}, {false, true}, {true, true}} {
+			copies[0].Content.Intact, copies[1].Content.Intact = !damaged[0], !damaged[1]
+			got := droppable(copies, now, Room{Database: 1})
+			held := slices.ContainsFunc(got, func(a Quarantined) bool { return a.Seq == 1 })
+			if held != (test.held && damaged == [2]bool{}) {
+				t.Errorf("%s, the first and the second damaged %v: %+v", name, damaged, got)
+			}
 		}
 	}
 	unknown := []Quarantined{{Seq: 1, Content: Content{Reason: ReasonSurvivor, Moved: now}}, {Seq: 2, Content: Content{Reason: ReasonSurvivor, Moved: now}}}

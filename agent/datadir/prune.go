@@ -52,16 +52,17 @@ const LogRoom = 160 << 20
 // short says whether one more copy of the database does not fit. A recovery builds one, and keeps the old data next to it.
 func (r Room) short() bool { return r.Database > 0 && r.Free < r.Database+LogRoom }
 
-// replaced says whether etcd could continue the data when it was moved.
+// replaced says whether other data took the place of this data in the cluster. The quorum need not have its content.
 func (a Quarantined) replaced() bool {
 	return slices.Contains([]string{ReasonSurvivor, ReasonSuperseded, ReasonDiffers}, a.Content.Reason)
 }
 
 // heldBy says whether the later copy b can replace a. A recovery copied all of a into the raft group of lineage FormedInto, so a later copy
 // of that raft group has it. Other data can be the only copy of what the raft group lost: only more of the same raft group replaces it.
+// Damaged data replaces nothing. What damaged data holds is not certain, so nothing replaces it either.
 func (a Quarantined) heldBy(b Quarantined) bool {
 	one, later := a.Content, b.Content
-	if b.Seq <= a.Seq || !b.replaced() {
+	if b.Seq <= a.Seq || !b.replaced() || !one.Intact || !later.Intact {
 		return false
 	}
 	if one.FormedInto != "" && one.FormedInto == later.Lineage && later.Reason != ReasonDiffers {
@@ -88,7 +89,7 @@ type PruneVerdict string
 // The verdicts.
 const (
 	KeepQuarantined   PruneVerdict = "Keep"
-	DeleteExpired     PruneVerdict = "DeleteExpired" // only data that etcd could continue, and whose time is over
+	DeleteExpired     PruneVerdict = "DeleteExpired" // only data that was replaced, and whose time is over
 	DeleteQuarantined PruneVerdict = "Delete"
 )
 

@@ -21,13 +21,16 @@ import (
 type Content struct {
 	// Reason is one word or a few, such as stale or torn-wal. It is part of the name of the directory.
 	Reason string `json:"reason"`
+	// Intact says that etcd could continue the data when it was moved. Otherwise, damage can hide the end of the log.
+	Intact bool `json:"intact,omitempty"`
 	// ClusterID, MemberID and Last are from Report, or zero if the damage hides them.
 	ClusterID ID       `json:"clusterID"`
 	MemberID  ID       `json:"memberID"`
 	Last      Position `json:"last"`
 	// Lineage of the raft group of the data, from the identity file.
 	Lineage string `json:"lineage,omitempty"`
-	// FormedInto is the lineage of the raft group that a recovery formed from all of this data. It is empty for data that a backup replaced.
+	// FormedInto is the lineage of the raft group that a recovery formed from all of this data. It is empty for data that a backup
+	// replaced, and for damaged data.
 	FormedInto string `json:"formedInto,omitempty"`
 	// Report is a description of the data for the user.
 	Report string `json:"report,omitempty"`
@@ -41,7 +44,7 @@ func ContentOf(reason string, r Report) Content {
 	if r.Detail != "" {
 		text += ": " + r.Detail
 	}
-	return Content{Reason: reason, ClusterID: ID(r.ClusterID), MemberID: ID(r.MemberID), Last: r.Last, Report: text}
+	return Content{Reason: reason, Intact: r.State == Intact, ClusterID: ID(r.ClusterID), MemberID: ID(r.MemberID), Last: r.Last, Report: text}
 }
 
 // Quarantined is a quarantined directory.
@@ -143,8 +146,8 @@ func nameable(reason string) string {
 	return s
 }
 
-// The reasons of data that etcd could continue, but that was replaced: that from which a recovery formed the raft group again,
-// that which a backup or a raft group formed by another member replaced, and that which differed from the data of the other members.
+// The reasons of data that was replaced, also if it is damaged: that from which a recovery formed the raft group again, that which a
+// backup or a raft group formed by another member replaced, and that which differed from the data of the other members.
 const (
 	ReasonSurvivor   = "survivor"
 	ReasonSuperseded = "superseded"

@@ -40,7 +40,7 @@ func (b *Bootstrapper) act(ctx context.Context, d Decision, o *observation) (*la
 	case ModeReplaceSelf:
 		return nil, b.replaceSelf(ctx, o)
 	case ModeRejoin:
-		return nil, b.quarantine(ctx, o, o.replacedBy("removed"))
+		return nil, b.quarantine(ctx, o, o.quarantineReason("removed"))
 	case ModeRestore:
 		return b.restore(ctx, d, o)
 	case ModePrepare:
@@ -91,12 +91,19 @@ func (b *Bootstrapper) quarantineAs(ctx context.Context, o *observation, content
 	return nil
 }
 
-// replacedBy returns the reason for which intact data is quarantined: otherwise, or that a later raft group replaced it.
-func (o *observation) replacedBy(otherwise string) string {
-	if o.Epoch == Fenced && o.volume.identityFile.Formed {
+// quarantineReason returns the reason for which the data is quarantined: intact for intact data of the present raft group. Data that a
+// later raft group replaced can be the only copy of writes, also if it is damaged or went back in time.
+func (o *observation) quarantineReason(intact string) string {
+	switch {
+	case o.Data == Differing:
+		return datadir.ReasonDiffers
+	case o.Epoch == Fenced && o.volume.identityFile.Formed:
 		return datadir.ReasonSuperseded
+	case o.Data == Intact:
+		return intact
+	default:
+		return o.Data.String()
 	}
-	return otherwise
 }
 
 // resumeStagger is the delay between the members of a cluster that restarts completely: slightly more than etcd needs

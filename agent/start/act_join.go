@@ -37,11 +37,7 @@ const (
 // join adds this member as a learner when no clients are sent to its Pod, unless this process did so already. Then it
 // starts etcd with the current member list.
 func (b *Bootstrapper) join(ctx context.Context, o *observation) (*launch.Order, error) {
-	reason := o.Data.String()
-	if o.Data == Differing {
-		reason = datadir.ReasonDiffers
-	}
-	if err := b.quarantine(ctx, o, reason); err != nil {
+	if err := b.quarantine(ctx, o, o.quarantineReason("removed")); err != nil {
 		return nil, err
 	}
 	if err := b.awaitClients(ctx, o); err != nil {
@@ -225,14 +221,7 @@ func (b *Bootstrapper) replaceSelf(ctx context.Context, o *observation) error {
 		}
 		o.record.version, o.record.record = version, record
 	}
-	reason := o.Data.String()
-	if o.Data == Intact {
-		reason = o.replacedBy("other-id")
-	}
-	if o.Data == Differing {
-		reason = datadir.ReasonDiffers
-	}
-	if err := b.quarantine(ctx, o, reason); err != nil {
+	if err := b.quarantine(ctx, o, o.quarantineReason("other-id")); err != nil {
 		return err
 	}
 	return b.removeOwn(ctx, o)

@@ -229,13 +229,16 @@ func (b *Bootstrapper) place(ctx context.Context, o *observation) error {
 }
 
 // replacedContent describes the data that a recovery replaces on the volume of the member called name. The raft group has all of it only
-// if the record says that this member formed the raft group from its disk. A record that druid made again does not say that.
+// if the record says that this member formed the raft group from its disk, and if the data is intact. A record that druid made again does
+// not say that. What follows the damage of a log is not in the raft group.
 func replacedContent(name string, o *observation) datadir.Content {
 	done, built := o.record.record.Recovered, o.volume.built
 	if done == nil || done.Mode != leases.RecoverSurvivor || done.Member != name || done.Epoch != built.Epoch {
 		return datadir.ContentOf(datadir.ReasonSuperseded, o.volume.report)
 	}
 	content := datadir.ContentOf(datadir.ReasonSurvivor, o.volume.report)
-	content.FormedInto = built.Lineage
+	if content.Intact {
+		content.FormedInto = built.Lineage
+	}
 	return content
 }
