@@ -26,8 +26,32 @@ type KeepFacts struct {
 	Held     rules.YesNo  `fact:"the volume is short of room, and a later copy has the data"`
 	Over     rules.YesNo  `fact:"seven days by the clock of the node"`
 	Server   rules.Answer `fact:"seven days by the clock of the API server"`
-	Watched  rules.YesNo  `fact:"this agent saw it for a day, without a step of the clock"`
+	Watched  Watched      `fact:"this agent saw it, without a step of the clock"`
 	Full     rules.YesNo  `fact:"etcd has no room to start"`
+}
+
+// Watched is for how long one agent saw a directory, by a clock that is never set.
+type Watched uint8
+
+// The times.
+const (
+	WatchedBriefly Watched = 1 << iota // for less than WatchTime
+	WatchedDay                         // for WatchTime
+	WatchedAll                         // for all of the time for which replaced data is kept
+)
+
+func (w Watched) String() string { return rules.Word(w, "less than a day", "a day", "seven days") }
+
+// WatchedFor classifies a time. day is WatchTime, or shorter in tests.
+func WatchedFor(seen, day time.Duration) Watched {
+	switch {
+	case seen >= keepReplaced:
+		return WatchedAll
+	case seen >= day:
+		return WatchedDay
+	default:
+		return WatchedBriefly
+	}
 }
 
 // KeepVerdict says whether a quarantined directory may go.
@@ -47,6 +71,8 @@ var keepRules = rules.New(KeepCopy, []rules.Row[KeepFacts, KeepVerdict]{
 		Why: "etcd could not continue it, and the quorum has its content"},
 	{Name: "later-copy", When: KeepFacts{Held: rules.Yes, Full: rules.No}, Verdict: DropCopy,
 		Why: "one more database does not fit on the volume"},
+	{Name: "watched", When: KeepFacts{Watched: WatchedAll}, Verdict: DropCopy,
+		Why: "this agent counted the seven days itself, and needs no clock that can be set"},
 	{Name: "not-over", When: KeepFacts{Over: rules.No}, Verdict: KeepCopy,
 		Why: "it was replaced less than seven days ago"},
 	{Name: "clocks-differ", When: KeepFacts{Server: rules.No}, Verdict: KeepCopy,
@@ -55,7 +81,7 @@ var keepRules = rules.New(KeepCopy, []rules.Row[KeepFacts, KeepVerdict]{
 		Why: "only the clock of the node says that seven days are over"},
 	{Name: "no-room-to-start", When: KeepFacts{Full: rules.Yes}, Verdict: DropCopy,
 		Why: "two clocks agree, and etcd cannot wait for another day"},
-	{Name: "not-watched", When: KeepFacts{Watched: rules.No}, Verdict: KeepCopy,
+	{Name: "not-watched", When: KeepFacts{Watched: WatchedBriefly}, Verdict: KeepCopy,
 		Why: "both clocks can have been wrong when the agent started, or were set since"},
 	{Name: "over", Verdict: DropCopy,
 		Why: "two clocks agree, and ran evenly for a day"},
@@ -75,13 +101,13 @@ func (c Clocks) Later() time.Time {
 	return c.Node
 }
 
-// Droppable returns the directories that may go by their content and by the clocks. watched says whether the agent saw a directory for
-// long enough. full says that etcd has no room to start.
-func Droppable(quarantined []Quarantined, now Clocks, room Room, watched func(Quarantined) bool, full bool) []Quarantined {
+// Droppable returns the directories that may go by their content and by the clocks. watched says for how long the agent saw a
+// directory. full says that etcd has no room to start.
+func Droppable(quarantined []Quarantined, now Clocks, room Room, watched func(Quarantined) Watched, full bool) []Quarantined {
 	return slices.DeleteFunc(slices.Clone(quarantined), func(a Quarantined) bool {
 		f := KeepFacts{
 			Replaced: rules.YesNoOf(a.replaced()), Held: rules.YesNoOf(room.short() && slices.ContainsFunc(quarantined, a.heldBy)),
-			Over: rules.YesNoOf(a.over(now.Node)), Server: rules.Unknown, Watched: rules.YesNoOf(watched(a)), Full: rules.YesNoOf(full),
+			Over: rules.YesNoOf(a.over(now.Node)), Server: rules.Unknown, Watched: watched(a), Full: rules.YesNoOf(full),
 		}
 		if !now.Server.IsZero() {
 			f.Server = rules.AnswerOf(a.over(now.Server))

@@ -16,7 +16,7 @@ import (
 
 func TestExpiryIsDecidedOverAllFacts(t *testing.T) {
 	cases := rulestest.Check(t, keepRules, func(f KeepFacts, d rules.Decision[KeepVerdict]) string {
-		counted := f.Over == rules.Yes && f.Server == rules.Yes && (f.Watched == rules.Yes || f.Full == rules.Yes)
+		counted := f.Watched == WatchedAll || f.Over == rules.Yes && f.Server == rules.Yes && (f.Watched == WatchedDay || f.Full == rules.Yes)
 		copied := f.Held == rules.Yes && f.Full == rules.No
 		want := KeepCopy
 		if f.Replaced == rules.No && f.Full == rules.No || f.Replaced == rules.Yes && (counted || copied) {
@@ -36,10 +36,11 @@ func TestExpiryIsDecidedOverAllFacts(t *testing.T) {
 
 // droppable is what may go by two clocks that agree, for an agent that saw it for long enough.
 func droppable(quarantined []Quarantined, now time.Time, room Room) []Quarantined {
-	return Droppable(quarantined, Clocks{Node: now, Server: now}, room, func(Quarantined) bool { return true }, false)
+	return Droppable(quarantined, Clocks{Node: now, Server: now}, room, func(Quarantined) Watched { return WatchedDay }, false)
 }
 
-// Data that was replaced expires after seven days by both clocks. Other data never does: only a quorum that has its content replaces it.
+// Data that was replaced expires after seven days by both clocks, or by the looks of one agent. Other data never does: only a quorum that
+// has its content replaces it.
 func TestOnlyReplacedDataExpires(t *testing.T) {
 	now := time.Date(2026, 11, 27, 4, 0, 0, 0, time.UTC)
 	var all []Quarantined
@@ -49,20 +50,32 @@ func TestOnlyReplacedDataExpires(t *testing.T) {
 		}
 	}
 	expired := []string{"survivor 168h0m0s", "superseded 168h0m0s", "differs 168h0m0s"}
+	const year = 365 * 24 * time.Hour
+	var watched []string // whatever the clocks say about it
+	for _, a := range all {
+		if a.replaced() {
+			watched = append(watched, a.Name)
+		}
+	}
 	for name, test := range map[string]struct {
-		now           Clocks
-		watched, full bool
-		want          []string
+		now  Clocks
+		seen time.Duration
+		full bool
+		want []string
 	}{
-		"both clocks, watched":             {Clocks{now, now}, true, true, expired},
-		"both clocks, before a start":      {Clocks{now, now}, false, true, expired},
-		"the clock of the node is behind":  {Clocks{now.Add(-time.Second), now}, true, true, nil},
-		"the clock of the node is ahead":   {Clocks{now, now.Add(-time.Second)}, true, true, nil},
-		"the clock of the node alone":      {Clocks{Node: now.Add(30 * 24 * time.Hour)}, true, true, nil},
-		"both clocks, without a full disk": {Clocks{now, now}, false, false, nil},
+		"both clocks, watched":               {Clocks{now, now}, WatchTime, true, expired},
+		"both clocks, before a start":        {Clocks{now, now}, 0, true, expired},
+		"the clock of the node is behind":    {Clocks{now.Add(-time.Second), now}, WatchTime, true, nil},
+		"the clock of the node is ahead":     {Clocks{now, now.Add(-time.Second)}, WatchTime, true, nil},
+		"the clock of the node alone":        {Clocks{Node: now.Add(30 * 24 * time.Hour)}, WatchTime, true, nil},
+		"both clocks, without a full disk":   {Clocks{now, now}, WatchTime - 1, false, nil},
+		"both were a year ahead at the move": {Clocks{now.Add(-year), now.Add(-year)}, keepReplaced, false, watched},
+		"the same, a moment before":          {Clocks{now.Add(-year), now.Add(-year)}, keepReplaced - 1, false, nil},
+		"the same, without room to start":    {Clocks{now.Add(-year), now.Add(-year)}, keepReplaced, true, watched},
+		"no clock but that of the looks":     {Clocks{}, keepReplaced, false, watched},
 	} {
 		var names []string
-		for _, a := range Droppable(all, test.now, Room{}, func(Quarantined) bool { return test.watched }, test.full) {
+		for _, a := range Droppable(all, test.now, Room{}, func(Quarantined) Watched { return WatchedFor(test.seen, WatchTime) }, test.full) {
 			if test.full || a.replaced() {
 				names = append(names, a.Name)
 			}

@@ -55,7 +55,7 @@ func (b *Bootstrapper) Clocks() datadir.Clocks {
 
 // droppable returns the quarantined data that may go by its content and by the clocks.
 func (b *Bootstrapper) droppable(all []datadir.Quarantined, now datadir.Clocks, full bool) []datadir.Quarantined {
-	watched := func(a datadir.Quarantined) bool { return b.watch.Seen(a) >= b.watchTime }
+	watched := func(a datadir.Quarantined) datadir.Watched { return datadir.WatchedFor(b.watch.Seen(a), b.watchTime) }
 	return datadir.Droppable(all, now, datadir.RoomOf(b.cfg.VolumePath), watched, full)
 }
 
