@@ -77,7 +77,7 @@ type DiskReport struct {
 	Voters string `json:"voters,omitempty"`
 	// Corrupt are the IDs of members, hex, that an alarm CORRUPT in the data names, separated by commas. The ID 0 is any member.
 	Corrupt string `json:"corrupt,omitempty"`
-	// Size of the database and Free space of the volume, in bytes.
+	// Size of the database and Free space of the volume, in bytes. Free includes what the agent can delete for a recovery.
 	Size int64 `json:"size,omitempty"`
 	Free int64 `json:"free,omitempty"`
 	// Orders says that the agent carries out recovery orders.

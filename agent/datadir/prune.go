@@ -3,6 +3,7 @@ package datadir
 import (
 	"cmp"
 	"fmt"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"slices"
@@ -44,6 +45,22 @@ func LargestDatabase(dir string, quarantined []Quarantined) int64 {
 		size = max(size, databaseSize(filepath.Join(dir, a.Name)))
 	}
 	return size
+}
+
+// SpaceOf is the space in bytes that quarantined directories take on the volume at dir. What cannot be read does not count.
+func SpaceOf(dir string, quarantined []Quarantined) (bytes int64) {
+	for _, a := range quarantined {
+		_ = filepath.WalkDir(filepath.Join(dir, a.Name), func(_ string, e fs.DirEntry, err error) error {
+			if err != nil {
+				return nil //nolint:nilerr // see above
+			}
+			if info, err := e.Info(); err == nil {
+				bytes += volume.Allocated(info)
+			}
+			return nil
+		})
+	}
+	return bytes
 }
 
 // LogRoom is the space in bytes that etcd needs in addition to its database: two preallocated WAL files of 64 MB and some snapshots.

@@ -12,8 +12,10 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/etcd-druid/druid/agent/config"
 	"github.com/etcd-druid/druid/agent/datadir"
 	"github.com/etcd-druid/druid/agent/datadir/volume"
+	"github.com/etcd-druid/druid/agent/launch"
 	"github.com/etcd-druid/druid/leases"
 	"github.com/etcd-druid/druid/test/machine"
 )
@@ -209,5 +211,24 @@ func TestOrderAcknowledgedOnAFullVolume(t *testing.T) {
 	c.orderAcknowledged("c-a")
 	if diff := cmp.Diff([]string{"data.quarantine-0002-superseded"}, m.quarantined()); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
+	}
+}
+
+// TestDiskReportCountsExpiredCopies: the free space in the disk report includes the copies that the agent deletes for a recovery.
+func TestDiskReportCountsExpiredCopies(t *testing.T) {
+	t.Parallel()
+	m := &member{c: &cluster{t: t}, cfg: config.Config{VolumePath: t.TempDir(), PodUID: "pod"}}
+	machine.SmallDisk(t, m.cfg.VolumePath, narrowDisk) // nothing else writes to it
+	m.quarantines(map[string]time.Duration{"data.quarantine-0001-survivor": 8 * day, "data.quarantine-0002-superseded": 6 * day})
+	b := &Bootstrapper{cfg: m.cfg, serverTime: func() (time.Time, bool) { return time.Now(), true }, inspects: &volumeState{}, holding: &datadir.Holding{}}
+	o := &observation{own: ownLease{member: leases.Member{PodUID: "pod"}}}
+	o.Data, o.record.record = Intact, leases.Record{Phase: leases.PhaseFormed, ClusterID: 7, FormedEpoch: 1}
+	o.volume.identityFile = datadir.IdentityFile{ClusterID: 7, Epoch: 1}
+	disk := b.describe(t.Context(), launch.Report{}, o)
+	free, err := volume.Free(m.cfg.VolumePath)
+	must(t, err)
+	expired := datadir.SpaceOf(m.cfg.VolumePath, []datadir.Quarantined{{Name: "data.quarantine-0001-survivor"}})
+	if disk == nil || expired < 1<<20 || disk.Free != free+expired {
+		t.Errorf("%d bytes are free, and the copy takes %d: the report is %+v", free, expired, disk)
 	}
 }

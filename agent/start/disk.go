@@ -55,7 +55,7 @@ func (b *Bootstrapper) describe(ctx context.Context, report launch.Report, o *ob
 		return nil
 	}
 	if free, err := volume.Free(b.cfg.VolumePath); err == nil { // otherwise it stays unknown
-		disk.Free = free
+		disk.Free = free + b.reclaimable(o)
 	}
 	if disk.State != leases.DiskForeign && disk.State != leases.DiskNewer { // such data is not acknowledged
 		disk.Order, disk.Failed = b.acknowledged, b.failureIn(b.acknowledged)

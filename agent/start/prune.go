@@ -110,13 +110,34 @@ func (b *Bootstrapper) makeRoom(ctx context.Context, mode Mode, o *observation) 
 	if err != nil || free >= roomFor(mode, datadir.LargestDatabase(b.cfg.VolumePath, all)) && !b.lacksSpace(o.record.record.Order()) {
 		return err
 	}
-	if all = b.droppable(all, b.Clocks(), true); len(all) == 0 {
+	all, rule := b.expired(all, mode, o)
+	if len(all) == 0 {
 		return nil
 	}
-	if d := datadir.DecidePrune(roomFacts(mode, o)); d.Verdict == datadir.DeleteExpired {
-		return b.prune(ctx, d.Rule, all, o.volume.identityFile)
+	return b.prune(ctx, rule, all, o.volume.identityFile)
+}
+
+// expired returns the quarantined data that may go before the next start of etcd, and the rule.
+func (b *Bootstrapper) expired(all []datadir.Quarantined, mode Mode, o *observation) ([]datadir.Quarantined, string) {
+	d := datadir.DecidePrune(roomFacts(mode, o))
+	if d.Verdict != datadir.DeleteExpired {
+		return nil, d.Rule
 	}
-	return nil
+	return b.droppable(all, b.Clocks(), true), d.Rule
+}
+
+// reclaimable is the space in bytes that makeRoom can free before the agent forms the raft group again on this volume. druid need not ask
+// for a larger volume then.
+func (b *Bootstrapper) reclaimable(o *observation) int64 {
+	if o.record.err != nil || o.Data&(Intact|Stale|Corrupt) == 0 {
+		return 0
+	}
+	all, err := datadir.AllQuarantined(b.cfg.VolumePath)
+	if err != nil {
+		return 0
+	}
+	all, _ = b.expired(all, ModeRecover, o)
+	return datadir.SpaceOf(b.cfg.VolumePath, all)
 }
 
 // roomFor is the free space in bytes that what follows from a decision needs at least. Data that is made on the volume, or received from the
@@ -137,13 +158,13 @@ func (b *Bootstrapper) lacksSpace(order *leases.Recovery) bool {
 
 // roomFacts are what is known before etcd runs. The data of the record's raft group is somewhere if a quorum of it answers, or if this
 // volume has it: as intact data, as data that a recovery built next to it, or as the source of a recovery. While an order stands, the
-// record names the raft group from before it.
+// record names the raft group from before it. Before an order, the disk of each member can become the source.
 func roomFacts(mode Mode, o *observation) datadir.PruneFacts {
 	record, own := o.record.record, o.volume.identityFile
 	if mode == ModePlace {
 		own = o.volume.built
 	}
-	source := mode == ModeRecover && record.Order() != nil && record.Order().Mode == leases.RecoverSurvivor
+	source := mode == ModeRecover && (record.Order() == nil || record.Order().Mode == leases.RecoverSurvivor)
 	f := pruneFactsOf(record, own)
 	f.Full, f.Current = rules.Yes, answer(
 		o.Listed != NoQuorum && record.Phase == leases.PhaseFormed && o.view.ClusterID == record.ClusterID && record.ClusterID != 0 ||

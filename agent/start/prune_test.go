@@ -1,11 +1,16 @@
 package start
 
 import (
+	"encoding/json"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
+	"time"
 
+	"github.com/etcd-druid/druid/agent/config"
 	"github.com/etcd-druid/druid/agent/datadir"
+	"github.com/etcd-druid/druid/agent/datadir/volume"
 	"github.com/etcd-druid/druid/internal/rules"
 	"github.com/etcd-druid/druid/leases"
 )
@@ -36,6 +41,8 @@ func TestWhatIsKnownBeforeRoomIsMade(t *testing.T) {
 		"an order is acknowledged":                {mode: ModePrepare, record: ordered(leases.RecoverBackup), data: Intact, own: ours, want: rules.Yes},
 		"the same without data":                   {mode: ModePrepare, record: ordered(leases.RecoverBackup), data: Empty, want: rules.No},
 		"the source of a recovery":                {mode: ModeRecover, record: ordered(leases.RecoverSurvivor), data: Corrupt, own: ours, want: rules.Yes},
+		"damaged data before an order":            {mode: ModeRecover, record: formed, data: Corrupt, own: ours, want: rules.Yes},
+		"the same of another raft group":          {mode: ModeRecover, record: formed, data: Corrupt, own: other, want: rules.No},
 		"a backup next to damaged data":           {mode: ModeRecover, record: ordered(leases.RecoverBackup), data: Corrupt, own: ours, want: rules.No},
 		"a backup on an empty volume":             {mode: ModeRecover, record: ordered(leases.RecoverBackup), data: Empty, want: rules.No},
 		"a restore while others answer":           {mode: ModePrepare, record: ordered(leases.RecoverRestore), data: Empty, quorum: 7, want: rules.No},
@@ -50,6 +57,56 @@ func TestWhatIsKnownBeforeRoomIsMade(t *testing.T) {
 		}
 		if f := roomFacts(test.mode, o); f.Current != test.want || f.Full != rules.Yes || f.Voter != rules.Unknown || f.Quorum != rules.Unknown {
 			t.Errorf("%s: %+v, want current %s", name, f, test.want)
+		}
+	}
+}
+
+// The disk report counts the space that the agent frees before it forms the raft group again, and nothing else.
+func TestRoomOfARecoveryIncludesExpired(t *testing.T) {
+	const week = 7 * 24 * time.Hour
+	now, dir := time.Now(), t.TempDir()
+	for name, moved := range map[string]time.Time{
+		"data.quarantine-0001-survivor": now.Add(-week), "data.quarantine-0002-superseded": now.Add(time.Hour - week), "data.quarantine-0003-stale": now.Add(-week),
+	} {
+		path := filepath.Join(dir, name)
+		must(t, os.MkdirAll(filepath.Join(path, "member", "snap"), 0o700))
+		must(t, os.WriteFile(filepath.Join(path, "member", "snap", "db"), make([]byte, 1<<20), 0o600))
+		_, reason, _ := strings.Cut(strings.TrimPrefix(name, volume.QuarantinePrefix), "-")
+		content, err := json.Marshal(datadir.Content{Reason: reason, Moved: moved})
+		must(t, err)
+		must(t, os.WriteFile(filepath.Join(path, volume.QuarantineFile), content, 0o600))
+	}
+	ours, formed := datadir.IdentityFile{ClusterID: 7, Epoch: 1}, leases.Record{Phase: leases.PhaseFormed, ClusterID: 7, FormedEpoch: 1}
+	undecided, restores := formed, formed
+	undecided.Undecided = leases.Undecided{Revision: 5, Hashes: "c-a:1"}
+	restores.Phase, restores.Recovery = leases.PhaseRecovering, &leases.Recovery{Mode: leases.RecoverBackup, Epoch: 2, Nonce: "bb"}
+	expired := datadir.SpaceOf(dir, []datadir.Quarantined{{Name: "data.quarantine-0001-survivor"}})
+	if expired < 1<<20 || expired > 2<<20 {
+		t.Fatalf("a file of 1 MiB takes %d bytes", expired)
+	}
+	for name, test := range map[string]struct {
+		record recordState
+		data   Data
+		server bool
+		want   int64
+	}{
+		"intact data":                   {recordState{record: formed}, Intact, true, expired},
+		"a damaged log":                 {recordState{record: formed}, Corrupt, true, expired},
+		"an order to restore a backup":  {recordState{record: restores}, Intact, true, expired},
+		"the same next to damaged data": {recordState{record: restores}, Corrupt, true, 0},
+		"members that differ":           {recordState{record: undecided}, Intact, true, 0},
+		"one clock":                     {recordState{record: formed}, Intact, false, 0},
+		"an empty volume":               {recordState{record: formed}, Empty, true, 0},
+		"a record that cannot be read":  {recordState{record: formed, err: errUnheard}, Intact, true, 0},
+	} {
+		b := &Bootstrapper{cfg: config.Config{VolumePath: dir}, serverTime: func() (time.Time, bool) { return now, true }}
+		if !test.server {
+			b.serverTime = nil
+		}
+		o := &observation{record: test.record}
+		o.Data, o.Listed, o.volume.identityFile = test.data, NoQuorum, ours
+		if got := b.reclaimable(o); got != test.want {
+			t.Errorf("%s: %d bytes, want %d", name, got, test.want)
 		}
 	}
 }

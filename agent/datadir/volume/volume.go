@@ -106,6 +106,15 @@ func Free(volume string) (int64, error) {
 	return int64(st.Bavail * uint64(st.Bsize)), nil
 }
 
+// Allocated is the space in bytes that a file takes on its volume. A database can have holes, so its size can be more.
+func Allocated(info fs.FileInfo) int64 {
+	st, ok := info.Sys().(*syscall.Stat_t)
+	if !ok {
+		return 0
+	}
+	return st.Blocks * 512
+}
+
 // Size is the total size of the volume's file system, in bytes.
 func Size(volume string) (int64, error) {
 	var st unix.Statfs_t

@@ -111,7 +111,7 @@ var classes = merge(map[class][]string{
 		"agent/datadir.ReadIdentityFile", "agent/datadir.ReadTail",
 		"agent/datadir.Quarantine", "agent/datadir.Prune", "agent/datadir.DropLeftovers", "agent/datadir.PruneBegun",
 		"agent/datadir.PlaceRestored", "agent/datadir/volume.RestoredPath",
-		"agent/datadir.LargestDatabase",
+		"agent/datadir.LargestDatabase", "agent/datadir.SpaceOf",
 		// A directory's sync only keeps what was done.
 		"os.Stat", "agent/datadir.RoomOf", "agent/datadir/volume.DataPath", "agent/datadir/volume.Free", "agent/datadir/volume.Size", "agent/datadir/volume.SyncDir",
 		"(*os.File).Close", "(*os.File).Fd", "(*os.File).Name", "(*os.File).Read", "(*os.File).ReadAt", "(*os.File).Stat",
