@@ -19,6 +19,7 @@ import (
 	"github.com/etcd-druid/druid/agent/datadir"
 	"github.com/etcd-druid/druid/agent/launch"
 	"github.com/etcd-druid/druid/agent/transport"
+	"github.com/etcd-druid/druid/backup/restore"
 	"github.com/etcd-druid/druid/backup/store"
 	"github.com/etcd-druid/druid/backup/store/open"
 	"github.com/etcd-druid/druid/internal/loop"
@@ -133,6 +134,7 @@ type Bootstrapper struct {
 	acknowledged string
 	rebuilds     int
 	unrestorable permanentFailure
+	attemptAt    restore.Progress // the progress of the present attempt
 	// restores has the results of the attempts to restore.
 	restores restores
 }

@@ -1,9 +1,11 @@
 package start
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"syscall"
 	"time"
@@ -27,6 +29,8 @@ type permanentFailure struct {
 	attempts int
 	// words are the error for users.
 	words string
+	// furthest is the progress of the one of them that got furthest.
+	furthest restore.Progress
 }
 
 // attemptsAlike in a row that fail in the same way are a permanent failure. One is not enough: a store that answers 404 for a moment,
@@ -93,9 +97,12 @@ func (b *Bootstrapper) fails(ctx context.Context, order *leases.Recovery, err er
 	if failure == "" {
 		return
 	}
-	b.unrestorable = permanentFailure{order: order.Name(), failure: failure, attempts: 1, words: err.Error()}
+	b.unrestorable = permanentFailure{order: order.Name(), failure: failure, attempts: 1, words: err.Error(), furthest: b.attemptAt}
 	if was.order == order.Name() && was.failure == failure {
 		b.unrestorable.attempts += was.attempts
+		if further(was.furthest, b.attemptAt) {
+			b.unrestorable.furthest = was.furthest
+		}
 	}
 	if b.failureIn(order.Name()) == "" {
 		return
@@ -112,6 +119,23 @@ func (b *Bootstrapper) attempted(ctx context.Context, o *observation, order *lea
 		b.fails(ctx, order, err)
 	}
 	b.reportFailed(o, b.failureIn(order.Name()))
+}
+
+// reportFurther removes an earlier failure from the disk report when the present attempt got further than each that failed in this way. It
+// does not when the attempt begins: druid would report the failure and the attempt in turn.
+func (b *Bootstrapper) reportFurther(o *observation) {
+	if further(b.attemptAt, b.unrestorable.furthest) {
+		b.reportFailed(o, "")
+	}
+}
+
+// phases of an attempt, in their order.
+var phases = []restore.Phase{restore.Fetching, restore.Applying, restore.Surveying, restore.Writing, restore.Finishing}
+
+// further says whether an attempt with the progress a got further than one with the progress b. No progress is less than any other.
+func further(a, b restore.Progress) bool {
+	return cmp.Or(cmp.Compare(slices.Index(phases, a.Phase), slices.Index(phases, b.Phase)), cmp.Compare(a.Bytes, b.Bytes),
+		cmp.Compare(a.DeltaBytes, b.DeltaBytes), cmp.Compare(a.Events, b.Events)) > 0
 }
 
 // reportFailed writes to the disk report why the order cannot be carried out, empty if it can be.

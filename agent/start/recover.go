@@ -47,8 +47,9 @@ func (b *Bootstrapper) recover(ctx context.Context, d Decision, o *observation) 
 	if g == nil || err != nil {
 		return err
 	}
+	b.attemptAt = restore.Progress{}
 	done, fork, err := b.build(ctx, o, g, func(words string) {
-		b.reportFailed(o, "") // this attempt takes seconds, and the failure of an earlier one is over
+		b.reportFurther(o)
 		inform(words)
 	})
 	b.forgetVolume()

@@ -1,9 +1,11 @@
 package start
 
 import (
+	"log/slog"
 	"testing"
 
 	"github.com/etcd-druid/druid/agent/datadir"
+	"github.com/etcd-druid/druid/backup/restore"
 	"github.com/etcd-druid/druid/leases"
 )
 
@@ -57,6 +59,48 @@ func TestWhatARecoveryReplacesOnAVolume(t *testing.T) {
 			if got.Reason != test.reason || got.FormedInto != lineage || got.Intact != intact {
 				t.Errorf("%s, %s: %+v, want %s, formed into %q", name, state, got, test.reason, lineage)
 			}
+		}
+	}
+}
+
+// A failure stays in the disk report while later attempts fail at the same point or before it. It ends when one gets further, also if that
+// one has not ended yet.
+func TestFailureEndsWhenAnAttemptGetsOn(t *testing.T) {
+	at := func(phase restore.Phase, bytes, deltas, events int64) restore.Progress {
+		return restore.Progress{Phase: phase, Bytes: bytes, DeltaBytes: deltas, Events: events}
+	}
+	half := at(restore.Surveying, 100, 5, 7)
+	for name, test := range map[string]struct {
+		failed [2]restore.Progress
+		now    restore.Progress
+		ends   bool
+	}{
+		"nothing is known yet":                 {[2]restore.Progress{{}, {}}, restore.Progress{}, false},
+		"both failed at once":                  {[2]restore.Progress{{}, {}}, at(restore.Fetching, 1, 0, 0), true},
+		"the backup is fetched again":          {[2]restore.Progress{half, half}, at(restore.Fetching, 100, 0, 0), false},
+		"the same point":                       {[2]restore.Progress{half, half}, half, false},
+		"one event more":                       {[2]restore.Progress{half, half}, at(restore.Surveying, 100, 5, 8), true},
+		"one delta backup more":                {[2]restore.Progress{half, half}, at(restore.Surveying, 100, 6, 0), true},
+		"a larger database":                    {[2]restore.Progress{half, half}, at(restore.Surveying, 101, 0, 0), true},
+		"the next phase":                       {[2]restore.Progress{half, half}, at(restore.Writing, 1, 0, 0), true},
+		"the last phase":                       {[2]restore.Progress{half, half}, at(restore.Finishing, 0, 0, 0), true},
+		"further than the last, not the first": {[2]restore.Progress{half, at(restore.Fetching, 3, 0, 0)}, at(restore.Fetching, 9, 0, 0), false},
+		"further than the first, not the last": {[2]restore.Progress{at(restore.Fetching, 3, 0, 0), half}, at(restore.Fetching, 9, 0, 0), false},
+	} {
+		var reported *leases.DiskReport
+		b := &Bootstrapper{log: slog.New(slog.DiscardHandler), held: func(r *leases.DiskReport) { reported = r }}
+		order := &leases.Recovery{Mode: leases.RecoverBackup, Epoch: 2, Nonce: "bb"}
+		o := &observation{report: &leases.DiskReport{Order: order.Name()}}
+		for _, failed := range test.failed {
+			b.progress(t.Context(), func(string) {})(failed)
+			b.attempted(t.Context(), o, order, restore.ErrSpace)
+		}
+		if reported.Failed != leases.FailedSpace {
+			t.Fatalf("%s: two attempts failed, and the report is %+v", name, reported)
+		}
+		b.progress(t.Context(), func(string) {})(test.now)
+		if b.reportFurther(o); (reported.Failed == "") != test.ends {
+			t.Errorf("%s: the report is %+v, want an end %t", name, reported, test.ends)
 		}
 	}
 }

@@ -215,6 +215,7 @@ const progressEvery = 5 * time.Second
 func (b *Bootstrapper) progress(ctx context.Context, inform func(string)) func(restore.Progress) {
 	reported, pace := time.Now(), restore.Pace{}
 	return func(at restore.Progress) {
+		b.attemptAt = at
 		now := time.Now()
 		speed := pace.Observe(at, now)
 		if now.Sub(reported) < progressEvery {
