@@ -2,7 +2,6 @@ package start
 
 import (
 	"context"
-	"fmt"
 	"slices"
 	"strings"
 
@@ -99,7 +98,7 @@ func reportOf(cfg config.Config, v volumeState, data Data, h datadir.Holding, fa
 func joined(ids []uint64) string {
 	words := make([]string, len(ids))
 	for i, id := range ids {
-		words[i] = fmt.Sprintf("%x", id)
+		words[i] = leases.FormatID(id)
 	}
 	return strings.Join(words, ",")
 }

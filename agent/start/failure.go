@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"slices"
 	"strings"
-	"syscall"
 	"time"
 
 	"github.com/etcd-druid/druid/agent/launch"
@@ -64,9 +63,9 @@ func failureOf(err error) leases.RestoreFailure {
 	}
 }
 
-// isFull says whether the volume is too small. A quota of the file system is one of the volume too.
+// isFull says whether the volume is too small.
 func isFull(err error) bool {
-	return errors.Is(err, restore.ErrSpace) || errors.Is(err, syscall.ENOSPC) || errors.Is(err, syscall.EDQUOT)
+	return errors.Is(err, restore.ErrSpace) || restore.IsFull(err)
 }
 
 // diskFailureOf says why the same attempt fails again, for an error of an attempt to form the raft group from the own disk. It is

@@ -258,9 +258,12 @@ func checkQuota(c *Config, size int64) error {
 		"earlier state", c.Subject(), ErrQuota, what, (size+1<<20-1)>>20, c.Quota>>20)
 }
 
-// spaceError returns an ErrSpace for a disk that is full, or a quota that is used up.
+// IsFull says whether the operating system found a disk full, or a quota of its file system used up.
+func IsFull(err error) bool { return errors.Is(err, syscall.ENOSPC) || errors.Is(err, syscall.EDQUOT) }
+
+// spaceError returns an ErrSpace for a disk that is full.
 func spaceError(err error) error {
-	if errors.Is(err, syscall.ENOSPC) || errors.Is(err, syscall.EDQUOT) {
+	if IsFull(err) {
 		return fmt.Errorf("%w: %w: restore to a larger volume", ErrSpace, err)
 	}
 	return err
