@@ -3,6 +3,8 @@ package start
 import (
 	"context"
 	"fmt"
+	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -11,6 +13,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/etcd-druid/druid/agent/datadir"
+	"github.com/etcd-druid/druid/agent/datadir/volume"
 	"github.com/etcd-druid/druid/agent/launch"
 	"github.com/etcd-druid/druid/backup/store"
 	"github.com/etcd-druid/druid/leases"
@@ -286,16 +289,17 @@ func TestAnAcknowledgementEndsBeforeItsFence(t *testing.T) {
 }
 
 // A member that was off comes back with its data after the cluster was formed again without it. Its etcd finds no quorum
-// and stops, its data is kept, and it joins.
+// and stops, its data is kept, and it joins. So does a member with a damaged disk, whose data is kept for the same reason.
 func TestLateMemberJoinsReformedCluster(t *testing.T) {
 	const writes = 20
 	c, revision := crashed(t, writes)
 	for _, name := range []string{"c-a", "c-b"} {
 		c.members[name].start()
 	}
-	c.members["c-b"].crash()
-	c.members["c-b"].wipe()
-	c.members["c-b"].start()
+	damaged := c.members["c-b"]
+	damaged.crash()
+	must(t, os.Truncate(filepath.Join(volume.DataPath(damaged.cfg.VolumePath), "member", "snap", "db"), 4096))
+	damaged.start()
 	c.executes(c.orders(survivorOrder(revision), "c-a", "c-b"))
 	c.formedAgain()
 	c.eventually("the first member serves", func() error {
@@ -305,10 +309,14 @@ func TestLateMemberJoinsReformedCluster(t *testing.T) {
 	late := c.members["c-c"]
 	late.start()
 	c.voters("c-a", "c-b", "c-c")
-	c.has("c-c", writes)
-	quarantined, err := datadir.AllQuarantined(late.cfg.VolumePath)
-	if err != nil || !slices.ContainsFunc(quarantined, func(a datadir.Quarantined) bool { return strings.HasSuffix(a.Name, "-superseded") }) {
-		t.Errorf("the old data is %+v, %v", quarantined, err)
+	for m, intact := range map[*member]bool{late: true, damaged: false} {
+		c.has(m.name, writes)
+		quarantined, err := datadir.AllQuarantined(m.cfg.VolumePath)
+		if err != nil || !slices.ContainsFunc(quarantined, func(a datadir.Quarantined) bool {
+			return strings.HasSuffix(a.Name, "-superseded") && a.Content.Intact == intact
+		}) {
+			t.Errorf("the old data of %s is %+v, %v", m.name, quarantined, err)
+		}
 	}
 }
 
