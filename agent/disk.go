@@ -14,8 +14,13 @@ import (
 // Pauses before a report that could not be written is written again. Nothing waits for it but a recovery.
 const reportPause, maxReportPause = time.Second, 30 * time.Second
 
-// reportInterval is the time between two comparisons with the Lease while etcd does not run: a user can have deleted or edited it.
+// reportInterval is the time between two comparisons with the Lease while etcd does not run: a user can have deleted or edited it, or the
+// free space can have changed.
 const reportInterval = 15 * time.Second
+
+// freeStep is the change of the free space in bytes that is written by itself. druid refuses a recovery without room, and the user then
+// makes room.
+const freeStep = 64 << 20
 
 // diskReport keeps what the member Lease says about the disk equal to what the agent knows. Nothing is known before the
 // first decision about a start. While etcd runs, the Lease says nothing, because etcd changes the disk.
@@ -41,9 +46,7 @@ func newDiskReport(store *leases.Store, member, podUID string, log *slog.Logger)
 func (d *diskReport) set(c *leases.DiskReport) {
 	d.mu.Lock()
 	changed := !d.known || !sameReport(d.report, c)
-	if changed {
-		d.known, d.report = true, c
-	}
+	d.known, d.report = true, c
 	d.mu.Unlock()
 	if changed || c == nil {
 		select {
@@ -61,6 +64,11 @@ func sameReport(a, b *leases.DiskReport) bool {
 	one, other := *a, *b
 	one.Size, one.Free, other.Size, other.Free = 0, 0, 0, 0
 	return one == other
+}
+
+// sameFree says whether the free space is about the same. Small changes are frequent, and no reason for a write.
+func sameFree(a, b *leases.DiskReport) bool {
+	return a == nil || b == nil || max(a.Free-b.Free, b.Free-a.Free) < freeStep
 }
 
 // Run writes every change until ctx ends, and a report again that the Lease has lost.
@@ -106,7 +114,7 @@ func (d *diskReport) write(ctx context.Context) error {
 	d.mu.Lock()
 	report := d.report // read after the version: a report that was withdrawn since is never written with a later version
 	d.mu.Unlock()
-	if err != nil || lease.PodUID != d.podUID || sameReport(lease.Disk, report) {
+	if err != nil || lease.PodUID != d.podUID || sameReport(lease.Disk, report) && sameFree(lease.Disk, report) {
 		return err
 	}
 	crash.Before("publish-disk")
