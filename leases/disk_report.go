@@ -89,16 +89,19 @@ type DiskReport struct {
 }
 
 // VoterIDs returns the IDs in Voters.
-func (c DiskReport) VoterIDs() []string {
-	if c.Voters == "" {
+func (c DiskReport) VoterIDs() []string { return idsIn(c.Voters) }
+
+// idsIn returns the IDs of a list that is separated by commas.
+func idsIn(list string) []string {
+	if list == "" {
 		return nil
 	}
-	return strings.Split(c.Voters, ",")
+	return strings.Split(list, ",")
 }
 
 // CallsCorrupt says whether an alarm CORRUPT in the data names the member with the ID, hex.
 func (c DiskReport) CallsCorrupt(id string) bool {
-	return slices.ContainsFunc(strings.Split(c.Corrupt, ","), func(named string) bool { return named == "0" || named != "" && named == id })
+	return slices.ContainsFunc(idsIn(c.Corrupt), func(named string) bool { return named == "0" || named == id })
 }
 
 // Digest identifies what an order relies on: the volume and the data. It ignores what can change without another
@@ -177,10 +180,7 @@ func (c DiskReport) checkIDs() error {
 			return fmt.Errorf("%w: ID %q in a report", ErrUnreadable, id)
 		}
 	}
-	if c.Corrupt == "" {
-		return nil
-	}
-	for id := range strings.SplitSeq(c.Corrupt, ",") {
+	for _, id := range idsIn(c.Corrupt) {
 		if _, err := strconv.ParseUint(id, 16, 64); err != nil {
 			return fmt.Errorf("%w: ID %q of an alarm in a report", ErrUnreadable, id)
 		}

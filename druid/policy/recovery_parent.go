@@ -70,7 +70,7 @@ func (r *recovery) observeOthers(o Observed, listed []Member) {
 // runsAsLearner says whether the etcd of the member runs as a learner of the record's raft group. Without a leader, it runs until an order
 // stops it, and there is no disk report before that.
 func runsAsLearner(m Member, o Observed) bool {
-	return m.Reports.Role == leases.RoleLearner && m.Reports.ID != 0 && m.Reports.ClusterID == o.Record.ClusterID && diskOf(m, nil) == leases.DiskIntact
+	return m.Reports.Role == leases.RoleLearner && runsInGroup(m, o)
 }
 
 // votes says whether a voter of the record's raft group is the member called name.
@@ -108,9 +108,9 @@ func (p oldVoter) canForm() bool {
 	return p.report == nil || p.report.State == leases.DiskIntact && p.report.Orders
 }
 
-// has says whether the disk of a member has the data of the raft group before. A restore in place undid what that holds.
+// has says whether the disk of a member, which reports it, has the data of the raft group before. A restore in place undid what that holds.
 func (f ancestry) has(p oldVoter) bool {
-	return f.mode != leases.RecoverRestore && p.report != nil && p.report.Lineage == f.fork.Parent
+	return f.mode != leases.RecoverRestore && p.report.Lineage == f.fork.Parent
 }
 
 // parentBackup is the backup of the lineage from which the raft group was formed, up to the fork. The agents reported how far it reaches,

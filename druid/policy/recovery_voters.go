@@ -172,8 +172,7 @@ func (r *recovery) observeVoter(p *oldVoter, o Observed) {
 		p.report = m.Reports.Disk
 		p.acknowledged = r.order != nil && p.report.Order == r.order.Name()
 	}
-	p.runsAnother = p.report == nil && diskOf(m, nil) == leases.DiskIntact && m.Reports.ID != 0 && leases.FormatID(m.Reports.ID) != p.id &&
-		m.Reports.ClusterID == o.Record.ClusterID
+	p.runsAnother = p.report == nil && runsInGroup(m, o) && leases.FormatID(m.Reports.ID) != p.id
 	p.holds = holdingOf(*p, o)
 	p.closed = p.acknowledged || volumeGone(m) || p.gaveUp
 }
@@ -214,6 +213,11 @@ func diskOf(m Member, report *leases.DiskReport) leases.DiskState {
 	default:
 		return ""
 	}
+}
+
+// runsInGroup says whether the etcd of the member runs in the record's raft group, as its Lease reports.
+func runsInGroup(m Member, o Observed) bool {
+	return diskOf(m, nil) == leases.DiskIntact && m.Reports.ID != 0 && m.Reports.ClusterID == o.Record.ClusterID
 }
 
 // hasID says whether the member has the ID, by its Lease, its disk report or the published list.
