@@ -47,10 +47,10 @@ func LargestDatabase(dir string, quarantined []Quarantined) int64 {
 	return size
 }
 
-// SpaceOf is the space in bytes that quarantined directories take on the volume at dir. What cannot be read does not count.
-func SpaceOf(dir string, quarantined []Quarantined) (bytes int64) {
-	for _, a := range quarantined {
-		_ = filepath.WalkDir(filepath.Join(dir, a.Name), func(_ string, e fs.DirEntry, err error) error {
+// SpaceOf is the space in bytes that the named directories take on the volume at dir. What cannot be read does not count.
+func SpaceOf(dir string, names ...string) (bytes int64) {
+	for _, name := range names {
+		_ = filepath.WalkDir(filepath.Join(dir, name), func(_ string, e fs.DirEntry, err error) error {
 			if err != nil {
 				return nil //nolint:nilerr // see above
 			}
@@ -164,13 +164,18 @@ func isLeftover(e os.DirEntry) bool {
 	return isPruned(e) || strings.HasPrefix(e.Name(), volume.RestoredDir)
 }
 
-// PruneBegun reports whether a previous Prune or restore is incomplete. DropLeftovers deletes the rest.
-func PruneBegun(dir string) (bool, error) {
+// Leftovers are the names of the directories that an incomplete Prune or restore left. DropLeftovers deletes them.
+func Leftovers(dir string) (names []string, err error) {
 	entries, err := os.ReadDir(dir)
 	if err != nil {
-		return false, fmt.Errorf("list incomplete deletions: %w", err)
+		return nil, fmt.Errorf("list incomplete deletions: %w", err)
 	}
-	return slices.ContainsFunc(entries, isLeftover), nil
+	for _, e := range entries {
+		if isLeftover(e) {
+			names = append(names, e.Name())
+		}
+	}
+	return names, nil
 }
 
 // DropLeftovers deletes the rest of an incomplete Prune or restore. Call it before a restore, or while etcd runs: in between, what a restore

@@ -197,8 +197,8 @@ func TestPruneDeletesOnlyQuarantinedData(t *testing.T) {
 	must(t, os.Mkdir(filepath.Join(dir, "data.quarantine-of-a-person"), 0o700))
 	// A former prune that was cut short.
 	must(t, os.Rename(filepath.Join(dir, "data.quarantine-0003-stale"), filepath.Join(dir, prunedPrefix+"data.quarantine-0003-stale")))
-	if begun, err := PruneBegun(dir); err != nil || !begun {
-		t.Errorf("a prune was begun, %t is said: %v", begun, err)
+	if left, err := Leftovers(dir); err != nil || len(left) != 1 {
+		t.Errorf("a prune was begun, and %q is left: %v", left, err)
 	}
 	for _, name := range []string{"data", "../data.quarantine-0001-stale", "data.quarantine-0001-stale/..", ""} {
 		if err := Prune(dir, name); err == nil {
@@ -206,8 +206,8 @@ func TestPruneDeletesOnlyQuarantinedData(t *testing.T) {
 		}
 	}
 	must(t, Prune(dir, "data.quarantine-0001-stale"))
-	if begun, err := PruneBegun(dir); err != nil || begun {
-		t.Errorf("nothing is left of a prune, %t is said: %v", begun, err)
+	if left, err := Leftovers(dir); err != nil || len(left) != 0 {
+		t.Errorf("the prune is over, and %q is left: %v", left, err)
 	}
 	entries, err := os.ReadDir(dir)
 	must(t, err)
@@ -258,8 +258,8 @@ func TestPruneDropsWhatARestoreLeft(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if begun, err := PruneBegun(dir); !begun || err != nil {
-		t.Errorf("begun: %t, %v", begun, err)
+	if left, err := Leftovers(dir); len(left) == 0 || err != nil {
+		t.Errorf("left: %q, %v", left, err)
 	}
 	// Before etcd runs, it can be the only data of a raft group that a recovery formed.
 	if err := Prune(dir); err != nil {

@@ -202,8 +202,8 @@ func TestDamagedFullSkippedIfNothingLost(t *testing.T) {
 			!strings.Contains(reported, "spec.bootstrap.restore.to") {
 			t.Errorf("it says %q", reported)
 		}
-		if left, err := datadir.PruneBegun(seed.cfg.VolumePath); left || err != nil {
-			t.Errorf("what was begun is left: %t, %v", left, err)
+		if left, err := datadir.Leftovers(seed.cfg.VolumePath); len(left) > 0 || err != nil {
+			t.Errorf("what was begun is left: %q, %v", left, err)
 		}
 	})
 }

@@ -227,7 +227,7 @@ func TestDiskReportCountsExpiredCopies(t *testing.T) {
 	disk := b.describe(t.Context(), launch.Report{}, o)
 	free, err := volume.Free(m.cfg.VolumePath)
 	must(t, err)
-	expired := datadir.SpaceOf(m.cfg.VolumePath, []datadir.Quarantined{{Name: "data.quarantine-0001-survivor"}})
+	expired := datadir.SpaceOf(m.cfg.VolumePath, "data.quarantine-0001-survivor")
 	if disk == nil || expired < 1<<20 || disk.Free != free+expired {
 		t.Errorf("%d bytes are free, and the copy takes %d: the report is %+v", free, expired, disk)
 	}

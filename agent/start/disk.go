@@ -53,8 +53,8 @@ func (b *Bootstrapper) describe(ctx context.Context, report launch.Report, o *ob
 	if !known {
 		return nil
 	}
-	if free, err := volume.Free(b.cfg.VolumePath); err == nil { // otherwise it stays unknown
-		disk.Free = free + b.reclaimable(o)
+	if free, err := volume.Free(b.cfg.VolumePath); err == nil { // otherwise it stays 0, which stands for unknown
+		disk.Free = max(1, free+b.reclaimable(o))
 	}
 	if disk.State != leases.DiskForeign && disk.State != leases.DiskNewer { // such data is not acknowledged
 		disk.Order, disk.Failed = b.acknowledged, b.failureIn(b.acknowledged)

@@ -28,7 +28,7 @@ type permanentFailure struct {
 	attempts int
 	// words are the error for users.
 	words string
-	// furthest is the progress of the one of them that got furthest.
+	// furthest is the most progress that one of these attempts made.
 	furthest restore.Progress
 }
 
@@ -52,7 +52,7 @@ func failureOf(err error) leases.RestoreFailure {
 		return leases.FailedAuth
 	case errors.Is(err, restore.ErrVersion), errors.Is(err, store.ErrNewer):
 		return leases.FailedVersion
-	case isFull(err):
+	case restore.IsFull(err):
 		return leases.FailedSpace
 	case errors.Is(err, store.ErrNoKey):
 		return leases.FailedKey
@@ -63,16 +63,11 @@ func failureOf(err error) leases.RestoreFailure {
 	}
 }
 
-// isFull says whether the volume is too small.
-func isFull(err error) bool {
-	return errors.Is(err, restore.ErrSpace) || restore.IsFull(err)
-}
-
 // diskFailureOf says why the same attempt fails again, for an error of an attempt to form the raft group from the own disk. It is
 // empty for an error that can pass. No such attempt reads the backup store.
 func diskFailureOf(err error) leases.RestoreFailure {
 	switch {
-	case isFull(err):
+	case restore.IsFull(err):
 		return leases.FailedSpace
 	case errors.Is(err, restore.ErrVersion):
 		return leases.FailedVersion
@@ -91,6 +86,9 @@ func (b *Bootstrapper) fails(ctx context.Context, order *leases.Recovery, err er
 	was, failure := b.unrestorable, failureOf(err)
 	if order.Mode == leases.RecoverSurvivor {
 		failure = diskFailureOf(err)
+	}
+	if failure == "" && was.order == order.Name() && further(was.furthest, b.attemptAt) {
+		return // an attempt that got less far says nothing about the failure of the earlier one
 	}
 	b.unrestorable = permanentFailure{}
 	if failure == "" {

@@ -67,14 +67,14 @@ func (s *finisher) pruned(ctx context.Context) (bool, error) {
 	}
 	now := time.Now()
 	s.b.watch.Look(all, now, now.Sub(processStart))
-	begun, err := datadir.PruneBegun(s.b.cfg.VolumePath)
+	left, err := datadir.Leftovers(s.b.cfg.VolumePath)
 	// Kubernetes is asked only if something can go as far as this node knows.
-	if err != nil || len(s.b.droppable(all, datadir.Clocks{Node: now, Server: now}, false)) == 0 && !begun {
+	if err != nil || len(s.b.droppable(all, datadir.Clocks{Node: now, Server: now}, false))+len(left) == 0 {
 		return err == nil, err
 	}
 	d, err := s.decidePrune(ctx)
 	all = s.b.droppable(all, s.b.Clocks(), false)
-	if err == nil && len(all) == 0 && !begun {
+	if err == nil && len(all)+len(left) == 0 {
 		return true, nil
 	}
 	if err != nil || d.Verdict != datadir.DeleteQuarantined {
@@ -126,18 +126,23 @@ func (b *Bootstrapper) expired(all []datadir.Quarantined, mode Mode, o *observat
 	return b.droppable(all, b.Clocks(), true), d.Rule
 }
 
-// reclaimable is the space in bytes that makeRoom can free before the agent forms the raft group again on this volume. druid need not ask
-// for a larger volume then.
+// reclaimable is the space in bytes that the agent frees before it forms the raft group again on this volume: that of expired copies, and of
+// what an attempt left. druid need not ask for a larger volume then. What cannot be read does not count.
 func (b *Bootstrapper) reclaimable(o *observation) int64 {
-	if o.record.err != nil || o.Data&(Intact|Stale|Corrupt) == 0 {
+	if o.record.err != nil {
 		return 0
 	}
-	all, err := datadir.AllQuarantined(b.cfg.VolumePath)
-	if err != nil {
-		return 0
+	var names []string
+	if o.record.record.Order() != nil || !placeable(b.cfg, o.volume, o.own, o.record.record) {
+		names, _ = datadir.Leftovers(b.cfg.VolumePath)
 	}
-	all, _ = b.expired(all, ModeRecover, o)
-	return datadir.SpaceOf(b.cfg.VolumePath, all)
+	if all, err := datadir.AllQuarantined(b.cfg.VolumePath); err == nil && o.Data&(Intact|Stale|Corrupt) != 0 {
+		all, _ = b.expired(all, ModeRecover, o)
+		for _, a := range all {
+			names = append(names, a.Name)
+		}
+	}
+	return datadir.SpaceOf(b.cfg.VolumePath, names...)
 }
 
 // roomFor is the free space in bytes that what follows from a decision needs at least. Data that is made on the volume, or received from the
@@ -164,7 +169,7 @@ func roomFacts(mode Mode, o *observation) datadir.PruneFacts {
 	if mode == ModePlace {
 		own = o.volume.built
 	}
-	source := mode == ModeRecover && (record.Order() == nil || record.Order().Mode == leases.RecoverSurvivor)
+	source := (mode == ModePrepare || mode == ModeRecover) && (record.Order() == nil || record.Order().Mode == leases.RecoverSurvivor)
 	f := pruneFactsOf(record, own)
 	f.Full, f.Current = rules.Yes, answer(
 		o.Listed != NoQuorum && record.Phase == leases.PhaseFormed && o.view.ClusterID == record.ClusterID && record.ClusterID != 0 ||

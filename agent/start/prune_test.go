@@ -40,6 +40,8 @@ func TestWhatIsKnownBeforeRoomIsMade(t *testing.T) {
 		"an empty volume":                         {mode: ModeNew, record: formed, data: Empty, want: rules.No},
 		"an order is acknowledged":                {mode: ModePrepare, record: ordered(leases.RecoverBackup), data: Intact, own: ours, want: rules.Yes},
 		"the same without data":                   {mode: ModePrepare, record: ordered(leases.RecoverBackup), data: Empty, want: rules.No},
+		"damaged data acknowledges an order":      {mode: ModePrepare, record: ordered(leases.RecoverSurvivor), data: Corrupt, own: ours, want: rules.Yes},
+		"the same for a backup":                   {mode: ModePrepare, record: ordered(leases.RecoverBackup), data: Corrupt, own: ours, want: rules.No},
 		"the source of a recovery":                {mode: ModeRecover, record: ordered(leases.RecoverSurvivor), data: Corrupt, own: ours, want: rules.Yes},
 		"damaged data before an order":            {mode: ModeRecover, record: formed, data: Corrupt, own: ours, want: rules.Yes},
 		"the same of another raft group":          {mode: ModeRecover, record: formed, data: Corrupt, own: other, want: rules.No},
@@ -80,9 +82,15 @@ func TestRoomOfARecoveryIncludesExpired(t *testing.T) {
 	undecided, restores := formed, formed
 	undecided.Undecided = leases.Undecided{Revision: 5, Hashes: "c-a:1"}
 	restores.Phase, restores.Recovery = leases.PhaseRecovering, &leases.Recovery{Mode: leases.RecoverBackup, Epoch: 2, Nonce: "bb"}
-	expired := datadir.SpaceOf(dir, []datadir.Quarantined{{Name: "data.quarantine-0001-survivor"}})
+	expired := datadir.SpaceOf(dir, "data.quarantine-0001-survivor")
 	if expired < 1<<20 || expired > 2<<20 {
 		t.Fatalf("a file of 1 MiB takes %d bytes", expired)
+	}
+	must(t, os.Mkdir(filepath.Join(dir, ".pruned-data.quarantine-0000-stale"), 0o700))
+	must(t, os.WriteFile(filepath.Join(dir, ".pruned-data.quarantine-0000-stale", "db"), make([]byte, 1<<20), 0o600))
+	left := datadir.SpaceOf(dir, ".pruned-data.quarantine-0000-stale")
+	if left < 1<<20 {
+		t.Fatalf("what an attempt left takes %d bytes", left)
 	}
 	for name, test := range map[string]struct {
 		record recordState
@@ -90,13 +98,13 @@ func TestRoomOfARecoveryIncludesExpired(t *testing.T) {
 		server bool
 		want   int64
 	}{
-		"intact data":                   {recordState{record: formed}, Intact, true, expired},
-		"a damaged log":                 {recordState{record: formed}, Corrupt, true, expired},
-		"an order to restore a backup":  {recordState{record: restores}, Intact, true, expired},
-		"the same next to damaged data": {recordState{record: restores}, Corrupt, true, 0},
-		"members that differ":           {recordState{record: undecided}, Intact, true, 0},
-		"one clock":                     {recordState{record: formed}, Intact, false, 0},
-		"an empty volume":               {recordState{record: formed}, Empty, true, 0},
+		"intact data":                   {recordState{record: formed}, Intact, true, expired + left},
+		"a damaged log":                 {recordState{record: formed}, Corrupt, true, expired + left},
+		"an order to restore a backup":  {recordState{record: restores}, Intact, true, expired + left},
+		"the same next to damaged data": {recordState{record: restores}, Corrupt, true, left},
+		"members that differ":           {recordState{record: undecided}, Intact, true, left},
+		"one clock":                     {recordState{record: formed}, Intact, false, left},
+		"an empty volume":               {recordState{record: formed}, Empty, true, left},
 		"a record that cannot be read":  {recordState{record: formed, err: errUnheard}, Intact, true, 0},
 	} {
 		b := &Bootstrapper{cfg: config.Config{VolumePath: dir}, serverTime: func() (time.Time, bool) { return now, true }}

@@ -103,7 +103,7 @@ func (b *Bootstrapper) claimOrder(ctx context.Context, o *observation) (*regroup
 
 // build makes the data of the raft group and its identity file, next to the data directory.
 func (b *Bootstrapper) build(ctx context.Context, o *observation, g *regroup, inform func(string)) (done leases.Recovered, fork leases.Fork, err error) {
-	if left, err := datadir.PruneBegun(b.cfg.VolumePath); err != nil || left {
+	if left, err := datadir.Leftovers(b.cfg.VolumePath); err != nil || len(left) > 0 {
 		if err = errors.Join(err, datadir.DropLeftovers(b.cfg.VolumePath)); err != nil {
 			return done, fork, err
 		}

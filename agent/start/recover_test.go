@@ -1,6 +1,7 @@
 package start
 
 import (
+	"context"
 	"log/slog"
 	"testing"
 
@@ -101,6 +102,31 @@ func TestFailureEndsWhenAnAttemptGetsOn(t *testing.T) {
 		b.progress(t.Context(), func(string) {})(test.now)
 		if b.reportFurther(o); (reported.Failed == "") != test.ends {
 			t.Errorf("%s: the report is %+v, want an end %t", name, reported, test.ends)
+		}
+	}
+}
+
+// An error that can pass says nothing about a failure for which the attempt did not get far enough.
+func TestPassingErrorKeepsALaterFailure(t *testing.T) {
+	for name, test := range map[string]struct {
+		at   restore.Progress
+		want leases.RestoreFailure
+	}{
+		"before the failure": {restore.Progress{Phase: restore.Fetching, Bytes: 1}, leases.FailedSpace},
+		"at the failure":     {restore.Progress{Phase: restore.Writing}, ""},
+		"after the failure":  {restore.Progress{Phase: restore.Finishing}, ""},
+	} {
+		var reported *leases.DiskReport
+		b := &Bootstrapper{log: slog.New(slog.DiscardHandler), held: func(r *leases.DiskReport) { reported = r }}
+		order := &leases.Recovery{Mode: leases.RecoverBackup, Epoch: 2, Nonce: "bb"}
+		o := &observation{report: &leases.DiskReport{Order: order.Name()}}
+		for range attemptsAlike {
+			b.progress(t.Context(), func(string) {})(restore.Progress{Phase: restore.Writing})
+			b.attempted(t.Context(), o, order, restore.ErrSpace)
+		}
+		b.progress(t.Context(), func(string) {})(test.at)
+		if b.attempted(t.Context(), o, order, context.DeadlineExceeded); reported.Failed != test.want {
+			t.Errorf("%s: the report is %+v, want failure %q", name, reported, test.want)
 		}
 	}
 }

@@ -73,8 +73,8 @@ func (b *Bootstrapper) clearForRestore(ctx context.Context, o *observation) erro
 	if err := b.quarantine(ctx, o, "attempt-lost"); err != nil {
 		return err
 	}
-	left, err := datadir.PruneBegun(b.cfg.VolumePath)
-	if !left || err != nil {
+	left, err := datadir.Leftovers(b.cfg.VolumePath)
+	if len(left) == 0 || err != nil {
 		return err
 	}
 	return datadir.DropLeftovers(b.cfg.VolumePath)

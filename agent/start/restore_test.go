@@ -242,9 +242,9 @@ func TestARestoreThatBreaksOffIsBegunAgain(t *testing.T) {
 		t.Errorf("it did not report the broken connection: %+v", seed.reported(func(Published) bool { return true }))
 	}
 	c.eventually("what was begun is gone", func() error {
-		left, err := datadir.PruneBegun(seed.cfg.VolumePath)
-		if left || err != nil {
-			return fmt.Errorf("left: %t, %w", left, err)
+		left, err := datadir.Leftovers(seed.cfg.VolumePath)
+		if len(left) > 0 || err != nil {
+			return fmt.Errorf("left: %q, %w", left, err)
 		}
 		return nil
 	})

@@ -258,12 +258,14 @@ func checkQuota(c *Config, size int64) error {
 		"earlier state", c.Subject(), ErrQuota, what, (size+1<<20-1)>>20, c.Quota>>20)
 }
 
-// IsFull says whether the operating system found a disk full, or a quota of its file system used up.
-func IsFull(err error) bool { return errors.Is(err, syscall.ENOSPC) || errors.Is(err, syscall.EDQUOT) }
+// IsFull says whether a volume is too small, or a quota of its file system is used up.
+func IsFull(err error) bool {
+	return errors.Is(err, ErrSpace) || errors.Is(err, syscall.ENOSPC) || errors.Is(err, syscall.EDQUOT)
+}
 
 // spaceError returns an ErrSpace for a disk that is full.
 func spaceError(err error) error {
-	if IsFull(err) {
+	if IsFull(err) && !errors.Is(err, ErrSpace) {
 		return fmt.Errorf("%w: %w: restore to a larger volume", ErrSpace, err)
 	}
 	return err

@@ -109,7 +109,7 @@ var classes = merge(map[class][]string{
 		"backup/restore.CheckFile", "backup/restore.CheckPlan", "backup/delta.AskAlongside",
 		"agent/datadir.AllQuarantined", "agent/datadir.ContentOf", "agent/datadir.Inspect", "agent/datadir.ReadHolding", "agent/datadir.ReadBuilt",
 		"agent/datadir.ReadIdentityFile", "agent/datadir.ReadTail",
-		"agent/datadir.Quarantine", "agent/datadir.Prune", "agent/datadir.DropLeftovers", "agent/datadir.PruneBegun",
+		"agent/datadir.Quarantine", "agent/datadir.Prune", "agent/datadir.DropLeftovers", "agent/datadir.Leftovers",
 		"agent/datadir.PlaceRestored", "agent/datadir/volume.RestoredPath",
 		"agent/datadir.LargestDatabase", "agent/datadir.SpaceOf",
 		// A directory's sync only keeps what was done.
