@@ -48,8 +48,12 @@ func TestOddDataNeedsAnApproval(t *testing.T) {
 		}, "propose", "demo-a", alarm},
 		"an alarm on another disk": {func(x *rescue) {
 			c := x.report(1, leases.DiskCorrupt)
-			c.WholeDB, c.Applied, c.Corrupt = true, 40, "a"
+			c.WholeDB, c.Applied, c.Tail, c.Corrupt = true, 40, 10, "a"
 		}, "propose", "demo-a", alarm},
+		"an alarm on another disk that ends before its own": {func(x *rescue) {
+			c := x.report(1, leases.DiskCorrupt)
+			c.WholeDB, c.Applied, c.Corrupt = true, 40, "a"
+		}, "prepare", "demo-a", ""},
 		"an alarm without a member": {func(x *rescue) {
 			x.report(1, leases.DiskEmpty)
 			x.member(0).Reports.Disk.Corrupt = "0"
@@ -117,6 +121,60 @@ func TestOddDataStopsAnAutomaticOrder(t *testing.T) {
 	x.wants(t, "execute")
 	x.mark()
 	x.wants(t, "changed")
+}
+
+// An alarm on an earlier disk does not stand any more if a later one has none. What is not certain keeps it.
+func TestDisarmedAlarmIsNoDoubt(t *testing.T) {
+	for name, test := range map[string]struct {
+		change func(earlier, later *Member)
+		doubt  bool
+	}{
+		"a stale disk from before":                    {func(_, _ *Member) {}, false},
+		"any member":                                  {func(earlier, _ *Member) { earlier.Reports.Disk.Corrupt = "0" }, false},
+		"a damaged log from before":                   {func(earlier, _ *Member) { damagedUpTo(earlier.Reports.Disk, 40) }, false},
+		"a damaged log that ends with the later disk": {func(earlier, _ *Member) { damagedUpTo(earlier.Reports.Disk, 50) }, true},
+		"a disk that ends with the later one":         {func(earlier, _ *Member) { earlier.Reports.Disk.Last = 50 }, true},
+		"a disk that goes on after the later one":     {func(earlier, _ *Member) { earlier.Reports.Disk.Last = 51 }, true},
+		"a later disk that is not known to be committed up to there": {func(_, later *Member) {
+			later.Reports.Disk.Commit, later.Reports.Disk.Applied = 39, 39
+		}, true},
+		"a later database that is":            {func(_, later *Member) { later.Reports.Disk.Commit = 39 }, false},
+		"a later disk with the alarm":         {func(_, later *Member) { later.Reports.Disk.Corrupt = "a" }, true},
+		"a later disk with one of another ID": {func(_, later *Member) { later.Reports.Disk.Corrupt = "b" }, false},
+		"a later disk that is stale":          {func(_, later *Member) { later.Reports.Disk.State = leases.DiskStale }, true},
+		"a later disk with a damaged log":     {func(_, later *Member) { damagedUpTo(later.Reports.Disk, 50) }, true},
+		"a later disk of another volume":      {func(_, later *Member) { later.Reports.VolumeUID = "other" }, true},
+		"a later disk of a later raft group":  {func(_, later *Member) { later.Reports.Disk.Cluster, later.Reports.Disk.Epoch = "8", 2 }, true},
+		"an older agent":                      {func(_, later *Member) { later.Agent = AgentOutdated }, true},
+		"a later disk whose data differs": {func(_, later *Member) {
+			later.Reports.Differs = leases.Difference{MemberID: leases.FormatID(later.Reports.ID), Hash: "a", Majority: "b"}
+		}, true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			x := newRescue(5)
+			earlier := x.report(1, leases.DiskStale)
+			earlier.Last, earlier.Commit, earlier.Applied, earlier.Corrupt = 40, 40, 40, "a"
+			x.report(2, leases.DiskIntact)
+			x.report(0, leases.DiskStale)
+			x.member(0).Reports.Disk.Last = 30
+			test.change(x.member(1), x.member(2))
+			if got := x.member(0).calledCorrupt(x.o); got != test.doubt {
+				t.Errorf("the first member is in doubt: %t", got)
+			}
+		})
+	}
+	x := newRescue(5)
+	x.report(1, leases.DiskStale).Corrupt = "99"
+	x.report(2, leases.DiskIntact).Last = 60
+	x.report(0, leases.DiskIntact).Member = "99" // a learner, about which the other disks report nothing
+	if !x.member(0).calledCorrupt(x.o) {
+		t.Error("a disk that has no vote of the member disarms the alarm")
+	}
+}
+
+// damagedUpTo is a disk whose log is damaged, and is known to be committed up to an index.
+func damagedUpTo(c *leases.DiskReport, end uint64) {
+	c.State, c.WholeDB, c.Applied, c.Tail, c.Last = leases.DiskCorrupt, true, end-10, 10, 90
 }
 
 // You approved a loss from a disk that nothing measures. It is no approval of another source.

@@ -130,13 +130,14 @@ func (p oldVoter) lostAsLearner() string {
 }
 
 // oddData says whether the data on the volume of the member is known to differ from that of a majority of all voters. While etcd does not
-// run, the disk report has the member ID. An alarm CORRUPT on any disk of the raft group says so too: etcd raises it before an agent can.
+// run, the disk report has the member ID. An alarm CORRUPT on a disk of the raft group says so too: etcd raises it before an agent can.
 func (m Member) oddData(o Observed) bool {
 	return m.odd() || m.calledCorrupt(o) || m.Lease == LeaseOurs && m.Readable && m.Reports.Disk != nil && m.Reports.Disk.Member != "" &&
 		m.Reports.Differs.MemberID == m.Reports.Disk.Member
 }
 
-// calledCorrupt says whether an alarm CORRUPT in the data of the raft group names the member.
+// calledCorrupt says whether an alarm CORRUPT in the data of the raft group names the member. An alarm that was disarmed stays on a disk
+// that does not have that entry of the log. So an earlier disk does not count if a later one decides over it.
 func (m Member) calledCorrupt(o Observed) bool {
 	if m.Lease != LeaseOurs || !m.Readable {
 		return false
@@ -145,9 +146,23 @@ func (m Member) calledCorrupt(o Observed) bool {
 	if m.Reports.Disk != nil && m.Reports.Disk.Member != "" {
 		id = m.Reports.Disk.Member
 	}
-	return slices.ContainsFunc(o.Members, func(other Member) bool {
-		return other.Reports.Disk != nil && reportApplies(other, o) && other.Reports.Disk.CallsCorrupt(id)
+	return slices.ContainsFunc(o.Members, func(raised Member) bool {
+		return reportApplies(raised, o) && raised.Reports.Disk.CallsCorrupt(id) && !slices.ContainsFunc(o.Members, func(later Member) bool {
+			return reportApplies(later, o) && later.decidesOver(*raised.Reports.Disk, id)
+		})
 	})
+}
+
+// decidesOver says whether the disk of the member, and not an earlier one, decides about an alarm for the member with the ID. Its log is
+// good, goes on after all that the earlier one has, and is known to be committed up to there. An agent leaves out an alarm for an ID that
+// has no vote there, and an older agent reports none. The member with the ID decides too: a database has the alarms of the index that it names.
+func (m Member) decidesOver(earlier leases.DiskReport, id string) bool {
+	c, end := m.Reports.Disk, earlier.Last
+	if earlier.State == leases.DiskCorrupt {
+		end = earlier.Applied + earlier.Tail // what can be read of its log after that can be wrong
+	}
+	return c.State == leases.DiskIntact && c.Cluster == earlier.Cluster && c.Last > end && max(c.Commit, c.Applied) >= end &&
+		(c.Member == id || slices.Contains(c.VoterIDs(), id)) && m.Agent == AgentCurrent && !m.odd()
 }
 
 // doubts are what is not certain about the data of the source.
