@@ -112,7 +112,7 @@ type recoveryFacts struct {
 	acks     acks        `fact:"acknowledged by"`
 	chosen   rules.YesNo `fact:"chosen member usable"`
 	// failed: the selected member reports that another attempt would fail too. otherwise: the present plan has another source than the
-	// order, or another member restores the backup.
+	// order, or another member restores the backup or has the same data.
 	failed    rules.YesNo `fact:"order cannot be carried out"`
 	otherwise rules.YesNo `fact:"another source than ordered"`
 	// better: a disk that acknowledges the order has more than the source from which the chosen member forms the raft group.

@@ -63,6 +63,32 @@ func (r *recovery) failedWords(o Observed, listed []Member) string {
 	return fmt.Sprintf("member %s cannot %s (%s). %s. The agent tries again by itself", r.order.Chosen, task, why, repair)
 }
 
+// insteadOf returns the disk of another member if the member of the order cannot carry it out, and the other one has the same data and what
+// the failed one lacks. druid goes on to a member with a later name only. So it never comes back to one that failed.
+func (r *recovery) insteadOf(best source, disks []source) source {
+	for _, failed := range disks {
+		if !failed.selected || !failed.holdsAs(best) || failed.report.Failed == "" {
+			continue
+		}
+		if other, found := bestOf(slices.DeleteFunc(slices.Clone(disks), func(s source) bool {
+			return !s.holdsAs(failed) || s.member.Name <= failed.member.Name || !failed.voter().improvedBy(s.voter())
+		})); found {
+			other.instead = true
+			return other
+		}
+	}
+	return best
+}
+
+// holdsAs says whether two disks have the same data: intact logs of a raft group that end in the same entry are equal.
+func (s source) holdsAs(other source) bool {
+	return max(s.class, other.class) == dataIntact && s.report != nil && other.report != nil && s.epoch == other.epoch &&
+		s.lastTerm == other.lastTerm && s.last == other.last
+}
+
+// voter is the member of a disk, as far as improvedBy compares two of them.
+func (s source) voter() oldVoter { return oldVoter{member: s.member, report: s.report} }
+
 // ruleCorrectedPod is the rule by which failedStep deletes a Pod.
 const ruleCorrectedPod = "cannot-execute-corrected"
 

@@ -4,6 +4,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/etcd-druid/druid/api/v1alpha1"
 	"github.com/etcd-druid/druid/leases"
@@ -88,8 +89,8 @@ func fromDisk(t *testing.T) *rescue {
 }
 
 // TestFailedDiskOrderKeepsItsSource: an order to use a disk that cannot be carried out says what to do, and keeps its source.
-// druid replaces the Pod by one of the corrected spec, if no data is in the Pod. It orders nothing else by itself, also if another disk or
-// a backup is there, because the approval named this disk and what is lost with it.
+// druid replaces the Pod by one of the corrected spec, if no data is in the Pod. It orders nothing else by itself, also if another disk has
+// other data or a backup is there, because the approval named this disk and what is lost with it.
 func TestFailedDiskOrderKeepsItsSource(t *testing.T) {
 	for failure, repair := range map[leases.RestoreFailure]string{
 		leases.FailedSpace: "Increase spec.storage.size", leases.FailedVersion: "Set spec.version to the version of etcd that wrote the data",
@@ -140,4 +141,74 @@ func TestFailedDiskOrderKeepsItsSource(t *testing.T) {
 			t.Errorf("%s: druid changes the order: %+v", name, steps)
 		}
 	}
+}
+
+// Another disk has the same data as the one that the order selects, and its member can carry out the order. It is used by the same
+// approval. druid never comes back to a member that failed.
+func TestDiskOfSameDataIsUsedInstead(t *testing.T) {
+	const otherwise, same = "cannot-execute-otherwise", "cannot-execute"
+	for name, test := range map[string]struct {
+		failure leases.RestoreFailure
+		change  func(x *rescue, selected, other *Member)
+		rule    string
+	}{
+		"data that cannot be used":        {leases.FailedData, func(*rescue, *Member, *Member) {}, otherwise},
+		"more free space":                 {leases.FailedSpace, func(_ *rescue, _, other *Member) { other.Reports.Disk.Free = 2 * newLogSpace }, otherwise},
+		"as much free space":              {leases.FailedSpace, func(*rescue, *Member, *Member) {}, same},
+		"a Pod of the new version":        {leases.FailedVersion, func(_ *rescue, selected, _ *Member) { selected.Make = MakeOutdated }, otherwise},
+		"two Pods of the new version":     {leases.FailedVersion, func(*rescue, *Member, *Member) {}, same},
+		"no failure":                      {"", func(*rescue, *Member, *Member) {}, "executing"},
+		"another failure":                 {"later", func(*rescue, *Member, *Member) {}, same},
+		"a failure of an earlier order":   {leases.FailedData, func(_ *rescue, selected, _ *Member) { selected.Reports.Disk.Order = "1-aa" }, "executing"},
+		"no acknowledgement":              {leases.FailedData, func(_ *rescue, _, other *Member) { other.Reports.Disk.Order = "" }, same},
+		"a log that ends before":          {leases.FailedData, func(_ *rescue, _, other *Member) { other.Reports.Disk.Last = 49 }, same},
+		"a log of an earlier term":        {leases.FailedData, func(_ *rescue, _, other *Member) { other.Reports.Disk.LastTerm = 1 }, same},
+		"a log that ends after":           {leases.FailedData, func(_ *rescue, _, other *Member) { other.Reports.Disk.Last = 51 }, "better-disk-report"},
+		"a third log that ends after":     {leases.FailedData, func(x *rescue, _, _ *Member) { x.report(2, leases.DiskIntact).Last = 51 }, "better-disk-report"},
+		"older data":                      {leases.FailedData, func(_ *rescue, _, other *Member) { other.Reports.Disk.State = leases.DiskStale }, same},
+		"data that a comparison disputes": {leases.FailedData, func(x *rescue, _, _ *Member) { x.o.Record.Undecided.Hashes = "a,b" }, same},
+		"a longer tail of the same log":   {leases.FailedData, func(_ *rescue, _, other *Member) { other.Reports.Disk.Tail = 9 }, otherwise},
+		"a Lease that was renewed before": {leases.FailedData, func(_ *rescue, _, other *Member) {
+			other.Renewed = rescueStart.Add(-10 * time.Second)
+		}, otherwise},
+	} {
+		t.Run(name, func(t *testing.T) {
+			x := twoDisks(t)
+			selected, other := x.member(0), x.member(1)
+			selected.Reports.Disk.Failed = test.failure
+			test.change(x, selected, other)
+			if r := x.wants(t, test.rule); r.plan.source.class != dataIntact {
+				t.Errorf("the source is %+v", r.plan.source)
+			}
+			if test.rule != otherwise {
+				return
+			}
+			x.apply(t, PrepareRecovery)
+			for i := range 7 {
+				x.acknowledges(i) // no agent reports a failure of this order
+				x.member(i).Reports.Disk.Failed = ""
+			}
+			selected.Reports.Disk.Tail = 50 // its log can have more revisions, and ends in the same entry
+			x.wants(t, "execute")
+			x.apply(t, ExecuteRecovery)
+			if o := x.o.Record.Order(); o.Chosen != "demo-b" || o.Mode != leases.RecoverSurvivor {
+				t.Fatalf("order %+v", o)
+			}
+			x.wants(t, "executing")
+			x.member(1).Reports.Disk.Failed, x.member(1).Make = leases.FailedData, MakeOutdated
+			x.wants(t, same)
+		})
+	}
+}
+
+// twoDisks is a cluster of seven whose first member forms the raft group from its disk by an order that you approved. The second one has the
+// same data, and the other disks are empty.
+func twoDisks(t *testing.T) *rescue {
+	t.Helper()
+	x := newRescue(7)
+	return x.executes(t, leases.RecoverSurvivor, func() {
+		for i := range 7 {
+			x.report(i, map[bool]leases.DiskState{true: leases.DiskIntact, false: leases.DiskEmpty}[i < 2]).Free = newLogSpace
+		}
+	})
 }

@@ -170,9 +170,21 @@ func (r *recovery) comparePlan(w RecoveryWish, o Observed) {
 	r.facts.automatic = rules.YesNoOf(within && (estimated || r.plan.within(w)))
 	r.facts.worse = rules.YesNoOf(r.order != nil && r.worse(o))
 	r.facts.better = rules.YesNoOf(r.betterThanOrdered(o))
-	r.facts.otherwise = rules.YesNoOf(r.order != nil &&
-		(r.plan.source.mode != r.order.Mode || r.order.Mode == leases.RecoverBackup &&
-			(r.plan.source.lineage != r.order.Lineage || r.plan.source.member.Name != r.order.Chosen)))
+	r.facts.otherwise = rules.YesNoOf(r.order != nil && r.otherwise())
+}
+
+// otherwise says whether the plan has another source than the order, or another member for it. Another disk needs no approval of its own,
+// because it has the same data.
+func (r *recovery) otherwise() bool {
+	s, order := r.plan.source, r.order
+	switch {
+	case s.mode != order.Mode:
+		return true
+	case s.mode == leases.RecoverBackup:
+		return s.lineage != order.Lineage || s.member.Name != order.Chosen
+	default:
+		return s.instead && r.facts.worse == rules.No
+	}
 }
 
 // makePlan finds the best source and what it costs. Without a plan, obstacle says why.

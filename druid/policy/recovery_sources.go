@@ -39,6 +39,9 @@ type source struct {
 	room bool
 	// former says that the source is of another raft group than the record's, whose log has other terms and indexes.
 	former bool
+	// selected says that the order names the member. instead says that the member of the order cannot carry it out, and this one has the same
+	// data.
+	selected, instead bool
 }
 
 // bestSource is the best disk, or the backup of its lineage if that has more. A member that is away cannot form a raft group. Under an
@@ -60,29 +63,42 @@ func (r *recovery) bestSource(d Desired, o Observed) (source, bool) {
 // bestDisk returns the best source among the disks that may be used. All that a disk with a damaged log holds is committed. So it is better
 // than the best of the others if it holds more, because that one lacks committed entries then.
 func (r *recovery) bestDisk(o Observed, may func(oldVoter) bool) (best source, found bool) {
-	var damaged source
+	var intact, damaged []source
 	for _, p := range r.voters {
 		if !p.known || !may(p) {
 			continue
 		}
 		s, usable := diskSource(p, o)
+		s.selected = r.order != nil && r.order.Chosen == s.member.Name
 		switch {
 		case !usable:
 		case s.class == dataDatabase:
-			if damaged.member.Name == "" || s.better(damaged) {
-				damaged = s
-			}
-		case !found || s.better(best):
+			damaged = append(damaged, s)
+		default:
+			intact = append(intact, s)
+		}
+	}
+	best, found = bestOf(intact)
+	if whole, usable := bestOf(damaged); usable && (!found || whole.epoch > best.epoch || whole.epoch == best.epoch && whole.last > best.last) {
+		return whole, true
+	}
+	best = r.insteadOf(best, intact)
+	for _, s := range intact {
+		if s.holdsAs(best) && s.at.After(best.at) {
+			best.at = s.at // what one of them reported then, each of them holds
+		}
+	}
+	return best, found
+}
+
+// bestOf is the best source of a list.
+func bestOf(list []source) (best source, found bool) {
+	for _, s := range list {
+		if !found || s.better(best) {
 			best, found = s, true
 		}
 	}
-	if damaged.member.Name == "" {
-		return best, found
-	}
-	if !found || damaged.epoch > best.epoch || damaged.epoch == best.epoch && damaged.last > best.last {
-		return damaged, true
-	}
-	return best, true
+	return best, found
 }
 
 func diskSource(p oldVoter, o Observed) (source, bool) {
@@ -199,10 +215,12 @@ func (s source) includes(term, index uint64) bool {
 	return s.mode == leases.RecoverSurvivor && s.class == dataIntact && !s.former && index > 0 && s.lastTerm >= term && s.last >= index
 }
 
-// better orders sources: by epoch, then by the state of the data, then by the end of the log, then by the space that is free.
+// better orders sources: by epoch, then by the state of the data, then by the end of the log, then by the space that is free, and then by
+// what the order says. So druid does not alternate between disks with the same data.
 func (s source) better(other source) bool {
 	return cmp.Or(cmp.Compare(s.epoch, other.epoch), cmp.Compare(other.class, s.class), cmp.Compare(s.lastTerm, other.lastTerm),
-		cmp.Compare(s.last, other.last), cmp.Compare(s.revision, other.revision), cmp.Compare(rules.YesNoOf(s.room), rules.YesNoOf(other.room)),
+		cmp.Compare(s.last, other.last), cmp.Compare(rules.YesNoOf(s.room), rules.YesNoOf(other.room)),
+		cmp.Compare(rules.YesNoOf(s.selected), rules.YesNoOf(other.selected)), cmp.Compare(s.revision, other.revision),
 		strings.Compare(other.member.Name, s.member.Name)) > 0
 }
 
@@ -258,9 +276,9 @@ func (r *recovery) restoredBy(s *source) bool {
 	return true
 }
 
-// improvedBy says whether another member has what this one lacks by its own report: more free space, or a Pod of the present spec. Nothing
-// else differs between members. A member of the present spec is never replaced by one with an outdated Pod, so that druid does not
-// alternate between two members.
+// improvedBy says whether another member has what this one lacks by its own report: more free space, a Pod of the present spec, or data that
+// can be used. Nothing else differs between members. A member of the present spec is never replaced by one with an outdated Pod, so that
+// druid does not alternate between two members.
 func (p oldVoter) improvedBy(other oldVoter) bool {
 	outdated, otherOutdated := p.member.Make == MakeOutdated, other.member.Make == MakeOutdated
 	switch p.report.Failed {
@@ -268,6 +286,8 @@ func (p oldVoter) improvedBy(other oldVoter) bool {
 		return other.report.Free >= p.report.Free+newLogSpace && (outdated || !otherOutdated)
 	case leases.FailedQuota, leases.FailedVersion:
 		return outdated && !otherOutdated
+	case leases.FailedData: // of its own disk
+		return true
 	default:
 		return false
 	}
