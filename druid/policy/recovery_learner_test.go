@@ -1,7 +1,10 @@
 package policy
 
 import (
+	"strings"
 	"testing"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/etcd-druid/druid/leases"
 )
@@ -62,5 +65,62 @@ func TestALearnerThatRunsIsASource(t *testing.T) {
 				t.Errorf("the order is %+v", o)
 			}
 		})
+	}
+}
+
+// The etcd of a learner runs, and a voter is the source. The log of the learner can have its vote, so it is stopped before a raft group is
+// formed. An agent that does not know orders never stops it.
+func TestALearnerThatRunsIsAwaited(t *testing.T) {
+	for name, test := range map[string]struct {
+		change  func(*rescue, *Member)
+		rule    string
+		message string
+	}{
+		"it runs": {func(*rescue, *Member) {}, "await-acknowledgements", "Not acknowledged yet: demo-d"},
+		"it is about to run": {func(x *rescue, _ *Member) { x.report(3, leases.DiskIntact).Order = "" }, "await-acknowledgements",
+			"Not acknowledged yet: demo-d"},
+		"it acknowledges": {func(x *rescue, _ *Member) { x.report(3, leases.DiskIntact) }, "execute", ""},
+		"it has no data":  {func(x *rescue, _ *Member) { x.report(3, leases.DiskEmpty).Order = "" }, "execute", ""},
+		"it has the data of another group": {func(x *rescue, _ *Member) {
+			x.report(3, leases.DiskIntact).Order, x.member(3).Reports.Disk.Cluster = "", "6"
+		}, "execute", ""},
+		"its data is older than it was":        {func(x *rescue, _ *Member) { x.report(3, leases.DiskStale).Order = "" }, "execute", ""},
+		"its node is away":                     {func(x *rescue, _ *Member) { x.away(3) }, "execute", ""},
+		"its etcd runs in another group":       {func(_ *rescue, m *Member) { m.Reports.ClusterID = 6 }, "execute", ""},
+		"an older agent":                       {func(_ *rescue, m *Member) { m.Agent = AgentOutdated }, "await-acknowledgements", "Not acknowledged yet: demo-d"},
+		"an older agent on an empty disk":      {func(x *rescue, m *Member) { x.report(3, leases.DiskEmpty).Orders, m.Agent = false, AgentOutdated }, "execute", ""},
+		"an older agent that knows orders too": {func(x *rescue, m *Member) { x.report(3, leases.DiskIntact); m.Agent = AgentOutdated }, "execute", ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			x := newRescue(4)
+			m := x.member(3)
+			x.o.Record.MemberList.Members[3].Learner, m.Reports.Role = true, leases.RoleLearner
+			x.d.Recovery.Automatic = true
+			report := func() {
+				x.report(0, leases.DiskIntact).Voters = "a,b,c"
+				x.report(1, leases.DiskEmpty)
+				x.report(2, leases.DiskEmpty)
+			}
+			report()
+			x.apply(t, PrepareRecovery)
+			report()
+			test.change(x, m)
+			x.wants(t, test.rule)
+			if s := recoveryStatus(Evaluate(x.d, x.o), nil, metav1.NewTime(rescueStart)); !strings.Contains(s.Message, test.message) {
+				t.Errorf("it says %q", s.Message)
+			}
+		})
+	}
+	// Before there is an order, druid says what to do about an agent that would never acknowledge it.
+	for agent, rule := range map[AgentMake]string{AgentOutdated: "refused", AgentCurrent: "prepare"} {
+		x := newRescue(4)
+		x.o.Record.MemberList.Members[3].Learner, x.member(3).Reports.Role, x.member(3).Agent = true, leases.RoleLearner, agent
+		x.d.Recovery.Automatic = true
+		x.report(0, leases.DiskIntact).Voters = "a,b,c"
+		x.report(1, leases.DiskEmpty)
+		x.report(2, leases.DiskEmpty)
+		if r := x.wants(t, rule); (agent == AgentOutdated) != strings.HasPrefix(r.obstacle, "the agent of member demo-d does not know recovery orders") {
+			t.Errorf("the obstacle is %q", r.obstacle)
+		}
 	}
 }

@@ -2,6 +2,7 @@ package policy
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/etcd-druid/druid/leases"
@@ -59,9 +60,10 @@ func earlierData(o Observed) string {
 
 // withoutOrders is a member that runs an agent which does not know recovery orders, or "".
 func (r *recovery) withoutOrders() string {
-	for _, p := range r.voters {
-		if p.known && p.member.Pod == PodLive && !p.member.NodeLost && (p.report == nil || !p.report.Orders) && p.member.Agent != AgentCurrent {
-			return p.member.Name
+	for _, p := range slices.Concat(r.voters, r.others) {
+		m, counts := p.member, p.known && (p.learner || r.votes(p.member.Name))
+		if counts && m.Pod == PodLive && !m.NodeLost && (p.report == nil || !p.report.Orders) && m.Agent != AgentCurrent {
+			return m.Name
 		}
 	}
 	return ""

@@ -60,7 +60,8 @@ func (r *recovery) observeOthers(o Observed, listed []Member) {
 		if c == nil && !runsAsLearner(m, o) || c != nil && (!reportIsCurrent(m) || c.Cluster != "" && !onlyReport(m, o)) {
 			continue
 		}
-		p := oldVoter{member: m, known: true, report: c, holds: holdsHere}
+		p := oldVoter{member: m, known: true, report: c, holds: holdsHere,
+			learner: c == nil || c.State == leases.DiskIntact && c.Cluster == leases.FormatID(o.Record.ClusterID)}
 		p.acknowledged = r.order != nil && c != nil && c.Order == r.order.Name()
 		p.closed = p.acknowledged
 		r.others = append(r.others, p)
@@ -88,12 +89,11 @@ func (r *recovery) votes(name string) bool {
 func (r *recovery) formerDisk(o Observed) (best source, found bool) {
 	from, again := ancestryOf(o.Record)
 	for _, p := range r.others {
-		learner := p.report == nil || p.report.Cluster == leases.FormatID(o.Record.ClusterID)
-		if r.order != nil && !p.acknowledged || !p.canForm() || !learner && !(again && from.has(p)) {
+		if r.order != nil && !p.acknowledged || !p.canForm() || !p.learner && !(again && from.has(p)) {
 			continue
 		}
 		s, usable := diskSource(p, o)
-		if s.former = !learner; s.former {
+		if s.former = !p.learner; s.former {
 			s.lost = from.lostSince()
 		}
 		if usable && (!found || s.better(best)) {

@@ -191,6 +191,11 @@ func (r recovery) unacknowledged() string {
 			names = append(names, p.member.Name)
 		}
 	}
+	for _, p := range r.others {
+		if r.awaits(p) {
+			names = append(names, p.member.Name)
+		}
+	}
 	if len(names) == 0 {
 		return "All members acknowledged"
 	}

@@ -32,7 +32,9 @@ type oldVoter struct {
 	// runsAnother says that the etcd of the member runs with another raft ID in the same raft group: it joined again, and the published
 	// list is older than that.
 	runsAnother bool
-	report      *leases.DiskReport
+	// learner says that the member has no vote, and that its etcd can run with the data of the record's raft group.
+	learner bool
+	report  *leases.DiskReport
 }
 
 // groupQuorum says whether the old raft group serves: an agent renews its Lease only while its etcd is healthy in the
@@ -252,13 +254,16 @@ func ackedBy(lists [][]string, voters []oldVoter) acks {
 // pendingAcks says whether a member that can still acknowledge the order did not: the one that it chose, or one that is here
 // with its data. Its data can be the best.
 func (r *recovery) pendingAcks() bool {
-	if r.order != nil && slices.ContainsFunc(r.others, func(p oldVoter) bool { return !p.closed && p.member.Name == r.order.Chosen }) {
-		return true
-	}
-	return r.order != nil && slices.ContainsFunc(r.voters, func(p oldVoter) bool {
+	return slices.ContainsFunc(r.others, r.awaits) || r.order != nil && slices.ContainsFunc(r.voters, func(p oldVoter) bool {
 		chosen := p.known && p.member.Name == r.order.Chosen && !r.order.Restores() // any member can restore a backup
 		return !p.closed && (p.holds == holdsHere || p.runsAnother || chosen && p.holds != holdsNothing)
 	})
+}
+
+// awaits says whether an order waits for a member without a vote: the one that it chose, or a learner that is here. Its log can have a vote
+// for it that no list of voters has yet.
+func (r *recovery) awaits(p oldVoter) bool {
+	return r.order != nil && !p.closed && (p.learner || p.member.Name == r.order.Chosen)
 }
 
 // electorate returns the voters by which a return of the old raft group is judged: those of the best disk report's list, else of
