@@ -79,6 +79,8 @@ type Recovery struct {
 	Revisions  int64 `json:"revisions"`
 	Seconds    int64 `json:"seconds"`
 	Unmeasured bool  `json:"unmeasured,omitempty"`
+	// Disputed permits data that differs from that of other members. An agent that does not know it drops it, and then you approve again.
+	Disputed bool `json:"disputed,omitempty"`
 	// Since is when druid wrote the order, in the mode Restore, by its clock. An order of that mode stands for a limited time.
 	Since time.Time `json:"since,omitzero"`
 	// Approved says that you approved it. Otherwise spec.recovery did.

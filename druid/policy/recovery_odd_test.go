@@ -228,6 +228,37 @@ func TestAnApprovedDiskIsNoOtherDisk(t *testing.T) {
 	}
 }
 
+// You approved a disk whose loss nothing measures. That its data differs needs an approval that knows it, also if it is found later.
+func TestADoubtThatIsFoundLaterNeedsAnApproval(t *testing.T) {
+	for name, doubt := range map[string]func(*rescue){
+		"a mark":   (*rescue).mark,
+		"an alarm": func(x *rescue) { x.member(0).Reports.Disk.Corrupt = "a" },
+		"a tie":    func(x *rescue) { x.o.Record.Undecided = leases.Undecided{Hashes: "a,b"} },
+	} {
+		for known, rule := range map[bool]string{true: "execute", false: "changed"} {
+			x := newRescue(3)
+			disks := func(doubted bool) {
+				x.report(0, leases.DiskStale)
+				x.report(1, leases.DiskEmpty)
+				x.report(2, leases.DiskEmpty)
+				if doubted {
+					doubt(x)
+				}
+			}
+			disks(known)
+			x.d.Recovery.Approved = x.wants(t, "propose").plan.hash
+			x.apply(t, PrepareRecovery)
+			x.d.Recovery.Approved = ""
+			disks(true)
+			if r := x.decide(); r.rule != rule {
+				t.Errorf("%s, which the approval knows: %t: by rule %s, want %s", name, known, r.rule, rule)
+			}
+			x.d.Recovery.Approved = x.decide().plan.hash
+			x.wants(t, "execute")
+		}
+	}
+}
+
 // No majority has the same data, and you approved one disk. The other one does not take its place because its log is longer.
 func TestATieIsNotDecidedByLogs(t *testing.T) {
 	x := newRescue(5)
@@ -253,6 +284,16 @@ func TestATieIsNotDecidedByLogs(t *testing.T) {
 	}
 	x.d.Recovery.Approved = x.decide().plan.hash
 	x.wants(t, "execute")
+	// The second one is lost. The first one needs its own approval again.
+	x.apply(t, ExecuteRecovery)
+	x.gone(1)
+	x.wants(t, "chosen-lost")
+	x.apply(t, PrepareRecovery)
+	for _, i := range []int{0, 2, 3, 4} {
+		x.acknowledges(i)
+	}
+	x.d.Recovery.Approved = ""
+	x.wants(t, "changed")
 }
 
 // Of two disks with the same data, the one with room is used.

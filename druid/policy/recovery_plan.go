@@ -323,7 +323,7 @@ func (p *recoveryPlan) within(w RecoveryWish) bool {
 func (r *recovery) worse(observed Observed) bool {
 	p, o := r.plan, r.order
 	switch {
-	case p.source.disputed(observed) && !p.source.isOf(o):
+	case p.source.disputed(observed) && !(o.Disputed && p.source.isOf(o)):
 		return true
 	case r.facts.automatic == rules.Yes, o.Approved && o.Unmeasured && (p.source.isOf(o) || p.measured && p.source.mode == o.Mode):
 		return false // within the bounds of the spec, or you approved a loss that is not known

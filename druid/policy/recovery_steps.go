@@ -234,12 +234,13 @@ func (r *recovery) ordered(o Observed, w RecoveryWish) leases.Recovery {
 	p := r.plan
 	order := leases.Recovery{
 		Epoch: nextEpoch(o), GiveUp: r.stillGivenUp(p.giveUp), Known: p.highest, Plan: p.hash,
-		Revisions: p.revisions, Seconds: p.seconds, Unmeasured: !p.measured, Approved: r.facts.approved == rules.Yes,
+		Revisions: p.revisions, Seconds: p.seconds, Unmeasured: !p.measured, Disputed: p.source.disputed(o), Approved: r.facts.approved == rules.Yes,
 	}
 	p.source.fill(&order)
 	if r.order != nil { // it inherits what was approved
 		order.Epoch = max(order.Epoch, r.order.Epoch+1)
 		order.Approved, order.Unmeasured = r.order.Approved, r.order.Unmeasured && p.source.isOf(r.order)
+		order.Disputed = r.order.Disputed && p.source.isOf(r.order)
 		if known := r.order.Unmeasured && !order.Unmeasured && order.Mode == r.order.Mode; !known { // else the loss that is known now is the limit
 			order.Revisions, order.Seconds = r.order.Revisions, r.order.Seconds
 		}
