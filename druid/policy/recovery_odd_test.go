@@ -229,7 +229,7 @@ func TestAnApprovedDiskIsNoOtherDisk(t *testing.T) {
 }
 
 // You approved a disk whose loss nothing measures. That its data differs needs an approval that knows it, also if it is found later.
-func TestADoubtThatIsFoundLaterNeedsAnApproval(t *testing.T) {
+func TestADoubtFoundLaterNeedsAnApproval(t *testing.T) {
 	for name, doubt := range map[string]func(*rescue){
 		"a mark":   (*rescue).mark,
 		"an alarm": func(x *rescue) { x.member(0).Reports.Disk.Corrupt = "a" },

@@ -60,8 +60,7 @@ func (r *recovery) observeOthers(o Observed, listed []Member) {
 		if c == nil && !runsAsLearner(m, o) || c != nil && (!reportIsCurrent(m) || c.Cluster != "" && !onlyReport(m, o)) {
 			continue
 		}
-		p := oldVoter{member: m, known: true, report: c, holds: holdsHere,
-			learner: c == nil || c.State == leases.DiskIntact && c.Cluster == leases.FormatID(o.Record.ClusterID)}
+		p := oldVoter{member: m, known: true, report: c, holds: holdsHere, learner: c == nil || canLearn(*c, o)}
 		p.acknowledged = r.order != nil && c != nil && c.Order == r.order.Name()
 		p.closed = p.acknowledged
 		r.others = append(r.others, p)
@@ -72,6 +71,11 @@ func (r *recovery) observeOthers(o Observed, listed []Member) {
 // stops it, and there is no disk report before that.
 func runsAsLearner(m Member, o Observed) bool {
 	return m.Reports.Role == leases.RoleLearner && runsInGroup(m, o)
+}
+
+// canLearn says whether an etcd can run on the disk of a member without a vote, as a learner of the record's raft group.
+func canLearn(c leases.DiskReport, o Observed) bool {
+	return c.State == leases.DiskIntact && c.Cluster == leases.FormatID(o.Record.ClusterID)
 }
 
 // votes says whether a voter of the record's raft group is the member called name.
