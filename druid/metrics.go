@@ -77,8 +77,8 @@ func newFleet(reader client.Reader, elected <-chan struct{}, log *slog.Logger) *
 		authorities: prometheus.NewDesc("etcd_druid_certificate_authorities",
 			"Certificate authorities of all EtcdClusters from which druid issues certificates, by phase of their replacement.", []string{"phase"}, nil),
 		authorityLeft: prometheus.NewDesc("etcd_druid_authority_remaining_ratio",
-			"Share of its lifetime that a certificate authority of druid has left. One of a day or more has a series below a quarter. druid replaces it "+
-				"when a third is left, and waits for clients for at most a twelfth before the next one signs.",
+			"Share of its lifetime that a certificate authority of druid has left. An authority with a lifetime of a day or more has a series while less "+
+				"than a quarter is left. druid begins to replace it at a third.",
 			[]string{"cluster_namespace", "etcd_cluster", "plane"}, nil),
 		snapshots: prometheus.NewDesc("etcd_druid_snapshots",
 			"EtcdSnapshots by phase.", []string{"phase"}, nil),

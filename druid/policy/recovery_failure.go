@@ -63,8 +63,8 @@ func (r *recovery) failedWords(o Observed, listed []Member) string {
 	return fmt.Sprintf("member %s cannot %s (%s). %s. The agent tries again by itself", r.order.Chosen, task, why, repair)
 }
 
-// insteadOf returns the disk of another member if the member of the order cannot carry it out, and the other one has the same data and what
-// the failed one lacks. druid goes on to a member with a later name only. So it never comes back to one that failed.
+// insteadOf returns the disk of another member with the same data if the member of the order cannot carry it out, and the other one is
+// better in what made it fail. druid goes on to a member with a later name only. So the members of an order do not alternate.
 func (r *recovery) insteadOf(best source, disks []source) source {
 	for _, failed := range disks {
 		if !failed.selected || !failed.holdsAs(best) || failed.report.Failed == "" {

@@ -138,6 +138,12 @@ func TestDisarmedAlarmIsNoDoubt(t *testing.T) {
 		"a later disk that is not known to be committed up to there": {func(_, later *Member) {
 			later.Reports.Disk.Commit, later.Reports.Disk.Applied = 39, 39
 		}, true},
+		"a later disk that did not get the end": {func(earlier, later *Member) {
+			earlier.Reports.Disk.Commit, earlier.Reports.Disk.LastTerm, later.Reports.Disk.LastTerm = 39, 2, 3
+		}, true},
+		"a later disk of the same leader": {func(earlier, later *Member) {
+			earlier.Reports.Disk.Commit, earlier.Reports.Disk.LastTerm, later.Reports.Disk.LastTerm = 39, 3, 3
+		}, false},
 		"a later database that is":            {func(_, later *Member) { later.Reports.Disk.Commit = 39 }, false},
 		"a later disk with the alarm":         {func(_, later *Member) { later.Reports.Disk.Corrupt = "a" }, true},
 		"a later disk with one of another ID": {func(_, later *Member) { later.Reports.Disk.Corrupt = "b" }, false},

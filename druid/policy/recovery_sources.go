@@ -170,14 +170,14 @@ func (m Member) calledCorrupt(o Observed) bool {
 }
 
 // decidesOver says whether the disk of the member, and not an earlier one, decides about an alarm for the member with the ID. Its log is
-// good, goes on after all that the earlier one has, and is known to be committed up to there. An agent leaves out an alarm for an ID that
-// has no vote there, and an older agent reports none. The member with the ID decides too: a database has the alarms of the index that it names.
+// intact, continues that of the earlier disk, and is known to be committed up to there. An agent leaves out an alarm for an ID that has no
+// vote there, and an older agent reports none. The member with the ID decides too: a database has the alarms of the index that it names.
 func (m Member) decidesOver(earlier leases.DiskReport, id string) bool {
-	c, end := m.Reports.Disk, earlier.Last
+	c, end, prefix := m.Reports.Disk, earlier.Last, earlier.Commit >= earlier.Last || earlier.LastTerm == m.Reports.Disk.LastTerm
 	if earlier.State == leases.DiskCorrupt {
-		end = earlier.Applied + earlier.Tail // what can be read of its log after that can be wrong
+		end, prefix = earlier.Applied+earlier.Tail, true // all of this is committed, and what can be read of its log after that can be wrong
 	}
-	return c.State == leases.DiskIntact && c.Cluster == earlier.Cluster && c.Last > end && max(c.Commit, c.Applied) >= end &&
+	return prefix && c.State == leases.DiskIntact && c.Cluster == earlier.Cluster && c.Last > end && max(c.Commit, c.Applied) >= end &&
 		(c.Member == id || slices.Contains(c.VoterIDs(), id)) && m.Agent == AgentCurrent && !m.odd()
 }
 
@@ -220,7 +220,7 @@ func (s source) includes(term, index uint64) bool {
 func (s source) better(other source) bool {
 	return cmp.Or(cmp.Compare(s.epoch, other.epoch), cmp.Compare(other.class, s.class), cmp.Compare(s.lastTerm, other.lastTerm),
 		cmp.Compare(s.last, other.last), cmp.Compare(rules.YesNoOf(s.room), rules.YesNoOf(other.room)),
-		cmp.Compare(rules.YesNoOf(s.selected), rules.YesNoOf(other.selected)), cmp.Compare(s.revision, other.revision),
+		cmp.Compare(rules.YesNoOf(s.selected), rules.YesNoOf(other.selected)),
 		strings.Compare(other.member.Name, s.member.Name)) > 0
 }
 

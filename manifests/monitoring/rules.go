@@ -170,8 +170,8 @@ func clusterAlerts() []Rule {
 			`label_replace(max by (cluster_namespace, etcd_cluster, plane) (etcd_druid_authority_remaining_ratio), "namespace", "$1", `+
 				`"cluster_namespace", "(.*)") < 0.2`,
 			"The {{ $labels.plane }} certificate authority of etcd cluster "+ofCondition+" was not replaced.",
-			"{{ $value | humanizePercentage }} of its lifetime is left. When it expires, all certificates that it signed do. The field message in status.tls says "+
-				"what the replacement waits for: "+describeIt),
+			"Share of its lifetime that is left: {{ $value | humanizePercentage }}. Below 0 it has expired, and members refuse its certificates. "+
+				"The field message in status.tls says what the replacement waits for: "+describeIt),
 		conditionAlert("EtcdClientsCutOff", warning, cutOff, 24*3600,
 			"Clients of CLUSTER have been cut off for 24 hours.", "A quorum serves, and the client Service has no endpoint"),
 	}
