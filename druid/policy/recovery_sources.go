@@ -83,12 +83,19 @@ func (r *recovery) bestDisk(o Observed, may func(oldVoter) bool) (best source, f
 		return whole, true
 	}
 	best = r.insteadOf(best, intact)
-	for _, s := range intact {
-		if s.holdsAs(best) && s.at.After(best.at) {
-			best.at = s.at // what one of them reported then, each of them holds
+	best.at = best.reportedAt(intact)
+	return best, found
+}
+
+// reportedAt is when a disk with the data of the source was reported last. What one of them held then, each of them holds.
+func (s source) reportedAt(disks []source) time.Time {
+	at := s.at
+	for _, other := range disks {
+		if other.holdsAs(s) && other.at.After(at) {
+			at = other.at
 		}
 	}
-	return best, found
+	return at
 }
 
 // bestOf is the best source of a list.

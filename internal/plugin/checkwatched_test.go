@@ -143,7 +143,8 @@ func TestTheCheckFindsHostPathsWithoutLabel(t *testing.T) {
 	spec := func(path, value string) {
 		t.Helper()
 		patch := []byte(`[{"op":"add","path":"` + path + `","value":` + value + `}]`)
-		if _, err := s.dynamic.Resource(clusterResource).Namespace(s.namespace).Patch(t.Context(), "demo", types.JSONPatchType, patch, metav1.PatchOptions{}); err != nil {
+		clusters := s.dynamic.Resource(clusterResource).Namespace(s.namespace)
+		if _, err := clusters.Patch(t.Context(), "demo", types.JSONPatchType, patch, metav1.PatchOptions{}); err != nil {
 			t.Fatal(err)
 		}
 	}
