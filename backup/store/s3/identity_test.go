@@ -58,11 +58,14 @@ func TestCredentialsAreRotatedWithoutARestart(t *testing.T) {
 			config := configOf(t, server.Endpoint, in)
 			write := c.place(t, &config)
 			s := opened(t, config, quick)
-			for i, access := range []string{"revoked", bucket.AccessKey, "revoked", bucket.AccessKey} {
-				write(access, bucket.SecretKey)
+			for i, key := range [][2]string{
+				{"revoked", bucket.SecretKey}, {bucket.AccessKey, bucket.SecretKey}, {"revoked", bucket.SecretKey},
+				{bucket.AccessKey, "wrong"}, {bucket.AccessKey, bucket.SecretKey}, {bucket.AccessKey, "wrong"},
+			} {
+				write(key[0], key[1])
 				err := second(s.Put(t.Context(), "a", storetest.Content("a", small), store.PutOptions{}))
-				if works := access == bucket.AccessKey; works != (err == nil) || err != nil && !errors.Is(err, store.ErrForbidden) {
-					t.Errorf("time %d, as %s: %v", i+1, access, err)
+				if works := key == [2]string{bucket.AccessKey, bucket.SecretKey}; works != (err == nil) || err != nil && !errors.Is(err, store.ErrForbidden) {
+					t.Errorf("time %d, as %v: %v", i+1, key, err)
 				}
 			}
 		})

@@ -92,7 +92,7 @@ func open(ctx context.Context, c store.S3, t tuning) (*Store, error) {
 		o.HTTPClient = client
 		o.UsePathStyle = c.PathStyle
 		o.Retryer = s.retryer()
-		o.HTTPSignerV4 = signer{o.HTTPSignerV4}
+		o.HTTPSignerV4 = signer{}
 		if c.Endpoint != "" {
 			o.BaseEndpoint = aws.String(c.Endpoint)
 		}
@@ -261,14 +261,16 @@ func (c *stallConn) Write(p []byte) (int, error) {
 // it is signed, every request is rejected.
 const acceptEncoding = "Accept-Encoding"
 
-// signer signs each attempt of a request as the SDK does, except for acceptEncoding, which it sends unsigned.
-type signer struct{ s3.HTTPSignerV4 }
+// signer signs each attempt of a request as the SDK does, except for acceptEncoding, which it sends unsigned. It keeps nothing that it
+// derived from a secret: the signer of the SDK keeps that for an access key ID until the next day, so that a corrected secret has no effect.
+type signer struct{}
 
-func (s signer) SignHTTP(ctx context.Context, c aws.Credentials, r *http.Request, payloadHash, service, region string, at time.Time,
+func (signer) SignHTTP(ctx context.Context, c aws.Credentials, r *http.Request, payloadHash, service, region string, at time.Time,
 	o ...func(*v4.SignerOptions)) error {
 	sent := r.Header.Values(acceptEncoding)
 	r.Header.Del(acceptEncoding)
-	err := s.HTTPSignerV4.SignHTTP(ctx, c, r, payloadHash, service, region, at, o...)
+	once := v4.NewSigner(func(options *v4.SignerOptions) { options.DisableURIPathEscaping = true }) // as the client of the SDK makes it
+	err := once.SignHTTP(ctx, c, r, payloadHash, service, region, at, o...)
 	if len(sent) > 0 {
 		r.Header[acceptEncoding] = sent
 	}
