@@ -77,10 +77,11 @@ func TestALearnerThatRunsIsAwaited(t *testing.T) {
 		message string
 	}{
 		"it runs": {func(*rescue, *Member) {}, "await-acknowledgements", "Not acknowledged yet: demo-d"},
-		"it is about to run": {func(x *rescue, _ *Member) { x.report(3, leases.DiskIntact).Order = "" }, "await-acknowledgements",
-			"Not acknowledged yet: demo-d"},
-		"it acknowledges": {func(x *rescue, _ *Member) { x.report(3, leases.DiskIntact) }, "execute", ""},
-		"it has no data":  {func(x *rescue, _ *Member) { x.report(3, leases.DiskEmpty).Order = "" }, "execute", ""},
+		"it is about to run": {func(x *rescue, _ *Member) { c := x.report(3, leases.DiskIntact); c.Order, c.Prepared = "", 0 }, "await-acknowledgements",
+			"Not acknowledged yet: demo-d. If an agent does not respond, delete the Pod of its member"},
+		"it is fenced by an earlier order": {func(x *rescue, _ *Member) { x.report(3, leases.DiskIntact).Order = "" }, "execute", ""},
+		"it acknowledges":                  {func(x *rescue, _ *Member) { x.report(3, leases.DiskIntact) }, "execute", ""},
+		"it has no data":                   {func(x *rescue, _ *Member) { x.report(3, leases.DiskEmpty).Order = "" }, "execute", ""},
 		"it has the data of another group": {func(x *rescue, _ *Member) {
 			x.report(3, leases.DiskIntact).Order, x.member(3).Reports.Disk.Cluster = "", "6"
 		}, "execute", ""},
@@ -121,6 +122,47 @@ func TestALearnerThatRunsIsAwaited(t *testing.T) {
 		x.report(2, leases.DiskEmpty)
 		if r := x.wants(t, rule); (agent == AgentOutdated) != strings.HasPrefix(r.obstacle, "the agent of member demo-d does not know recovery orders") {
 			t.Errorf("the obstacle is %q", r.obstacle)
+		}
+	}
+}
+
+// A learner has committed entries that the disks of the voters lost. Its disk is no source, and what it has more counts as lost.
+func TestWhatOnlyALearnerHasIsALoss(t *testing.T) {
+	for name, test := range map[string]struct {
+		cluster string
+		last    uint64
+		rule    string
+		lost    int64
+	}{
+		"it has more":            {"7", 60, "propose", 40},
+		"it has the same":        {"7", 50, "prepare", 0},
+		"it is of another group": {"6", 60, "prepare", 0},
+	} {
+		x := newRescue(4)
+		x.o.Record.MemberList.Members[3].Learner, x.member(3).Reports.Role = true, leases.RoleLearner
+		x.d.Recovery.Automatic = true
+		x.d.Recovery.MaxRevisions = new(int64(0))
+		x.report(0, leases.DiskIntact).Voters = "a,b,c"
+		x.report(1, leases.DiskEmpty)
+		x.report(2, leases.DiskEmpty)
+		c := x.report(3, leases.DiskIntact)
+		c.Voters, c.Cluster = "a,b,c", test.cluster
+		if c.Last = test.last; test.last > 50 {
+			c.Revision += 40
+		}
+		if r := x.wants(t, test.rule); r.plan.revisions != test.lost || r.plan.source.member.Name != "demo-a" {
+			t.Errorf("%s: %d revisions of the disk of %s are lost, want %d", name, r.plan.revisions, r.plan.source.member.Name, test.lost)
+		}
+	}
+}
+
+// While a restore in place is ordered, a learner cannot serve without a voter, and its data is undone.
+func TestARestoreAwaitsNoLearnerAlone(t *testing.T) {
+	for open, want := range map[bool]bool{true: true, false: false} {
+		order := leases.Recovery{Mode: leases.RecoverRestore, Epoch: 2, Nonce: "bb", Chosen: "demo-a"}
+		r := recovery{order: &order, voters: []oldVoter{{id: "a", closed: true}, {id: "b", closed: !open}}}
+		if got := r.awaits(oldVoter{member: Member{Name: "demo-d"}, learner: true, holds: holdsHere}); got != want {
+			t.Errorf("with a voter that can serve %t, the learner is awaited: %t", open, got)
 		}
 	}
 }

@@ -254,7 +254,6 @@ func TestADoubtFoundLaterNeedsAnApproval(t *testing.T) {
 			disks(known)
 			x.d.Recovery.Approved = x.wants(t, "propose").plan.hash
 			x.apply(t, PrepareRecovery)
-			x.d.Recovery.Approved = ""
 			disks(true)
 			if r := x.decide(); r.rule != rule {
 				t.Errorf("%s, which the approval knows: %t: by rule %s, want %s", name, known, r.rule, rule)
@@ -312,5 +311,27 @@ func TestADiskWithRoomIsUsed(t *testing.T) {
 	x.report(1, leases.DiskIntact)
 	if r := x.wants(t, "propose"); r.plan.source.member.Name != "demo-b" {
 		t.Errorf("the plan is %+v", r.plan)
+	}
+}
+
+// You approve a plan while an order stands that was written for another loss. The order then has the limits of your approval, so that a
+// better disk that comes back is within them.
+func TestAnApprovalOfAStandingOrderIsItsLimit(t *testing.T) {
+	x := newRescue(3)
+	x.d.Recovery.Automatic, x.d.Recovery.MaxRevisions = true, new(int64(0))
+	disks := func(tail uint64) {
+		x.report(0, leases.DiskIntact).Last = 50 - tail
+		x.member(0).Reports.Disk.Revision = 100 - int64(tail)
+		x.report(1, leases.DiskEmpty)
+		x.report(2, leases.DiskEmpty)
+	}
+	disks(0)
+	x.apply(t, PrepareRecovery)
+	disks(20)
+	r := x.wants(t, "changed")
+	x.d.Recovery.Approved = r.plan.hash
+	x.apply(t, ExecuteRecovery)
+	if o := x.o.Record.Order(); !o.Approved || o.Unmeasured || o.Disputed || o.Revisions != r.plan.revisions || o.Seconds != r.plan.seconds {
+		t.Errorf("the order is %+v, and the plan was %+v", o, r.plan)
 	}
 }

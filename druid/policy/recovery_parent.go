@@ -3,6 +3,7 @@ package policy
 import (
 	"cmp"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/etcd-druid/druid/leases"
@@ -61,6 +62,9 @@ func (r *recovery) observeOthers(o Observed, listed []Member) {
 			continue
 		}
 		p := oldVoter{member: m, known: true, report: c, holds: holdsHere, learner: c == nil || canLearn(*c, o)}
+		if c != nil && c.Prepared > o.Record.Released {
+			p.holds = holdsFenced
+		}
 		p.acknowledged = r.order != nil && c != nil && c.Order == r.order.Name()
 		p.closed = p.acknowledged
 		r.others = append(r.others, p)
@@ -71,6 +75,11 @@ func (r *recovery) observeOthers(o Observed, listed []Member) {
 // stops it, and there is no disk report before that.
 func runsAsLearner(m Member, o Observed) bool {
 	return m.Reports.Role == leases.RoleLearner && runsInGroup(m, o)
+}
+
+// ofGroup are the voters and the learners of the record's raft group. A learner can have committed entries that no voter has any more.
+func (r *recovery) ofGroup() []oldVoter {
+	return slices.Concat(r.voters, slices.DeleteFunc(slices.Clone(r.others), func(p oldVoter) bool { return !p.learner }))
 }
 
 // canLearn says whether an etcd can run on the disk of a member without a vote, as a learner of the record's raft group.

@@ -205,9 +205,9 @@ func (r *recovery) makePlan(d Desired, o Observed) {
 		p.giveUp = names
 	}
 	r.plan = &p
-	p.measure(r.voters, o)
+	p.measure(r.ofGroup(), o)
 	p.needs = r.needsApproval(p, d.Recovery, o)
-	p.hash = p.digest(o.Record.ClusterID, r.epoch, d.Recovery.Cluster)
+	p.hash = p.digest(o, r.epoch, d.Recovery.Cluster)
 }
 
 // toGiveUp returns the fewest members that are away without which the others cannot be a quorum.
@@ -335,9 +335,9 @@ func (r *recovery) worse(observed Observed) bool {
 
 // digest is the hash by which a plan is approved. It is about this EtcdCluster, this raft group and this epoch, so that an
 // approval is of no use twice or elsewhere.
-func (p *recoveryPlan) digest(cluster uint64, epoch uint32, uid string) string {
-	words := fmt.Sprintf("%s %x %d %s %s %s %d %s %d %d %t %d", uid, cluster, epoch, p.source.mode, p.source.member.Name, p.source.lineage, p.source.revision,
-		strings.Join(p.giveUp, ","), p.revisions, p.seconds, p.measured, p.source.class)
+func (p *recoveryPlan) digest(o Observed, epoch uint32, uid string) string {
+	words := fmt.Sprintf("%s %x %d %s %s %s %d %s %d %d %t %d %t", uid, o.Record.ClusterID, epoch, p.source.mode, p.source.member.Name,
+		p.source.lineage, p.source.revision, strings.Join(p.giveUp, ","), p.revisions, p.seconds, p.measured, p.source.class, p.source.disputed(o))
 	sum := sha256.Sum256([]byte(words))
 	return hex.EncodeToString(sum[:6])
 }

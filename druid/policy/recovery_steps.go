@@ -32,6 +32,10 @@ func (e Evaluation) recoveryStep() (Step, bool) {
 		order := *r.order
 		order.Report, order.Known, order.Plan = r.plan.source.report.Digest(), max(order.Known, r.plan.highest), r.plan.hash
 		order.GiveUp = r.stillGivenUp(order.GiveUp)
+		if r.facts.approved == rules.Yes { // you approved this plan while the order stood
+			order.Approved, order.Unmeasured, order.Disputed = true, !r.plan.measured, r.plan.source.disputed(e.Observed)
+			order.Revisions, order.Seconds = r.plan.revisions, r.plan.seconds
+		}
 		r.plan.source.fill(&order)
 		step.Kind, step.Member, step.Object, step.Recovery = ExecuteRecovery, order.Chosen, r.order.Name()+" "+order.Report, &order
 	case r.is(recoverRelease):
@@ -200,7 +204,7 @@ func (r recovery) unacknowledged() string {
 		return "All members acknowledged"
 	}
 	slices.Sort(names)
-	return "Not acknowledged yet: " + strings.Join(names, ", ")
+	return "Not acknowledged yet: " + strings.Join(names, ", ") + ". If an agent does not respond, delete the Pod of its member"
 }
 
 func (p *recoveryPlan) status() *v1alpha1.RecoveryPlan {

@@ -260,10 +260,19 @@ func (r *recovery) pendingAcks() bool {
 	})
 }
 
-// awaits says whether an order waits for a member without a vote: the one that it chose, or a learner that is here. Its log can have a vote
-// for it that no list of voters has yet.
+// awaits says whether an order waits for a member without a vote: the one that it chose, or a learner that can serve. Its log can have a vote
+// for it that no list of voters has yet. A restore does not need the data of a learner, which is no quorum without a voter.
 func (r *recovery) awaits(p oldVoter) bool {
-	return r.order != nil && !p.closed && (p.learner || p.member.Name == r.order.Chosen)
+	switch {
+	case r.order == nil || p.closed:
+		return false
+	case p.member.Name == r.order.Chosen:
+		return true
+	case r.order.Restores():
+		return p.learner && p.holds == holdsHere && slices.ContainsFunc(r.voters, func(v oldVoter) bool { return !v.closed })
+	default:
+		return p.learner && p.holds == holdsHere
+	}
 }
 
 // electorate returns the voters by which a return of the old raft group is judged: those of the best disk report's list, else of
