@@ -86,7 +86,7 @@ func (m Member) Notes() (all []string) {
 	for _, note := range []struct{ title, text string }{
 		{"", m.Message}, {"etcd does not start: ", m.Waits}, {"alarm: ", m.Alarm}, {"etcd refuses its agent: ", m.Refused}, {"it leaves: ", m.Leaving},
 	} {
-		if note.text != "" && !(note.title != "" && note.text == m.Message) {
+		if note.text != "" && !(note.title != "" && Sentence(note.text) == Sentence(m.Message)) {
 			all = append(all, note.title+note.text)
 		}
 	}

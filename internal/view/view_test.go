@@ -111,6 +111,18 @@ func TestWhatIsNotReadIsUnknown(t *testing.T) {
 	}
 }
 
+// druid writes the reason of an agent as a sentence into the status.
+func TestNoteOfAMemberIsShownOnce(t *testing.T) {
+	m := view.Member{Message: "Volume /var/lib/etcd: permission denied.", Waits: "volume /var/lib/etcd: permission denied"}
+	if got := m.Notes(); len(got) != 1 || got[0] != m.Message {
+		t.Errorf("the notes are %q, want %q", got, m.Message)
+	}
+	m.Waits = "no quorum responds"
+	if got := m.Notes(); len(got) != 2 || got[1] != "etcd does not start: no quorum responds" {
+		t.Errorf("the notes are %q, want another reason too", got)
+	}
+}
+
 // A disk report is only on the Lease while etcd does not run, and then the agent measures nothing.
 func TestDiskOfAMember(t *testing.T) {
 	const corrupt = `{"pod":"4c1d","state":"corrupt","kind":"bad-wal-record","orders":true}`
