@@ -5,6 +5,8 @@ import (
 	"strings"
 
 	"github.com/spf13/cobra"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/etcd-druid/druid/api/v1alpha1"
 )
@@ -66,6 +68,9 @@ func (s selection) connectionData(c v1alpha1.EtcdCluster) connectionData {
 	d := connectionData{
 		Namespace: c.Namespace, Cluster: c.Name, Endpoints: c.Status.Endpoints, Auth: c.Spec.Auth != nil, TLS: usesTLS(c), Docs: connectPage,
 	}
+	if ready := meta.FindStatusCondition(c.Status.Conditions, v1alpha1.ConditionReady); ready != nil && ready.Status != metav1.ConditionTrue {
+		d.Problem = sentence(ready.Message) + " See what to do: " + s.invoke(c, "status")
+	}
 	flags := ""
 	if d.TLS {
 		flags = " --cacert=ca.crt --cert=tls.crt --key=tls.key"
@@ -124,6 +129,9 @@ func (p *page) connection(d connectionData) {
 // serving prints what members serve, and which Secrets a client needs.
 func (p *page) serving(d connectionData) {
 	p.field("Endpoints", cell{text: strings.Join(d.Endpoints, ", ")})
+	if d.Problem != "" {
+		p.field("Problem", cell{d.Problem, bad})
+	}
 	if d.Auth {
 		p.field("Users", cell{text: "spec.auth is set: a client needs a user with a role"})
 	}

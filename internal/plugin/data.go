@@ -75,6 +75,8 @@ type connectionData struct {
 	Namespace string   `json:"namespace"`
 	Cluster   string   `json:"cluster"`
 	Endpoints []string `json:"endpoints"`
+	// Problem says why the members do not serve clients as usual, and what to do. It is empty if they do.
+	Problem string `json:"problem,omitempty"`
 	// Auth says whether a client needs a user, and TLS whether members serve clients by TLS.
 	Auth bool `json:"auth"`
 	TLS  bool `json:"tls"`

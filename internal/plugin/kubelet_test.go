@@ -288,7 +288,7 @@ func TestWhoMayNotReadDruidGetsTheOtherLogs(t *testing.T) {
 }
 
 func TestConnectAndVersion(t *testing.T) {
-	for _, name := range []string{"serving", "tls", "own-certificates"} {
+	for _, name := range []string{"serving", "tls", "own-certificates", "paused", "quorum-lost"} {
 		var out strings.Builder
 		p := newPage(&out, situations.Now)
 		p.connection(p.connectionData(situation(t, name).Cluster))
