@@ -9,6 +9,11 @@ import (
 	"sync"
 	"syscall"
 	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
 // s3Program is the process of the S3 server.
@@ -47,6 +52,20 @@ func (s *S3) Freeze(t testing.TB) (thaw func()) {
 	})
 	t.Cleanup(thaw)
 	return thaw
+}
+
+// Revoke makes the ID of the access key in the Secret of a namespace one that the store does not know. restore makes it right again.
+func (s *S3) Revoke(t testing.TB, namespace string) (restore func()) {
+	t.Helper()
+	set := func(id string) {
+		object := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: s3Name}}
+		patch := client.RawPatch(types.MergePatchType, fmt.Appendf(nil, `{"stringData":{"accessKeyID":%q}}`, id))
+		if err := s.rig.Client.Patch(t.Context(), object, patch); err != nil {
+			t.Fatalf("patch Secret %s/%s: %v", namespace, s3Name, err)
+		}
+	}
+	set("revoked")
+	return func() { set(s3AccessKey) }
 }
 
 // Copy copies the objects of a bucket to a directory, where they have their keys as names.
