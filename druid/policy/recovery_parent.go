@@ -61,14 +61,19 @@ func (r *recovery) observeOthers(o Observed, listed []Member) {
 		if c == nil && !runsAsLearner(m, o) || c != nil && (!reportIsCurrent(m) || c.Cluster != "" && !onlyReport(m, o)) {
 			continue
 		}
-		p := oldVoter{member: m, known: true, report: c, holds: holdsHere, learner: c == nil || canLearn(*c, o)}
-		if c != nil && c.Prepared > o.Record.Released {
-			p.holds = holdsFenced
-		}
+		p := oldVoter{member: m, known: true, report: c, holds: holdingWithoutVote(c, o), learner: c == nil || canLearn(*c, o)}
 		p.acknowledged = r.order != nil && c != nil && c.Order == r.order.Name()
 		p.closed = p.acknowledged
 		r.others = append(r.others, p)
 	}
+}
+
+// holdingWithoutVote is what is known of the data of a member that is here and has no vote: whether an order keeps its etcd from running.
+func holdingWithoutVote(c *leases.DiskReport, o Observed) holding {
+	if c != nil && c.Prepared > o.Record.Released {
+		return holdsFenced
+	}
+	return holdsHere
 }
 
 // runsAsLearner says whether the etcd of the member runs as a learner of the record's raft group. Without a leader, it runs until an order
