@@ -110,7 +110,6 @@ var Table = []Story{
 	{"TestNamedMembersReplacedFirst", InTurn, Alongside, 6, 60, ofScale},
 	{"TestHelmWaitsUntilTheClusterIsReady", InTurn, Alongside, 3, 150, "druid druid/policy manifests"},
 	{"TestKubectlPluginOperatesCluster", InTurn, Alongside, 3, 170, "internal/plugin internal/view"},
-	{"TestFiveStatesAreShown", InTurn, Alongside, 3, 430, "internal/plugin internal/view internal/webui"},
 	{"TestClientsReachServices", InTurn, Alongside, 3, 60, "druid manifests"},
 	{"TestScaleCommandOfChangedPods", InTurn, Alongside, 5, 110, ofScale + " manifests"},
 	{"TestPodReturnsDespiteRefusedRole", InTurn, Alongside, 5, 55, "druid druid/policy manifests"},
@@ -129,5 +128,6 @@ var Table = []Story{
 		ofNodes + " " + ofData + " " + ofPods + " " + ofUpgrades + " " + ofTLS + " " + ofRecovery + " " + ofDruid},
 	{"TestDruidCrashDuringScaleChange", Soak, Alone, 7, 100, ofDruid},
 	{"TestRestoreToDrawnMoments", Soak, Alongside, 4, 220, ofRecovery + " " + ofRestore},
+	{"TestFiveStatesAreShown", Soak, Alongside, 3, 430, "internal/plugin internal/view internal/webui"},
 	{"TestGrowAtMountLeaderLast", Soak, Alongside, 5, 200, ofVolumes},
 }
