@@ -18,8 +18,8 @@ const reportPause, maxReportPause = time.Second, 30 * time.Second
 // free space can have changed.
 const reportInterval = 15 * time.Second
 
-// freeStep is the change of the free space in bytes that is written by itself. druid refuses a recovery that lacks room, and counts in MiB
-// when it asks you for more. The agent writes at most once in reportInterval.
+// freeStep is the change of the free space in bytes that is written by itself. druid refuses a recovery that lacks room, and must see that
+// you made room. The agent writes at most once in reportInterval.
 const freeStep = 1 << 20
 
 // diskReport keeps what the member Lease says about the disk equal to what the agent knows. Nothing is known before the

@@ -201,12 +201,9 @@ func (f *fleet) countAuthorities(clusters []v1alpha1.EtcdCluster, gauge func(*pr
 // Members restart while an authority is replaced, so one of less than a day can be later than that.
 func remaining(plane *v1alpha1.TLSPlaneStatus) (share float64, overdue bool) {
 	const shortest, longest = 24 * time.Hour, 20 * 365 * 24 * time.Hour // the CRD limits caLifetime to the latter
-	left := time.Duration(0)
-	if plane.AuthorityNotAfter != nil {
-		left = time.Until(plane.AuthorityNotAfter.Time)
-	}
-	if plane.AuthorityNotAfter == nil || left > longest/4 {
-		return 0, false
+	ends := plane.AuthorityNotAfter
+	if ends == nil || time.Until(ends.Time) > longest/4 {
+		return 0, false // without a look at the certificate
 	}
 	for _, a := range plane.Trusted {
 		parsed, err := pki.Bundle([]byte(a.Certificate))
@@ -214,7 +211,7 @@ func remaining(plane *v1alpha1.TLSPlaneStatus) (share float64, overdue bool) {
 			continue
 		}
 		lifetime := parsed[0].NotAfter.Sub(parsed[0].NotBefore)
-		share = left.Seconds() / lifetime.Seconds()
+		share = time.Until(ends.Time).Seconds() / lifetime.Seconds()
 		return share, lifetime >= shortest && share < 0.25
 	}
 	return 0, false

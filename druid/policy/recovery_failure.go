@@ -66,18 +66,19 @@ func (r *recovery) failedWords(o Observed, listed []Member) string {
 // insteadOf returns the disk of another member with the same data if the member of the order cannot carry it out, and the other one is
 // better in what made it fail. druid goes on to a member with a later name only. So the members of an order do not alternate.
 func (r *recovery) insteadOf(best source, disks []source) source {
-	for _, failed := range disks {
-		if !failed.selected || !failed.holdsAs(best) || failed.report.Failed == "" {
-			continue
-		}
-		if other, found := bestOf(slices.DeleteFunc(slices.Clone(disks), func(s source) bool {
-			return !s.holdsAs(failed) || s.member.Name <= failed.member.Name || !failed.voter().improvedBy(s.voter())
-		})); found {
-			other.instead = true
-			return other
-		}
+	i := slices.IndexFunc(disks, func(s source) bool { return s.selected && s.holdsAs(best) && s.report.Failed != "" })
+	if i < 0 {
+		return best
 	}
-	return best
+	failed := disks[i]
+	other, found := bestOf(slices.DeleteFunc(slices.Clone(disks), func(s source) bool {
+		return !s.holdsAs(failed) || s.member.Name <= failed.member.Name || !failed.member.improvedBy(s.member)
+	}))
+	if !found {
+		return best
+	}
+	other.instead = true
+	return other
 }
 
 // holdsAs says whether two disks have the same data: intact logs of a raft group that end in the same entry are equal.
@@ -85,9 +86,6 @@ func (s source) holdsAs(other source) bool {
 	return max(s.class, other.class) == dataIntact && s.report != nil && other.report != nil && s.epoch == other.epoch &&
 		s.lastTerm == other.lastTerm && s.last == other.last
 }
-
-// voter is the member of a disk, as far as improvedBy compares two of them.
-func (s source) voter() oldVoter { return oldVoter{member: s.member, report: s.report} }
 
 // ruleCorrectedPod is the rule by which failedStep deletes a Pod.
 const ruleCorrectedPod = "cannot-execute-corrected"

@@ -212,3 +212,15 @@ func twoDisks(t *testing.T) *rescue {
 		}
 	})
 }
+
+// Two raft groups can have logs that end at the same position.
+func TestDisksOfTwoEpochsDiffer(t *testing.T) {
+	one := source{report: &leases.DiskReport{}, epoch: 1, lastTerm: 2, last: 50}
+	two := one
+	if !one.holdsAs(two) {
+		t.Error("disks of one raft group that end in the same entry differ")
+	}
+	if two.epoch = 2; one.holdsAs(two) {
+		t.Error("disks of two raft groups are the same")
+	}
+}

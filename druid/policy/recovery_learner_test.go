@@ -78,7 +78,7 @@ func TestALearnerThatRunsIsAwaited(t *testing.T) {
 	}{
 		"it runs": {func(*rescue, *Member) {}, "await-acknowledgements", "Not acknowledged yet: demo-d"},
 		"it is about to run": {func(x *rescue, _ *Member) { c := x.report(3, leases.DiskIntact); c.Order, c.Prepared = "", 0 }, "await-acknowledgements",
-			"Not acknowledged yet: demo-d. If an agent does not respond, delete the Pod of its member"},
+			"Not acknowledged yet: demo-d"},
 		"it is fenced by an earlier order": {func(x *rescue, _ *Member) { x.report(3, leases.DiskIntact).Order = "" }, "execute", ""},
 		"it acknowledges":                  {func(x *rescue, _ *Member) { x.report(3, leases.DiskIntact) }, "execute", ""},
 		"it has no data":                   {func(x *rescue, _ *Member) { x.report(3, leases.DiskEmpty).Order = "" }, "execute", ""},

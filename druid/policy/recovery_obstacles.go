@@ -2,7 +2,6 @@ package policy
 
 import (
 	"fmt"
-	"slices"
 	"strings"
 
 	"github.com/etcd-druid/druid/leases"
@@ -60,9 +59,9 @@ func earlierData(o Observed) string {
 
 // withoutOrders is a member that runs an agent which does not know recovery orders, or "".
 func (r *recovery) withoutOrders() string {
-	for _, p := range slices.Concat(r.voters, r.others) {
-		m, counts := p.member, p.known && (p.learner || r.votes(p.member.Name))
-		if counts && m.Pod == PodLive && !m.NodeLost && (p.report == nil || !p.report.Orders) && m.Agent != AgentCurrent {
+	for _, p := range r.ofGroup() {
+		m := p.member
+		if p.known && m.Pod == PodLive && !m.NodeLost && (p.report == nil || !p.report.Orders) && m.Agent != AgentCurrent {
 			return m.Name
 		}
 	}

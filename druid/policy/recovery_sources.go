@@ -274,7 +274,7 @@ func (r *recovery) restoredBy(s *source) bool {
 	if i := slices.IndexFunc(able, func(p oldVoter) bool { return r.order != nil && p.member.Name == r.order.Chosen }); i >= 0 {
 		selected = able[i]
 		for _, p := range able {
-			if selected.improvedBy(p) {
+			if selected.member.improvedBy(p.member) {
 				selected = p
 			}
 		}
@@ -283,14 +283,14 @@ func (r *recovery) restoredBy(s *source) bool {
 	return true
 }
 
-// improvedBy says whether another member has what this one lacks by its own report: more free space, a Pod of the present spec, or data that
+// improvedBy says whether another member has what this one lacks by its disk report: more free space, a Pod of the present spec, or data that
 // can be used. Nothing else differs between members. A member of the present spec is never replaced by one with an outdated Pod, so that
 // druid does not alternate between two members.
-func (p oldVoter) improvedBy(other oldVoter) bool {
-	outdated, otherOutdated := p.member.Make == MakeOutdated, other.member.Make == MakeOutdated
-	switch p.report.Failed {
+func (m Member) improvedBy(other Member) bool {
+	outdated, otherOutdated := m.Make == MakeOutdated, other.Make == MakeOutdated
+	switch m.Reports.Disk.Failed {
 	case leases.FailedSpace:
-		return other.report.Free >= p.report.Free+newLogSpace && (outdated || !otherOutdated)
+		return other.Reports.Disk.Free >= m.Reports.Disk.Free+newLogSpace && (outdated || !otherOutdated)
 	case leases.FailedQuota, leases.FailedVersion:
 		return outdated && !otherOutdated
 	case leases.FailedData: // of its own disk

@@ -204,7 +204,7 @@ func (r recovery) unacknowledged() string {
 		return "All members acknowledged"
 	}
 	slices.Sort(names)
-	return "Not acknowledged yet: " + strings.Join(names, ", ") + ". If an agent does not respond, delete the Pod of its member"
+	return "Not acknowledged yet: " + strings.Join(names, ", ")
 }
 
 func (p *recoveryPlan) status() *v1alpha1.RecoveryPlan {
