@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"go/ast"
 	"go/constant"
+	"maps"
 	"slices"
 	"strings"
 	"testing"
@@ -52,8 +53,8 @@ for another part. A message begins with a capital letter and ends with a full st
 
 ## Messages of an EtcdCluster
 
-The reasons are those whose conditions show the message. A name of a condition stands for all its reasons.
-
+Each title names the reasons whose conditions show the messages. A name of a condition stands for all its reasons. A message that several
+reasons show is in the section of all of them.
 `
 
 const snapshotPreface = `
@@ -99,13 +100,9 @@ func TestMessages(t *testing.T) {
 	if len(clusters) == 0 || len(snapshots) == 0 {
 		t.Fatalf("found %d messages of EtcdClusters and %d of EtcdSnapshots", len(clusters), len(snapshots))
 	}
-	var rows [][]string
-	for words, reasons := range clusters {
-		slices.Sort(reasons)
-		rows = append(rows, []string{"`" + strings.Join(slices.Compact(reasons), "`, `") + "`", words})
-	}
 	var page strings.Builder
-	page.WriteString(messagesPreface + golden.Table([]string{"Reason", "Message"}, ordered(rows)))
+	page.WriteString(messagesPreface)
+	byReasons(&page, clusters)
 	page.WriteString(snapshotPreface + golden.Table([]string{"Message"}, ordered(snapshots)))
 	page.WriteString(agentPreface)
 	byPackage(t, &page, values, "agent", "membership")
@@ -113,6 +110,28 @@ func TestMessages(t *testing.T) {
 	byPackage(t, &page, values, "internal/versions")
 	golden.File(t, pages+"messages.md", page.String())
 }
+
+// byReasons renders a section for each set of reasons that have messages in common. Reasons of each message can stand twice.
+func byReasons(page *strings.Builder, reasonsOf map[string][]string) {
+	sections := map[string][][]string{}
+	for words, reasons := range reasonsOf {
+		slices.Sort(reasons)
+		of := strings.Join(slices.Compact(reasons), " ")
+		sections[of] = append(sections[of], []string{words})
+	}
+	for _, of := range slices.Sorted(maps.Keys(sections)) {
+		reasons := strings.Fields(of)
+		if len(reasons) <= titleReasons {
+			fmt.Fprintf(page, "\n### `%s`\n\n", strings.Join(reasons, "`, `"))
+		} else {
+			fmt.Fprintf(page, "\n### `%s` and %d more\n\nThe reasons are `%s`.\n\n", reasons[0], len(reasons)-1, strings.Join(reasons, "`, `"))
+		}
+		page.WriteString(golden.Table([]string{"Message"}, ordered(sections[of])))
+	}
+}
+
+// titleReasons is the number of reasons that a title names.
+const titleReasons = 3
 
 // byPackage renders the texts of each package: the reasons of its rules, and details and errors.
 func byPackage(t *testing.T, page *strings.Builder, values map[string]string, dirs ...string) {
