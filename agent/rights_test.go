@@ -34,16 +34,7 @@ func checkRights() int {
 		return 1
 	}
 	used.Add(unasked...)
-	code := 0
-	for _, right := range granted.Without(&used) {
-		fmt.Fprintf(os.Stderr, "the Role of the agents grants %q, and no test has an agent use it: remove it, or test what needs it\n", right)
-		code = 1
-	}
-	for _, right := range used.Without(granted) {
-		fmt.Fprintf(os.Stderr, "an agent uses %q, and the Role of the agents does not grant it\n", right)
-		code = 1
-	}
-	return code
+	return used.Compare(granted, "the agent", "the Role of the agents")
 }
 
 // grantedRights are those of the Role of a cluster with backups, which grants the most.

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"maps"
 	"net/http"
+	"os"
 	"slices"
 	"strings"
 	"sync"
@@ -88,6 +89,19 @@ func (r *Rights) Without(other *Rights) []string {
 			}
 		}
 	})
+}
+
+// Compare writes what is granted and not in r, and what is in r and not granted, each as a line. It returns the exit code of the test
+// package: who has the rights, and grants is what grants them.
+func (r *Rights) Compare(granted *Rights, who, grants string) int {
+	unused, missing := granted.Without(r), r.Without(granted)
+	for _, right := range unused {
+		fmt.Fprintf(os.Stderr, "%s grants %q, and no test has %s use it: remove it, or test what needs it\n", grants, right, who)
+	}
+	for _, right := range missing {
+		fmt.Fprintf(os.Stderr, "%s uses %q, and %s does not grant it\n", who, right, grants)
+	}
+	return min(1, len(unused)+len(missing))
 }
 
 // Complete says whether the command line selects all tests of the package, so that what none of them used is used nowhere.
