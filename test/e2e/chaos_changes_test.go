@@ -96,23 +96,26 @@ func changeOf(seed uint64, scope chaosScope) []chaosFault {
 	return chosen(chaosChanges[which : which+1])
 }
 
+// changeAmongFaults is how long faults of the other lanes meet a change.
+const changeAmongFaults = 2 * time.Minute
+
 // change lets the changes happen, and the faults of the other lanes go on until they are done.
 func (ch *chaos) change(t *testing.T, faults []chaosFault) {
 	t.Helper()
 	began := time.Now()
-	ch.changes(true, 0)
-	defer func() { ch.changes(false, time.Since(began)) }() // a cluster of three has no other lane of costly faults
+	ch.changes(began, 0)
+	defer func() { ch.changes(time.Time{}, time.Since(began)) }() // a cluster of three has no other lane of costly faults
 	for _, f := range faults {
 		ch.happen(t, f, "", nil)
 		ch.cluster.Agree(t, ch.size, scaleWithin)
 	}
 }
 
-// changes says whether a change is under way, and makes the round longer.
-func (ch *chaos) changes(underWay bool, longer time.Duration) {
+// changes says since when a change is under way, or that none is, and makes the round longer.
+func (ch *chaos) changes(since time.Time, longer time.Duration) {
 	ch.mu.Lock()
 	defer ch.mu.Unlock()
-	ch.changing, ch.end = underWay, ch.end.Add(longer)
+	ch.changing, ch.end = since, ch.end.Add(longer)
 }
 
 // renewed waits until the members that are still there have other certificates than at the start of a long round.

@@ -138,9 +138,11 @@ var agentFaults = []chaosFault{
 
 var groundFaults = []chaosFault{
 	{"druid is killed", func(t *testing.T, ch *chaos, _ string, _ *rand.Rand) {
+		ch.awaitDruids(t)
 		ch.withAPI(func() { rig.KillDruid(t) })
 	}},
 	{"the API server is down", func(t *testing.T, ch *chaos, _ string, draw *rand.Rand) {
+		ch.awaitDruids(t) // the one that works can lose its Lease, and ends then
 		ch.api.Lock()
 		defer ch.api.Unlock()
 		if err := rig.Lab.StopAPIServer(t.Context()); err != nil {
@@ -173,6 +175,26 @@ var groundFaults = []chaosFault{
 		ch.lasts(t, time.Duration(1+draw.IntN(5))*time.Second)
 		serve(true)
 	}},
+}
+
+// awaitDruids waits until all druids run, so that one is left when another ends. The kubelet waits up to five minutes before it starts one
+// again that ended often.
+func (ch *chaos) awaitDruids(t *testing.T) {
+	t.Helper()
+	harness.Eventually(t, 7*time.Minute, "all druids are ready", func(ctx context.Context) error {
+		pods, err := rig.DruidPods(ctx)
+		if err != nil {
+			return err
+		}
+		for _, pod := range pods {
+			for _, c := range pod.Status.ContainerStatuses {
+				if !c.Ready {
+					return fmt.Errorf("%s was started %d times", pod.Name, c.RestartCount+1)
+				}
+			}
+		}
+		return nil
+	})
 }
 
 // steadyFaults are those of both kinds that need no quorum.

@@ -168,7 +168,7 @@ type chaos struct {
 	mu       sync.Mutex
 	happened map[string]int
 	known    map[string]knownMember
-	changing bool // then the round goes on, whatever end says
+	changing time.Time // since when a change is under way, or zero. Meanwhile the round goes on, whatever end says
 	hit      map[string]bool
 }
 
@@ -210,7 +210,9 @@ func (ch *chaos) costly(t *testing.T, draw *rand.Rand) {
 func (ch *chaos) cheap(t *testing.T, draw *rand.Rand, faults []chaosFault) {
 	faults = chosen(faults)
 	for order := draw.Perm(len(faults)); len(order) > 0 && ch.goesOn(); order = append(order[1:], order[0]) {
-		ch.happen(t, faults[order[0]], "", draw)
+		if !ch.calm() {
+			ch.happen(t, faults[order[0]], "", draw)
+		}
 		ch.lasts(t, time.Duration(500+draw.IntN(3000))*time.Millisecond)
 	}
 }
@@ -219,7 +221,15 @@ func (ch *chaos) cheap(t *testing.T, draw *rand.Rand, faults []chaosFault) {
 func (ch *chaos) goesOn() bool {
 	ch.mu.Lock()
 	defer ch.mu.Unlock()
-	return ch.changing || time.Now().Before(ch.end)
+	return !ch.changing.IsZero() || time.Now().Before(ch.end)
+}
+
+// calm says whether a change has met enough faults. The kubelet waits longer before each restart of a process that is killed again and
+// again, up to five minutes. Without a pause, druid and the agents would not run long enough to complete a change.
+func (ch *chaos) calm() bool {
+	ch.mu.Lock()
+	defer ch.mu.Unlock()
+	return !ch.changing.IsZero() && time.Since(ch.changing) > changeAmongFaults
 }
 
 // happen lets a fault happen and remembers it when it took effect.
