@@ -202,10 +202,10 @@ func (d *Duty) Run(ctx context.Context) error {
 			if failures++; err == nil || errors.Is(err, errAgain) {
 				failures, err = 0, nil
 			}
-			if err != nil && err.Error() != trouble && ctx.Err() == nil {
+			if err != nil && store.Brief(err) != trouble && ctx.Err() == nil {
 				d.Log.WarnContext(ctx, "backups failed to start, retrying", "err", err)
 			}
-			if trouble = textOf(err); failures > 0 {
+			if trouble = store.Brief(err); failures > 0 {
 				_, changed = d.configured()
 				await(ctx, changed, d.readPace.after(failures))
 			}

@@ -76,9 +76,10 @@ type fault struct {
 	cause leases.BackupCause
 }
 
-// faultOf returns the text and the cause of err, or nothing for nil.
+// faultOf returns the text and the cause of err, or nothing for nil. The text is brief: druid writes the status of the EtcdCluster whenever
+// it changes.
 func faultOf(err error) fault {
-	return fault{textOf(err), leases.BackupCause(store.CauseOf(err))}
+	return fault{store.Brief(err), leases.BackupCause(store.CauseOf(err))}
 }
 
 // report sets the error in a Lease.
@@ -127,8 +128,7 @@ func (h *reporter) recorderFailed(ctx context.Context, err error) {
 	h.note(ctx, "deltas", &h.delta, err)
 }
 
-// note sets the error on a Lease, nil for none. The text can differ between two attempts, for example by the name of a
-// temporary file. Only the first error is logged and reported at once.
+// note sets the error on a Lease, nil for none. Only the first error is logged and reported at once.
 func (h *reporter) note(ctx context.Context, what string, n *notice, err error) {
 	h.mu.Lock()
 	same := (n.Error == "") == (err == nil)

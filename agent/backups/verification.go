@@ -195,7 +195,7 @@ func (d *Duty) verify(ctx context.Context, c config.Backup, self Identity) verif
 // verifyTarget opens the store again, because verifications are rare and the configuration can change in between. Only
 // one verification runs at a time, because each needs space for a complete database.
 func (d *Duty) verifyTarget(ctx context.Context, c config.Backup, self Identity, target catalog.Target) verify.Result {
-	unknown := func(err error) verify.Result { return verify.Result{Verdict: verify.Unknown, Reason: err.Error()} }
+	unknown := func(err error) verify.Result { return verify.Result{Verdict: verify.Unknown, Reason: store.Brief(err)} }
 	select {
 	case d.verifying <- struct{}{}:
 		defer func() { <-d.verifying }()

@@ -95,7 +95,7 @@ func (b *Bootstrapper) askStores(ctx context.Context) storeAnswer {
 
 // because returns a with a fact and the reason for it.
 func (a storeAnswer) because(fact Backup, err error) storeAnswer {
-	a.fact, a.detail, a.auth = fact, err.Error(), errors.Is(err, restore.ErrAuth)
+	a.fact, a.detail, a.auth = fact, store.Brief(err), errors.Is(err, restore.ErrAuth)
 	return a
 }
 

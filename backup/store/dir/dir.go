@@ -132,7 +132,7 @@ func isAbsent(err error) bool {
 
 // failed describes what failed, and wraps the matching error of package store, if any.
 func (s *Store) failed(verb, key string, err error) error {
-	wrapped := fmt.Errorf("%s %s in %s: %w", verb, key, s, err)
+	wrapped := store.Failed(verb, key, s, err)
 	switch {
 	case verb == "put" && (errors.Is(err, syscall.ENOTDIR) || errors.Is(err, syscall.EISDIR) || errors.Is(err, syscall.EEXIST)):
 		return fmt.Errorf("%w: %w: a key cannot be the directory of another key", wrapped, store.ErrInvalid)

@@ -69,7 +69,7 @@ func (s *Store) write(ctx context.Context, root *os.Root, tmp string, r io.Reade
 	// Without the wrapper, io.CopyBuffer would use ReadFrom of the file, which does not check ctx.
 	if _, err := io.CopyBuffer(struct{ io.Writer }{f}, contextReader{ctx, r}, make([]byte, bufferSize)); err != nil {
 		if source, ok := errors.AsType[sourceError](err); ok {
-			return store.Object{}, fmt.Errorf("put %s in %s: read the source: %w", tmp, s, source.error)
+			return store.Object{}, store.Failed("put", tmp, s, fmt.Errorf("read the source: %w", source.error))
 		}
 		return store.Object{}, s.failed("put", tmp, err)
 	}

@@ -93,13 +93,13 @@ func (s *Store) failed(verb, key string, err error) error {
 		return nil
 	}
 	if source, ok := errors.AsType[sourceError](err); ok {
-		return fmt.Errorf("%s %s in %s: read the source: %w", verb, key, s, source.error)
+		return store.Failed(verb, key, s, fmt.Errorf("read the source: %w", source.error))
 	}
 	if advice := unidentified(err); advice != "" {
-		return store.Caused(store.CauseUnauthorized, fmt.Errorf("%s %s in %s: %w; %s", verb, key, s, err, advice))
+		return store.Caused(store.CauseUnauthorized, fmt.Errorf("%w; %s", store.Failed(verb, key, s, identityError{err}), advice))
 	}
 	answer := answerOf(err)
-	wrapped := fmt.Errorf("%s %s in %s: %w", verb, key, s, answer)
+	wrapped := store.Failed(verb, key, s, answer)
 	i := slices.IndexFunc(causes, func(c cause) bool { return c.covers(answer) })
 	advice, kind := unreached(err), unanswered(answer)
 	if i >= 0 {
@@ -179,6 +179,34 @@ func (a answerError) Error() string {
 		text += ", request " + a.request
 	}
 	return text
+}
+
+// Brief has no ID of a request. A response that the SDK cannot read has its ID in the text of the SDK.
+func (a answerError) Brief() string {
+	if a.request = ""; a.code != "" {
+		return a.Error()
+	}
+	if response, ok := errors.AsType[*awshttp.ResponseError](a.err); ok && a.status != 0 {
+		return fmt.Sprintf("the store responded %d: %s", a.status, store.Brief(response.Err))
+	}
+	if sent, ok := errors.AsType[*url.Error](a.err); ok {
+		return store.Brief(sent)
+	}
+	return store.Brief(a.err)
+}
+
+// identityError is the error of a service that gives credentials, or of a missing Secret.
+type identityError struct{ error }
+
+func (e identityError) Unwrap() error { return e.error }
+
+// Brief says only what a service responded.
+func (e identityError) Brief() string {
+	a := answerOf(e.error)
+	if a.status == 0 {
+		return store.Brief(e.error)
+	}
+	return fmt.Sprintf("no credentials: their service responded %d %s (%s)", a.status, a.code, a.message)
 }
 
 // unidentified returns the advice for missing credentials, with which the store receives no request. A service that
