@@ -57,7 +57,7 @@ func (a acks) String() string { return rules.Word(a, "too few", "enough") }
 
 // recoveryRows decide about a lost quorum. druid orders only what no other member can contradict: a member that is merely
 // away is not lost, and a raft group is formed only if fewer voters than a quorum of each known list could serve without
-// it.
+// it, also if each learner that can serve got a vote since.
 var recoveryRows = rules.New(recoverNothing, []rules.Row[recoveryFacts, recoveryVerdict]{
 	{Name: "not-ours", When: recoveryFacts{applies: rules.No}, Verdict: recoverNothing,
 		Why: "the cluster is deleted or paused, never formed, or its record cannot be used"},

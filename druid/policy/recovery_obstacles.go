@@ -2,6 +2,7 @@ package policy
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/etcd-druid/druid/leases"
@@ -68,10 +69,10 @@ func (r *recovery) withoutOrders() string {
 	return ""
 }
 
-// away names the voters that are neither lost nor here.
+// away names the voters and the learners that are neither lost nor here.
 func (r *recovery) away() string {
 	var names []string
-	for _, p := range r.voters {
+	for _, p := range slices.Concat(r.voters, r.awayLearners(r.voters)) {
 		if p.holds != holdsUnknown {
 			continue
 		}

@@ -80,8 +80,10 @@ type recovery struct {
 	voters   []oldVoter
 	// others are members without a vote that are here.
 	others []oldVoter
-	order  *leases.Recovery
-	epoch  uint32
+	// learners are the members without a vote as far as is known, here or away.
+	learners []oldVoter
+	order    *leases.Recovery
+	epoch    uint32
 }
 
 // is reports whether the decision is one of these.
@@ -149,7 +151,8 @@ func (r *recovery) observeVoters(o Observed, listed []Member) {
 		lists = r.soleVoter(o, listed)
 	}
 	r.observeOthers(o, listed)
-	if r.facts.acks = ackedBy(lists, r.voters); r.pendingAcks() {
+	r.observeLearners(o, listed)
+	if r.facts.acks = r.ackedBy(lists); r.pendingAcks() {
 		r.facts.acks = acksFew
 	}
 	r.facts.chosen = rules.YesNoOf(r.order == nil || r.chosenUsable(listed))
@@ -208,28 +211,6 @@ func (r *recovery) makePlan(d Desired, o Observed) {
 	p.measure(r.ofGroup(), o)
 	p.needs = r.needsApproval(p, d.Recovery, o)
 	p.hash = p.digest(o, r.epoch, d.Recovery.Cluster)
-}
-
-// toGiveUp returns the fewest members that are away without which the others cannot be a quorum.
-func (r *recovery) membersToGiveUp(o Observed) (names []string, enough bool) {
-	voters := r.electorate(o)
-	left := len(voters)
-	for _, p := range voters {
-		if p.holds == holdsNothing {
-			left--
-		}
-	}
-	for _, p := range voters {
-		if left < quorum(len(voters)) {
-			break
-		}
-		if p.known && p.holds == holdsUnknown {
-			names = append(names, p.member.Name)
-			left--
-		}
-	}
-	slices.Sort(names)
-	return names, len(names) > 0 && left < quorum(len(voters))
 }
 
 // measure computes the loss. Times come from different machines, so that they are only an estimate. A reported revision that

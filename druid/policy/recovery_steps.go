@@ -190,7 +190,7 @@ func (w RecoveryWish) approval(hash string) string {
 // unacknowledged names the members for whose acknowledgement druid waits.
 func (r recovery) unacknowledged() string {
 	var names []string
-	for _, p := range r.voters {
+	for _, p := range slices.Concat(r.voters, r.learners) {
 		if !p.closed && p.known {
 			names = append(names, p.member.Name)
 		}
@@ -204,6 +204,7 @@ func (r recovery) unacknowledged() string {
 		return "All members acknowledged"
 	}
 	slices.Sort(names)
+	names = slices.Compact(names)
 	return "Not acknowledged yet: " + strings.Join(names, ", ")
 }
 

@@ -232,25 +232,6 @@ func hasID(m Member, id string, o Observed) bool {
 	})
 }
 
-// ackedBy says whether the voters that could still serve are fewer than a quorum of each list.
-func ackedBy(lists [][]string, voters []oldVoter) acks {
-	if len(lists) == 0 {
-		return acksFew
-	}
-	for _, list := range lists {
-		open := 0
-		for _, id := range list {
-			if i := slices.IndexFunc(voters, func(p oldVoter) bool { return p.id == id }); i < 0 || !voters[i].closed {
-				open++
-			}
-		}
-		if open >= quorum(len(list)) {
-			return acksFew
-		}
-	}
-	return acksEnough
-}
-
 // pendingAcks says whether a member that can still acknowledge the order did not: the one that it chose, or one that is here
 // with its data. Its data can be the best.
 func (r *recovery) pendingAcks() bool {
@@ -294,7 +275,7 @@ func (r *recovery) electorate(o Observed) []oldVoter {
 	return slices.DeleteFunc(slices.Clone(r.voters), func(p oldVoter) bool { return !ids[p.id] })
 }
 
-// returning says whether the members that hold their data are a quorum.
+// returning says whether the members that hold their data are a quorum, also if learners that are away got a vote meanwhile.
 func (r *recovery) returning(o Observed) returns {
 	voters, lost, fenced, here := r.electorate(o), 0, 0, 0
 	for _, p := range voters {
@@ -313,7 +294,7 @@ func (r *recovery) returning(o Observed) returns {
 		return returnsMay
 	case fenced >= quorum(n), r.order == nil && fenced > 0 && fenced+here >= quorum(n): // the record can have lost the order
 		return returnsFenced
-	case n-lost >= quorum(n):
+	case canServe(n-lost, n, len(r.awayLearners(voters))):
 		return returnsMay
 	default:
 		return returnsNot

@@ -28,6 +28,7 @@ func (w *lostWorld) renew(k int) bool {
 		last := w.last(k)
 		m.lease.Revision, m.lease.Raft = g.base+int64(m.commit), leases.Raft{Term: m.seen, LastTerm: last.Term, LastIndex: last.Index, Committed: uint64(m.commit)}
 		m.lease.Disk, m.lease.Reason = nil, ""
+		w.publishList(m.group)
 		if completed, missing := start.Completed(w.record, m.identity); missing {
 			w.update(w.version, completed, nil)
 		}

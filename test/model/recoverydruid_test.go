@@ -36,6 +36,9 @@ func (w *lostWorld) observeFor(d policy.Desired) policy.Observed {
 		if m.gone {
 			pm.Node = policy.NodeOutOfService
 		}
+		if w.mutant&mutLearnersIdle != 0 && pm.Reports.Role == leases.RoleLearner {
+			pm.Reports.ID, pm.Reports.Role, o.Record.MemberList = 0, "", nil
+		}
 		if w.mutant&mutAwayIsLost != 0 && pm.NodeLost {
 			pm.Claim, pm.Pod = policy.ClaimAbsent, policy.PodAbsent
 		}

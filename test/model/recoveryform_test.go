@@ -162,9 +162,10 @@ func others(ids map[uint64]int, k int) map[uint64]int {
 	return left
 }
 
-// publishList is a write of the leader's agent.
+// publishList is a write of the leader's agent, which does not reach the API server at times.
 func (w *lostWorld) publishList(g int) {
-	if !w.there || w.record.ClusterID != w.groups[g].cluster {
+	up, ok := w.quorum(g)
+	if slices.SortStableFunc(up, w.elect); !ok || !w.members[up[0]].api || !w.there || w.record.ClusterID != w.groups[g].cluster {
 		return
 	}
 	list := leases.MemberList{}
@@ -174,6 +175,9 @@ func (w *lostWorld) publishList(g int) {
 		}
 	}
 	slices.SortFunc(list.Members, func(a, b leases.ListedMember) int { return strings.Compare(a.ID, b.ID) })
+	if was := w.record.MemberList; was != nil && slices.Equal(was.Members, list.Members) {
+		return
+	}
 	w.record.MemberList = &list
 	w.version++
 }

@@ -233,6 +233,28 @@ var lostHistories = map[string]struct {
 		w.commit(1)
 		return reached
 	}},
+	// The third member learns. The first two promote it, and the second one leads without the API server. The first one loses its disk, and
+	// restores the backup. The two others are cut off from it and from the API server.
+	"a promotion that druid did not see": {mutLearnersIdle, func(w *lostWorld) bool {
+		w.policy = lostPolicies[3]
+		w.lose(2)
+		w.agent(2)
+		w.agent(2)
+		w.renew(2)
+		w.members[0].leading, w.members[1].leading = 0, w.groups[0].term
+		for k := range 2 {
+			w.replicate(k)
+			w.renew(k)
+		}
+		reached := w.backUp(1)
+		w.members[1].api = false
+		reached = w.agent(2) && len(w.groups[0].voters) == 3 && len(w.record.MemberList.Members) == 3 && reached
+		w.members[2].api, w.members[0].net = false, false
+		w.lose(0)
+		reached = w.commit(0) && reached
+		w.until(never, 0)
+		return reached && w.commit(0)
+	}},
 	// The user declared two members destroyed that are only cut off. They serve until they read the record.
 	"a raft group that serves after it was replaced": {mutLateServes, func(w *lostWorld) bool {
 		w.excused, w.members[0].net = true, false

@@ -40,6 +40,7 @@ const (
 	mutAlwaysRecent                           // druid does not forget that it recovered the cluster
 	mutUnasked                                // druid takes the policy Manual for Automatic
 	mutUnbounded                              // druid takes any known loss for permitted
+	mutLearnersIdle                           // druid does not count a learner as one more voter that can serve
 )
 
 // lostGroup is a raft group. writes has the numbers of the committed writes in its log, and terms the term of each.

@@ -1,0 +1,201 @@
+package policy
+
+import (
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/etcd-druid/druid/leases"
+)
+
+// learners makes members learn, by their Leases and the published list.
+func (x *rescue) learners(is ...int) *rescue {
+	for _, i := range is {
+		x.o.Record.MemberList.Members[i].Learner, x.member(i).Reports.Role = true, leases.RoleLearner
+	}
+	return x
+}
+
+// learns reports the disk of a learner. The IDs of the first four members are its voters.
+func (x *rescue) learns(i int) { x.report(i, leases.DiskIntact).Voters = "a,b,c,d" }
+
+// Four members vote, and the fifth one learns. The second to the fourth can have promoted it before the second one was lost, and the first
+// one did not see that. The last three are then a quorum of five.
+func TestUnseenPromotionIsCounted(t *testing.T) {
+	few, enough := "await-acknowledgements", "execute"
+	for name, test := range map[string]struct {
+		change func(*rescue)
+		rule   string
+	}{
+		"the learner is away":             {func(x *rescue) { x.away(4) }, few},
+		"no list is published":            {func(x *rescue) { x.away(4); x.o.Record.MemberList = nil }, few},
+		"only the list has the learner":   {func(x *rescue) { x.away(4); x.member(4).Reports = leases.Member{} }, few},
+		"the Lease cannot be read":        {func(x *rescue) { x.away(4); x.member(4).Readable = false }, few},
+		"only its disk says that it is":   {func(x *rescue) { x.onlyDisk(4); x.away(4) }, few},
+		"it has no data, by an old claim": {func(x *rescue) { x.report(4, leases.DiskEmpty).Order = ""; x.away(4) }, few},
+		"it acknowledges":                 {func(x *rescue) { x.learns(4) }, enough},
+		"it acknowledged and is away":     {func(x *rescue) { x.learns(4); x.away(4) }, enough},
+		"its volume is gone":              {func(x *rescue) { x.gone(4) }, enough},
+		"you gave it up":                  {func(x *rescue) { x.away(4); o := x.o.Record.Recovery; o.GiveUp, o.Approved = []string{"demo-e"}, true }, enough},
+		"it is not desired any more":      {func(x *rescue) { x.away(4); x.member(4).Listed = false }, enough},
+		"it learned in a group before":    {func(x *rescue) { x.away(4); x.member(4).Reports.ClusterID = 6; x.o.Record.MemberList = nil }, enough},
+		"it joined again, and one ID of it votes in the list": {func(x *rescue) {
+			x.away(4)
+			x.o.Record.MemberList.Members[4] = leases.ListedMember{ID: "99", Name: "demo-d", Learner: true}
+			x.member(4).Listed, x.member(3).Reports.ID, x.member(3).Reports.Role = false, 0x99, leases.RoleLearner
+		}, enough},
+	} {
+		t.Run(name, func(t *testing.T) {
+			x := prepared(t)
+			test.change(x)
+			x.report(0, leases.DiskIntact).Voters = "a,b,c,d"
+			r := x.wants(t, test.rule)
+			if says := r.unacknowledged(); test.rule == few && !strings.HasSuffix(says, ", demo-e") {
+				t.Errorf("it says %q", says)
+			}
+		})
+	}
+}
+
+// prepared is a cluster of four voters and a learner, whose first voter is here. The volume of the second one is gone, and the two others are
+// away. They were lost when druid ordered to prepare.
+func prepared(t *testing.T) *rescue {
+	t.Helper()
+	x := newRescue(5).learners(4)
+	x.gone(1)
+	for i := 2; i < 5; i++ {
+		x.gone(i)
+	}
+	x.d.Recovery.Automatic = true
+	x.apply(t, PrepareRecovery)
+	for i := 2; i < 5; i++ {
+		x.member(i).Claim, x.member(i).Pod = ClaimPresent, PodLive
+	}
+	x.away(2)
+	x.away(3)
+	return x
+}
+
+// onlyDisk leaves the disk report of a learner, which does not acknowledge the order, as the only evidence of its raft ID.
+func (x *rescue) onlyDisk(i int) {
+	x.learns(i)
+	x.member(i).Reports.Disk.Order, x.member(i).Reports.Disk.Prepared = "", 0
+	x.member(i).Reports.ID, x.member(i).Reports.Role, x.o.Record.MemberList = 0, "", nil
+}
+
+// No combination of voters and learners leads to Execute if those that can serve could be a quorum, whichever of the learners got a vote. And an
+// approved plan is executed when the members that are here acknowledge the order: it gives up as many as that needs.
+func TestPlansCountEachPromotion(t *testing.T) {
+	kinds := []string{"here", "empty", "away", "gone"}
+	executed, gaveUp := 0, 0
+	for size := 1; size <= 5; size++ {
+		for voters := 1; voters <= size; voters++ {
+			for n := range power(len(kinds), size) {
+				x, words := newRescue(size).backedUp(), []string{}
+				if x.o.Full.Reports.Revision = 100; voters < size {
+					x.learners(rangeOf(voters, size)...)
+				}
+				open := map[bool]int{}
+				for i := range size {
+					kind := kinds[n/power(len(kinds), i)%len(kinds)]
+					words = append(words, kind)
+					x.state(i, kind, voters)
+				}
+				r := x.decide()
+				if !r.is(recoverPropose) {
+					continue
+				}
+				x.d.Recovery.Approved = r.plan.hash
+				x.apply(t, PrepareRecovery)
+				for i, kind := range words {
+					x.state(i, kind, voters)
+					if kind == "away" && !slices.Contains(r.plan.giveUp, x.member(i).Name) {
+						open[i < voters]++
+					}
+				}
+				if gaveUp += len(r.plan.giveUp); x.decide().facts.acks != acksEnough {
+					t.Errorf("%d voters of %v: the plan gives up %v, and waits for acknowledgements", voters, words, r.plan.giveUp)
+				}
+				for promoted := range size - voters + 1 {
+					if serve := open[true] + min(promoted, open[false]); serve >= quorum(voters+promoted) {
+						t.Errorf("%d voters of %v: with %d promotions, %d can serve", voters, words, promoted, serve)
+					}
+				}
+				executed++
+			}
+		}
+	}
+	if executed < 500 || gaveUp < 500 {
+		t.Errorf("only %d plans are executed, and %d members given up", executed, gaveUp)
+	}
+}
+
+// state is what a member of TestPlansCountEachPromotion is.
+func (x *rescue) state(i int, kind string, voters int) {
+	switch kind {
+	case "here":
+		x.report(i, leases.DiskIntact).Voters = strings.Join([]string{"a", "b", "c", "d", "e"}[:voters], ",")
+	case "empty":
+		x.report(i, leases.DiskEmpty)
+	case "away":
+		x.away(i)
+	default:
+		x.gone(i)
+	}
+}
+
+func power(base, exponent int) int {
+	n := 1
+	for range exponent {
+		n *= base
+	}
+	return n
+}
+
+func rangeOf(from, to int) (all []int) {
+	for i := from; i < to; i++ {
+		all = append(all, i)
+	}
+	return all
+}
+
+// Only your approval gives up learners that are away and could be a quorum with a vote. One that returns is not given up any more.
+func TestPlanGivesUpLearners(t *testing.T) {
+	for name, test := range map[string]struct {
+		voters int
+		kinds  []string
+		giveUp []string
+	}{
+		"two learners of one voter":                {1, []string{"empty", "away", "away"}, []string{"demo-b"}},
+		"one learner of one voter":                 {1, []string{"empty", "away"}, nil},
+		"one learner is here":                      {1, []string{"empty", "away", "here"}, nil},
+		"a voter first":                            {2, []string{"empty", "away", "away"}, []string{"demo-b"}},
+		"two learners, and a voter that is here":   {3, []string{"here", "gone", "empty", "away", "away"}, []string{"demo-d"}},
+		"two learners that are here":               {3, []string{"here", "gone", "empty", "here", "here"}, nil},
+		"a voter first, also if learners are away": {3, []string{"here", "away", "empty", "away", "away"}, []string{"demo-b", "demo-d"}},
+		"two voters, next to a learner":            {4, []string{"here", "away", "empty", "away", "away"}, []string{"demo-b", "demo-d"}},
+	} {
+		x := newRescue(len(test.kinds)).backedUp().learners(rangeOf(test.voters, len(test.kinds))...)
+		for i, kind := range test.kinds {
+			x.state(i, kind, test.voters)
+		}
+		if r := x.decide(); r.plan == nil || !slices.Equal(r.plan.giveUp, test.giveUp) {
+			t.Errorf("%s: by rule %s, the obstacle is %q, the plan %+v", name, r.rule, r.obstacle, r.plan)
+		}
+	}
+	x := newRescue(3).backedUp().learners(1, 2)
+	report := func() { x.report(0, leases.DiskEmpty) }
+	report()
+	x.away(1)
+	x.away(2)
+	x.d.Recovery.Approved = x.wants(t, "give-up").plan.hash
+	x.apply(t, PrepareRecovery)
+	report()
+	x.nodeReturns(1)
+	x.report(1, leases.DiskEmpty)
+	x.wants(t, "execute")
+	x.apply(t, ExecuteRecovery)
+	if o := x.o.Record.Order(); len(o.GiveUp) > 0 {
+		t.Errorf("order %+v", o)
+	}
+}
