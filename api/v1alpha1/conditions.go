@@ -236,9 +236,9 @@ const (
 	// ReasonDataLost: more than half of the members lost the data that they stored in their Pods. They cannot form a
 	// quorum again.
 	ReasonDataLost = "DataLost"
-	// ReasonRecoveryProposed: the quorum is lost, and the plan in status.recovery needs your approval.
+	// ReasonRecoveryProposed: the quorum is lost, and the plan in status.recovery needs your approval. It is also a reason of Progressing.
 	ReasonRecoveryProposed = "RecoveryProposed"
-	// ReasonRecoveryRefused: the quorum is lost, and druid cannot recover it before you act.
+	// ReasonRecoveryRefused: the quorum is lost, and druid cannot recover it before you act. It is also a reason of Progressing.
 	ReasonRecoveryRefused = "RecoveryRefused"
 	// ReasonDataUndecided: the data of the members differs, and no majority of them has the same data. You must decide which
 	// data is good.

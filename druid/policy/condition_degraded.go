@@ -112,12 +112,8 @@ func problemsOf(e Evaluation) []Problem {
 	for _, m := range e.listed {
 		all = append(all, memberProblems(m, memberFactsOf(m, e), e.undecided())...)
 	}
-	if p, found := recoveryProblem(e.recovery); found {
-		all = append(all, p)
-	} else if p, found := lossProblem(o, e.listed); found {
-		all = append(all, p)
-	} else if p, found := quorumProblem(e); found {
-		all = append(all, p)
+	if p, found := noQuorumProblem(e); found {
+		all = append(slices.DeleteFunc(all, func(one Problem) bool { return followsFromNoQuorum(one, e) }), p)
 	}
 	all = append(all, repairingProblems(o, e.listed)...)
 	all = append(all, differenceProblems(e)...)

@@ -41,6 +41,30 @@ func (s shrinking) String() string {
 	return rules.Word(s, "none", "one leaves", "one is blocked", "one is replaced", "one cannot be replaced")
 }
 
+// awaits says whether the repair of a lost quorum waits for you.
+type awaits uint8
+
+const (
+	awaitsNothing  awaits = 1 << iota // it does not, or no quorum was lost
+	awaitsApproval                    // a plan needs your approval
+	awaitsRepair                      // druid has no plan before you act
+)
+
+func (a awaits) String() string {
+	return rules.Word(a, "needs nothing of you", "plan needs your approval", "needs your repair")
+}
+
+func awaitsOf(r recovery) awaits {
+	switch {
+	case r.is(recoverPropose):
+		return awaitsApproval
+	case r.is(recoverRefuse):
+		return awaitsRepair
+	default:
+		return awaitsNothing
+	}
+}
+
 // progressingRows decide condition Progressing.
 var progressingRows = rules.New(notDecided, []rules.Row[conditionFacts, conditionVerdict]{
 	{Name: "leaves-joined-cluster", When: conditionFacts{progress: progressLeaving},
@@ -51,6 +75,10 @@ var progressingRows = rules.New(notDecided, []rules.Row[conditionFacts, conditio
 	{Name: "pause-begins", When: conditionFacts{resting: restingBegins}, Verdict: conditionVerdict{metav1.ConditionTrue, v1alpha1.ReasonPausing}},
 	{Name: "pause-blocked", When: conditionFacts{resting: restingBlocked}, Verdict: conditionVerdict{metav1.ConditionFalse, v1alpha1.ReasonPauseBlocked}},
 	{Name: "recovers", When: conditionFacts{record: RecordRecovering}, Verdict: conditionVerdict{metav1.ConditionTrue, v1alpha1.ReasonRecovering}},
+	{Name: "recovery-proposed", When: conditionFacts{record: RecordAbsent | usableRecord, awaits: awaitsApproval},
+		Verdict: conditionVerdict{metav1.ConditionFalse, v1alpha1.ReasonRecoveryProposed}},
+	{Name: "recovery-refused", When: conditionFacts{record: RecordAbsent | usableRecord, awaits: awaitsRepair},
+		Verdict: conditionVerdict{metav1.ConditionFalse, v1alpha1.ReasonRecoveryRefused}},
 	{Name: "group-not-formed", When: conditionFacts{record: RecordAbsent | RecordForming, formed: rules.No},
 		Verdict: conditionVerdict{metav1.ConditionTrue, v1alpha1.ReasonForming}},
 	{Name: "resumes", When: conditionFacts{record: usableRecord, quorumState: quorumStateLost | quorumStateUnclear, resting: restingResumes},

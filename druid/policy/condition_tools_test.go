@@ -93,6 +93,8 @@ var toolReadings = map[toolSituation]toolReading{
 	{"Progressing", "False", "AgentUpdateBlocked"}:        readsFailed,
 	{"Progressing", "False", "PauseBlocked"}:              readsFailed,
 	{"Progressing", "False", "ClusterRecordInvalid"}:      readsFailed,
+	{"Progressing", "False", "RecoveryProposed"}:          readsFailed,
+	{"Progressing", "False", "RecoveryRefused"}:           readsFailed,
 	{"Degraded", "False", "AsExpected"}:                   readsCurrent,
 	{"Degraded", "True", "RecordUnreadable"}:              readsFailed,
 	{"Degraded", "True", "SnapshotUnusable"}:              readsFailed,

@@ -51,6 +51,7 @@ type conditionFacts struct {
 	shrinking   shrinking   `fact:"more members than replicas"`
 	rolling     rolling     `fact:"outdated Pods"`
 	resting     resting     `fact:"pause"`
+	awaits      awaits      `fact:"lost quorum"`
 	problem     rules.YesNo
 	cutOff      rules.YesNo `fact:"clients cut off"`
 }
@@ -67,6 +68,7 @@ func conditionFactsOf(p messageContext) conditionFacts {
 		shrinking:   p.Evaluation.shrinking(),
 		rolling:     p.rolling(),
 		resting:     p.resting(),
+		awaits:      awaitsOf(p.recovery),
 		problem:     rules.YesNoOf(len(p.found) > 0),
 		cutOff:      rules.YesNoOf(p.CutOff || p.restore.cutsOff()),
 	}

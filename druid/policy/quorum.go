@@ -78,6 +78,27 @@ func quorumProblem(e Evaluation) (Problem, bool) {
 	return p, true
 }
 
+// noQuorumProblem is the one problem of a lost quorum.
+func noQuorumProblem(e Evaluation) (Problem, bool) {
+	if p, found := recoveryProblem(e.recovery); found {
+		return p, true
+	}
+	if p, found := lossProblem(e.Observed, e.listed); found {
+		return p, true
+	}
+	return quorumProblem(e)
+}
+
+// ruleAwaitQuorum is the rule of an agent that waits until a quorum responds (agent/start).
+const ruleAwaitQuorum = "await-quorum"
+
+// followsFromNoQuorum reports whether a member does not start because no quorum responds. The lost quorum is the problem, and not what
+// each member reports about its attempts to reach the others.
+func followsFromNoQuorum(p Problem, e Evaluation) bool {
+	m, known := e.member(p.Member)
+	return known && p.Reason == v1alpha1.ReasonMemberCannotStart && m.Reports.Rule == ruleAwaitQuorum
+}
+
 // QuorumMissing reports whether too few voters serve, although no user stopped them. Condition Ready says so at once; as a problem it
 // counts only if it lasts.
 func QuorumMissing(d Desired, o Observed) bool {

@@ -72,6 +72,48 @@ func TestDegradedNamesALostQuorum(t *testing.T) {
 	}
 }
 
+// TestWhatALostQuorumWaitsFor: Progressing says what the repair waits for, and Degraded does not repeat what each member tried.
+func TestWhatALostQuorumWaitsFor(t *testing.T) {
+	const tried = "no quorum responds, and this member has no data that it can resume: dial 10.0.0.7: refused"
+	for name, test := range map[string]struct {
+		change      func(*rescue)
+		progressing metav1.ConditionStatus
+		reason      string
+		words       string
+		degraded    string
+	}{
+		"a plan needs your approval": {func(x *rescue) { x.backedUp().report(0, leases.DiskEmpty) }, metav1.ConditionFalse, v1alpha1.ReasonRecoveryProposed,
+			"Bring members back, or approve the plan in status.recovery.", v1alpha1.ReasonRecoveryProposed},
+		"there is nothing to recover from": {func(x *rescue) { x.report(0, leases.DiskEmpty) }, metav1.ConditionFalse, v1alpha1.ReasonRecoveryRefused,
+			"Condition Degraded says what to do.", v1alpha1.ReasonRecoveryRefused},
+		"it was lost a moment ago": {func(x *rescue) { x.backedUp().o.QuorumOverdue = false }, metav1.ConditionTrue, v1alpha1.ReasonRepairingMember,
+			"Member demo-a is being restarted or replaced.", v1alpha1.ReasonQuorumLost},
+	} {
+		t.Run(name, func(t *testing.T) {
+			x := newRescue(3)
+			x.gone(1)
+			x.gone(2)
+			x.o.QuorumMissed = true
+			x.member(0).Reports.Rule, x.member(0).Reports.Reason = ruleAwaitQuorum, tried
+			x.o.Problems = []Problem{{Reason: v1alpha1.ReasonMemberCannotStart, Member: "demo-a", Message: tried}}
+			test.change(x)
+			status := Status(Evaluate(x.d, x.o), v1alpha1.EtcdClusterStatus{ClusterID: "7"}, nil, 1, metav1.Now())
+			is := condition(status, v1alpha1.ConditionProgressing)
+			if is.Status != test.progressing || is.Reason != test.reason || !strings.Contains(is.Message, test.words) {
+				t.Errorf("Progressing is %s %s %q, want %s %s %q", is.Status, is.Reason, is.Message, test.progressing, test.reason, test.words)
+			}
+			if is := condition(status, v1alpha1.ConditionDegraded); is.Reason != test.degraded || strings.Contains(is.Message, "dial") {
+				t.Errorf("Degraded is %s %q, want %s", is.Reason, is.Message, test.degraded)
+			}
+			x.member(0).Reports.Rule = "volume-unusable"
+			status = Status(Evaluate(x.d, x.o), v1alpha1.EtcdClusterStatus{ClusterID: "7"}, nil, 1, metav1.Now())
+			if is := condition(status, v1alpha1.ConditionDegraded); !strings.Contains(is.Message, tried) {
+				t.Errorf("Degraded is %q, want the reason of a member that does not wait for a quorum", is.Message)
+			}
+		})
+	}
+}
+
 func TestAPauseIsNoLostQuorum(t *testing.T) {
 	down := func(o *Observed) {
 		for i := range o.Members {

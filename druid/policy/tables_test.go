@@ -181,6 +181,11 @@ func TestConditionsAreTotal(t *testing.T) {
 				return "hides or invents a pause"
 			case kind == v1alpha1.ConditionProgressing && (reason == v1alpha1.ReasonLeavingJoinedCluster) != (f.progress == progressLeaving):
 				return "hides or invents that all members leave"
+			case kind == v1alpha1.ConditionProgressing && f.awaits != awaitsNothing && reason == v1alpha1.ReasonRepairingMember:
+				return "says that a member is repaired, and the repair waits for you"
+			case kind == v1alpha1.ConditionProgressing && (reason == v1alpha1.ReasonRecoveryProposed && f.awaits != awaitsApproval ||
+				reason == v1alpha1.ReasonRecoveryRefused && f.awaits != awaitsRepair):
+				return "invents that a recovery waits for you"
 			case kind == v1alpha1.ConditionReady && status == metav1.ConditionTrue && f.cutOff == rules.Yes:
 				return "calls a cluster ready from which clients are cut off"
 			case kind == v1alpha1.ConditionReady && reason == v1alpha1.ReasonClientsCutOff && (f.cutOff == rules.No || f.quorumState != quorumStateQuorum):
