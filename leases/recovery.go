@@ -164,8 +164,8 @@ func (r Record) Attempted() *RecoveryAttempt {
 // ErrOrder says that a record does not permit the change of its recovery order.
 var ErrOrder = errors.New("the cluster record does not permit this recovery order")
 
-// Prepare returns the record with a new order, which supersedes the one in effect. The slots become free: no member
-// leaves or replaces itself while the quorum is lost.
+// Prepare returns the record with a new order, which supersedes the one in effect. The slots stay: the member that one names can have been
+// removed already, and a released order continues the raft group as it was.
 func (r Record) Prepare(o Recovery) (Record, error) {
 	o.Stage, o.Report = StagePrepare, ""
 	if err := o.check(); err != nil {
@@ -178,7 +178,7 @@ func (r Record) Prepare(o Recovery) (Record, error) {
 	if r.FormedEpoch == 0 || r.Phase == PhaseForming || o.Epoch <= floor {
 		return r, fmt.Errorf("%w: Prepare of epoch %d in phase %s, formed epoch %d, highest epoch %d", ErrOrder, o.Epoch, r.Phase, r.FormedEpoch, floor)
 	}
-	r.Phase, r.Recovery, r.Attempt, r.Replacing, r.PendingRemoval = PhaseRecovering, &o, nil, nil, nil
+	r.Phase, r.Recovery, r.Attempt = PhaseRecovering, &o, nil
 	return r, nil
 }
 

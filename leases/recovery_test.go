@@ -27,7 +27,7 @@ func TestAnOrderFormsARaftGroupOnce(t *testing.T) {
 		return r
 	}
 	prepared := must(formedRecord().Prepare(survivorOrder))
-	if prepared.Order() == nil || prepared.Replacing != nil || prepared.ClusterID != 7 || prepared.Order().Name() != "2-bb" {
+	if prepared.Order() == nil || prepared.Replacing == nil || prepared.ClusterID != 7 || prepared.Order().Name() != "2-bb" {
 		t.Fatalf("prepared: %+v", prepared)
 	}
 	next := *prepared.Order()

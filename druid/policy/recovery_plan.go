@@ -80,10 +80,12 @@ type recovery struct {
 	voters   []oldVoter
 	// others are members without a vote that are here.
 	others []oldVoter
-	// learners are the members without a vote as far as is known, here or away.
-	learners []oldVoter
-	order    *leases.Recovery
-	epoch    uint32
+	// unseen are the members with an ID in the raft group, here or away. Those that a list of voters lacks can have got a vote since.
+	unseen []oldVoter
+	// removable are the IDs of members that can have been removed since the lists of voters.
+	removable []string
+	order     *leases.Recovery
+	epoch     uint32
 }
 
 // is reports whether the decision is one of these.
@@ -151,7 +153,7 @@ func (r *recovery) observeVoters(o Observed, listed []Member) {
 		lists = r.soleVoter(o, listed)
 	}
 	r.observeOthers(o, listed)
-	r.observeLearners(o, listed)
+	r.observeUnseen(o, listed)
 	if r.facts.acks = r.ackedBy(lists); r.pendingAcks() {
 		r.facts.acks = acksFew
 	}
@@ -269,7 +271,7 @@ func (r *recovery) needsApproval(p recoveryPlan, w RecoveryWish, o Observed) (ne
 		add("it gives up %s, and your approval asserts that their data is destroyed", strings.Join(p.giveUp, ", "))
 	}
 	needs = append(needs, p.source.doubts(o)...)
-	for _, v := range r.voters {
+	for _, v := range slices.Concat(r.voters, r.awayLearners(r.voters)) {
 		if v.known && v.holds == holdsUnknown && p.behind(v.member) && !slices.Contains(p.giveUp, v.member.Name) {
 			add("member %s is away and holds more: bring it back first if you can", v.member.Name)
 		}

@@ -6,9 +6,13 @@ import (
 	"github.com/etcd-druid/druid/leases"
 )
 
-// A learner is promoted without druid. If the members that committed this are out of reach, each list of voters that druid sees is older. So
-// each learner that can still serve counts as one more voter of each list. That is the worst case: with each vote that is added, the voters
-// that can serve grow by one, and a quorum grows by one at most.
+// A learner is promoted without druid, and the member that the cluster record names in a slot is removed without it. If the members that
+// committed this are out of reach, each list of voters that druid sees is older. So each learner that can still serve counts as one more voter
+// of each list, and the member in the slot as none. That is the worst case: with each vote that is added, the voters that can serve grow by
+// one, and a quorum grows by one at most. With each vote that is removed, a quorum is equal or smaller.
+//
+// A quorum of a list commits the change. If each quorum of it has a member that acknowledged with intact data, that member's log has the
+// change, and its disk report has the later list.
 //
 // A learner of which druid does not know cannot have a vote. It is promoted only after its Lease shows the raft ID under which it runs
 // (PromotionFacts.Reported in membership), and a Lease does not lose that. If the Lease was deleted, the published list can have the learner.
@@ -16,26 +20,31 @@ import (
 // canServe says whether voters of a list that can serve are a quorum, together with learners that can have got a vote since.
 func canServe(open, voters, learners int) bool { return open+learners >= quorum(voters+learners) }
 
-// observeLearners finds the members without a vote as far as is known, here or away.
-func (r *recovery) observeLearners(o Observed, listed []Member) {
+// observeUnseen finds the members that can have got a vote, or lost it, since the lists of voters.
+func (r *recovery) observeUnseen(o Observed, listed []Member) {
+	if s := o.Record.Replacing; s != nil {
+		r.removable = append(r.removable, s.MemberID)
+	}
+	for _, p := range r.voters {
+		if s := o.Record.PendingRemoval; s != nil && p.known && p.member.Name == s.Member {
+			r.removable = append(r.removable, p.id)
+		}
+	}
 	for _, m := range listed {
-		if id := learnerID(m, o); id != "" {
-			p := oldVoter{id: id, member: m, known: true}
+		if id := groupID(m, o); id != "" {
+			p := oldVoter{id: id, member: m, known: true, learner: !m.reportsVoter()}
 			r.observeVoter(&p, o)
-			r.learners = append(r.learners, p)
+			r.unseen = append(r.unseen, p)
 		}
 	}
 }
 
-// learnerID is the ID of a learner of the record's raft group by its Lease, its disk report or the published list. It is empty for a member
-// that is none, or whose Lease reports a vote.
-func learnerID(m Member, o Observed) string {
+// groupID is the ID of a member in the record's raft group by its Lease, or that of a learner by its disk report or the published list. It
+// is empty for a member that has none.
+func groupID(m Member, o Observed) string {
 	switch {
 	case m.Lease == LeaseOurs && m.Readable && m.Reports.ID != 0 && m.Reports.ClusterID == o.Record.ClusterID:
-		if m.Reports.Role == leases.RoleLearner {
-			return leases.FormatID(m.Reports.ID)
-		}
-		return ""
+		return leases.FormatID(m.Reports.ID)
 	case reportIsCurrent(m) && canLearn(*m.Reports.Disk, o) && !slices.Contains(m.Reports.Disk.VoterIDs(), m.Reports.Disk.Member):
 		return m.Reports.Disk.Member
 	case o.Record.MemberList == nil:
@@ -51,26 +60,41 @@ func learnerID(m Member, o Observed) string {
 
 // ackedBy says whether the voters that could still serve are fewer than a quorum of each list.
 func (r *recovery) ackedBy(lists [][]string) acks {
-	if len(lists) == 0 {
+	if len(lists) == 0 || slices.ContainsFunc(lists, r.couldServe) {
 		return acksFew
 	}
-	for _, list := range lists {
-		open, learners := 0, 0
-		for _, id := range list {
-			if i := slices.IndexFunc(r.voters, func(p oldVoter) bool { return p.id == id }); i < 0 || !r.voters[i].closed {
-				open++
-			}
-		}
-		for _, p := range r.learners {
-			if !p.closed && !r.votesIn(list, p.member.Name) {
-				learners++
-			}
-		}
-		if canServe(open, len(list), learners) {
-			return acksFew
+	return acksEnough
+}
+
+// couldServe says whether voters of the list that are not closed could be a quorum, also after changes of the members that druid did not see.
+func (r *recovery) couldServe(list []string) bool {
+	open, removed, intact := 0, 0, 0
+	for _, id := range list {
+		i := slices.IndexFunc(r.voters, func(p oldVoter) bool { return p.id == id })
+		switch {
+		case i < 0 || !r.voters[i].closed:
+			open++
+		case slices.Contains(r.removable, id):
+			removed++
+		case r.voters[i].sawChanges():
+			intact++
 		}
 	}
-	return acksEnough
+	if len(list)-intact < quorum(len(list)) {
+		return canServe(open, len(list), 0)
+	}
+	promoted := 0
+	for _, p := range r.unseen {
+		if !p.closed && !r.votesIn(list, p.member.Name) {
+			promoted++
+		}
+	}
+	return canServe(open, len(list)-removed, promoted)
+}
+
+// sawChanges says whether the disk report of the voter has each change of the members to which the voter contributed.
+func (p oldVoter) sawChanges() bool {
+	return p.acknowledged && p.report.State == leases.DiskIntact && p.report.Member == p.id && len(p.report.VoterIDs()) > 0
 }
 
 // votesIn says whether the member called name has a vote in a list, also under an earlier ID: a member has one vote at most.
@@ -81,9 +105,14 @@ func (r *recovery) votesIn(list []string, name string) bool {
 // awayLearners are the learners that are away and are none of these voters. One that is here did not see its vote: its etcd finds no leader,
 // or its disk report says what it holds.
 func (r *recovery) awayLearners(voters []oldVoter) []oldVoter {
-	return slices.DeleteFunc(slices.Clone(r.learners), func(p oldVoter) bool {
-		return p.holds != holdsUnknown || slices.ContainsFunc(voters, func(v oldVoter) bool { return v.known && v.member.Name == p.member.Name })
+	return slices.DeleteFunc(slices.Clone(r.unseen), func(p oldVoter) bool {
+		return !p.learner || p.holds != holdsUnknown || slices.ContainsFunc(voters, func(v oldVoter) bool { return v.known && v.member.Name == p.member.Name })
 	})
+}
+
+// fewest is how many of the voters have a vote at least: not those whose data is lost and who can have been removed meanwhile.
+func (r *recovery) fewest(voters []oldVoter) int {
+	return len(slices.DeleteFunc(slices.Clone(voters), func(p oldVoter) bool { return p.holds == holdsNothing && slices.Contains(r.removable, p.id) }))
 }
 
 // membersToGiveUp returns the fewest members that are away without which the others cannot be a quorum: voters first, because a quorum without
@@ -91,14 +120,14 @@ func (r *recovery) awayLearners(voters []oldVoter) []oldVoter {
 func (r *recovery) membersToGiveUp(o Observed) (names []string, enough bool) {
 	voters := r.electorate(o)
 	learners := r.awayLearners(voters)
-	left, votes := len(voters), len(learners)
+	left, votes, size := len(voters), len(learners), r.fewest(voters)
 	for _, p := range voters {
 		if p.holds == holdsNothing {
 			left--
 		}
 	}
 	for i, p := range slices.Concat(voters, learners) {
-		if !canServe(left, len(voters), votes) {
+		if !canServe(left, size, votes) {
 			break
 		}
 		switch {
@@ -112,5 +141,5 @@ func (r *recovery) membersToGiveUp(o Observed) (names []string, enough bool) {
 		names = append(names, p.member.Name)
 	}
 	slices.Sort(names)
-	return names, len(names) > 0 && !canServe(left, len(voters), votes)
+	return names, len(names) > 0 && !canServe(left, size, votes)
 }

@@ -28,6 +28,7 @@ func TestUnseenPromotionIsCounted(t *testing.T) {
 		rule   string
 	}{
 		"the learner is away":             {func(x *rescue) { x.away(4) }, few},
+		"its Lease says that it votes":    {func(x *rescue) { x.away(4); x.votesAlone(4) }, few},
 		"no list is published":            {func(x *rescue) { x.away(4); x.o.Record.MemberList = nil }, few},
 		"only the list has the learner":   {func(x *rescue) { x.away(4); x.member(4).Reports = leases.Member{} }, few},
 		"the Lease cannot be read":        {func(x *rescue) { x.away(4); x.member(4).Readable = false }, few},
@@ -74,6 +75,97 @@ func prepared(t *testing.T) *rescue {
 	x.away(2)
 	x.away(3)
 	return x
+}
+
+// votesAlone lets a learner report its vote, while the Lease of another voter that is away cannot be read.
+func (x *rescue) votesAlone(i int) {
+	x.member(i).Reports.Role = leases.RoleMember
+	x.member(3).Readable = false
+}
+
+// Four members vote, and the volumes of the first and the last one are lost. The last one, or the one that druid lets leave, can have been
+// removed before: the two others are then a quorum of three.
+func TestUnseenRemovalIsCounted(t *testing.T) {
+	for name, test := range map[string]struct {
+		slot   func(*leases.Record)
+		giveUp []string
+	}{
+		"no slot is taken":        {func(*leases.Record) {}, nil},
+		"it replaces itself":      {func(r *leases.Record) { r.Replacing = &leases.Replacing{Member: "demo-d", MemberID: "d"} }, []string{"demo-b"}},
+		"it leaves":               {func(r *leases.Record) { r.PendingRemoval = &leases.PendingRemoval{Member: "demo-d", Mark: "m"} }, []string{"demo-b"}},
+		"one that is away leaves": {func(r *leases.Record) { r.PendingRemoval = &leases.PendingRemoval{Member: "demo-b", Mark: "m"} }, nil},
+	} {
+		t.Run(name, func(t *testing.T) {
+			x := newRescue(4).backedUp()
+			test.slot(&x.o.Record)
+			x.o.Full.Reports.Revision = 100
+			lost := func() {
+				x.report(0, leases.DiskEmpty)
+				x.report(3, leases.DiskEmpty)
+			}
+			lost()
+			x.away(1)
+			x.away(2)
+			r := x.decide()
+			if r.plan == nil || !slices.Equal(r.plan.giveUp, test.giveUp) {
+				t.Fatalf("by rule %s, the obstacle is %q, the plan %+v", r.rule, r.obstacle, r.plan)
+			}
+			x.d.Recovery.Approved = r.plan.hash
+			x.apply(t, PrepareRecovery)
+			lost()
+			x.wants(t, "execute")
+			if x.o.Record.Recovery.GiveUp = nil; test.giveUp != nil {
+				x.wants(t, "await-acknowledgements")
+			}
+		})
+	}
+}
+
+// The only voter acknowledges with its data. Its log would have a promotion, so learners that are away are no quorum.
+func TestAnIntactVoterSawEachPromotion(t *testing.T) {
+	for name, test := range map[string]struct {
+		change func(*leases.DiskReport)
+		want   acks
+	}{
+		"its data is intact":     {func(*leases.DiskReport) {}, acksEnough},
+		"it does not say voters": {func(c *leases.DiskReport) { c.Voters = "" }, acksFew},
+		"its data is lost":       {func(c *leases.DiskReport) { c.State = leases.DiskEmpty }, acksFew},
+		"its ID is another one":  {func(c *leases.DiskReport) { c.Member = "f" }, acksFew},
+	} {
+		t.Run(name, func(t *testing.T) {
+			x := newRescue(3).backedUp().learners(1, 2)
+			x.report(0, leases.DiskEmpty)
+			x.gone(1)
+			x.gone(2)
+			x.d.Recovery.Approved = x.decide().plan.hash
+			x.apply(t, PrepareRecovery)
+			for i := 1; i < 3; i++ {
+				x.member(i).Claim, x.member(i).Pod = ClaimPresent, PodLive
+				x.away(i)
+			}
+			c := x.report(0, leases.DiskIntact)
+			c.Voters = "a"
+			test.change(c)
+			if got := x.decide().facts.acks; got != test.want {
+				t.Errorf("acknowledged by %v", got)
+			}
+		})
+	}
+}
+
+// A learner that is away can have got a vote, and more data than the source.
+func TestLearnerWithMoreNeedsApproval(t *testing.T) {
+	x := newRescue(4).learners(3)
+	x.gone(1)
+	x.gone(2)
+	x.away(3)
+	x.report(0, leases.DiskIntact).Voters = "a,b,c"
+	for revision, needs := range map[int64]bool{90: false, 5000: true} {
+		x.member(3).Reports.Revision, x.member(3).Reports.Raft.Committed = revision, uint64(revision/2)
+		if got := strings.Contains(strings.Join(x.decide().plan.needs, " "), "demo-d is away and holds more"); got != needs {
+			t.Errorf("revision %d: an approval is needed: %t", revision, got)
+		}
+	}
 }
 
 // onlyDisk leaves the disk report of a learner, which does not acknowledge the order, as the only evidence of its raft ID.

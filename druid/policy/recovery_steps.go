@@ -190,7 +190,7 @@ func (w RecoveryWish) approval(hash string) string {
 // unacknowledged names the members for whose acknowledgement druid waits.
 func (r recovery) unacknowledged() string {
 	var names []string
-	for _, p := range slices.Concat(r.voters, r.learners) {
+	for _, p := range slices.Concat(r.voters, r.unseen) {
 		if !p.closed && p.known {
 			names = append(names, p.member.Name)
 		}

@@ -294,7 +294,7 @@ func (r *recovery) returning(o Observed) returns {
 		return returnsMay
 	case fenced >= quorum(n), r.order == nil && fenced > 0 && fenced+here >= quorum(n): // the record can have lost the order
 		return returnsFenced
-	case canServe(n-lost, n, len(r.awayLearners(voters))):
+	case canServe(n-lost, r.fewest(voters), len(r.awayLearners(voters))):
 		return returnsMay
 	default:
 		return returnsNot
