@@ -4,6 +4,8 @@ import (
 	"cmp"
 	"fmt"
 	"slices"
+	"strconv"
+	"strings"
 	"time"
 
 	"github.com/etcd-druid/druid/leases"
@@ -46,8 +48,21 @@ func (r *recovery) soleVoter(o Observed, listed []Member) (lists [][]string) {
 	if p.known {
 		r.observeVoter(&p, o)
 	}
+	if p.report != nil && orderEpoch(*p.report) == o.Record.FormedEpoch && !volumeGone(p.member) {
+		p.report, p.holds = nil, holdsUnknown // it is from before the data of the raft group was put in place
+	}
 	r.voters = append(r.voters, p)
 	return [][]string{{p.id}}
+}
+
+// orderEpoch is the epoch of the order that a disk report acknowledges, or 0.
+func orderEpoch(c leases.DiskReport) uint32 {
+	epoch, _, _ := strings.Cut(c.Order, "-")
+	n, err := strconv.ParseUint(epoch, 10, 32)
+	if err != nil {
+		return 0
+	}
+	return uint32(n)
 }
 
 // observeOthers finds the members without a vote that are here: they can restore a backup, and hold the data of the raft group before or

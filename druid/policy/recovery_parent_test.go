@@ -106,6 +106,18 @@ func TestALostRaftGroupGoesBackToTheOneBefore(t *testing.T) {
 	}
 }
 
+// The member that formed the raft group again reported an empty disk before it put the data in place. That is no evidence of a loss.
+func TestAReportBeforeTheDataIsInPlace(t *testing.T) {
+	for order, rule := range map[string]string{"": "propose", "2-bb": "give-up", "3-cc": "propose"} {
+		x := formedAgain(leases.RecoverBackup)
+		x.member(0).Reports.ID, x.member(0).Reports.ClusterID = 0, 0
+		x.report(0, leases.DiskEmpty).Order = order
+		x.wants(t, rule)
+		x.gone(0)
+		x.wants(t, "propose")
+	}
+}
+
 // empty leaves no disk with data.
 func empty(x *rescue) {
 	x.report(1, leases.DiskEmpty)

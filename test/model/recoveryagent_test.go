@@ -34,13 +34,19 @@ func (w *lostWorld) renew(k int) bool {
 		}
 		return !sameLease(was, m.lease)
 	}
-	if report := w.diskReport(k); report != nil {
+	if report := w.diskReport(k); report != nil && !w.places(k) {
 		if report.Order != "" && (was.Disk == nil || was.Disk.Order != report.Order) {
 			m.acked = [2]int{w.druids[0].looks, w.druids[1].looks}
 		}
 		m.lease.Disk, m.lease.Reason = report, "waits"
 	}
 	return !sameLease(was, m.lease)
+}
+
+// places says whether the agent puts data in place before it reports a disk again.
+func (w *lostWorld) places(k int) bool {
+	m := &w.members[k]
+	return m.built.ClusterID != 0 && w.there && w.record.Phase == leases.PhaseFormed && uint64(m.built.ClusterID) == w.record.ClusterID
 }
 
 func sameLease(a, b leases.Member) bool {
