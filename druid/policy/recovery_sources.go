@@ -152,69 +152,6 @@ func (p oldVoter) lostAsLearner() string {
 	return fmt.Sprintf("member %s was a learner, whose disk can be behind those of the voters", p.member.Name)
 }
 
-// oddData says whether the data on the volume of the member is known to differ from that of a majority of all voters. While etcd does not
-// run, the disk report has the member ID. An alarm CORRUPT on a disk of the raft group says so too: etcd raises it before an agent can.
-func (m Member) oddData(o Observed) bool {
-	return m.odd() || m.calledCorrupt(o) || m.Lease == LeaseOurs && m.Readable && m.Reports.Disk != nil && m.Reports.Disk.Member != "" &&
-		m.Reports.Differs.MemberID == m.Reports.Disk.Member
-}
-
-// calledCorrupt says whether an alarm CORRUPT in the data of the raft group names the member. An alarm that was disarmed stays on a disk
-// that does not have that entry of the log. So an earlier disk does not count if a later one decides over it.
-func (m Member) calledCorrupt(o Observed) bool {
-	if m.Lease != LeaseOurs || !m.Readable {
-		return false
-	}
-	id := leases.FormatID(m.Reports.ID)
-	if m.Reports.Disk != nil && m.Reports.Disk.Member != "" {
-		id = m.Reports.Disk.Member
-	}
-	return slices.ContainsFunc(o.Members, func(raised Member) bool {
-		return reportApplies(raised, o) && raised.Reports.Disk.CallsCorrupt(id) && !slices.ContainsFunc(o.Members, func(later Member) bool {
-			return reportApplies(later, o) && later.decidesOver(*raised.Reports.Disk, id)
-		})
-	})
-}
-
-// decidesOver says whether the disk of the member, and not an earlier one, decides about an alarm for the member with the ID. Its log is
-// intact, continues that of the earlier disk, and is known to be committed up to there. An agent leaves out an alarm for an ID that has no
-// vote there, and an older agent reports none. The member with the ID decides too: a database has the alarms of the index that it names.
-func (m Member) decidesOver(earlier leases.DiskReport, id string) bool {
-	c, end, prefix := m.Reports.Disk, earlier.Last, earlier.Commit >= earlier.Last || earlier.LastTerm == m.Reports.Disk.LastTerm
-	if earlier.State == leases.DiskCorrupt {
-		end, prefix = earlier.Applied+earlier.Tail, true // all of this is committed, and what can be read of its log after that can be wrong
-	}
-	return prefix && c.State == leases.DiskIntact && c.Cluster == earlier.Cluster && c.Last > end && max(c.Commit, c.Applied) >= end &&
-		(c.Member == id || slices.Contains(c.VoterIDs(), id)) && m.Agent == AgentCurrent && !m.odd()
-}
-
-// doubts are what is not certain about the data of the source.
-func (s source) doubts(o Observed) (all []string) {
-	add := func(format string, args ...any) { all = append(all, fmt.Sprintf(format, args...)) }
-	switch s.class {
-	case dataIntact, dataOdd: // see below
-	case dataStale:
-		add("the disk of member %s is older than what the member reported before", s.member.Name)
-	case dataDatabase:
-		add("the log of member %s is damaged, and is used only up to the last entry that is known to be committed", s.member.Name)
-	}
-	switch {
-	case s.mode != leases.RecoverSurvivor:
-	case s.member.calledCorrupt(o):
-		add("etcd raised an alarm CORRUPT for member %s: its values can be wrong", s.member.Name)
-	case s.member.oddData(o):
-		add("the data of member %s differs from that of a majority of all voters: its values can be wrong", s.member.Name)
-	}
-	if s.mode == leases.RecoverSurvivor && o.Record.Undecided != (leases.Undecided{}) {
-		add("the data of the members differs, and no majority has the same: compare their data before you approve the disk of member %s",
-			s.member.Name)
-	}
-	if s.lost != "" {
-		add("%s", s.lost)
-	}
-	return all
-}
-
 // includes says whether the log of the source has everything that was committed up to an index, as a member of the same raft
 // group reported it in a term. The last entry of the source has that term or a later one. So its log continues that of the
 // leader of the term, or that of a leader that was elected with all committed entries.
@@ -229,12 +166,6 @@ func (s source) better(other source) bool {
 		cmp.Compare(s.last, other.last), cmp.Compare(rules.YesNoOf(s.room), rules.YesNoOf(other.room)),
 		cmp.Compare(rules.YesNoOf(s.selected), rules.YesNoOf(other.selected)),
 		strings.Compare(other.member.Name, s.member.Name)) > 0
-}
-
-// disputed says whether nothing proves that the data of the source is that of the cluster: a comparison found other data, and no majority
-// has that of the source.
-func (s source) disputed(o Observed) bool {
-	return s.mode == leases.RecoverSurvivor && (s.member.oddData(o) || o.Record.Undecided != (leases.Undecided{}))
 }
 
 // isOf says whether an order names the source.
