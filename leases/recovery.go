@@ -63,6 +63,9 @@ type Recovery struct {
 	Report string `json:"report,omitempty"`
 	// GiveUp are the members that the user gave up: by the approval, the user asserts that their data is destroyed.
 	GiveUp []string `json:"giveUp,omitempty"`
+	// Unable are the members that could not carry out an earlier order, whose disks have the same data as that of the chosen member. An
+	// agent that does not know it drops it.
+	Unable []string `json:"unable,omitempty"`
 	// Lineage and Revision, in the mode Backup, are the newest backup when druid made the order. There, the agent restores the
 	// newest revision of the lineage that the record names. Of another lineage, it restores exactly this revision.
 	Lineage  string `json:"lineage,omitempty"`

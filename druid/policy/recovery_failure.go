@@ -64,21 +64,31 @@ func (r *recovery) failedWords(o Observed, listed []Member) string {
 }
 
 // insteadOf returns the disk of another member with the same data if the member of the order cannot carry it out, and the other one is
-// better in what made it fail. druid goes on to a member with a later name only. So the members of an order do not alternate.
+// better in what made it fail. The disk of a learner is left out: its loss counts as unknown, so that it needs an approval of its own.
 func (r *recovery) insteadOf(best source, disks []source) source {
 	i := slices.IndexFunc(disks, func(s source) bool { return s.selected && s.holdsAs(best) && s.report.Failed != "" })
 	if i < 0 {
 		return best
 	}
 	failed := disks[i]
-	other, found := bestOf(slices.DeleteFunc(slices.Clone(disks), func(s source) bool {
-		return !s.holdsAs(failed) || s.member.Name <= failed.member.Name || !failed.member.improvedBy(s.member)
+	same := slices.DeleteFunc(slices.Clone(disks), func(s source) bool { return !s.holdsAs(failed) })
+	back := failed.report.Failed == leases.FailedData && !slices.ContainsFunc(same, func(s source) bool { return s.member.Agent != AgentCurrent })
+	other, found := bestOf(slices.DeleteFunc(same, func(s source) bool {
+		return !r.follows(failed.member, s.member, back) || !failed.member.improvedBy(s.member)
 	}))
 	if !found {
 		return best
 	}
 	other.instead = true
 	return other
+}
+
+// follows says whether druid goes on from a member that failed to another one, so that the members of an order do not alternate: to one with
+// a later name, and back to an earlier one if the data of the failed one cannot be used at all. You cannot correct that, and the other disk
+// can have returned after the order. It never goes on to a member that failed before. Only the order has the names of those, and an older
+// agent drops them from the record. So druid does not go back next to one.
+func (r *recovery) follows(failed, next Member, back bool) bool {
+	return !slices.Contains(r.order.Unable, next.Name) && (next.Name > failed.Name || back && next.Name != failed.Name)
 }
 
 // holdsAs says whether two disks have the same data: intact logs of a raft group that end in the same entry are equal.

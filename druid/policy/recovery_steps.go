@@ -246,6 +246,9 @@ func (r *recovery) ordered(o Observed, w RecoveryWish) leases.Recovery {
 		order.Epoch = max(order.Epoch, r.order.Epoch+1)
 		order.Approved, order.Unmeasured = r.order.Approved, r.order.Unmeasured && p.source.isOf(r.order)
 		order.Disputed = r.order.Disputed && p.source.isOf(r.order)
+		if order.Unable = r.order.Unable; p.source.instead {
+			order.Unable = append(slices.Clone(order.Unable), r.order.Chosen)
+		}
 		if known := r.order.Unmeasured && !order.Unmeasured && order.Mode == r.order.Mode; !known { // else the loss that is known now is the limit
 			order.Revisions, order.Seconds = r.order.Revisions, r.order.Seconds
 		}
