@@ -154,3 +154,58 @@ func cellsOf(line string) (cells []string) {
 	}
 	return cells
 }
+
+// The error of a store, or of a member, is in several conditions, and in what the member reports.
+func TestStatusShowsALongTextOnce(t *testing.T) {
+	const failure = "save revisions 7 to 9: put a/delta/… in bucket b: the store responded 403 AccessDenied (Access Denied)"
+	const reason = "volume /var/lib/etcd: access /var/lib/etcd: permission denied (it is not writable by UID 65532)"
+	unready := view.Member{Name: "demo-a", State: "NotReady", Message: reason}
+	condition := func(kind, message string) view.Condition {
+		return view.Condition{Type: kind, Status: "False", Reason: "R", Message: message}
+	}
+	for name, c := range map[string]struct {
+		cluster view.Cluster
+		says    []string
+	}{
+		"the headline has the error of the store": {view.Cluster{
+			Message: "Changes are not saved: " + failure + ". Wait.", Backup: &view.Backup{Error: failure},
+			Conditions: []view.Condition{condition("BackupReady", "Changes are not saved: "+failure+". Wait.")},
+		}, []string{"✖ failing: see above\n", "   See above.\n"}},
+		"another headline": {view.Cluster{
+			Message: "No quorum serves.", Backup: &view.Backup{Error: failure},
+			Conditions: []view.Condition{condition("BackupReady", "Changes are not saved: "+failure+". Wait.")},
+		}, []string{"✖ failing: save", "Changes are not saved: see above. Wait."}},
+		"the headline has the reason of a member": {view.Cluster{
+			Message: "Member demo-a: " + reason + ".", Members: []view.Member{unready},
+			Conditions: []view.Condition{condition("AllMembersReady", "2 of 3 members ready. Member demo-a: "+reason+"."),
+				condition("Degraded", "Member demo-a: "+reason+"; member demo-b: its node is lost.")},
+		}, []string{"demo-a: See above.\n", "2 of 3 members ready. See above.\n", "See above; member demo-b: its node is lost."}},
+	} {
+		var out strings.Builder
+		newPage(&out, situations.Now).status(c.cluster)
+		text := out.String()
+		if n := strings.Count(strings.ToLower(text), failure) + strings.Count(strings.ToLower(text), strings.ToLower(reason)); n > 1 {
+			t.Errorf("%s: it is there %d times:\n%s", name, n, text)
+		}
+		for _, want := range c.says {
+			if !strings.Contains(text, want) {
+				t.Errorf("%s: %q is missing:\n%s", name, want, text)
+			}
+		}
+	}
+}
+
+// Two members with the same reason have a line each, and a short text is no burden.
+func TestStatusRepeatsWhatIsShort(t *testing.T) {
+	reason := "no quorum responds, and this member has no data that it can resume: timeout"
+	var out strings.Builder
+	newPage(&out, situations.Now).status(view.Cluster{
+		Message: "Member demo-c: it is down.", Members: []view.Member{{Name: "demo-a", Message: reason}, {Name: "demo-b", Message: reason}},
+		Conditions: []view.Condition{{Type: "Degraded", Message: "Member demo-c: it is down."}, {Type: "AllMembersReady", Message: "Member demo-b: " + reason + "."}},
+	})
+	for text, times := range map[string]int{reason: 2, "Member demo-c: it is down.": 2, "Member demo-b: see above.": 1} {
+		if n := strings.Count(out.String(), text); n != times {
+			t.Errorf("%q is there %d times, want %d:\n%s", text, n, times, &out)
+		}
+	}
+}

@@ -2,6 +2,7 @@ package plugin
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -85,7 +86,7 @@ func (p *page) status(c view.Cluster) {
 func (p *page) headline(c view.Cluster) {
 	p.line(cell{c.Namespace + "/" + c.Name, strong}, cell{text: "  "}, said(c.StateWord(p.now)),
 		cell{text: fmt.Sprintf("  %s members ready  etcd %s  age %s", c.ReadyWord(), or(c.Version), p.age(c.Created))})
-	p.line(cell{text: c.Explanation()})
+	p.line(cell{text: p.once(c.Explanation())})
 	if c.Deleted != nil {
 		p.line(cell{"Its deletion was requested " + p.ago(c.Deleted) + ".", middle})
 	}
@@ -98,6 +99,9 @@ func (p *page) facts(c view.Cluster) {
 	p.field("Spec", said(c.SpecWord()))
 	title := "Backups"
 	for _, line := range c.Backup.Lines(p.now) {
+		if b := c.Backup; b != nil && strings.Contains(line.Text, b.Error) && p.once(b.Error) != b.Error {
+			line.Text = strings.Replace(line.Text, b.Error, "see above", 1)
+		}
 		p.field(title, said(line))
 		title = ""
 	}
@@ -123,10 +127,15 @@ func (p *page) members(c view.Cluster) {
 		})
 	}
 	p.table([]string{"MEMBER", "ROLE", "STATE", "RENEWED", "RAFT LAG", "REVISION", "DB / QUOTA", "FREE", "DISK", "NODE", "ZONE", "ETCD", "AGENT"}, rows)
+	above := slices.Clone(p.printed)
 	for _, m := range c.Members {
 		for _, note := range m.Notes() {
-			p.line(cell{m.Name + ": " + note, middle})
+			p.line(cell{m.Name + ": " + p.once(note), middle})
+			p.printed = append(p.printed[:0], above...) // members with the same reason have it in a line each
 		}
+	}
+	for _, m := range c.Members {
+		p.printed = append(p.printed, m.Notes()...)
 	}
 	p.line()
 }
@@ -137,7 +146,7 @@ func (p *page) conditions(c view.Cluster) {
 	for _, condition := range c.Conditions {
 		if !condition.Wished {
 			rows = append(rows, []cell{{condition.Type, middle}, {text: condition.Status}, {text: condition.Reason}, {text: p.age(condition.Since)},
-				{text: sentence(condition.Message)}})
+				{text: p.once(sentence(condition.Message))}})
 		}
 	}
 	if len(rows) == 0 {

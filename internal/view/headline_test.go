@@ -10,8 +10,10 @@ import (
 
 // Links returns the pages that steps can name.
 func Links() (all []string) {
-	for _, page := range pages {
-		all = append(all, docs+page)
+	for _, r := range remedies {
+		if r.page != "" {
+			all = append(all, docs+r.page)
+		}
 	}
 	return all
 }

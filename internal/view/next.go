@@ -3,7 +3,10 @@ package view
 import (
 	"cmp"
 	"fmt"
+	"slices"
 	"strings"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/etcd-druid/druid/api/v1alpha1"
 )
@@ -38,41 +41,6 @@ type Step struct {
 // pageOf returns the section of the conditions of a type.
 func pageOf(condition string) string {
 	return docs + cmp.Or(otherPages[condition], reasonsPage) + "#" + strings.ToLower(condition)
-}
-
-// pages are those that say what to do about a reason.
-var pages = map[string]string{
-	v1alpha1.ReasonRecordLost:                "how-to/rescue/manual-actions.md#cluster-record-lost",
-	v1alpha1.ReasonDataLost:                  "how-to/rescue/manual-actions.md#data-lost",
-	v1alpha1.ReasonObjectNotOwned:            "how-to/rescue/manual-actions.md#object-not-owned",
-	v1alpha1.ReasonRecoveryProposed:          "how-to/rescue/quorum-lost.md#check-the-plan",
-	v1alpha1.ReasonRecoveryRefused:           "how-to/rescue/recovery-waits.md#when-druid-refuses",
-	v1alpha1.ReasonDataUndecided:             "how-to/rescue/data-differs.md#no-majority-has-the-same-data",
-	v1alpha1.ReasonDataDiffers:               "how-to/rescue/data-differs.md#a-member-differs-from-a-majority",
-	v1alpha1.ReasonAlarmRaised:               "how-to/rescue/nospace.md",
-	v1alpha1.ReasonVolumeNotExpanded:         "how-to/run/resize-volumes.md",
-	v1alpha1.ReasonPodUnschedulable:          "how-to/run/place-on-nodes.md",
-	v1alpha1.ReasonContainerCannotStart:      "how-to/rescue/pod-not-ready.md",
-	v1alpha1.ReasonMemberCannotStart:         "how-to/rescue/pod-not-ready.md",
-	v1alpha1.ReasonMemberStuck:               "how-to/rescue/pod-not-ready.md",
-	v1alpha1.ReasonNodeLost:                  "how-to/rescue/node-lost.md",
-	v1alpha1.ReasonOrphanedObjects:           "how-to/rescue/orphaned-objects.md",
-	v1alpha1.ReasonSlowDisk:                  "how-to/rescue/slow-disk.md",
-	v1alpha1.ReasonAuthRequiredNotConfigured: "how-to/back-up/restore.md#if-the-restore-is-blocked",
-	v1alpha1.ReasonAuthIncomplete:            "how-to/secure/authentication.md",
-	v1alpha1.ReasonAuthAccessDenied:          "how-to/secure/authentication.md",
-	v1alpha1.ReasonCertificatesRejected:      "how-to/secure/tls.md#check-the-certificates",
-	v1alpha1.ReasonDeadlineExceeded:          "how-to/run/edit.md",
-	v1alpha1.ReasonScaleDownBlocked:          "how-to/rescue/stuck-scale-down.md",
-	v1alpha1.ReasonHandsOff:                  "how-to/run/hands-off.md",
-	v1alpha1.ReasonReplaceBlocked:            "how-to/run/replace-member.md",
-	v1alpha1.ReasonPauseBlocked:              "how-to/run/pause.md#pauseblocked",
-	v1alpha1.ReasonRollingUpdateBlocked:      "how-to/rescue/stuck-upgrade.md",
-	v1alpha1.ReasonUpgradeBlocked:            "how-to/rescue/stuck-upgrade.md",
-	v1alpha1.ReasonVerificationFailed:        "how-to/back-up/verify.md",
-	v1alpha1.ReasonMembersNotReady:           "how-to/rescue/pod-not-ready.md",
-	v1alpha1.ReasonClientsCutOff:             "how-to/run/cut-off-clients.md",
-	v1alpha1.ReasonPaused:                    "how-to/run/pause.md#resume",
 }
 
 // next returns what to do now, the first step first. A cluster that is well needs nothing.
@@ -158,25 +126,23 @@ func (v Cluster) silent() []Step {
 	}
 }
 
-// fromConditions has a step for each condition that is not as wished and waits for a user.
+// fromConditions has a step for each cause that a user can remove.
 func (v Cluster) fromConditions() (steps []Step) {
 	for _, c := range v.Conditions {
 		if !v.needsStep(c) {
 			continue
 		}
-		step := Step{Do: c.Message, Docs: c.Docs}
-		if page := pages[c.Reason]; page != "" {
-			step.Docs = docs + page
+		if step := v.remedy(c); !slices.Contains(steps, step) {
+			steps = append(steps, step)
 		}
-		if c.Type == v1alpha1.ConditionBackupReady {
-			step.Docs = docs + "how-to/rescue/backups-failing.md"
-		}
-		if c.Type == v1alpha1.ConditionProgressing && c.Reason == v1alpha1.ReasonPaused {
-			step.Do, step.Command = "Resume the cluster when you need it.", fmt.Sprintf("kubectl druid -n %s resume %s --replicas 3", v.Namespace, v.Name)
-		}
-		steps = append(steps, step)
 	}
 	return steps
+}
+
+// withoutStep are reasons with which you can only wait, and those of which another condition names the cause.
+var withoutStep = []string{
+	v1alpha1.ReasonForming, v1alpha1.ReasonResuming, v1alpha1.ReasonNotYetVerified, v1alpha1.ReasonCertificatesPending, v1alpha1.ReasonAuthPending,
+	v1alpha1.ReasonClusterRecordInvalid,
 }
 
 // needsStep says whether a user can do something about the condition. Of a paused cluster, only Progressing has a step.
@@ -188,7 +154,21 @@ func (v Cluster) needsStep(c Condition) bool {
 		return c.Type == v1alpha1.ConditionProgressing
 	case v.State == StateClientsCutOff:
 		return c.Reason == v1alpha1.ReasonClientsCutOff
+	case c.Wished, slices.Contains(withoutStep, c.Reason), c.Reason == v1alpha1.ReasonUnknown && c.Type != v1alpha1.ConditionReady:
+		return false
+	case c.Type == v1alpha1.ConditionProgressing: // druid or an agent works while it is True. Degraded says what a recovery needs
+		return c.Status == string(metav1.ConditionFalse) && c.Reason != v1alpha1.ReasonRecoveryProposed && c.Reason != v1alpha1.ReasonRecoveryRefused
+	case c.Type == v1alpha1.ConditionAllMembersReady:
+		return v.State != StateUnknown && !v.explained()
 	default:
-		return !c.Wished
+		return true
 	}
+}
+
+// explained says whether Degraded names each member that is not ready, and with it the cause.
+func (v Cluster) explained() bool {
+	i := slices.IndexFunc(v.Conditions, func(c Condition) bool { return c.Type == v1alpha1.ConditionDegraded && !c.Wished })
+	return i >= 0 && !slices.ContainsFunc(v.Members, func(m Member) bool {
+		return m.State == string(v1alpha1.MemberNotReady) && !strings.Contains(v.Conditions[i].Message, m.Name)
+	})
 }

@@ -68,6 +68,8 @@ func quorumLostWithPlan(o *view.Objects) {
 		"1 of 3 voters serve; a quorum is 2. etcd refuses writes and linearizable reads.", 11*time.Minute)
 	set(o, v1alpha1.ConditionDegraded, metav1.ConditionTrue, v1alpha1.ReasonRecoveryProposed,
 		"The quorum is lost, and the plan in status.recovery needs your approval: form the cluster again from the disk of member demo-sx47z.", 6*time.Minute)
+	set(o, v1alpha1.ConditionProgressing, metav1.ConditionFalse, v1alpha1.ReasonRecoveryProposed,
+		"druid can repair no member before a quorum serves. Bring members back, or approve the plan in status.recovery.", 6*time.Minute)
 	tools(o, v1alpha1.ConditionStalled, v1alpha1.ConditionDegraded)
 	o.Cluster.Status.Recovery = &v1alpha1.RecoveryStatus{
 		Phase: v1alpha1.RecoveryProposed, Message: "Form the cluster again from the disk of member demo-sx47z: it gives up demo-bqdq7, demo-lgmkl, " +

@@ -32,7 +32,7 @@ var racy = []struct {
 	instead string
 }{
 	{regexp.MustCompile(`(?m)^(Backups +)✖ failing: watch etcd .*\n +`), "$1"},
-	{regexp.MustCompile(`are not saved(: watch etcd |\. No agent reported an error).*?\. Until`), "are not saved: <reason>. Until"},
+	{regexp.MustCompile(`are not saved(: watch etcd |: see above|\. No agent reported an error).*?\. Until`), "are not saved: <reason>. Until"},
 }
 
 // volatile is what differs from run to run, and what replaces it, in this order.

@@ -102,6 +102,11 @@ func TestSteadyOutputOfTwoRuns(t *testing.T) {
 				"a leader and that its agent runs. Until a backup succeeds",
 			want: "Backups      restorable: unknown\nChanges since about <time> are not saved: <reason>. Until a backup succeeds",
 		},
+		"an error that is further up on the page": {
+			first:  "Changes since about 2026-11-27 22:27 UTC are not saved: see above. Until a backup succeeds",
+			second: "Changes since about 2026-11-27 22:27 UTC are not saved. No agent reported an error: check that it runs. Until a backup succeeds",
+			want:   "Changes since about <time> are not saved: <reason>. Until a backup succeeds",
+		},
 		"an error of a store": {
 			first: "since about 2026-11-27 22:27 UTC: save revisions 32 to 37: put default/00000001-475634facf013ee4/delta/" +
 				"0000000000000020-0000000000000025-1795818472026.delta.zst at http://10.96.0.7:7070: request ZQHDTBV3A3KCYVFN: access denied",
