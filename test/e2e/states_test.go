@@ -63,7 +63,7 @@ func TestFiveStatesAreShown(t *testing.T) {
 		begin func(t *testing.T, s *shownStates) (end func())
 	}{
 		{"healthy", "● Serving", []string{"Nothing to do."}, isHealthy},
-		{"backup-failing", "✖ BackupsFailing", []string{"correct the credentials of the backup store"}, backupsFail},
+		{"backup-failing", "✖ BackupsFailing", []string{"Correct the credentials of the backup store"}, backupsFail},
 		{"degraded", "✖ Degraded", []string{"<broken>"}, memberCannotStart},
 		{"paused", "● Paused", []string{"Resume the cluster when you need it.", "resume demo"}, isPaused},
 		{"quorum-lost", "✖ QuorumLost", []string{"Bring back the nodes or volumes", "recover demo", "Do not delete a PersistentVolumeClaim"}, losesItsQuorum},
