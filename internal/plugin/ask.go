@@ -49,11 +49,14 @@ func (k *kube) askAgents(ctx context.Context, o view.Objects, c view.Cluster, qu
 			failed = append(failed, fmt.Sprintf("member %s: %v", pod, err))
 		}
 	}
-	why := "it has no Pod"
-	if len(failed) > 0 {
-		why = strings.Join(failed, "; ")
+	why := "it has no Pod. See the Pods: " + k.podsCommand(o.Cluster)
+	switch {
+	case len(failed) > 0:
+		why = strings.Join(failed, "; ") + ". See the Pods: " + k.podsCommand(o.Cluster)
+	case c.State == view.StatePaused:
+		why = "it is paused. To resume it: " + k.resume(o.Cluster)
 	}
-	return "", fmt.Errorf("%w: %s. See the Pods: %s. To list the backups without an agent, see %s", errNoAgent, why, k.podsCommand(o.Cluster), commandLinePage)
+	return "", fmt.Errorf("%w: %s. To list the backups without an agent, see %s", errNoAgent, why, commandLinePage)
 }
 
 // refused says whether the user may not run commands in Pods. The error of a refused connection has only the text of the API server.

@@ -246,6 +246,13 @@ func TestWithoutAnAgentTheNextStepIsNamed(t *testing.T) {
 	if contains(t, errs, "it has no spec.backup"); code != 1 {
 		t.Errorf("exit code %d", code)
 	}
+	paused := newStage(t, env.APIServer(t))
+	paused.put(situation(t, "paused"))
+	for verb, says := range map[string]string{"backups": "it is paused. To resume it: kubectl druid", "logs": "is paused: it has no Pod"} {
+		if _, errs, code = paused.run(verb, "demo"); code != 1 || !strings.Contains(errs, says) {
+			t.Errorf("%s: exit code %d, %s", verb, code, errs)
+		}
+	}
 }
 
 // The paths are those of the Pods that druid creates.

@@ -77,7 +77,8 @@ type logStream struct {
 
 // logSources are etcd and the agent of each member.
 func (k *kube) logSources(ctx context.Context, cluster string, f logFlags) (all []logStream, err error) {
-	if _, err := k.cluster(ctx, cluster); err != nil {
+	c, err := k.cluster(ctx, cluster)
+	if err != nil {
 		return nil, err
 	}
 	pods, err := k.typed.CoreV1().Pods(k.namespace).List(ctx, selecting(cluster))
@@ -94,10 +95,16 @@ func (k *kube) logSources(ctx context.Context, cluster string, f logFlags) (all 
 			}
 		}
 	}
-	if len(all) == 0 {
-		return nil, fmt.Errorf("EtcdCluster %s/%s has no such Pods, so there is no log", k.namespace, cluster)
+	switch {
+	case len(all) > 0:
+		return all, nil
+	case len(pods.Items) > 0:
+		return nil, fmt.Errorf("EtcdCluster %s/%s has no such member, so there is no log", k.namespace, cluster)
+	case c.Spec.Replicas == 0:
+		return nil, fmt.Errorf("EtcdCluster %s/%s is paused: it has no Pod, so there is no log", k.namespace, cluster)
+	default:
+		return nil, fmt.Errorf("EtcdCluster %s/%s has no Pod, so there is no log", k.namespace, cluster)
 	}
-	return all, nil
 }
 
 // logs reads all sources at once. A source that cannot be read does not hide the others.

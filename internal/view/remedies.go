@@ -32,7 +32,7 @@ var remedies = map[string]remedy{
 	v1alpha1.ReasonMembersUnknown:  {"Find out why MEMBER does not renew its Lease.", describePod, notReady},
 	v1alpha1.ReasonMembersNotReady: {"Find out why MEMBER is not ready.", describePod, notReady},
 
-	v1alpha1.ReasonPaused:   {"Resume the cluster when you need it.", "kubectl druid -n NAMESPACE resume CLUSTER --replicas 3", "how-to/run/pause.md#resume"},
+	v1alpha1.ReasonPaused:   {"Resume the cluster when you need it.", "kubectl druid -n NAMESPACE resume CLUSTER --replicas NUMBER", "how-to/run/pause.md#resume"},
 	v1alpha1.ReasonHandsOff: {"Let druid act again when your work is done.", "kubectl druid -n NAMESPACE hands-off CLUSTER --end", "how-to/run/hands-off.md"},
 
 	v1alpha1.ReasonBootstrapFailed:      {"Delete this EtcdCluster, and create it again.", "", "how-to/run/edit.md#recover-from-bootstrapfailed"},
