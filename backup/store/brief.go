@@ -3,7 +3,6 @@ package store
 import (
 	"errors"
 	"fmt"
-	"io/fs"
 	"net"
 	"net/url"
 	"os"
@@ -41,9 +40,7 @@ func briefOf(err error) (text string, known bool) {
 		return (&net.OpError{Op: e.Op, Net: e.Net, Err: errors.New(Brief(e.Err))}).Error(), true
 	case *net.DNSError: // its Err is the text of an OpError, or has no colon
 		return (&net.DNSError{Err: strings.TrimSpace(e.Err[strings.LastIndex(e.Err, ": ")+1:]), Name: e.Name, Server: e.Server}).Error(), true
-	case *fs.PathError: // the path can be that of a temporary file
-		return e.Op + ": " + Brief(e.Err), true
-	case *os.LinkError:
+	case *os.LinkError: // of a temporary file to an object
 		return e.Op + ": " + Brief(e.Err), true
 	default:
 		return "", false
@@ -91,9 +88,9 @@ var newObjects = []string{"put", "look up", "abort the upload of"}
 
 // Brief does not name a new object, only what it is below.
 func (e callError) Brief() string {
-	key := e.key
-	if i := strings.LastIndex(key, "/"); i >= 0 && slices.Contains(newObjects, e.verb) {
-		key = key[:i+1] + "…"
+	text := fmt.Sprintf("%s %s in %s: %s", e.verb, e.key, e.in, Brief(e.error))
+	if i := strings.LastIndex(e.key, "/"); i >= 0 && slices.Contains(newObjects, e.verb) {
+		return strings.ReplaceAll(text, e.key, e.key[:i+1]+"…")
 	}
-	return fmt.Sprintf("%s %s in %s: %s", e.verb, key, e.in, Brief(e.error))
+	return text
 }

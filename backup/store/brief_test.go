@@ -37,12 +37,16 @@ func TestBriefHasNoDetailsOfAnAttempt(t *testing.T) {
 		"the path and the query of a URL": {&url.Error{Op: "Put", URL: "http://s:7070/b/full/000004d2-1?partNumber=1&uploadId=5f1c", Err: refused},
 			"Put http://s:7070: dial tcp: connect: connection refused"},
 		"a temporary file": {fmt.Errorf("%w; expand the volume", Failed("put", "ns/full/.put-X7-1", inBucket{}, &fs.PathError{
-			Op: "openat", Path: "ns/full/.put-X7-1", Err: syscall.ENOSPC})), "put ns/full/… in bucket b at http://s: openat: no space left on device; expand the volume"},
+			Op: "openat", Path: "ns/full/.put-X7-1", Err: syscall.ENOSPC})),
+			"put ns/full/… in bucket b at http://s: openat ns/full/…: no space left on device; expand the volume"},
+		"a file of credentials": {fmt.Errorf("read the credentials: %w", &fs.PathError{Op: "open", Path: "/creds/accessKeyID", Err: syscall.ENOENT}),
+			"read the credentials: open /creds/accessKeyID: no such file or directory"},
 		"a link to a temporary file": {&os.LinkError{Op: "linkat", Old: ".put-X7-1", New: "1", Err: syscall.EIO}, "linkat: input/output error"},
 		"an object that exists": {Failed("get", "ns/full/1", inBucket{}, ErrForbidden),
 			"get ns/full/1 in bucket b at http://s: access denied"},
-		"no object":        {Failed("look up", "the bucket", inBucket{}, ErrForbidden), "look up the bucket in bucket b at http://s: access denied"},
-		"several errors":   {errors.Join(Caused(CauseUnreachable, refused), reset), "dial tcp: connect: connection refused\nread tcp: read: connection reset by peer"},
+		"no object": {Failed("look up", "the bucket", inBucket{}, ErrForbidden), "look up the bucket in bucket b at http://s: access denied"},
+		"several errors": {errors.Join(Caused(CauseUnreachable, refused), reset),
+			"dial tcp: connect: connection refused\nread tcp: read: connection reset by peer"},
 		"an empty message": {fmt.Errorf("list: %w", errors.New("")), "list: "},
 	} {
 		if got := Brief(test.err); got != test.want {
