@@ -85,7 +85,7 @@ func (p messageContext) decided(kind string, table *rules.Table[conditionFacts, 
 // The end of these reasons counts as a transition, although the status of the condition stays the same: their time does not count as time
 // with a problem. The begin of these counts too, because no change of the spec precedes it, and alerts measure how long it lasts.
 var (
-	timedEnds   = []string{v1alpha1.ReasonPaused, v1alpha1.ReasonHandsOff}
+	timedEnds   = []string{v1alpha1.ReasonPaused, v1alpha1.ReasonHandsOff, v1alpha1.ReasonRecoveryProposed, v1alpha1.ReasonRecoveryRefused}
 	timedBegins = []string{v1alpha1.ReasonHandsOff, v1alpha1.ReasonReplaceBlocked, v1alpha1.ReasonAgentUpdateBlocked}
 )
 

@@ -101,10 +101,10 @@ var sentences = map[string]func(messageContext) string{
 	v1alpha1.ReasonResuming:        resumeWords,
 	v1alpha1.ReasonRecovering:      recoveryMessage,
 	v1alpha1.ReasonRecoveryProposed: func(messageContext) string {
-		return "druid can repair no member before a quorum serves. Bring members back, or approve the plan in status.recovery"
+		return "the repair of the lost quorum waits for you. Bring members back, or approve the plan in status.recovery"
 	},
 	v1alpha1.ReasonRecoveryRefused: func(messageContext) string {
-		return "druid can repair no member before a quorum serves. Condition Degraded says what to do"
+		return "the repair of the lost quorum waits for you. Condition Degraded says what to do"
 	},
 	v1alpha1.ReasonClusterRecordInvalid: func(messageContext) string {
 		return "the cluster record is unusable, so druid does nothing. Condition Degraded shows the cause"

@@ -6,9 +6,9 @@ import (
 	"github.com/etcd-druid/druid/leases"
 )
 
-// A learner is promoted without druid, and the member that the cluster record names in a slot is removed without it. If the members that
+// A learner is promoted without druid, and a member is removed without it after the cluster record or the Lease of the member named it. If the members that
 // committed this are out of reach, each list of voters that druid sees is older. So each learner that can still serve counts as one more voter
-// of each list, and the member in the slot as none. That is the worst case: with each vote that is added, the voters that can serve grow by
+// of each list, and a member that is removed and cannot serve as none. That is the worst case: with each vote that is added, the voters that can serve grow by
 // one, and a quorum grows by one at most. With each vote that is removed, a quorum is equal or smaller.
 //
 // A quorum of a list commits the change. If each quorum of it has a member that acknowledged with intact data, that member's log has the
@@ -28,6 +28,12 @@ func (r *recovery) observeUnseen(o Observed, listed []Member) {
 	for _, p := range r.voters {
 		if s := o.Record.PendingRemoval; s != nil && p.known && p.member.Name == s.Member {
 			r.removable = append(r.removable, p.id)
+		}
+	}
+	for _, m := range o.Members {
+		begun := m.Reports.Removal.State == leases.RemovalBegun || m.Reports.Removal.State == leases.RemovalDone
+		if m.Lease == LeaseOurs && m.Readable && begun && m.Reports.Removal.ClusterID == leases.FormatID(o.Record.ClusterID) {
+			r.removable = append(r.removable, m.Reports.Removal.MemberID)
 		}
 	}
 	for _, m := range listed {
@@ -110,36 +116,37 @@ func (r *recovery) awayLearners(voters []oldVoter) []oldVoter {
 	})
 }
 
-// fewest is how many of the voters have a vote at least: not those whose data is lost and who can have been removed meanwhile.
-func (r *recovery) fewest(voters []oldVoter) int {
-	return len(slices.DeleteFunc(slices.Clone(voters), func(p oldVoter) bool { return p.holds == holdsNothing && slices.Contains(r.removable, p.id) }))
-}
-
 // membersToGiveUp returns the fewest members that are away without which the others cannot be a quorum: voters first, because a quorum without
 // a learner can be smaller.
 func (r *recovery) membersToGiveUp(o Observed) (names []string, enough bool) {
 	voters := r.electorate(o)
 	learners := r.awayLearners(voters)
-	left, votes, size := len(voters), len(learners), r.fewest(voters)
-	for _, p := range voters {
-		if p.holds == holdsNothing {
-			left--
+	lost, removed, votes := 0, 0, len(learners)
+	lose := func(p oldVoter) {
+		if lost++; slices.Contains(r.removable, p.id) {
+			removed++
 		}
 	}
+	for _, p := range voters {
+		if p.holds == holdsNothing {
+			lose(p)
+		}
+	}
+	serves := func() bool { return canServe(len(voters)-lost, len(voters)-removed, votes) }
 	for i, p := range slices.Concat(voters, learners) {
-		if !canServe(left, size, votes) {
+		if !serves() {
 			break
 		}
 		switch {
 		case !p.known || p.holds != holdsUnknown:
 			continue
 		case i < len(voters):
-			left--
+			lose(p)
 		default:
 			votes--
 		}
 		names = append(names, p.member.Name)
 	}
 	slices.Sort(names)
-	return names, len(names) > 0 && !canServe(left, size, votes)
+	return names, len(names) > 0 && !serves()
 }

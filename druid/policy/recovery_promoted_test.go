@@ -86,24 +86,42 @@ func (x *rescue) votesAlone(i int) {
 // Four members vote, and the volumes of the first and the last one are lost. The last one, or the one that druid lets leave, can have been
 // removed before: the two others are then a quorum of three.
 func TestUnseenRemovalIsCounted(t *testing.T) {
+	mark := func(state leases.RemovalState, cluster, id string) func(*rescue) {
+		return func(x *rescue) {
+			x.member(3).Reports.Removal = leases.RemovalRequest{State: state, ClusterID: cluster, MemberID: id}
+		}
+	}
+	leaves := func(name string) func(*rescue) {
+		return func(x *rescue) { x.o.Record.PendingRemoval = &leases.PendingRemoval{Member: name, Mark: "m"} }
+	}
+	replaces := func(name, id string) func(*rescue) {
+		return func(x *rescue) { x.o.Record.Replacing = &leases.Replacing{Member: name, MemberID: id} }
+	}
 	for name, test := range map[string]struct {
-		slot   func(*leases.Record)
+		change func(*rescue)
 		giveUp []string
 	}{
-		"no slot is taken":        {func(*leases.Record) {}, nil},
-		"it replaces itself":      {func(r *leases.Record) { r.Replacing = &leases.Replacing{Member: "demo-d", MemberID: "d"} }, []string{"demo-b"}},
-		"it leaves":               {func(r *leases.Record) { r.PendingRemoval = &leases.PendingRemoval{Member: "demo-d", Mark: "m"} }, []string{"demo-b"}},
-		"one that is away leaves": {func(r *leases.Record) { r.PendingRemoval = &leases.PendingRemoval{Member: "demo-b", Mark: "m"} }, nil},
+		"no removal":                  {func(*rescue) {}, nil},
+		"it is requested":             {mark(leases.RemovalRequested, "", ""), nil},
+		"it is claimed":               {mark(leases.RemovalBegun, "7", "d"), []string{"demo-b"}},
+		"it is done":                  {mark(leases.RemovalDone, "7", "d"), []string{"demo-b"}},
+		"of another raft group":       {mark(leases.RemovalBegun, "6", "d"), nil},
+		"of another ID":               {mark(leases.RemovalBegun, "7", "9"), nil},
+		"of a voter that can serve":   {mark(leases.RemovalBegun, "7", "b"), nil},
+		"it replaces itself":          {replaces("demo-d", "d"), []string{"demo-b"}},
+		"another one replaces itself": {replaces("demo-b", "b"), nil},
+		"it has the slot to leave":    {leaves("demo-d"), []string{"demo-b"}},
+		"another one has that slot":   {leaves("demo-b"), nil},
 	} {
 		t.Run(name, func(t *testing.T) {
 			x := newRescue(4).backedUp()
-			test.slot(&x.o.Record)
 			x.o.Full.Reports.Revision = 100
-			lost := func() {
+			report := func() {
 				x.report(0, leases.DiskEmpty)
 				x.report(3, leases.DiskEmpty)
+				test.change(x)
 			}
-			lost()
+			report()
 			x.away(1)
 			x.away(2)
 			r := x.decide()
@@ -112,7 +130,7 @@ func TestUnseenRemovalIsCounted(t *testing.T) {
 			}
 			x.d.Recovery.Approved = r.plan.hash
 			x.apply(t, PrepareRecovery)
-			lost()
+			report()
 			x.wants(t, "execute")
 			if x.o.Record.Recovery.GiveUp = nil; test.giveUp != nil {
 				x.wants(t, "await-acknowledgements")

@@ -277,11 +277,13 @@ func (r *recovery) electorate(o Observed) []oldVoter {
 
 // returning says whether the members that hold their data are a quorum, also if learners that are away got a vote meanwhile.
 func (r *recovery) returning(o Observed) returns {
-	voters, lost, fenced, here := r.electorate(o), 0, 0, 0
+	voters, lost, removed, fenced, here := r.electorate(o), 0, 0, 0, 0
 	for _, p := range voters {
 		switch p.holds {
 		case holdsNothing:
-			lost++
+			if lost++; slices.Contains(r.removable, p.id) {
+				removed++
+			}
 		case holdsFenced:
 			fenced++
 		case holdsHere:
@@ -294,7 +296,7 @@ func (r *recovery) returning(o Observed) returns {
 		return returnsMay
 	case fenced >= quorum(n), r.order == nil && fenced > 0 && fenced+here >= quorum(n): // the record can have lost the order
 		return returnsFenced
-	case canServe(n-lost, r.fewest(voters), len(r.awayLearners(voters))):
+	case canServe(n-lost, n-removed, len(r.awayLearners(voters))):
 		return returnsMay
 	default:
 		return returnsNot
