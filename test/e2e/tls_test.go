@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net/http"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -214,7 +215,7 @@ func TestAuthenticationIsTurnedOnUnderAWriter(t *testing.T) {
 }
 
 // A user's Secrets are swapped wrongly in each way while the cluster runs, and then deleted: the members keep what they have, and
-// the condition says what is wrong.
+// the condition says what is wrong. A member whose Pod is deleted meanwhile starts no etcd, and says why, until the Secrets are good.
 func TestBadSecretsOfAUserHarmNoMember(t *testing.T) {
 	stories.Begin(t)
 	namespace := rig.MakeNamespace(t)
@@ -232,31 +233,47 @@ func TestBadSecretsOfAUserHarmNoMember(t *testing.T) {
 	w := harness.Load(t, c.EtcdService(t))
 	w.AwaitWrites(t, 200, scaleWithin)
 	w.Gap()
-	members := c.MemberNames(t)
+	members, away := c.MemberNames(t), view.Follower()
+	others := allBut(t, c, away)
 	other := newUser(t, namespace)
 	mixed := u.data(u.server)
 	mixed[corev1.TLSPrivateKeyKey] = u.data(u.server)[corev1.TLSPrivateKeyKey]
 	for _, bad := range []struct {
-		name string
-		data map[string][]byte
-		says string
+		name   string
+		planes []string
+		data   map[string][]byte
+		says   string
 	}{
-		{"the key of another certificate", mixed, "does not belong"},
-		{"another authority, and a certificate of it", other.data(other.server), "unknown to the running etcd"},
-		{"a certificate for other names", u.data(pki.Request{CommonName: "etcd", DNSNames: []string{"example.com"}, Server: true, Client: true, Lifetime: time.Hour}),
+		{"the key of another certificate", []string{"client"}, mixed, "does not belong"},
+		{"another authority, and a certificate of it", []string{"client"}, other.data(other.server), "unknown to the running etcd"},
+		{"a certificate for other names", []string{"client"}, u.data(pki.Request{CommonName: "etcd", DNSNames: []string{"example.com"}, Server: true, Client: true, Lifetime: time.Hour}),
 			".svc"},
-		{"an expired certificate", u.data(pki.Request{CommonName: "etcd", DNSNames: u.server.DNSNames, Server: true, Client: true, Lifetime: -time.Minute}),
-			"expired"},
+		{"an expired certificate", []string{"client", "peer"},
+			u.data(pki.Request{CommonName: "etcd", DNSNames: u.server.DNSNames, Server: true, Client: true, Lifetime: -time.Minute}), "expired"},
 	} {
 		t.Run(bad.name, func(t *testing.T) {
-			u.put("clients", bad.data)
+			for _, plane := range bad.planes {
+				u.put(plane+"s", bad.data)
+			}
 			u.nudge(c, members)
 			c.AwaitCondition(t, scaleWithin, "CertificatesReady", "False", "CertificatesRejected", bad.says)
-			if h := c.HandshakesFor(t, members, 2*time.Second); h.Missed > 0 || h.Made == 0 {
+			h := c.Handshake(t, others)
+			deletePod(t, c, away)
+			waits(t, c, away)
+			for _, plane := range bad.planes {
+				rejects(t, c, away, plane+" certificates", bad.says)
+			}
+			if h := h.Stop(); h.Missed > 0 || h.Made == 0 {
 				t.Errorf("%s: %v", h, h.Why)
 			}
 		})
 	}
+	t.Run("both Secrets are good again", func(t *testing.T) {
+		u.apply("clients", u.server)
+		u.apply("peers", u.server)
+		u.nudge(c, members)
+		same(t, view, c.AwaitMembers(t, 3, healWithin))
+	})
 	t.Run("both Secrets are deleted and come back", func(t *testing.T) {
 		for _, name := range []string{"clients", "peers"} {
 			c.Delete(t, &corev1.Secret{}, name)
@@ -264,7 +281,7 @@ func TestBadSecretsOfAUserHarmNoMember(t *testing.T) {
 		u.nudge(c, members)
 		c.AwaitCondition(t, scaleWithin, "CertificatesReady", "False", "CertificatesRejected", "missing")
 		// Its Pod stays, so it starts with what was good.
-		c.Kill(t, view.Follower(), harness.Etcd)
+		c.Kill(t, away, harness.Etcd)
 		c.AwaitMembers(t, 3, healWithin)
 		u.apply("clients", u.server)
 		u.apply("peers", u.server)
@@ -273,6 +290,19 @@ func TestBadSecretsOfAUserHarmNoMember(t *testing.T) {
 	})
 	servedOn(t, w)
 	w.Stop(t, c.Etcd(t))
+}
+
+// rejects waits until the Lease of a member that starts no etcd and the condition of the cluster name a fault of its certificates.
+func rejects(t *testing.T, c *harness.Cluster, member, certificates, says string) {
+	t.Helper()
+	harness.Eventually(t, scaleWithin, member+" names the fault", func(ctx context.Context) error {
+		m, err := c.Member(ctx, member)
+		if _, reason, _ := strings.Cut(m.Reason, certificates); err == nil && !strings.Contains(reason, says) {
+			err = fmt.Errorf("its Lease says rule %q, reason %q", m.Rule, m.Reason)
+		}
+		return err
+	})
+	c.AwaitCondition(t, scaleWithin, "CertificatesReady", "False", "CertificatesRejected", certificates+" of", member, says)
 }
 
 // leastConnections is how many connections a story must make to prove that clients are served. The load of the machine decides how many more
