@@ -246,8 +246,8 @@ func TestBadSecretsOfAUserHarmNoMember(t *testing.T) {
 	}{
 		{"the key of another certificate", []string{"client"}, mixed, "does not belong"},
 		{"another authority, and a certificate of it", []string{"client"}, other.data(other.server), "unknown to the running etcd"},
-		{"a certificate for other names", []string{"client"}, u.data(pki.Request{CommonName: "etcd", DNSNames: []string{"example.com"}, Server: true, Client: true, Lifetime: time.Hour}),
-			".svc"},
+		{"a certificate for other names", []string{"client"},
+			u.data(pki.Request{CommonName: "etcd", DNSNames: []string{"example.com"}, Server: true, Client: true, Lifetime: time.Hour}), ".svc"},
 		{"an expired certificate", []string{"client", "peer"},
 			u.data(pki.Request{CommonName: "etcd", DNSNames: u.server.DNSNames, Server: true, Client: true, Lifetime: -time.Minute}), "expired"},
 	} {
