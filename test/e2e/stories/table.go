@@ -88,7 +88,7 @@ var Table = []Story{
 	{"TestMemoryMembersRecovered", InTurn, Alongside, 3, 150, ofRecovery + " " + ofRestore},
 	{"TestAwayMembersGivenUpByApproval", InTurn, Alongside, 3, 270, ofRecovery},
 	{"TestClientsCutOffUntilAdmitted", InTurn, Alongside, 3, 130, ofRecovery},
-	{"TestTLSIsTurnedOnAndOffUnderAWriter", InTurn, Alongside, 3, 240, ofTLS + " agent/start"},
+	{"TestTLSIsTurnedOnAndOffUnderAWriter", InTurn, Alongside, 5, 360, ofTLS + " agent/start"},
 	{"TestBadSecretsOfAUserHarmNoMember", InTurn, Alongside, 3, 90, ofTLS},
 	{"TestCertManagerRenewsUnderAWriter", InTurn, Alongside, 3, 260, ofTLS},
 	{"TestAuthoritiesAreReplacedUnderAWriter", InTurn, Alongside, 3, 330, ofTLS + " agent/config leases"},
