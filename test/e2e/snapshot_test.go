@@ -33,8 +33,8 @@ const (
 	podWithin = 2 * time.Minute
 )
 
-// A cluster with TLS and without spec.backup is saved in a bucket and in a volume by Pods that kubelets run. A cluster begins with
-// the result. Callers of the agents' API do what they may.
+// A cluster with TLS and without spec.backup is saved by Pods that kubelets run: in a volume, and with authentication in a bucket. A cluster
+// begins with the latter. Callers of the agents' API do what they may.
 func TestSnapshotGoesToAStoreOfItsOwn(t *testing.T) {
 	stories.Begin(t)
 	s3, namespace := rig.MakeSavedNamespace(t, bucket)
@@ -53,19 +53,26 @@ func TestSnapshotGoesToAStoreOfItsOwn(t *testing.T) {
 		store.S3.CredentialsSecretRef.Name = secret
 		return ownSnapshot(namespace, name, store)
 	}
-	t.Run("in a bucket", func(t *testing.T) {
+	t.Run("in a volume", func(t *testing.T) {
+		makeClaim(t, namespace, archive)
+		status := saves(t, ownSnapshot(namespace, "volume", v1alpha1.BackupStore{Directory: &v1alpha1.DirectoryStore{ClaimName: archive}}))
+		if !strings.HasPrefix(status.Artifact.URI, "dir://") {
+			t.Errorf("the status has %+v", status.Artifact)
+		}
+	})
+	t.Run("in a bucket, with authentication", func(t *testing.T) {
+		c.Edit(t, fmt.Sprintf(`{"spec":{"auth":{"enabled":true,"users":[{"name":"client","certificateCN":"client","roles":["root"]},`+
+			`{"name":%q,"certificateCN":%q,"roles":["root"]}]}}}`, formerUser, formerUser))
+		c.AwaitCondition(t, formWithin, v1alpha1.ConditionAuthReady, "True")
+		want := c.Revision(t)
 		snapshot := inBucket("bucket", archive)
 		snapshot.Spec.DeletionPolicy = v1alpha1.SnapshotDelete
 		status := saves(t, snapshot)
 		if keys := s3.Keys(t, archive, "/full/"); len(keys) != 1 || status.Artifact.URI != "s3://"+archive+"/"+keys[0] {
 			t.Errorf("the bucket has %v, and the status %+v", keys, status.Artifact)
 		}
-	})
-	t.Run("in a volume", func(t *testing.T) {
-		makeClaim(t, namespace, archive)
-		status := saves(t, ownSnapshot(namespace, "volume", v1alpha1.BackupStore{Directory: &v1alpha1.DirectoryStore{ClaimName: archive}}))
-		if !strings.HasPrefix(status.Artifact.URI, "dir://") {
-			t.Errorf("the status has %+v", status.Artifact)
+		if status.Artifact.Revision < want {
+			t.Errorf("revision %d was saved, want %d", status.Artifact.Revision, want)
 		}
 	})
 	t.Run("with a wrong key", func(t *testing.T) {
@@ -82,7 +89,11 @@ func TestSnapshotGoesToAStoreOfItsOwn(t *testing.T) {
 	view := second.AwaitMembers(t, 3, formWithin)
 	w.Verify(t, second.Etcd(t))
 	awaitBackups(t, second)
-	second.AwaitCondition(t, formWithin, "AuthReady", "True")
+	second.AwaitCondition(t, formWithin, v1alpha1.ConditionAuthReady, "True")
+	if cluster, err := second.Get(t.Context()); err != nil || cluster.Status.Auth == nil || cluster.Status.Auth.UnknownUsers != 1 {
+		t.Errorf("status.auth is %+v, want one user of the backup that spec.auth does not have (%v)", cluster.Status.Auth, err)
+	}
+	changesPassword(t, second) // before another leader: its agent would leave a changed password alone for a while
 	t.Run("the API of the agents", func(t *testing.T) {
 		before := len(s3.Keys(t, bucket, "/full/"))
 		agentsServeCallers(t, second, view, http.StatusOK)
@@ -92,7 +103,6 @@ func TestSnapshotGoesToAStoreOfItsOwn(t *testing.T) {
 	})
 
 	t.Run("no Secret is shown", func(t *testing.T) {
-		changesPassword(t, second)
 		second.ShowsNoSecret(t, map[string]string{"the first password": firstPassword}, "passwords/app", "backup-keys/2026-11", "s3/secretAccessKey",
 			archive+"/secretAccessKey", manifests.ConnectionName("second")+"/tls.key")
 	})
