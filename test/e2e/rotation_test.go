@@ -3,10 +3,12 @@ package e2e
 import (
 	"context"
 	"fmt"
+	"strings"
 	"testing"
 	"time"
 
 	"github.com/etcd-druid/druid/api/v1alpha1"
+	"github.com/etcd-druid/druid/leases"
 	"github.com/etcd-druid/druid/manifests"
 	"github.com/etcd-druid/druid/test/e2e/harness"
 	"github.com/etcd-druid/druid/test/e2e/stories"
@@ -22,11 +24,12 @@ const (
 )
 
 // Both certificate authorities are replaced, first because a user requests it and then because a third of their lifetime is left,
-// under a writer and while clients connect all the time. No connection of a client fails, and no write is lost.
+// under a writer and while clients connect all the time. When the first member trusts the next authority too, the cluster scales: to five, while
+// a member loses its disk, and then back to three. No connection of a client fails, and no write is lost.
 func TestAuthoritiesAreReplacedUnderAWriter(t *testing.T) {
 	stories.Begin(t)
 	c := rig.Apply(t, harness.Replacing(caLifetime, trustHold))
-	c.AwaitMembers(t, 3, formWithin)
+	view := c.AwaitMembers(t, 3, formWithin)
 	c.AwaitCondition(t, formWithin, "CertificatesReady", "True", "CertificatesValid")
 	members := c.MemberNames(t)
 	w, s := harness.Load(t, c.EtcdService(t)), c.Sample(t)
@@ -34,18 +37,31 @@ func TestAuthoritiesAreReplacedUnderAWriter(t *testing.T) {
 	w.Gap()
 	h := c.Handshake(t, members)
 	longer := 4 * caLifetime
-	for _, request := range []struct{ name, patch string }{
-		{"at once", fmt.Sprintf(`{"metadata":{"annotations":{%q:"at once"}}}`, v1alpha1.RotateCAAnnotation)},
+	for _, request := range []struct {
+		name, patch string
+		replicas    int
+	}{
+		{"at once", fmt.Sprintf(`{"metadata":{"annotations":{%q:"at once"}}}`, v1alpha1.RotateCAAnnotation), 5},
 		{"when a third of the lifetime is left",
-			fmt.Sprintf(`{"spec":{"tls":{"client":{"auto":{"caLifetime":%q}},"peer":{"auto":{"caLifetime":%q}}}}}`, longer, longer)},
+			fmt.Sprintf(`{"spec":{"tls":{"client":{"auto":{"caLifetime":%q}},"peer":{"auto":{"caLifetime":%q}}}}}`, longer, longer), 3},
 	} {
 		t.Run(request.name, func(t *testing.T) {
 			before, began := authoritiesOf(t, c), time.Now()
 			c.Edit(t, request.patch)
+			first := awaitFirst(t, c, "trusts two authorities", func(tls leases.TLS) bool { return strings.Contains(tls.Client.Trusted, ",") })
+			grows := request.replicas > 3
+			if grows {
+				c.VolumeOf(t, first).Wipe(t)
+				c.Kill(t, first, harness.Etcd)
+			}
+			c.Scale(t, int32(request.replicas))
 			phases := awaitReplaced(t, c, before, rotateWithin)
 			t.Logf("both authorities were replaced in %s: %v", time.Since(began).Round(time.Second), phases)
 			t.Logf("longest time without a write: %s", w.Gap())
-			c.AwaitMembers(t, 3, scaleWithin)
+			after := c.AwaitMembers(t, request.replicas, scaleWithin)
+			if id := view.IDs()[first]; grows && after.IDs()[first] == id {
+				t.Errorf("%s lost its disk, and still has ID %s", first, id)
+			}
 		})
 		if t.Failed() {
 			break

@@ -91,7 +91,7 @@ var Table = []Story{
 	{"TestTLSIsTurnedOnAndOffUnderAWriter", InTurn, Alongside, 5, 360, ofTLS + " agent/start"},
 	{"TestBadSecretsOfAUserHarmNoMember", InTurn, Alongside, 3, 90, ofTLS},
 	{"TestCertManagerRenewsUnderAWriter", InTurn, Alongside, 3, 260, ofTLS},
-	{"TestAuthoritiesAreReplacedUnderAWriter", InTurn, Alongside, 3, 330, ofTLS + " agent/config leases"},
+	{"TestAuthoritiesAreReplacedUnderAWriter", InTurn, Alongside, 7, 330, ofTLS + " agent/config leases"},
 	{"TestUserAuthorityReplaced", InTurn, Alongside, 3, 240, ofTLS + " agent/config leases"},
 	{"TestIssuerRootReplaced", InTurn, Alongside, 3, 300, ofTLS + " agent/config leases"},
 	{"TestAuthenticationIsTurnedOnUnderAWriter", InTurn, Alongside, 6, 120, ofTLS + " agent/backups agent/duties agent/start"},
