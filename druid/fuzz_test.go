@@ -163,7 +163,7 @@ var patches = []string{
 	`{}`, `{"spec":{"replicas":-1}}`, `{"spec":{"storage":{"size":"1e40Gi"}}}`, `{"spec":{"etcd":{"quotaBackendBytes":"-1","heartbeatInterval":"-3h"}}}`,
 	`{"spec":{"backup":{"full":{"schedule":"@every 1s","timeZone":"Local"},"delta":{"period":"0s"}}}}`, `{"spec":{"version":"3.6.999999999999999999"}}`,
 	`{"spec":{"tls":{"client":{"auto":{"leafLifetime":"1ns","caLifetime":"2562047h47m16.854775807s"}}}}}`,
-	`{"metadata":{"annotations":{"etcd.druid.dev/leave-first":",,"}}}`,
+	`{"spec":{"tls":{"client":{},"peer":{}}}}`, `{"metadata":{"annotations":{"etcd.druid.dev/leave-first":",,"}}}`,
 	`{"spec":{"bootstrap":{"restore":{"from":{"name":"other"},"to":{"revision":9223372036854775807}}}}}`,
 	`{"status":{"formerTLS":"{","spec":"{","clusterID":"x"}}`,
 	`{"spec":{"store":{"s3":{"endpoint":"https://[::1]:0/%zz","prefix":"/../"}}}}`, `{"spec":{"additionalMetadata":{"labels":{"app.kubernetes.io/name":"x"}}}}`,

@@ -194,6 +194,9 @@ func agentConfig(cluster *v1alpha1.EtcdCluster, member string) (config.Config, e
 	if etcd.ElectionTimeout != nil {
 		c.ElectionTimeout = etcd.ElectionTimeout.Duration
 	}
+	if err := sourceless(cluster); err != nil {
+		return c, err
+	}
 	setTLS(&c, cluster)
 	order, err := restore(cluster)
 	c.Restore, c.Join = order, join(cluster)

@@ -2,6 +2,7 @@ package manifests
 
 import (
 	"cmp"
+	"fmt"
 	"slices"
 	"strings"
 
@@ -137,6 +138,17 @@ func statusOf(status *v1alpha1.TLSStatus, p Plane) **v1alpha1.TLSPlaneStatus {
 // mountedTLS returns the planes whose certificates a new Pod gets.
 func mountedTLS(cluster *v1alpha1.EtcdCluster) []tlsSource {
 	return slices.DeleteFunc(tlsSources(cluster), func(s tlsSource) bool { return s.stage == v1alpha1.TLSStageOff })
+}
+
+// sourceless returns an error if a kind of connection is to use TLS, and names no source of certificates. The API server refuses that, unless
+// its CustomResourceDefinition is not that of druid.
+func sourceless(cluster *v1alpha1.EtcdCluster) error {
+	for _, s := range mountedTLS(cluster) {
+		if s.auto == nil && s.ref == nil {
+			return fmt.Errorf("spec.tls.%s names no source of certificates: set auto, secretRef or certManager", s.plane)
+		}
+	}
+	return nil
 }
 
 // PodTLS returns how the Pod of a member uses TLS: Off, Both or On.
