@@ -69,7 +69,7 @@ func quorumLostWithPlan(o *view.Objects) {
 	set(o, v1alpha1.ConditionDegraded, metav1.ConditionTrue, v1alpha1.ReasonRecoveryProposed,
 		"The quorum is lost, and the plan in status.recovery needs your approval: form the cluster again from the disk of member demo-sx47z.", 6*time.Minute)
 	set(o, v1alpha1.ConditionProgressing, metav1.ConditionFalse, v1alpha1.ReasonRecoveryProposed,
-		"the repair of the lost quorum waits for you. Bring members back, or approve the plan in status.recovery.", 6*time.Minute)
+		"The repair of the lost quorum waits for you. Bring members back, or approve the plan in status.recovery.", 6*time.Minute)
 	tools(o, v1alpha1.ConditionStalled, v1alpha1.ConditionDegraded)
 	o.Cluster.Status.Recovery = &v1alpha1.RecoveryStatus{
 		Phase: v1alpha1.RecoveryProposed, Message: "Form the cluster again from the disk of member demo-sx47z: it gives up demo-bqdq7, demo-lgmkl, " +
