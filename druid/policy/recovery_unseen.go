@@ -6,13 +6,13 @@ import (
 	"github.com/etcd-druid/druid/leases"
 )
 
-// A learner is promoted without druid, and a member is removed without it after the cluster record or the Lease of the member named it. If the members that
-// committed this are out of reach, each list of voters that druid sees is older. So each learner that can still serve counts as one more voter
-// of each list, and a member that is removed and cannot serve as none. That is the worst case: with each vote that is added, the voters that can serve grow by
-// one, and a quorum grows by one at most. With each vote that is removed, a quorum is equal or smaller.
+// A learner is promoted without druid. A member is removed without it, after the cluster record or the Lease of that member named it. If the
+// members that committed this are out of reach, each list of voters that druid sees is older. So each learner that can still serve counts as
+// one more voter of each list. A member that is removed and cannot serve counts as none. That is the worst case: with each vote that is
+// added, the voters that can serve grow by one, and a quorum grows by one at most. With each vote that is removed, a quorum never grows.
 //
-// A quorum of a list commits the change. If each quorum of it has a member that acknowledged with intact data, that member's log has the
-// change, and its disk report has the later list.
+// A quorum of a list commits a promotion. If each quorum of it has a member that acknowledged with intact data, the log of that member has the
+// promotion, and its disk report has the learner as a voter. Then too few voters are left for each smaller list, too.
 //
 // A learner of which druid does not know cannot have a vote. It is promoted only after its Lease shows the raft ID under which it runs
 // (PromotionFacts.Reported in membership), and a Lease does not lose that. If the Lease was deleted, the published list can have the learner.
@@ -98,7 +98,7 @@ func (r *recovery) couldServe(list []string) bool {
 	return canServe(open, len(list)-removed, promoted)
 }
 
-// sawChanges says whether the disk report of the voter has each change of the members to which the voter contributed.
+// sawChanges says whether the disk report of the voter has each promotion to which the voter contributed.
 func (p oldVoter) sawChanges() bool {
 	return p.acknowledged && p.report.State == leases.DiskIntact && p.report.Member == p.id && len(p.report.VoterIDs()) > 0
 }
