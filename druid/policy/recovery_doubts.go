@@ -78,7 +78,7 @@ func (s source) doubts(o Observed) (all []string) {
 	return all
 }
 
-// disputed says whether nothing proves that the data of the source is that of the cluster: a comparison found other data, and no majority
+// disputed says whether the data of the source might not be that of the cluster: a comparison found other data, and no majority
 // has that of the source.
 func (s source) disputed(o Observed) bool {
 	return s.mode == leases.RecoverSurvivor && (s.member.oddData(o) || o.Record.Undecided != (leases.Undecided{}))

@@ -12,7 +12,7 @@ import (
 // added, the voters that can serve grow by one, and a quorum grows by one at most. With each vote that is removed, a quorum never grows.
 //
 // A quorum of a list commits a promotion. If each quorum of it has a member that acknowledged with intact data, the log of that member has the
-// promotion, and its disk report has the learner as a voter. Then too few voters are left for each smaller list, too.
+// promotion, and its disk report has the learner as a voter. The voters that are left are then fewer than a quorum also after a removal.
 //
 // A learner of which druid does not know cannot have a vote. It is promoted only after its Lease shows the raft ID under which it runs
 // (PromotionFacts.Reported in membership), and a Lease does not lose that. If the Lease was deleted, the published list can have the learner.
