@@ -98,7 +98,7 @@ func cloneOfTheSources(t *testing.T, versions ...string) string {
 	}
 	for _, version := range versions {
 		if section := "\n## Version " + version[1:] + "\n"; !strings.Contains(string(text), section) {
-			text = fmt.Appendf(text, "%s\nThe release of a test.\n", section)
+			text = fmt.Appendf(text, "%s\nThe release of a test.\n\n### Before you upgrade\n\nNo steps.\n", section)
 		}
 	}
 	if err := os.WriteFile(file, text, 0o644); err != nil {
