@@ -161,7 +161,8 @@ func merge(target, patch any) any {
 // patches are what the fuzzer begins with.
 var patches = []string{
 	`{}`, `{"spec":{"replicas":-1}}`, `{"spec":{"storage":{"size":"1e40Gi"}}}`, `{"spec":{"etcd":{"quotaBackendBytes":"-1","heartbeatInterval":"-3h"}}}`,
-	`{"spec":{"backup":{"full":{"schedule":"@every 1s","timeZone":"Local"},"delta":{"period":"0s"}}}}`, `{"spec":{"version":"3.6.999999999999999999"}}`,
+	`{"spec":{"backup":{"full":{"schedule":"@every 1s","timeZone":"Local"},"delta":{"period":"0s"}}}}`, `{"spec":{"backup":{"full":{"timeZone":"A"}}}}`,
+	`{"spec":{"version":"3.6.999999999999999999"}}`,
 	`{"spec":{"tls":{"client":{"auto":{"leafLifetime":"1ns","caLifetime":"2562047h47m16.854775807s"}}}}}`,
 	`{"spec":{"tls":{"client":{},"peer":{}}}}`, `{"metadata":{"annotations":{"etcd.druid.dev/leave-first":",,"}}}`,
 	`{"spec":{"bootstrap":{"restore":{"from":{"name":"other"},"to":{"revision":9223372036854775807}}}}}`,
@@ -283,6 +284,16 @@ func renderSnapshot(cluster *v1alpha1.EtcdCluster, snapshot *v1alpha1.EtcdSnapsh
 	return string(raw), err
 }
 
+// withKnownTimes returns the cluster with the default schedules. The CRD knows neither cron nor the IANA names: of other schedules, a
+// condition says what is wrong, and druid renders the default.
+func withKnownTimes(cluster *v1alpha1.EtcdCluster) *v1alpha1.EtcdCluster {
+	cluster = cluster.DeepCopy()
+	if backup := cluster.Spec.Backup; backup != nil {
+		backup.Full.Schedule, backup.Full.TimeZone, backup.Verify = manifests.DefaultSchedule, "", v1alpha1.BackupVerification{}
+	}
+	return cluster
+}
+
 // render returns all that druid makes of an EtcdCluster before it looks at anything else, as JSON, and the first error.
 func render(cluster *v1alpha1.EtcdCluster) (string, error) {
 	var all []any
@@ -312,7 +323,8 @@ func render(cluster *v1alpha1.EtcdCluster) (string, error) {
 	add(manifests.DisruptionBudget(cluster, 2, "why"))
 	add(manifests.Endpoints(cluster), nil)
 	add(manifests.Backup(cluster))
-	add(nil, manifests.BackupProblem(cluster))
+	add(fmt.Sprint(manifests.BackupProblem(cluster)), nil)
+	add(nil, manifests.BackupProblem(withKnownTimes(cluster)))
 	issued := manifests.Issued(cluster)
 	for _, p := range manifests.Planes(cluster) {
 		add(manifests.CertificatesOf(cluster, p, "cluster.local"), nil)
