@@ -3,6 +3,7 @@ package e2e
 import (
 	"context"
 	"fmt"
+	"syscall"
 	"testing"
 	"time"
 
@@ -13,8 +14,8 @@ import (
 )
 
 // Both druids are killed at once in each phase of one recovery: when the plan is shown, when the members acknowledge the order, when one of
-// them executes it, and when the new raft group is formed. The backup store does not answer, so that the middle phases last. The plan is
-// approved while no druid runs. The cluster ends healthy, and what is lost is at most what the plan said.
+// them executes it, and when the new raft group is formed. The agent that executes the order is stopped before, so that this phase lasts
+// until the druids are killed. The backup store does not answer. The plan is approved while no druid runs. The cluster ends healthy, and what is lost is at most what the plan said.
 func TestDruidKilledInEachRecoveryPhase(t *testing.T) {
 	stories.Begin(t)
 	s3, namespace := rig.MakeSavedNamespace(t, bucket)
@@ -34,10 +35,16 @@ func TestDruidKilledInEachRecoveryPhase(t *testing.T) {
 	for _, stage := range []leases.Stage{leases.StagePrepare, leases.StageExecute} {
 		awaitStage(t, c, stage)
 		killed(string(stage))
-		if order := recordOf(t, c).Order(); order == nil || order.Stage != stage {
-			t.Errorf("the order is %+v after the druids were killed, want stage %s", order, stage)
+		order := recordOf(t, c).Order()
+		if order == nil || order.Stage != stage {
+			t.Fatalf("the order is %+v after the druids were killed, want stage %s", order, stage)
+		}
+		if stage == leases.StagePrepare {
+			awaitAcknowledged(t, c, survivor, order.Name())
+			c.Signal(t, survivor, harness.Agent, syscall.SIGSTOP)
 		}
 	}
+	c.Signal(t, survivor, harness.Agent, syscall.SIGCONT)
 	awaitFormed(t, c, view.ClusterID)
 	killed("Formed")
 	thaw()
@@ -67,6 +74,18 @@ func awaitStage(t *testing.T, c *harness.Cluster, stage leases.Stage) {
 		record, err := c.Record(ctx)
 		if err == nil && (record.Order() == nil || record.Order().Stage != stage) {
 			err = fmt.Errorf("the record is %+v", record)
+		}
+		return err
+	})
+}
+
+// awaitAcknowledged waits until the agent of a member acknowledged an order.
+func awaitAcknowledged(t *testing.T, c *harness.Cluster, member, order string) {
+	t.Helper()
+	harness.Eventually(t, healWithin, member+" acknowledges the order "+order, func(ctx context.Context) error {
+		m, err := c.Member(ctx, member)
+		if err == nil && (m.Disk == nil || m.Disk.Order != order) {
+			err = fmt.Errorf("the disk of its Lease is %+v", m.Disk)
 		}
 		return err
 	})
