@@ -307,6 +307,11 @@ func TestAgentsUseOnlyOwnLeases(t *testing.T) {
 			_, err := clients.CoreV1().Pods(s.namespace).Get(ctx, name, metav1.GetOptions{})
 			return err
 		},
+		"block the deletion of its Pod": func(ctx context.Context) error {
+			hold := []byte(`{"metadata":{"finalizers":["example.com/hold"]}}`)
+			_, err := clients.CoreV1().Pods(s.namespace).Patch(ctx, name, types.MergePatchType, hold, metav1.PatchOptions{})
+			return err
+		},
 	}
 	for what, try := range refused {
 		if err := try(t.Context()); !apierrors.IsForbidden(err) {

@@ -70,6 +70,7 @@ var podAttempts = map[string]func(*corev1.Pod){
 	"has an owner that controls not":     func(p *corev1.Pod) { p.OwnerReferences[0].Controller = nil },
 	"has an owner of an unknown version": func(p *corev1.Pod) { p.OwnerReferences[0].APIVersion = "etcd.druid.dev/v9" },
 	"has a second owner":                 func(p *corev1.Pod) { p.OwnerReferences = append(p.OwnerReferences, otherOwner) },
+	"has a finalizer":                    func(p *corev1.Pod) { p.Finalizers = []string{"example.com/hold"} },
 	"runs on after its deletion":         func(p *corev1.Pod) { p.Spec.TerminationGracePeriodSeconds = new(int64(61)) },
 	"has another EtcdCluster as owner":   func(p *corev1.Pod) { p.OwnerReferences[0].Kind, p.OwnerReferences[0].Name = "EtcdCluster", "other" },
 	"has not the label of druid":         func(p *corev1.Pod) { delete(p.Labels, labelManagedBy) },
@@ -347,9 +348,10 @@ func (in *installed) allowHostPath(t *testing.T, namespace string) {
 	}
 }
 
-// changesPods checks what druid may do with a Pod that exists.
+// changesPods checks what druid may do with a Pod that exists, and that a user holds by a finalizer.
 func (in *installed) changesPods(t *testing.T, pod *corev1.Pod, own bool) {
 	t.Helper()
+	pod.Finalizers = []string{"example.com/hold"}
 	if err := in.admin.Create(t.Context(), pod); err != nil {
 		t.Fatal(err)
 	}
@@ -363,6 +365,7 @@ func (in *installed) changesPods(t *testing.T, pod *corev1.Pod, own bool) {
 		"change its image":  {in.patch(t, pod, types.StrategicMergePatchType, image), own},
 		"label it":          {in.patch(t, pod, types.StrategicMergePatchType, `{"metadata":{"labels":{"etcd.druid.dev/serving":"true"}}}`), own},
 		"change its owners": {in.patch(t, pod, types.StrategicMergePatchType, owners), false},
+		"add a finalizer":   {in.patch(t, pod, types.StrategicMergePatchType, `{"metadata":{"finalizers":["example.com/more"]}}`), false},
 		"delete it":         {func() error { return in.druid.Delete(t.Context(), pod.DeepCopy(), client.DryRunAll) }, own},
 	} {
 		if err := r.do(); r.want && err != nil || !r.want && !refusedBy("druid-pods", err) {
