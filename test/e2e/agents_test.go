@@ -115,15 +115,21 @@ func TestBadAgentImageStopsAtFollower(t *testing.T) {
 // beforeAnUpgrade forms a cluster under a writer, and has druid's image by the name of a later release as well.
 func beforeAnUpgrade(t *testing.T) (*harness.Cluster, *harness.Writer, harness.View) {
 	t.Helper()
-	if err := rig.Lab.TagImage(t.Context(), lab.DruidImage, nextDruid); err != nil {
-		t.Fatal(err)
-	}
+	tagNextDruid(t)
 	c := rig.Apply(t)
-	t.Cleanup(func() { rig.RestoreDruid(t) })
 	view := c.Agree(t, 3, formWithin)
 	w := harness.Write(t, c.Etcd(t))
 	w.AwaitWrites(t, 50, time.Minute)
 	return c, w, view
+}
+
+// tagNextDruid gives druid's image the name of a later release too, and has the rig restore druid after the test.
+func tagNextDruid(t *testing.T) {
+	t.Helper()
+	if err := rig.Lab.TagImage(t.Context(), lab.DruidImage, nextDruid); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { rig.RestoreDruid(t) })
 }
 
 // agentsAreUpgraded gives druid, and druid the agents, another image, and fails the test if more than the agents was touched.
@@ -172,15 +178,14 @@ func withBadAgent(t *testing.T, c *harness.Cluster, view harness.View) (found []
 	return found
 }
 
-// druidIsUpgraded gives druid alone another image, and counts what that does to the members: nothing.
-func druidIsUpgraded(t *testing.T, c *harness.Cluster, view harness.View) {
+// anotherDruidLeads gives druid another image, and waits until a druid of that image leads. It gives the agents the image agents.
+func anotherDruidLeads(t *testing.T, agents string) {
 	t.Helper()
-	before, begun := containersOf(t, c, view), time.Now()
 	former, err := rig.DruidPods(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}
-	rig.UpgradeDruid(t, nextDruid, lab.DruidImage)
+	rig.UpgradeDruid(t, nextDruid, agents)
 	harness.Eventually(t, scaleWithin, "a druid that leads and was not there before", func(ctx context.Context) error {
 		leader := rig.DruidLeader(t)
 		if slices.ContainsFunc(former, func(pod corev1.Pod) bool { return pod.UID == leader.UID }) {
@@ -188,6 +193,13 @@ func druidIsUpgraded(t *testing.T, c *harness.Cluster, view harness.View) {
 		}
 		return nil
 	})
+}
+
+// druidIsUpgraded gives druid alone another image, and counts what that does to the members: nothing.
+func druidIsUpgraded(t *testing.T, c *harness.Cluster, view harness.View) {
+	t.Helper()
+	before, begun := containersOf(t, c, view), time.Now()
+	anotherDruidLeads(t, lab.DruidImage)
 	c.Edit(t, `{"spec":{"progressDeadlineSeconds":601}}`) // it is taken up by the druid of now
 	reconciled(t, c, scaleWithin)
 	pods, restarts := 0, int32(0)

@@ -2,10 +2,14 @@ package e2e
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"regexp"
 	"strings"
 	"testing"
 	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/etcd-druid/druid/api/v1alpha1"
 	"github.com/etcd-druid/druid/leases"
@@ -19,6 +23,9 @@ const (
 	caLifetime = 30 * time.Minute
 	// trustHold is enough for the clients of the test, which read their Secret for each connection.
 	trustHold = 15 * time.Second
+	// leastCALifetime and leavesOfMinutes are about the shortest that the API accepts. Two thirds pass before druid begins to replace the authorities
+	// by itself, and a twelfth is the longest wait for clients.
+	leastCALifetime, leavesOfMinutes, longestHold = 10 * time.Minute, 3 * time.Minute, 50 * time.Second
 	// rotateWithin is the time for two rolling updates of three members next to other work.
 	rotateWithin = 15 * time.Minute
 )
@@ -77,6 +84,94 @@ func TestAuthoritiesAreReplacedUnderAWriter(t *testing.T) {
 	s.Stop(t)
 	w.Stop(t, c.Etcd(t))
 	c.ShowsNoSecret(t, nil, manifests.ConnectionName(c.Name)+"/tls.key")
+}
+
+// bothTrusted is the metric of druid while both planes of a cluster trust two authorities.
+var bothTrusted = regexp.MustCompile(`(?m)^etcd_druid_certificate_authorities\{phase="(TrustingBoth|WaitingForClients)"\} [1-9]`)
+
+// TestAuthoritiesAreReplacedByTime: both authorities are replaced without a request, while druid is upgraded.
+// Both certificate authorities live so short that druid replaces them while the story runs, under a writer and while clients connect all the
+// time. When the first member trusts both, the agent of the leader is killed, and druid and all agents are upgraded. The wait for clients goes
+// on. No connection of a client fails, and no write is lost.
+func TestAuthoritiesAreReplacedByTime(t *testing.T) {
+	stories.Begin(t)
+	tagNextDruid(t)
+	c := rig.Apply(t, harness.Replacing(leastCALifetime, longestHold), func(cluster *v1alpha1.EtcdCluster) {
+		leaf := &metav1.Duration{Duration: leavesOfMinutes}
+		cluster.Spec.TLS.Client.Auto.LeafLifetime, cluster.Spec.TLS.Peer.Auto.LeafLifetime = leaf, leaf
+	})
+	view := c.AwaitMembers(t, 3, formWithin)
+	c.AwaitCondition(t, formWithin, "CertificatesReady", "True", "CertificatesValid")
+	before := authoritiesOf(t, c)
+	w, s := harness.Load(t, c.EtcdService(t)), c.Sample(t)
+	w.AwaitWrites(t, 200, scaleWithin)
+	w.Gap()
+	h := c.Handshake(t, c.MemberNames(t))
+	c.AwaitCondition(t, leastCALifetime, "CertificatesReady", "True", "druid replaces the client authority", "druid replaces the peer authority")
+	began := time.Now()
+	first := awaitFirst(t, c, "trusts two authorities", func(tls leases.TLS) bool { return strings.Contains(tls.Client.Trusted, ",") })
+	since := waitsSince(t, c, before[0])
+	rig.AwaitDruidMetric(t, time.Minute, bothTrusted)
+	c.Kill(t, view.Leader(), harness.Agent)
+	anotherDruidLeads(t, nextDruid)
+	t.Logf("%s was the first to trust two, and another druid led after %s", first, time.Since(began).Round(time.Second))
+	if again := waitsSince(t, c, before[0]); again != "" && again != since {
+		t.Errorf("the wait for clients began at %s, and with another druid at %s", since, again)
+	}
+	awaitNextSigns(t, c, before[0])
+	phases := awaitReplaced(t, c, before, rotateWithin)
+	t.Logf("both authorities were replaced in %s: %v", time.Since(began).Round(time.Second), phases)
+	t.Logf("longest time without a write: %s", w.Gap())
+	same(t, view, c.AwaitMembers(t, 3, scaleWithin))
+	for member := range view.Members {
+		if image := c.MustPod(t, member).Spec.InitContainers[1].Image; image != nextDruid {
+			t.Errorf("the agent of %s is of image %s", member, image)
+		}
+	}
+	clientsWereServed(t, h, 3*len(view.Members))
+	cluster, err := c.Get(t.Context())
+	if err != nil || cluster.Status.TLS.Client.LastHandledRotateCA != "" || cluster.Annotations[v1alpha1.RotateCAAnnotation] != "" {
+		t.Errorf("a request replaced the authorities: %+v (%v)", cluster.Status.TLS, err)
+	}
+	servedOn(t, w)
+	s.Stop(t)
+	w.Stop(t, c.Etcd(t))
+}
+
+// waitsSince is since when clients have what they need to trust the authority after this one. It is empty if another one signs.
+func waitsSince(t *testing.T, c *harness.Cluster, signing string) (since string) {
+	t.Helper()
+	harness.Eventually(t, scaleWithin, "clients have the next authority", func(ctx context.Context) error {
+		cluster, err := c.Get(ctx)
+		if err != nil || cluster.Status.TLS.Client.Authority != signing {
+			return err
+		}
+		if cluster.Status.TLS.Client.DistributedAt == nil {
+			return errors.New("not all of their Secrets have it")
+		}
+		since = cluster.Status.TLS.Client.DistributedAt.String()
+		t.Logf("clients have the next authority since %s, and %v are counted", since, cluster.Status.TLS.Client.HeldFor)
+		return nil
+	})
+	return since
+}
+
+// awaitNextSigns waits until another authority signs for clients, and logs how much of the lifetime of the old one is left then.
+func awaitNextSigns(t *testing.T, c *harness.Cluster, before string) {
+	t.Helper()
+	var old v1alpha1.TLSAuthority
+	harness.Eventually(t, rotateWithin, "the next authority signs", func(ctx context.Context) error {
+		cluster, err := c.Get(ctx)
+		if err != nil {
+			return err
+		}
+		old = cluster.Status.TLS.Client.Trusted[0]
+		if s := cluster.Status.TLS.Client; s.Authority == before {
+			err = fmt.Errorf("phase %s, message %q", s.Phase, s.Message)
+		}
+		return err
+	})
+	t.Logf("the next authority signs %s before the end of %s", time.Until(old.NotAfter.Time).Round(time.Second), old.Fingerprint)
 }
 
 func authoritiesOf(t *testing.T, c *harness.Cluster) [2]string {

@@ -4,7 +4,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net"
+	"regexp"
 	"slices"
+	"strconv"
 	"strings"
 	"syscall"
 	"testing"
@@ -143,6 +146,26 @@ func (r *Rig) DruidLeader(t testing.TB) *corev1.Pod {
 		return r.Client.Get(ctx, Key(DruidNamespace, name), pod)
 	})
 	return pod
+}
+
+// druidMetricsPort is that of the install.
+const druidMetricsPort = 8080
+
+// AwaitDruidMetric waits until the druid that works reports the series.
+func (r *Rig) AwaitDruidMetric(t testing.TB, within time.Duration, series *regexp.Regexp) {
+	t.Helper()
+	Eventually(t, within, "the metric "+series.String(), func(ctx context.Context) error {
+		page, err := r.druidMetrics(ctx, r.DruidLeader(t))
+		if err == nil && !series.MatchString(page) {
+			err = errors.New("druid does not report it")
+		}
+		return err
+	})
+}
+
+func (r *Rig) druidMetrics(ctx context.Context, pod *corev1.Pod) (string, error) {
+	dial := func(ctx context.Context, address string) (net.Conn, error) { return r.Dial(ctx, "tcp", address) }
+	return fetchPage(ctx, dial, net.JoinHostPort(pod.Status.PodIP, strconv.Itoa(druidMetricsPort)), "/metrics")
 }
 
 // druidHolder holds druid's own Lease.

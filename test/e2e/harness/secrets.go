@@ -9,12 +9,10 @@ import (
 	"fmt"
 	"io"
 	"maps"
-	"net"
 	"net/url"
 	"os"
 	"path/filepath"
 	"slices"
-	"strconv"
 	"strings"
 	"testing"
 
@@ -30,9 +28,6 @@ import (
 
 // decoy is the Secret whose content a ConfigMap of the same name shows, so that each search has something to find.
 const decoy = "decoy-of-the-search"
-
-// druidMetricsPort is that of the install.
-const druidMetricsPort = 8080
 
 // shortestSecret is the least that is searched for. A shorter word occurs by chance.
 const shortestSecret = 8
@@ -227,8 +222,7 @@ func (r *Rig) podsInto(ctx context.Context, all secrets, written texts, namespac
 		}
 		errs = append(errs, processesInto(all, written, &pod))
 		if namespace == DruidNamespace && pod.Status.PodIP != "" {
-			page, err := fetchPage(ctx, func(ctx context.Context, address string) (net.Conn, error) { return r.Dial(ctx, "tcp", address) },
-				net.JoinHostPort(pod.Status.PodIP, strconv.Itoa(druidMetricsPort)), "/metrics")
+			page, err := r.druidMetrics(ctx, &pod)
 			written["/metrics of "+pod.Name] = page
 			errs = append(errs, err)
 		}

@@ -51,6 +51,7 @@ var Table = []Story{
 	{"TestReleaseUpgradeAndRollback", InTurn, Alone, 3, 240, ofPods + " " + ofDruid},
 	{"TestHelmChangesDruidUnderAWriter", InTurn, Alone, 3, 300, ofPods + " " + ofDruid},
 	{"TestBadAgentImageStopsAtFollower", InTurn, Alone, 3, 130, ofPods + " " + ofDruid},
+	{"TestAuthoritiesAreReplacedByTime", InTurn, Alone, 5, 600, ofTLS + " leases"},
 	{"TestKubernetesAPIServersServed", InTurn, Alone, 5, 560, ofTLS + " agent/duties"},
 	{"TestNodePowerOffDuringRollout", InTurn, Alone, 3, 100, ofNodes + " " + ofPods},
 	{"TestDeletionWithoutDruidAndNode", InTurn, Alone, 3, 60, ofEnds},
