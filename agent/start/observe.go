@@ -220,7 +220,7 @@ func (b *Bootstrapper) observePeers(ctx context.Context, o *observation) {
 	own, err := b.ownAddresses()
 	if err != nil {
 		o.Peers = Answering // not to be ruled out
-		o.note("peers", err.Error())
+		o.note("peers", membership.Brief(err))
 		return
 	}
 	found, err := b.lookup(ctx, b.cfg.PeerService+"."+b.cfg.Namespace+".svc")
@@ -229,7 +229,7 @@ func (b *Bootstrapper) observePeers(ctx context.Context, o *observation) {
 	}
 	if err != nil {
 		o.Peers = Answering // not to be ruled out
-		o.note("peers", err.Error())
+		o.note("peers", membership.Brief(err))
 		return
 	}
 	others := slices.DeleteFunc(found, func(address string) bool { return slices.Contains(own, address) })

@@ -35,7 +35,7 @@ func (b *Bootstrapper) observeListing(ctx context.Context, o *observation) {
 	}
 	view, err := b.list(ctx, record, clusterID)
 	if err != nil {
-		o.note("listed", err.Error())
+		o.note("listed", membership.Brief(err))
 		return
 	}
 	o.view, o.Peers = view, Answering
@@ -147,7 +147,7 @@ func (b *Bootstrapper) confirm(ctx context.Context, o *observation) {
 	first := o.view
 	view, err := b.ask(ctx, endpoints, first.ClusterID)
 	if err != nil {
-		o.note("listed", err.Error())
+		o.note("listed", membership.Brief(err))
 		return
 	}
 	if o.view = view; view.RaftTerm < first.RaftTerm {
@@ -166,7 +166,7 @@ func (b *Bootstrapper) observeNeeds(ctx context.Context, o *observation) {
 	}
 	for _, need := range []func(context.Context, *observation) error{b.needRoom, b.needSpace, b.needName, b.needQuorum} {
 		if err := need(ctx, o); err != nil {
-			o.note("needs", err.Error())
+			o.note("needs", membership.Brief(err))
 			return
 		}
 	}

@@ -16,7 +16,7 @@ func (b *Bootstrapper) observeSource(ctx context.Context, o *observation) {
 	o.source = AdoptionFacts{Source: SourceSilent, Claimed: claimedBy(o), Entry: NoEntry, Needs: Unmet}
 	endpoints, err := b.cfg.JoinEndpoints()
 	if err != nil {
-		o.note("source", err.Error())
+		o.note("source", membership.Brief(err))
 		return
 	}
 	sight := b.sourceSight(ctx, endpoints, o.record.record.ClusterID)
@@ -67,7 +67,7 @@ func entryOf(listed Listed, entry membership.Member, joining Joining) Entry {
 func (b *Bootstrapper) observeAdoptionNeeds(ctx context.Context, o *observation) {
 	for _, need := range []func(context.Context, *observation) error{b.needSpace, b.needName} {
 		if err := need(ctx, o); err != nil {
-			o.note("source needs", err.Error())
+			o.note("source needs", membership.Brief(err))
 			return
 		}
 	}
