@@ -1,6 +1,7 @@
 package plugin
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -249,12 +250,13 @@ func (i *installation) checkCluster(ctx context.Context, name string) finding {
 	}
 	c := view.Of(objects, i.now)
 	next := "See what to do: " + i.invoke(objects.Cluster, "status")
+	problem := string(c.State) + ": " + strings.TrimSuffix(cmp.Or(c.Message, c.Why), ".")
 	switch c.Health {
 	case view.Well:
 		return fine("%s", string(c.State)+": "+c.Why)
 	case view.NotWell:
-		return fail(next, "%s", string(c.State)+": "+c.Why)
+		return fail(next, "%s", problem)
 	default:
-		return warn(next, "%s", string(c.State)+": "+c.Why)
+		return warn(next, "%s", problem)
 	}
 }

@@ -67,19 +67,27 @@ func (o *options) connectCommand() *cobra.Command {
 func (s selection) connectionData(c v1alpha1.EtcdCluster) connectionData {
 	d := connectionData{
 		Namespace: c.Namespace, Cluster: c.Name, Endpoints: c.Status.Endpoints, Auth: c.Spec.Auth != nil, TLS: usesTLS(c), Docs: connectPage,
+		Commands: []string{},
 	}
+	down := false
 	if ready := meta.FindStatusCondition(c.Status.Conditions, v1alpha1.ConditionReady); ready != nil && ready.Status != metav1.ConditionTrue {
-		d.Problem = sentence(ready.Message) + " See what to do: " + s.invoke(c, "status")
+		next := " See what to do: " + s.invoke(c, "status")
+		if ready.Reason == v1alpha1.ReasonPaused {
+			next = " Start the members: " + s.invoke(c, "resume")
+		}
+		d.Problem, down = sentence(ready.Message)+next, ready.Status == metav1.ConditionFalse
 	}
 	flags := ""
 	if d.TLS {
 		flags = " --cacert=ca.crt --cert=tls.crt --key=tls.key"
 		d.addSecrets(c)
 	}
-	d.endpoint = d.local(clientPort)
+	if d.endpoint = d.local(clientPort); down {
+		return d
+	}
 	if d.Secret != "" {
 		read := s.command(fmt.Sprintf(`kubectl -n %s get secret %s -o jsonpath="{.data.${key//./\\.}}" | base64 -d > "$key"`, c.Namespace, d.Secret))
-		d.Commands = []string{"umask 077", "for key in " + strings.Join(certificateKeys, " ") + "; do\n  " + read + "\ndone"}
+		d.Commands = append(d.Commands, "umask 077", "for key in "+strings.Join(certificateKeys, " ")+"; do\n  "+read+"\ndone")
 	}
 	d.Commands = append(d.Commands,
 		s.command(fmt.Sprintf("kubectl -n %s port-forward service/%s-client %d &", c.Namespace, c.Name, clientPort)),
@@ -114,7 +122,9 @@ func (p *page) connection(d connectionData) {
 	for _, command := range d.Commands {
 		p.line(cell{text: command})
 	}
-	p.line()
+	if len(d.Commands) > 0 {
+		p.line()
+	}
 	if len(d.Written) > 0 {
 		p.line(cell{text: "Written, for a shell in which that port-forward runs:"})
 		for _, path := range d.Written {

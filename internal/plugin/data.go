@@ -84,7 +84,7 @@ type connectionData struct {
 	Secret string `json:"secret,omitempty"`
 	// Clients are the clients with a Secret of their own.
 	Clients []clientSecret `json:"clients,omitempty"`
-	// Commands connect from this computer, in this order.
+	// Commands connect from this computer, in this order. There are none while no member serves clients.
 	Commands []string `json:"commands"`
 	// Written are the files that --write wrote.
 	Written []string `json:"written,omitempty"`
