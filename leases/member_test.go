@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"errors"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -268,4 +269,34 @@ func FuzzDecode(f *testing.F) {
 			t.Errorf("record: %v, want ErrUnreadable", err)
 		}
 	})
+}
+
+// The slot names one ID. The list of a quorum shows each removal before, and the slot is not taken while one can be in progress.
+func TestTakenSlotKeepsEarlierRemovals(t *testing.T) {
+	list := func(ids ...uint64) (l MemberList) {
+		for _, id := range ids {
+			l.Add(id, "", nil, false)
+		}
+		return l
+	}
+	published := list(1, 2, 3)
+	record := Record{MemberList: &published, Replacing: &Replacing{Member: "demo-a", PodUID: "pod-1", MemberID: "1"}}
+	for name, test := range map[string]struct {
+		want    Replacing
+		listed  MemberList
+		refused bool
+	}{
+		"another member, after the removal":        {Replacing{"demo-b", "pod-2", "2"}, list(2, 3), false},
+		"another member, and the removal can come": {Replacing{"demo-b", "pod-2", "2"}, list(1, 2, 3), true},
+		"a later ID of the same member":            {Replacing{"demo-a", "pod-3", "4"}, list(2, 3, 4), false},
+		"a later Pod for the same ID":              {Replacing{"demo-a", "pod-3", "1"}, list(1, 2, 3), false},
+	} {
+		taken, err := record.Replace(test.want, test.listed)
+		if errors.Is(err, ErrSlot) != test.refused {
+			t.Errorf("%s: %v", name, err)
+		}
+		if err == nil && (*taken.Replacing != test.want || !slices.Equal(taken.MemberList.Members, test.listed.Members)) {
+			t.Errorf("%s: slot %+v, list %+v", name, taken.Replacing, taken.MemberList)
+		}
+	}
 }

@@ -1,6 +1,7 @@
 package leases
 
 import (
+	"errors"
 	"fmt"
 	"slices"
 	"strconv"
@@ -88,7 +89,8 @@ type Record struct {
 	Released uint32
 	// Recovered is the result of the last recovery, or nil.
 	Recovered *Recovered
-	// MemberList is the list as the leader last saw it. It is information, never a request.
+	// MemberList is the list as the leader last saw it, or the last member that took the slot to replace itself. It is information,
+	// never a request.
 	MemberList *MemberList
 	// Upgrade is the request to compare the members, and its answer. It is read with the record, but not written with
 	// it.
@@ -127,11 +129,35 @@ type Replacing struct {
 	MemberID string `json:"memberID"`
 }
 
-// MemberList is etcd's member list with the raft position at which the leader read it.
+// Replace returns the record in which a member has the slot to replace itself. list is what a quorum listed after the record was read. The
+// slot names only one ID, so the list shows each removal before. It is an error if an ID that the slot named is still listed: its
+// removal can be in progress.
+func (r Record) Replace(want Replacing, list MemberList) (Record, error) {
+	if s := r.Replacing; s != nil && s.MemberID != want.MemberID &&
+		slices.ContainsFunc(list.Members, func(m ListedMember) bool { return m.ID == s.MemberID }) {
+		return r, fmt.Errorf("%w: it names ID %s of member %s, which is still a member", ErrSlot, s.MemberID, s.Member)
+	}
+	r.Replacing, r.MemberList = &want, &list
+	return r, nil
+}
+
+// ErrSlot says that the replacement slot of a record cannot be taken.
+var ErrSlot = errors.New("the replacement slot of the cluster record is taken")
+
+// MemberList is etcd's member list with a raft position that it includes.
 type MemberList struct {
 	RaftTerm  uint64         `json:"raftTerm"`
 	RaftIndex uint64         `json:"raftIndex"`
 	Members   []ListedMember `json:"members"`
+}
+
+// Add appends a member. Its name is empty if it was added and never started.
+func (l *MemberList) Add(id uint64, name string, peerURLs []string, learner bool) {
+	m := ListedMember{ID: FormatID(id), Name: name, Learner: learner}
+	if len(peerURLs) > 0 {
+		m.PeerURL = peerURLs[0]
+	}
+	l.Members = append(l.Members, m)
 }
 
 // ListedMember is one entry of a MemberList. An entry without Name was added and never started.

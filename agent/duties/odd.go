@@ -93,16 +93,16 @@ func (o *OddMember) look(ctx context.Context, stop func(ctx context.Context, rea
 	if err != nil || status.Role == membership.RoleLearner {
 		return err // the hashes of voters say nothing about a learner: it is compared when it votes
 	}
+	record, version, err := o.Store.Record(ctx) // before the list, which is written to it
+	if err != nil {
+		return err
+	}
 	view, err := membership.Observe(ctx, o.Dial, membership.Query{Endpoints: []string{o.Local}, ClusterID: self.ClusterID, Timeout: callTimeout})
 	if err != nil {
 		return err
 	}
 	found, silent := compareVoters(ctx, o.Dial, view)
 	own, err := o.Store.Member(ctx, self.Member)
-	if err != nil {
-		return err
-	}
-	record, version, err := o.Store.Record(ctx)
 	if err != nil {
 		return err
 	}
@@ -131,15 +131,20 @@ func (o *OddMember) look(ctx context.Context, stop func(ctx context.Context, rea
 	if d.Verdict != membership.OddReplace {
 		return nil
 	}
-	return o.replace(ctx, record, version, want, func() error { return stop(ctx, d.Why) })
+	return o.replace(ctx, record, version, want, listOf(view), func() error { return stop(ctx, d.Why) })
 }
 
 // replace takes the slot of the record, hands leadership over, and stops etcd.
-func (o *OddMember) replace(ctx context.Context, record leases.Record, version leases.Version, want leases.Replacing, stop func() error) error {
+func (o *OddMember) replace(ctx context.Context, record leases.Record, version leases.Version, want leases.Replacing, list leases.MemberList,
+	stop func() error,
+) error {
 	if record.Replacing == nil || *record.Replacing != want {
-		record.Replacing = &want
+		taken, err := record.Replace(want, list)
+		if err != nil {
+			return err
+		}
 		crash.Before("take-slot-odd")
-		_, err := o.Store.UpdateRecord(ctx, version, record)
+		_, err = o.Store.UpdateRecord(ctx, version, taken)
 		crash.After("take-slot-odd")
 		if err != nil {
 			return fmt.Errorf("write the replacement of member %s to the cluster record: %w", want.MemberID, err)

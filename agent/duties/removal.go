@@ -223,11 +223,7 @@ func leads(status membership.Status, view membership.View) bool {
 func listOf(view membership.View) leases.MemberList {
 	list := leases.MemberList{RaftTerm: view.RaftTerm, RaftIndex: view.RaftIndex}
 	for _, m := range view.Members {
-		listed := leases.ListedMember{ID: leases.FormatID(m.ID), Name: m.Name, Learner: m.Learner}
-		if len(m.PeerURLs) > 0 {
-			listed.PeerURL = m.PeerURLs[0]
-		}
-		list.Members = append(list.Members, listed)
+		list.Add(m.ID, m.Name, m.PeerURLs, m.Learner)
 	}
 	return list
 }

@@ -202,16 +202,23 @@ func (b *Bootstrapper) initialCluster(view membership.View, desired []string, se
 }
 
 // replaceSelf takes the replacement slot, quarantines the data and removes exactly the observed ID. The slot names for
-// a later Pod what to remove. After the removal, the next observation joins. The slot is released when this member
-// votes.
+// a later Pod what to remove, and for druid which vote the published member list can have too much. After the removal,
+// the next observation joins. The slot is released when this member votes.
 func (b *Bootstrapper) replaceSelf(ctx context.Context, o *observation) error {
 	id := leases.FormatID(o.entry.ID)
 	record := o.record.record
 	want := leases.Replacing{Member: b.cfg.Member, PodUID: b.cfg.PodUID, MemberID: id}
 	if record.Replacing == nil || *record.Replacing != want {
-		record.Replacing = &want
+		list := leases.MemberList{RaftTerm: o.view.RaftTerm, RaftIndex: o.view.RaftIndex}
+		for _, m := range o.view.Members {
+			list.Add(m.ID, m.Name, m.PeerURLs, m.Learner)
+		}
+		taken, err := record.Replace(want, list)
+		if err != nil {
+			return err
+		}
 		crash.Before("take-slot")
-		version, err := b.store.UpdateRecord(ctx, o.record.version, record)
+		version, err := b.store.UpdateRecord(ctx, o.record.version, taken)
 		crash.After("take-slot")
 		if errors.Is(err, leases.ErrConflict) {
 			return nil // look again: another agent or druid wrote
@@ -219,7 +226,7 @@ func (b *Bootstrapper) replaceSelf(ctx context.Context, o *observation) error {
 		if err != nil {
 			return fmt.Errorf("write the replacement of member %s to the cluster record: %w", id, err)
 		}
-		o.record.version, o.record.record = version, record
+		o.record.version, o.record.record = version, taken
 	}
 	if err := b.quarantine(ctx, o, o.quarantineReason("other-id")); err != nil {
 		return err

@@ -216,7 +216,11 @@ func (w *world) slot(p *proc) bool {
 	if record.Replacing != nil && *record.Replacing == want {
 		return true
 	}
-	record.Replacing = &want
+	record, err := record.Replace(want, listOf(s.view))
+	if err != nil {
+		w.say("agent %s: %v", names[p.k], err)
+		return false
+	}
 	w.say("agent %s: takes the slot to replace %x", names[p.k], s.entry.ID)
 	return w.updateRecord(p, s.version, record)
 }

@@ -114,22 +114,25 @@ func (w *world) dutyRecord(p *proc) bool {
 	return w.publish(p) || d.step == drainMark || w.superfluous(p)
 }
 
+func listOf(view membership.View) leases.MemberList {
+	list := leases.MemberList{RaftTerm: view.RaftTerm, RaftIndex: view.RaftIndex}
+	for _, m := range view.Members {
+		list.Add(m.ID, m.Name, m.PeerURLs, m.Learner)
+	}
+	return list
+}
+
 // publish writes the list into the record when it changed.
 func (w *world) publish(p *proc) bool {
 	d := &p.duty
-	list := &leases.MemberList{RaftTerm: d.view.RaftTerm, RaftIndex: d.view.RaftIndex}
-	for _, m := range d.view.Members {
-		list.Members = append(list.Members, leases.ListedMember{
-			ID: leases.FormatID(m.ID), Name: m.Name, PeerURL: m.PeerURLs[0], Learner: m.Learner,
-		})
-	}
+	list := listOf(d.view)
 	was := d.record.MemberList
 	if was != nil && (slices.Equal(was.Members, list.Members) || was.RaftTerm > list.RaftTerm) ||
 		d.record.Phase != leases.PhaseFormed || d.record.ClusterID != d.view.ClusterID {
 		return false
 	}
 	record := d.record
-	record.MemberList = list
+	record.MemberList = &list
 	if w.updateRecord(p, d.version, record) {
 		w.say("agent %s: publishes %d members", names[p.k], len(list.Members))
 		d.record, d.version = record, w.record.version

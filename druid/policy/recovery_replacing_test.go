@@ -1,0 +1,56 @@
+package policy
+
+import (
+	"slices"
+	"testing"
+
+	"github.com/etcd-druid/druid/leases"
+)
+
+// Five members vote. The last two replaced themselves one after the other, and the leader did not publish that they were removed. The first
+// two are then a quorum of three.
+func TestEachReplacementIsCounted(t *testing.T) {
+	for name, test := range map[string]struct {
+		removed []uint64
+		giveUp  []string
+	}{
+		"none": {nil, nil},
+		"one":  {[]uint64{14}, nil},
+		"two":  {[]uint64{13, 14}, []string{"demo-a"}},
+	} {
+		x := newRescue(5).backedUp()
+		x.o.Full.Reports.Revision = 100
+		report := func() {
+			for i := 2; i < 5; i++ {
+				x.report(i, leases.DiskEmpty)
+			}
+		}
+		report()
+		x.away(0)
+		x.away(1)
+		for i, id := range test.removed {
+			var list leases.MemberList
+			for _, m := range x.o.Members {
+				if !slices.Contains(test.removed[:i], m.Reports.ID) {
+					list.Add(m.Reports.ID, m.Name, nil, false)
+				}
+			}
+			record, err := x.o.Record.Replace(leases.Replacing{Member: x.member(int(id - 10)).Name, MemberID: leases.FormatID(id)}, list)
+			if err != nil {
+				t.Fatal(err)
+			}
+			x.o.Record = record
+		}
+		r := x.decide()
+		if r.plan == nil || !slices.Equal(r.plan.giveUp, test.giveUp) {
+			t.Fatalf("%s: by rule %s, the obstacle is %q, the plan %+v", name, r.rule, r.obstacle, r.plan)
+		}
+		x.d.Recovery.Approved = r.plan.hash
+		x.apply(t, PrepareRecovery)
+		report()
+		x.wants(t, "execute")
+		if x.o.Record.Recovery.GiveUp = nil; test.giveUp != nil {
+			x.wants(t, "await-acknowledgements")
+		}
+	}
+}
