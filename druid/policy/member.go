@@ -175,7 +175,8 @@ func (s slotVerdict) String() string {
 
 // slotRows decide about the slot. A member frees its slot when it votes again, and a new Pod with its name takes it
 // over. The slot only makes replacements sequential: druid and etcd check the cost of each removal separately. The
-// slot is therefore freed only if no call of the Pod that took it can still be in progress.
+// slot is therefore freed only if no call of the Pod that took it can still be in progress. While the quorum is lost, it
+// stays: the published member list can be older than the removal, and then only the slot shows it.
 var slotRows = rules.New(slotKeep, []rules.Row[slotFacts, slotVerdict]{
 	{Name: "slot-free", When: slotFacts{taken: rules.No}, Verdict: slotKeep,
 		Why: "there is no slot to free"},
@@ -183,7 +184,9 @@ var slotRows = rules.New(slotKeep, []rules.Row[slotFacts, slotVerdict]{
 		Why: "the Pod that took the slot might still be replacing the member"},
 	{Name: "slot-inherited", When: slotFacts{taken: rules.Yes, holder: rules.No, comes: rules.Yes}, Verdict: slotKeep,
 		Why: "another Pod with that name takes the slot over and finishes"},
-	{Name: "slot-left-behind", When: slotFacts{taken: rules.Yes, holder: rules.No, comes: rules.No}, Verdict: slotRelease,
+	{Name: "slot-evidence", When: slotFacts{taken: rules.Yes, holder: rules.No, comes: rules.No, lost: rules.Yes}, Verdict: slotKeep,
+		Why: "no member can replace itself without a quorum, and a recovery counts the vote that the slot names"},
+	{Name: "slot-left-behind", When: slotFacts{taken: rules.Yes, holder: rules.No, comes: rules.No, lost: rules.No}, Verdict: slotRelease,
 		Why: "no Pod with that name starts, and other members might need to replace themselves"},
 })
 
@@ -194,11 +197,12 @@ type slotFacts struct {
 	// start.
 	holder rules.YesNo `fact:"the Pod that took it exists"`
 	comes  rules.YesNo `fact:"a Pod of its name runs or may come up"`
+	lost   rules.YesNo `fact:"the quorum is lost"`
 }
 
-func slotFactsOf(o Observed) slotFacts {
+func slotFactsOf(d Desired, o Observed) slotFacts {
 	slot := o.Record.Replacing
-	f := slotFacts{taken: rules.YesNoOf(slot != nil), holder: rules.No, comes: rules.No}
+	f := slotFacts{taken: rules.YesNoOf(slot != nil), holder: rules.No, comes: rules.No, lost: rules.YesNoOf(QuorumLost(d, o))}
 	if slot == nil {
 		return f
 	}
@@ -213,8 +217,8 @@ func slotFactsOf(o Observed) slotFacts {
 }
 
 // slotStep frees exactly the slot that the plan saw.
-func slotStep(o Observed) (Step, bool) {
-	decision := slotRows.Decide(slotFactsOf(o))
+func slotStep(d Desired, o Observed) (Step, bool) {
+	decision := slotRows.Decide(slotFactsOf(d, o))
 	if decision.Verdict != slotRelease || o.RecordState != RecordFormed {
 		return Step{}, false
 	}

@@ -54,3 +54,19 @@ func TestEachReplacementIsCounted(t *testing.T) {
 		}
 	}
 }
+
+// The Pod of a member that replaced itself does not come back. Its slot is freed while the quorum serves, and is evidence when it is lost.
+func TestSlotStaysWhileTheQuorumIsLost(t *testing.T) {
+	for live, frees := range map[bool]bool{true: true, false: false} {
+		x := newRescue(3)
+		x.o.Record.Replacing = &leases.Replacing{Member: "demo-c", PodUID: "earlier", MemberID: "c"}
+		x.member(2).Lingers = true
+		if live {
+			x.member(0).Liveness = leases.Live
+		}
+		step, ok := recordStep(Evaluate(x.d, x.o))
+		if got := ok && step.Release != nil; got != frees {
+			t.Errorf("a voter serves %t: the step is %+v", live, step)
+		}
+	}
+}

@@ -80,8 +80,11 @@ func TestOrphansKeptOnMissingFacts(t *testing.T) {
 // TestUsableSlotNotTaken: a slot is not taken from a member that may use it.
 func TestUsableSlotNotTaken(t *testing.T) {
 	checkTable(t, slotRows, "slot", "The replacement slot: druid/policy.slotRows", func(f slotFacts, d rules.Decision[slotVerdict]) string {
-		if d.Verdict == slotRelease && (f.taken == rules.No || f.holder == rules.Yes || f.comes == rules.Yes) {
+		switch {
+		case d.Verdict == slotRelease && (f.taken == rules.No || f.holder == rules.Yes || f.comes == rules.Yes):
 			return "takes the slot from a Pod that may be in the middle of it"
+		case d.Verdict == slotRelease && f.lost == rules.Yes:
+			return "forgets a removal that a recovery must count"
 		}
 		return ""
 	})
