@@ -84,7 +84,7 @@ var recoveryRows = rules.New(recoverNothing, []rules.Row[recoveryFacts, recovery
 		Why: "the selected member cannot carry out the order before you act. Its agent tries again, and druid replaces its Pod if the spec changed"},
 	{Name: "executing", When: recoveryFacts{standing: standingExecute}, Verdict: recoverWait,
 		Why: "the chosen agent forms the new raft group"},
-	{Name: "await-acknowledgements", When: recoveryFacts{standing: standingPrepare, acks: acksFew}, Verdict: recoverWait,
+	{Name: "await-acknowledgements", When: recoveryFacts{standing: standingPrepare, acks: acksFew, further: rules.No}, Verdict: recoverWait,
 		Why: "the members that did not acknowledge could be a quorum"},
 	{Name: "not-yet", When: recoveryFacts{standing: standingVoid, overdue: rules.No}, Verdict: recoverWait,
 		Why: "the quorum was not lost for long enough, or its state is unknown"},
@@ -92,14 +92,16 @@ var recoveryRows = rules.New(recoverNothing, []rules.Row[recoveryFacts, recovery
 		Why: "a recovery is not possible before you act"},
 	{Name: "give-up", When: recoveryFacts{standing: standingVoid, returns: returnsMay, approved: rules.No}, Verdict: recoverPropose,
 		Why: "a member that is away is not lost: only your approval gives it up"},
+	{Name: "give-up-further", When: recoveryFacts{standing: standingPrepare, acks: acksFew, approved: rules.No}, Verdict: recoverPropose,
+		Why: "members went away before they acknowledged the order, and could be a quorum. They can return, or your approval gives them up"},
 	{Name: "propose", When: recoveryFacts{standing: standingVoid, approved: rules.No, automatic: rules.No}, Verdict: recoverPropose,
 		Why: "the plan needs your approval"},
 	{Name: "prepare", When: recoveryFacts{standing: standingVoid}, Verdict: recoverPrepare,
 		Why: "the members stop etcd and report what they hold before one of them is chosen"},
 	{Name: "changed", When: recoveryFacts{worse: rules.Yes, approved: rules.No}, Verdict: recoverPropose,
 		Why: "the acknowledged members hold less than the plan said"},
-	{Name: "execute", When: recoveryFacts{standing: standingPrepare, acks: acksEnough}, Verdict: recoverExecute,
-		Why: "fewer voters than a quorum are not fenced, and the best source is known"},
+	{Name: "execute", When: recoveryFacts{standing: standingPrepare}, Verdict: recoverExecute,
+		Why: "fewer voters than a quorum are not fenced or given up, and the best source is known"},
 })
 
 // recoveryFacts is the complete input of recoveryRows.
@@ -108,9 +110,11 @@ type recoveryFacts struct {
 	corrects rules.YesNo  `fact:"druid corrects the record"`
 	quorum   rules.Answer `fact:"quorum serves"`
 	// standing is the order in the record. acks, chosen, failed, otherwise and better are about that order.
-	standing standing    `fact:"order"`
-	acks     acks        `fact:"acknowledged by"`
-	chosen   rules.YesNo `fact:"chosen member usable"`
+	standing standing `fact:"order"`
+	acks     acks     `fact:"acknowledged by"`
+	// further: the acknowledgements are too few only because members are away, and the present plan gives those up too.
+	further rules.YesNo `fact:"enough if more members are given up"`
+	chosen  rules.YesNo `fact:"chosen member usable"`
 	// failed: the selected member reports that another attempt would fail too. otherwise: the present plan has another source than the
 	// order, or another member restores the backup or has the same data.
 	failed    rules.YesNo `fact:"order cannot be carried out"`

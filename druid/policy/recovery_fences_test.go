@@ -169,7 +169,7 @@ func TestVotersThatOnlyTheirLeasesNameCount(t *testing.T) {
 	x.d.Recovery.Approved = x.wants(t, "propose").plan.hash
 	x.apply(t, PrepareRecovery)
 	reportAll()
-	x.wants(t, "await-acknowledgements")
+	x.wants(t, "give-up-further")
 	x.gone(4) // two of five voters are left that nothing fences
 	x.wants(t, "execute")
 }

@@ -82,6 +82,8 @@ type recovery struct {
 	others []oldVoter
 	// unseen are the members with an ID in the raft group, here or away. Those that a list of voters lacks can have got a vote since.
 	unseen []oldVoter
+	// lists are the known lists of voters, by their IDs.
+	lists [][]string
 	// removable are the IDs of members that can have been removed since the lists of voters.
 	removable []string
 	order     *leases.Recovery
@@ -96,8 +98,8 @@ func recoveryOf(d Desired, o Observed, listed []Member) recovery {
 	r := recovery{order: o.Record.Order()}
 	r.facts = recoveryFacts{
 		applies:  rules.YesNoOf(recoverable(d, o)),
-		corrects: rules.No, quorum: groupQuorum(o, listed), standing: standingNone, acks: acksFew, chosen: rules.Yes, returns: returnsMay,
-		failed: rules.No, otherwise: rules.No, better: rules.No, overdue: rules.YesNoOf(o.QuorumOverdue), obstacle: rules.No, approved: rules.No,
+		corrects: rules.No, quorum: groupQuorum(o, listed), standing: standingNone, acks: acksFew, further: rules.No, chosen: rules.Yes,
+		returns: returnsMay, failed: rules.No, otherwise: rules.No, better: rules.No, overdue: rules.YesNoOf(o.QuorumOverdue), obstacle: rules.No, approved: rules.No,
 		automatic: rules.No, worse: rules.No,
 	}
 	if r.facts.applies == rules.Yes {
@@ -154,9 +156,8 @@ func (r *recovery) observeVoters(o Observed, listed []Member) {
 	}
 	r.observeOthers(o, listed)
 	r.observeUnseen(o, listed)
-	if r.facts.acks = r.ackedBy(lists); r.pendingAcks() {
-		r.facts.acks = acksFew
-	}
+	r.lists = lists
+	r.facts.acks = r.acknowledged()
 	r.facts.chosen = rules.YesNoOf(r.order == nil || r.chosenUsable(listed))
 	r.facts.failed = rules.YesNoOf(r.order != nil && r.order.Stage == leases.StageExecute && r.failure() != "")
 	r.facts.returns = r.returning(o)
@@ -200,7 +201,9 @@ func (r *recovery) makePlan(d Desired, o Observed) {
 	}
 	p := recoveryPlan{source: best}
 	if r.order != nil {
-		p.giveUp = r.order.GiveUp
+		further := r.furtherToGiveUp()
+		r.facts.further = rules.YesNoOf(len(further) > 0)
+		p.giveUp = slices.Sorted(slices.Values(slices.Concat(r.order.GiveUp, further)))
 	} else if r.facts.returns == returnsMay {
 		names, enough := r.membersToGiveUp(o)
 		if !enough {

@@ -31,7 +31,7 @@ func (e Evaluation) recoveryStep() (Step, bool) {
 	case r.is(recoverExecute) && r.plan.source.report != nil:
 		order := *r.order
 		order.Report, order.Known, order.Plan = r.plan.source.report.Digest(), max(order.Known, r.plan.highest), r.plan.hash
-		order.GiveUp = r.stillGivenUp(order.GiveUp)
+		order.GiveUp = r.stillGivenUp(r.plan.giveUp)
 		if r.facts.approved == rules.Yes { // you approved this plan while the order stood
 			order.Approved, order.Unmeasured, order.Disputed = true, !r.plan.measured, r.plan.source.disputed(e.Observed)
 			order.Revisions, order.Seconds = r.plan.revisions, r.plan.seconds
@@ -167,6 +167,9 @@ func (r recovery) describe(s *v1alpha1.RecoveryStatus, w RecoveryWish) {
 			fmt.Sprintf("member %s forms the cluster again. Its agent reports the progress in status.members", r.order.Chosen)
 	case r.is(recoverPropose):
 		s.Phase, s.Message = v1alpha1.RecoveryProposed, r.plan.words()
+		if r.facts.further == rules.Yes {
+			s.Message += ". " + r.unacknowledged()
+		}
 		s.Approve = w.approval(r.plan.hash)
 	case r.facts.standing == standingPrepare && r.verdict != recoverRelease:
 		s.Phase, s.Message = v1alpha1.RecoveryPreparing, "the members stop etcd and report what they hold. "+r.unacknowledged()

@@ -27,7 +27,7 @@ func TestRecoveryPreconditions(t *testing.T) {
 			return "orders what was not approved, or too early"
 		case d.Verdict == recoverPrepare && f.standing&standingVoid != 0 && f.returns != returnsNot && f.approved == rules.No:
 			return "gives up a majority without an approval"
-		case d.Verdict == recoverExecute && (f.standing != standingPrepare || f.acks != acksEnough):
+		case d.Verdict == recoverExecute && (f.standing != standingPrepare || f.acks == acksFew && (f.further == rules.No || f.approved == rules.No)):
 			return "executes without fences"
 		case d.Verdict == recoverExecute && f.worse == rules.Yes && f.approved == rules.No:
 			return "loses more than was approved"

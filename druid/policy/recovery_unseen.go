@@ -64,9 +64,10 @@ func groupID(m Member, o Observed) string {
 	return ""
 }
 
-// ackedBy says whether the voters that could still serve are fewer than a quorum of each list.
-func (r *recovery) ackedBy(lists [][]string) acks {
-	if len(lists) == 0 || slices.ContainsFunc(lists, r.couldServe) {
+// acknowledged says whether the voters that could still serve are fewer than a quorum of each list, and each member that is here with data
+// acknowledged.
+func (r *recovery) acknowledged() acks {
+	if len(r.lists) == 0 || slices.ContainsFunc(r.lists, r.couldServe) || r.pendingAcks() {
 		return acksFew
 	}
 	return acksEnough
@@ -149,4 +150,48 @@ func (r *recovery) membersToGiveUp(o Observed) (names []string, enough bool) {
 	}
 	slices.Sort(names)
 	return names, len(names) > 0 && !serves()
+}
+
+// furtherToGiveUp returns members that are away without which the acknowledgements of a prepared order are enough: voters first, and none that
+// is not needed. It returns none while a member that is here can still acknowledge, because its data can say more.
+func (r *recovery) furtherToGiveUp() (names []string) {
+	if r.order.Stage != leases.StagePrepare || r.facts.acks == acksEnough {
+		return nil
+	}
+	if slices.ContainsFunc(r.others, r.awaits) { // they are all here
+		return nil
+	}
+	for _, p := range slices.Concat(r.voters, r.unseen) {
+		switch {
+		case p.closed || !p.known || slices.Contains(names, p.member.Name):
+		case p.member.Pod == PodLive && !p.member.NodeLost:
+			return nil
+		default:
+			names = append(names, p.member.Name)
+		}
+	}
+	if r.without(names).acknowledged() == acksFew {
+		return nil
+	}
+	for _, name := range slices.Backward(slices.Clone(names)) {
+		fewer := slices.DeleteFunc(slices.Clone(names), func(n string) bool { return n == name })
+		if r.without(fewer).acknowledged() == acksEnough {
+			names = fewer
+		}
+	}
+	return names
+}
+
+// without is the recovery as if members were given up too.
+func (r *recovery) without(names []string) *recovery {
+	given := func(list []oldVoter) []oldVoter {
+		list = slices.Clone(list)
+		for i, p := range list {
+			list[i].closed = p.closed || p.known && slices.Contains(names, p.member.Name)
+		}
+		return list
+	}
+	less := *r
+	less.voters, less.unseen = given(r.voters), given(r.unseen)
+	return &less
 }

@@ -18,8 +18,8 @@ import (
 )
 
 // approve is a user who approves the plan that the status shows. Of three members, the user gives up one at most, which can come back. Of
-// five, or if no voter is the source, the user gives up only members that are destroyed, as the plan asks: those that come back could be a quorum
-// with another one.
+// five, if no voter is the source, or while an order stands, the user gives up only members that are destroyed, as the plan asks: those that come
+// back could be a quorum with another one.
 func (w *lostWorld) approve() bool {
 	e := policy.Evaluate(w.desired(), w.observe())
 	r := policy.Status(e, v1alpha1.EtcdClusterStatus{}, nil, 1, metav1.Time{}).Recovery
@@ -30,7 +30,7 @@ func (w *lostWorld) approve() bool {
 		return false // a quorum that is only away
 	}
 	fenced := r.Plan.Source == v1alpha1.RecoverySource(leases.RecoverSurvivor) && r.Plan.LostRevisions != nil // its source is a voter
-	if (len(w.members) > 3 || !fenced) && slices.ContainsFunc(r.Plan.GiveUp, w.exists) {
+	if (len(w.members) > 3 || !fenced || w.record.Order() != nil) && slices.ContainsFunc(r.Plan.GiveUp, w.exists) {
 		return false // it is not destroyed
 	}
 	w.approved, w.losses[r.Plan.Hash] = r.Plan.Hash, r.Plan.LostRevisions

@@ -1,0 +1,115 @@
+package policy
+
+import (
+	"slices"
+	"strings"
+	"testing"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/etcd-druid/druid/api/v1alpha1"
+	"github.com/etcd-druid/druid/leases"
+)
+
+// Members go away after druid ordered to prepare. You can approve that the order gives them up too: those that are needed, voters first.
+func TestPreparedOrderGivesUpFurther(t *testing.T) {
+	for name, test := range map[string]struct {
+		change func(*rescue)
+		giveUp []string // empty if druid waits
+	}{
+		"two voters and a learner are away":        {func(x *rescue) { x.away(4) }, []string{"demo-c"}},
+		"the Pod of the learner does not exist":    {func(x *rescue) { x.member(4).Pod = PodAbsent }, []string{"demo-c"}},
+		"the volume of the learner is gone":        {func(x *rescue) { x.gone(4); x.unknownVoters("88") }, []string{"demo-c"}},
+		"a learner is here and can acknowledge":    {func(x *rescue) { x.onlyDisk(4) }, nil},
+		"a voter is here and can acknowledge":      {func(x *rescue) { x.away(4); x.nodeReturns(2) }, nil},
+		"a voter on an empty disk can acknowledge": {func(x *rescue) { x.away(4); x.empty(2); x.member(2).Reports.Disk.Order = "" }, nil},
+		"a voter is no known member":               {func(x *rescue) { x.away(4); x.unknownVoters("55", "66", "77", "88", "99") }, nil},
+	} {
+		t.Run(name, func(t *testing.T) {
+			x := prepared(t)
+			test.change(x)
+			x.report(0, leases.DiskIntact).Voters = "a,b,c,d"
+			if len(test.giveUp) == 0 {
+				x.wants(t, "await-acknowledgements")
+				return
+			}
+			r := x.wants(t, "give-up-further")
+			if !slices.Equal(r.plan.giveUp, test.giveUp) {
+				t.Fatalf("it gives up %v, want %v", r.plan.giveUp, test.giveUp)
+			}
+			s := recoveryStatus(Evaluate(x.d, x.o), nil, metav1.NewTime(rescueStart))
+			if s.Phase != v1alpha1.RecoveryProposed || !strings.Contains(s.Approve, r.plan.hash) || !strings.Contains(s.Message, "Not acknowledged yet: ") {
+				t.Errorf("status %+v", s)
+			}
+			x.d.Recovery.Approved = r.plan.hash
+			back := *x
+			back.o.Members = slices.Clone(x.o.Members)
+			x.wants(t, "execute")
+			x.apply(t, ExecuteRecovery)
+			if o := x.o.Record.Order(); !slices.Equal(o.GiveUp, test.giveUp) || !o.Approved || o.Chosen != "demo-a" {
+				t.Errorf("order %+v", o)
+			}
+			// The approval does not give up a member that returned.
+			back.nodeReturns(int(test.giveUp[0][5] - 'a'))
+			back.wants(t, "await-acknowledgements")
+		})
+	}
+}
+
+// The learners of a voter that lost its data return to nodes that are away. With a vote each, they could be a quorum.
+func TestPreparedOrderGivesUpLearners(t *testing.T) {
+	x := newRescue(3).backedUp().learners(1, 2)
+	x.report(0, leases.DiskEmpty)
+	x.gone(1)
+	x.gone(2)
+	x.d.Recovery.Approved = x.wants(t, "propose").plan.hash
+	x.apply(t, PrepareRecovery)
+	x.report(0, leases.DiskEmpty)
+	for i := 1; i < 3; i++ {
+		x.member(i).Claim, x.member(i).Pod = ClaimPresent, PodLive
+		x.away(i)
+	}
+	r := x.wants(t, "give-up-further")
+	if !slices.Equal(r.plan.giveUp, []string{"demo-b"}) || r.plan.hash == x.d.Recovery.Approved {
+		t.Fatalf("plan %+v", r.plan)
+	}
+	x.d.Recovery.Approved = r.plan.hash
+	x.apply(t, ExecuteRecovery)
+	if o := x.o.Record.Order(); !slices.Equal(o.GiveUp, []string{"demo-b"}) {
+		t.Errorf("order %+v", o)
+	}
+}
+
+// The member that the order selects goes away before it acknowledges. Another one takes its place only by your approval.
+func TestSelectedMemberIsGivenUp(t *testing.T) {
+	x := newRescue(3)
+	x.report(0, leases.DiskEmpty)
+	x.d.Recovery.Approved = func() string { x.away(2); x.gone(2); return x.decide().plan.hash }()
+	x.apply(t, PrepareRecovery)
+	if o := x.o.Record.Order(); o.Chosen != "demo-b" {
+		t.Fatalf("order %+v", o)
+	}
+	x.away(1)
+	x.report(0, leases.DiskEmpty)
+	x.wants(t, "await-acknowledgements") // nothing is left to recover from
+	x.backedUp()
+	r := x.wants(t, "give-up-further")
+	x.d.Recovery.Approved = r.plan.hash
+	x.apply(t, ExecuteRecovery)
+	if o := x.o.Record.Order(); o.Chosen != "demo-a" || o.Mode != leases.RecoverBackup || !slices.Equal(o.GiveUp, []string{"demo-b"}) {
+		t.Errorf("order %+v", o)
+	}
+}
+
+// empty lets a member return on an empty volume, which acknowledges the order.
+func (x *rescue) empty(i int) {
+	x.nodeReturns(i)
+	x.report(i, leases.DiskEmpty)
+}
+
+// unknownVoters adds IDs to the published list that are those of no member.
+func (x *rescue) unknownVoters(ids ...string) {
+	for _, id := range ids {
+		x.o.Record.MemberList.Members = append(x.o.Record.MemberList.Members, leases.ListedMember{ID: id})
+	}
+}
