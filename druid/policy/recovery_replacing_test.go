@@ -71,3 +71,28 @@ func TestSlotStaysWhileTheQuorumIsLost(t *testing.T) {
 		}
 	}
 }
+
+// The record was deleted while the agents prepared, and druid made it again. The slots were lost with it, so each voter without data counts as
+// one that can have removed itself, when another order is prepared.
+func TestLostSlotsCountAsTaken(t *testing.T) {
+	for deleted, rule := range map[bool]string{false: "execute", true: "give-up-further"} {
+		x := newRescue(4).backedUp()
+		x.o.Full.Reports.Revision = 100
+		report := func() {
+			x.report(0, leases.DiskEmpty)
+			x.report(3, leases.DiskEmpty)
+		}
+		report()
+		x.away(1)
+		x.away(2)
+		if deleted {
+			x.o.Record.MemberList = nil
+		}
+		x.d.Recovery.Approved = x.wants(t, "propose").plan.hash
+		x.apply(t, PrepareRecovery)
+		report()
+		if r := x.wants(t, rule); deleted && !slices.Equal(r.plan.giveUp, []string{"demo-b"}) {
+			t.Errorf("it gives up %v", r.plan.giveUp)
+		}
+	}
+}

@@ -26,7 +26,7 @@ func (r *recovery) observeUnseen(o Observed, listed []Member) {
 		r.removable = append(r.removable, s.MemberID)
 	}
 	for _, p := range r.voters {
-		if s := o.Record.PendingRemoval; s != nil && p.known && p.member.Name == s.Member {
+		if r.canBeRemoved(p, o.Record) {
 			r.removable = append(r.removable, p.id)
 		}
 	}
@@ -43,6 +43,16 @@ func (r *recovery) observeUnseen(o Observed, listed []Member) {
 			r.unseen = append(r.unseen, p)
 		}
 	}
+}
+
+// canBeRemoved says whether the voter can have been removed: it has the slot to leave, or the slots are not known. A record that druid made
+// again lost them, and has no list of members. Then each member that lost its data can have removed itself. That is so only for the fences of
+// an order: before it, each plan would give up more than it needs.
+func (r *recovery) canBeRemoved(p oldVoter, record leases.Record) bool {
+	if s := record.PendingRemoval; s != nil && p.known && p.member.Name == s.Member {
+		return true
+	}
+	return r.order != nil && record.MemberList == nil && p.holds == holdsNothing && !p.gaveUp
 }
 
 // groupID is the ID of a member in the record's raft group by its Lease, or that of a learner by its disk report or the published list. It

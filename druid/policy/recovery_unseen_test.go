@@ -39,7 +39,10 @@ func TestUnseenPromotionIsCounted(t *testing.T) {
 		"its volume is gone":              {func(x *rescue) { x.gone(4) }, enough},
 		"you gave it up":                  {func(x *rescue) { x.away(4); o := x.o.Record.Recovery; o.GiveUp, o.Approved = []string{"demo-e"}, true }, enough},
 		"it is not desired any more":      {func(x *rescue) { x.away(4); x.member(4).Listed = false }, enough},
-		"it learned in a group before":    {func(x *rescue) { x.away(4); x.member(4).Reports.ClusterID = 6; x.o.Record.MemberList = nil }, enough},
+		"it learned in a group before": {func(x *rescue) {
+			x.away(4)
+			x.member(4).Reports.ClusterID, x.o.Record.MemberList.Members = 6, x.o.Record.MemberList.Members[:4]
+		}, enough},
 		"it joined again, and one ID of it votes in the list": {func(x *rescue) {
 			x.away(4)
 			x.o.Record.MemberList.Members[4] = leases.ListedMember{ID: "99", Name: "demo-d", Learner: true}

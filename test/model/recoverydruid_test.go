@@ -37,7 +37,7 @@ func (w *lostWorld) observeFor(d policy.Desired) policy.Observed {
 			pm.Node = policy.NodeOutOfService
 		}
 		if w.mutant&mutLearnersIdle != 0 && pm.Reports.Role == leases.RoleLearner {
-			pm.Reports.ID, pm.Reports.Role, o.Record.MemberList = 0, "", nil
+			pm.Reports.ID, pm.Reports.Role, o.Record.MemberList = 0, "", withoutLearners(o.Record.MemberList)
 		}
 		if w.mutant&mutAwayIsLost != 0 && pm.NodeLost {
 			pm.Claim, pm.Pod = policy.ClaimAbsent, policy.PodAbsent
@@ -54,6 +54,15 @@ func (w *lostWorld) observeFor(d policy.Desired) policy.Observed {
 	o.QuorumOverdue = policy.QuorumLost(d, o)
 	w.observeRestore(d, &o)
 	return o
+}
+
+func withoutLearners(list *leases.MemberList) *leases.MemberList {
+	if list == nil {
+		return nil
+	}
+	voters := *list
+	voters.Members = slices.DeleteFunc(slices.Clone(list.Members), func(m leases.ListedMember) bool { return m.Learner })
+	return &voters
 }
 
 func (w *lostWorld) desired() policy.Desired {
