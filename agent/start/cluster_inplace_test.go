@@ -316,6 +316,9 @@ func testGivenUp(t *testing.T, order *leases.Recovery) {
 		"one":                          {[]error{store.ErrAbsent}, ""},
 		"two that are alike":           {[]error{store.ErrAbsent, store.ErrAbsent}, leases.FailedBackups},
 		"two that differ":              {[]error{store.ErrAbsent, store.ErrNoKey}, ""},
+		"three that differ in turn":    {[]error{store.ErrAbsent, store.ErrNoKey, store.ErrAbsent}, ""},
+		"four that differ in turn":     {[]error{store.ErrAbsent, store.ErrNoKey, store.ErrAbsent, store.ErrNoKey}, leases.FailedKey},
+		"four, and one of them passes": {[]error{store.ErrAbsent, store.ErrNoKey, passing, store.ErrAbsent, store.ErrNoKey}, ""},
 		"one that passes between them": {[]error{store.ErrAbsent, passing, store.ErrAbsent}, ""},
 		"two after one that passes":    {[]error{passing, store.ErrNoKey, store.ErrNoKey}, leases.FailedKey},
 	} {

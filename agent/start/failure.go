@@ -24,8 +24,8 @@ type permanentFailure struct {
 	// order is its name, empty for none.
 	order   string
 	failure leases.RestoreFailure
-	// attempts is how many in a row failed in this way.
-	attempts int
+	// attempts is how many in a row failed in this way, and permanent how many failed in this way or another one that stays.
+	attempts, permanent int
 	// words are the error for users.
 	words string
 	// furthest is the most progress that one of these attempts made.
@@ -35,6 +35,9 @@ type permanentFailure struct {
 // attemptsAlike in a row that fail in the same way are a permanent failure. One is not enough: a store that answers 404 for a moment,
 // an object that changes while it is read, and a Secret that the kubelet replaces look like something that stays.
 const attemptsAlike = 2
+
+// attemptsPermanent in a row that fail in ways that stay, and differ in turn, are a permanent failure too.
+const attemptsPermanent = 2 * attemptsAlike
 
 // releaseInterval is how often the agent looks whether an order that fails permanently was released.
 const releaseInterval = 2 * time.Second
@@ -94,7 +97,10 @@ func (b *Bootstrapper) fails(ctx context.Context, order *leases.Recovery, err er
 	if failure == "" {
 		return
 	}
-	b.unrestorable = permanentFailure{order: order.Name(), failure: failure, attempts: 1, words: err.Error(), furthest: b.attemptAt}
+	b.unrestorable = permanentFailure{order: order.Name(), failure: failure, attempts: 1, permanent: 1, words: err.Error(), furthest: b.attemptAt}
+	if was.order == order.Name() {
+		b.unrestorable.permanent += was.permanent
+	}
 	if was.order == order.Name() && was.failure == failure {
 		b.unrestorable.attempts += was.attempts
 		if further(was.furthest, b.attemptAt) {
@@ -146,10 +152,11 @@ func (b *Bootstrapper) reportFailed(o *observation, failed leases.RestoreFailure
 
 // failureIn says why the order called name cannot be carried out. It is empty if it can be, and without an order.
 func (b *Bootstrapper) failureIn(name string) leases.RestoreFailure {
-	if name == "" || name != b.unrestorable.order || b.unrestorable.attempts < attemptsAlike {
+	u := b.unrestorable
+	if name == "" || name != u.order || u.attempts < attemptsAlike && u.permanent < attemptsPermanent {
 		return ""
 	}
-	return b.unrestorable.failure
+	return u.failure
 }
 
 // awaitsRelease reports why an order to restore in place cannot be carried out, and waits for its release. It returns
