@@ -2,7 +2,12 @@ package policy
 
 import (
 	"cmp"
+	"fmt"
+	"slices"
+	"strings"
 	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/etcd-druid/druid/api/v1alpha1"
 	"github.com/etcd-druid/druid/internal/rules"
@@ -118,4 +123,120 @@ func backupSteps(e Evaluation, add func(Step)) {
 			add(Step{Kind: DeleteSnapshotLease, Rule: "backup-ended", Stage: StageLate, Object: string(s.component)})
 		}
 	}
+}
+
+// StoreClaim is the PersistentVolumeClaim that holds the backups. Its Name is empty if the store is something else, or
+// if druid could not read the claim.
+type StoreClaim struct {
+	Name string
+	// Missing says that it does not exist, or that it is being deleted.
+	Missing bool
+	// Modes are its access modes, in the words of Kubernetes.
+	Modes []string
+}
+
+// storeClaim is whether the members can use the claim of the backup store together.
+type storeClaim uint8
+
+const (
+	storeClaimGood      storeClaim = 1 << iota // nothing speaks against it, or the store is no claim
+	storeClaimMissing                          // it does not exist, or it is being deleted
+	storeClaimNotShared                        // its access mode does not let all members write to it
+)
+
+func (c storeClaim) String() string {
+	return rules.Word(c, "good or none", "missing", "not for all members")
+}
+
+// The access modes of Kubernetes (core/v1 PersistentVolumeAccessMode).
+const (
+	modeReadWriteMany = "ReadWriteMany"
+	modeReadWriteOnce = "ReadWriteOnce"
+)
+
+// storeClaimOf classifies the claim. ReadWriteOnce means one node and not one Pod. So it is good while the Pods are on one node, and where
+// the Pods of all members run with it: some drivers do not enforce the mode.
+func storeClaimOf(d Desired, o Observed) storeClaim {
+	claim, listed := o.StoreClaim, o.listed()
+	several := max(d.Replicas, len(listed)) > 1
+	switch {
+	case !d.Backup || claim.Name == "":
+		return storeClaimGood
+	case claim.Missing:
+		return storeClaimMissing
+	case slices.Contains(claim.Modes, modeReadWriteMany):
+		return storeClaimGood
+	case slices.Contains(claim.Modes, modeReadWriteOnce):
+		if several && severalNodes(listed) && !allRunWithStore(o, listed) {
+			return storeClaimNotShared
+		}
+		return storeClaimGood
+	case slices.ContainsFunc(claim.Modes, func(mode string) bool { return strings.HasPrefix(mode, modeReadWriteOnce) }) && !several:
+		return storeClaimGood // ReadWriteOncePod, for one Pod
+	default:
+		return storeClaimNotShared
+	}
+}
+
+// severalNodes says whether the Pods of the members are bound to more than one node.
+func severalNodes(listed []Member) bool {
+	nodes := map[string]bool{}
+	for _, m := range listed {
+		if m.On != "" {
+			nodes[m.On] = true
+		}
+	}
+	return len(nodes) > 1
+}
+
+// allRunWithStore says whether each member runs in a Pod that has the volume of the store.
+func allRunWithStore(o Observed, listed []Member) bool {
+	return len(o.Unattached) == 0 && !slices.ContainsFunc(listed, func(m Member) bool { return m.Pod != PodLive })
+}
+
+// storeClaimAdvice says what is wrong with the claim and what to do, or nothing.
+func storeClaimAdvice(d Desired, o Observed) string {
+	switch claim := o.StoreClaim; storeClaimOf(d, o) {
+	case storeClaimMissing:
+		return fmt.Sprintf("PersistentVolumeClaim %s does not exist or is being deleted, and no Pod of a member can start without it. "+
+			"Create it, or correct spec.backup.store.directory.claimName", claim.Name)
+	case storeClaimNotShared:
+		return fmt.Sprintf("PersistentVolumeClaim %s has the access mode %s. Create a claim with ReadWriteMany and name it in "+
+			"spec.backup.store.directory.claimName, or use a bucket", claim.Name, strings.Join(claim.Modes, " and "))
+	default:
+		return ""
+	}
+}
+
+// backupStatus has the times of the backups that do not change between two full backups. A Lease that cannot be read
+// leaves them as they were.
+func backupStatus(p messageContext, before *v1alpha1.BackupStatus) *v1alpha1.BackupStatus {
+	if !p.Backup {
+		return nil
+	}
+	full := p.Full.Reports
+	if !full.EverSaved() {
+		return before
+	}
+	was := v1alpha1.BackupStatus{}
+	if before != nil {
+		was = *before
+	}
+	now := v1alpha1.BackupStatus{LastFullTime: sameTime(was.LastFullTime, full.Taken), RestorableFrom: sameTime(was.RestorableFrom, full.Since)}
+	switch {
+	case p.backups.failing() && p.unsaved() != "", p.resting() == restingPaused:
+		now.RestorableTo = sameTime(was.RestorableTo, p.savedUntil())
+	case p.backups.reason == v1alpha1.ReasonUnknown:
+		now.RestorableTo = was.RestorableTo // druid has just started, and does not know whether backups succeed
+	}
+	return &now
+}
+
+// sameTime is at in the precision of the API, or was if that is the same time. Zero, which is unknown, leaves was.
+func sameTime(was *metav1.Time, at time.Time) *metav1.Time {
+	at = at.Truncate(time.Second)
+	if at.IsZero() || was != nil && was.Time.Equal(at) {
+		return was
+	}
+	return &metav1.Time{Time: at}
 }
