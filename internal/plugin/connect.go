@@ -122,11 +122,13 @@ func (p *page) connection(d connectionData) {
 	for _, command := range d.Commands {
 		p.line(cell{text: command})
 	}
+	written := "Written:"
 	if len(d.Commands) > 0 {
 		p.line()
+		written = "Written, for a shell in which that port-forward runs:"
 	}
 	if len(d.Written) > 0 {
-		p.line(cell{text: "Written, for a shell in which that port-forward runs:"})
+		p.line(cell{text: written})
 		for _, path := range d.Written {
 			p.line(cell{text: "  " + path})
 		}

@@ -15,7 +15,8 @@ import (
 
 // Both druids are killed at once in each phase of one recovery: when the plan is shown, when the members acknowledge the order, when one of
 // them executes it, and when the new raft group is formed. The agent that executes the order is stopped before, so that this phase lasts
-// until the druids are killed. The backup store does not answer. The plan is approved while no druid runs. The cluster ends healthy, and what is lost is at most what the plan said.
+// until the druids are killed. The backup store does not answer. The plan is approved while no druid runs. The cluster ends healthy, and
+// what is lost is at most what the plan said.
 func TestDruidKilledInEachRecoveryPhase(t *testing.T) {
 	stories.Begin(t)
 	s3, namespace := rig.MakeSavedNamespace(t, bucket)
