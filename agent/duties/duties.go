@@ -241,19 +241,22 @@ func (r *round) look(ctx context.Context) (again bool, err error) {
 	if !ok {
 		return false, nil
 	}
-	view, err := membership.Observe(ctx, r.Dial, membership.Query{
-		Endpoints: []string{r.Local}, ClusterID: self.ClusterID, Timeout: callTimeout,
-	})
+	query := membership.Query{Endpoints: []string{r.Local}, ClusterID: self.ClusterID, Timeout: callTimeout}
+	view, err := membership.Observe(ctx, r.Dial, query)
 	if err != nil {
 		return false, err
 	}
-	list := listOf(view)
-	if r.version == "" || time.Since(r.readAt) >= r.recordAge || !sameMembers(r.record.MemberList, list) {
+	if r.version == "" || time.Since(r.readAt) >= r.recordAge || !sameMembers(r.record.MemberList, listOf(view)) {
 		if err := r.read(ctx); err != nil {
 			return false, err
 		}
+		if !sameMembers(r.record.MemberList, listOf(view)) { // only a list from after the record is written to it
+			if view, err = membership.Observe(ctx, r.Dial, query); err != nil {
+				return false, err
+			}
+		}
 	}
-	if err := r.publish(ctx, self, list); err != nil {
+	if err := r.publish(ctx, self, listOf(view)); err != nil {
 		return false, err
 	}
 	for _, stage := range r.stages {

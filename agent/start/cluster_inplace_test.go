@@ -313,14 +313,15 @@ func testGivenUp(t *testing.T, order *leases.Recovery) {
 		attempts []error
 		want     leases.RestoreFailure
 	}{
-		"one":                          {[]error{store.ErrAbsent}, ""},
-		"two that are alike":           {[]error{store.ErrAbsent, store.ErrAbsent}, leases.FailedBackups},
-		"two that differ":              {[]error{store.ErrAbsent, store.ErrNoKey}, ""},
-		"three that differ in turn":    {[]error{store.ErrAbsent, store.ErrNoKey, store.ErrAbsent}, ""},
-		"four that differ in turn":     {[]error{store.ErrAbsent, store.ErrNoKey, store.ErrAbsent, store.ErrNoKey}, leases.FailedKey},
-		"four, and one of them passes": {[]error{store.ErrAbsent, store.ErrNoKey, passing, store.ErrAbsent, store.ErrNoKey}, ""},
-		"one that passes between them": {[]error{store.ErrAbsent, passing, store.ErrAbsent}, ""},
-		"two after one that passes":    {[]error{passing, store.ErrNoKey, store.ErrNoKey}, leases.FailedKey},
+		"one":                            {[]error{store.ErrAbsent}, ""},
+		"two that are alike":             {[]error{store.ErrAbsent, store.ErrAbsent}, leases.FailedBackups},
+		"two that differ":                {[]error{store.ErrAbsent, store.ErrNoKey}, ""},
+		"three that differ in turn":      {[]error{store.ErrAbsent, store.ErrNoKey, store.ErrAbsent}, ""},
+		"four that differ in turn":       {[]error{store.ErrAbsent, store.ErrNoKey, store.ErrAbsent, store.ErrNoKey}, leases.FailedKey},
+		"one after three that are alike": {[]error{store.ErrAbsent, store.ErrAbsent, store.ErrAbsent, store.ErrNoKey}, ""},
+		"four, and one of them passes":   {[]error{store.ErrAbsent, store.ErrNoKey, passing, store.ErrAbsent, store.ErrNoKey}, ""},
+		"one that passes between them":   {[]error{store.ErrAbsent, passing, store.ErrAbsent}, ""},
+		"two after one that passes":      {[]error{passing, store.ErrNoKey, store.ErrNoKey}, leases.FailedKey},
 	} {
 		t.Run(string(order.Mode)+"/"+name, func(t *testing.T) {
 			b := &Bootstrapper{log: slog.New(slog.DiscardHandler)}

@@ -98,7 +98,7 @@ func (b *Bootstrapper) fails(ctx context.Context, order *leases.Recovery, err er
 		return
 	}
 	b.unrestorable = permanentFailure{order: order.Name(), failure: failure, attempts: 1, permanent: 1, words: err.Error(), furthest: b.attemptAt}
-	if was.order == order.Name() {
+	if was.order == order.Name() && (was.failure == failure || was.attempts < attemptsAlike) { // after a report, another failure counts again
 		b.unrestorable.permanent += was.permanent
 	}
 	if was.order == order.Name() && was.failure == failure {

@@ -186,9 +186,9 @@ var slotRows = rules.New(slotKeep, []rules.Row[slotFacts, slotVerdict]{
 		Why: "the Pod that took the slot might still be replacing the member"},
 	{Name: "slot-inherited", When: slotFacts{taken: rules.Yes, holder: rules.No, comes: rules.Yes}, Verdict: slotKeep,
 		Why: "another Pod with that name takes the slot over and finishes"},
-	{Name: "slot-evidence", When: slotFacts{taken: rules.Yes, holder: rules.No, comes: rules.No, lost: rules.Yes}, Verdict: slotKeep,
+	{Name: "slot-evidence", When: slotFacts{taken: rules.Yes, holder: rules.No, comes: rules.No, quorum: rules.No | rules.Unknown}, Verdict: slotKeep,
 		Why: "no member can replace itself without a quorum, and a recovery counts the vote that the slot names"},
-	{Name: "slot-left-behind", When: slotFacts{taken: rules.Yes, holder: rules.No, comes: rules.No, lost: rules.No}, Verdict: slotRelease,
+	{Name: "slot-left-behind", When: slotFacts{taken: rules.Yes, holder: rules.No, comes: rules.No, quorum: rules.Yes}, Verdict: slotRelease,
 		Why: "no Pod with that name starts, and other members might need to replace themselves"},
 })
 
@@ -197,14 +197,14 @@ type slotFacts struct {
 	taken rules.YesNo
 	// holder: the Pod that took the slot exists. comes: the name is desired, and a Pod with it runs or can still
 	// start.
-	holder rules.YesNo `fact:"the Pod that took it exists"`
-	comes  rules.YesNo `fact:"a Pod of its name runs or may come up"`
-	lost   rules.YesNo `fact:"the quorum is lost"`
+	holder rules.YesNo  `fact:"the Pod that took it exists"`
+	comes  rules.YesNo  `fact:"a Pod of its name runs or may come up"`
+	quorum rules.Answer `fact:"quorum serves"`
 }
 
-func slotFactsOf(d Desired, o Observed) slotFacts {
+func slotFactsOf(o Observed) slotFacts {
 	slot := o.Record.Replacing
-	f := slotFacts{taken: rules.YesNoOf(slot != nil), holder: rules.No, comes: rules.No, lost: rules.YesNoOf(QuorumLost(d, o))}
+	f := slotFacts{taken: rules.YesNoOf(slot != nil), holder: rules.No, comes: rules.No, quorum: groupQuorum(o, o.listed())}
 	if slot == nil {
 		return f
 	}
@@ -219,8 +219,8 @@ func slotFactsOf(d Desired, o Observed) slotFacts {
 }
 
 // slotStep frees exactly the slot that the plan saw.
-func slotStep(d Desired, o Observed) (Step, bool) {
-	decision := slotRows.Decide(slotFactsOf(d, o))
+func slotStep(o Observed) (Step, bool) {
+	decision := slotRows.Decide(slotFactsOf(o))
 	if decision.Verdict != slotRelease || o.RecordState != RecordFormed {
 		return Step{}, false
 	}

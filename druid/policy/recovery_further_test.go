@@ -23,6 +23,7 @@ func TestPreparedOrderGivesUpFurther(t *testing.T) {
 		"a learner is here and can acknowledge":    {func(x *rescue) { x.onlyDisk(4) }, nil},
 		"a voter is here and can acknowledge":      {func(x *rescue) { x.away(4); x.nodeReturns(2) }, nil},
 		"a voter on an empty disk can acknowledge": {func(x *rescue) { x.away(4); x.empty(2); x.member(2).Reports.Disk.Order = "" }, nil},
+		"a member may be back":                     {func(x *rescue) { x.away(4); x.member(1).Liveness = leases.Unknown }, nil},
 		"a voter is no known member":               {func(x *rescue) { x.away(4); x.unknownVoters("55", "66", "77", "88", "99") }, nil},
 	} {
 		t.Run(name, func(t *testing.T) {

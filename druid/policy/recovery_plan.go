@@ -201,7 +201,10 @@ func (r *recovery) makePlan(d Desired, o Observed) {
 	}
 	p := recoveryPlan{source: best}
 	if r.order != nil {
-		further := r.furtherToGiveUp()
+		var further []string
+		if r.facts.quorum == rules.No { // unknown: they can be back
+			further = r.furtherToGiveUp()
+		}
 		r.facts.further = rules.YesNoOf(len(further) > 0)
 		p.giveUp = slices.Sorted(slices.Values(slices.Concat(r.order.GiveUp, further)))
 	} else if r.facts.returns == returnsMay {

@@ -194,8 +194,12 @@ func (w RecoveryWish) approval(hash string) string {
 func (r recovery) unacknowledged() string {
 	var names []string
 	for _, p := range slices.Concat(r.voters, r.unseen) {
-		if !p.closed && p.known {
+		switch {
+		case p.closed:
+		case p.known:
 			names = append(names, p.member.Name)
+		case r.facts.acks == acksFew:
+			names = append(names, "a member with ID "+p.id)
 		}
 	}
 	for _, p := range r.others {

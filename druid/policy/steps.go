@@ -154,7 +154,7 @@ func recordStep(e Evaluation) (Step, bool) {
 		step.Seed = successor(o)
 		return step, step.Seed != ""
 	default:
-		return slotStep(d, o)
+		return slotStep(o)
 	}
 	return step, true
 }

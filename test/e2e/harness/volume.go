@@ -198,10 +198,14 @@ func endOfContent(t testing.TB, file string) int64 {
 func (v Volume) FlipByte(t testing.TB, value string) {
 	t.Helper()
 	path := filepath.Join(v.Dir, "data/member/snap/db")
-	Eventually(t, flipWithin, "the value is on the disk", func(context.Context) error {
+	Eventually(t, flipWithin, "the value is on the disk, and etcd writes no page again", func(context.Context) error {
 		content, err := os.ReadFile(path)
 		if err == nil && !bytes.Contains(content, []byte(value)) {
-			err = errors.New("it is not")
+			err = errors.New("it is not on the disk")
+		}
+		info, statErr := os.Stat(path)
+		if err = errors.Join(err, statErr); err == nil && time.Since(info.ModTime()) < atRest {
+			err = errors.New("the database was just written")
 		}
 		return err
 	})
@@ -220,6 +224,9 @@ func (v Volume) FlipByte(t testing.TB, value string) {
 		}
 	}
 }
+
+// atRest is ten times the interval at which etcd writes its database. Until then, a transaction can have the page in memory.
+const atRest = time.Second
 
 // flipWithin is many times the interval at which etcd writes its database.
 const flipWithin = 30 * time.Second
