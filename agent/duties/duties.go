@@ -247,16 +247,15 @@ func (r *round) look(ctx context.Context) (again bool, err error) {
 		return false, err
 	}
 	if r.version == "" || time.Since(r.readAt) >= r.recordAge || !sameMembers(r.record.MemberList, listOf(view)) {
-		if err := r.read(ctx); err != nil {
-			return false, err
-		}
-		if !sameMembers(r.record.MemberList, listOf(view)) { // only a list from after the record is written to it
-			if view, err = membership.Observe(ctx, r.Dial, query); err != nil {
-				return false, err
-			}
+		err = r.read(ctx)
+		if err == nil && !sameMembers(r.record.MemberList, listOf(view)) { // only a list from after the record is written to it
+			view, err = membership.Observe(ctx, r.Dial, query)
 		}
 	}
-	if err := r.publish(ctx, self, listOf(view)); err != nil {
+	if err == nil {
+		err = r.publish(ctx, self, listOf(view))
+	}
+	if err != nil {
 		return false, err
 	}
 	for _, stage := range r.stages {
