@@ -177,7 +177,7 @@ func (s slotVerdict) String() string {
 
 // slotRows decide about the slot. A member frees its slot when it votes again, and a new Pod with its name takes it
 // over. The slot only makes replacements sequential: druid and etcd check the cost of each removal separately. The
-// slot is therefore freed only if no call of the Pod that took it can still be in progress. While the quorum is lost, it
+// slot is therefore freed only if no call of the Pod that took it can still be in progress. Unless a quorum serves, it
 // stays: the published member list can be older than the removal, and then only the slot shows it.
 var slotRows = rules.New(slotKeep, []rules.Row[slotFacts, slotVerdict]{
 	{Name: "slot-free", When: slotFacts{taken: rules.No}, Verdict: slotKeep,

@@ -57,6 +57,19 @@ func TestPreparedOrderGivesUpFurther(t *testing.T) {
 	}
 }
 
+// A list has voters that no member has. The message names their IDs, because nothing else shows for what druid waits.
+func TestMessageNamesUnknownVoters(t *testing.T) {
+	x := prepared(t)
+	x.away(4)
+	x.unknownVoters("55", "66", "77", "88", "99")
+	x.report(0, leases.DiskIntact).Voters = "a,b,c,d"
+	x.wants(t, "await-acknowledgements")
+	s := recoveryStatus(Evaluate(x.d, x.o), nil, metav1.NewTime(rescueStart))
+	if s.Phase != v1alpha1.RecoveryPreparing || !strings.Contains(s.Message, "a member with ID 55") {
+		t.Errorf("status %+v", s)
+	}
+}
+
 // The learners of a voter that lost its data return to nodes that are away. With a vote each, they could be a quorum.
 func TestPreparedOrderGivesUpLearners(t *testing.T) {
 	x := newRescue(3).backedUp().learners(1, 2)

@@ -18,42 +18,39 @@ func TestEachReplacementIsCounted(t *testing.T) {
 		"one":  {[]uint64{14}, nil},
 		"two":  {[]uint64{13, 14}, []string{"demo-a"}},
 	} {
-		x := newRescue(5).backedUp()
-		x.o.Full.Reports.Revision = 100
-		report := func() {
-			for i := 2; i < 5; i++ {
-				x.report(i, leases.DiskEmpty)
-			}
-		}
-		report()
-		x.away(0)
-		x.away(1)
-		for i, id := range test.removed {
-			var list leases.MemberList
-			for _, m := range x.o.Members {
-				if !slices.Contains(test.removed[:i], m.Reports.ID) {
-					list.Add(m.Reports.ID, m.Name, nil, false)
+		t.Run(name, func(t *testing.T) {
+			x := newRescue(5).backedUp()
+			x.o.Full.Reports.Revision = 100
+			report := func() {
+				for i := 2; i < 5; i++ {
+					x.report(i, leases.DiskEmpty)
 				}
 			}
-			record, err := x.o.Record.Replace(leases.Replacing{Member: x.member(int(id - 10)).Name, MemberID: leases.FormatID(id)}, list)
-			if err != nil {
-				t.Fatal(err)
+			report()
+			x.away(0)
+			x.away(1)
+			for i, id := range test.removed {
+				x.takesSlot(t, id, test.removed[:i])
 			}
-			x.o.Record = record
-		}
-		r := x.decide()
-		if r.plan == nil || !slices.Equal(r.plan.giveUp, test.giveUp) {
-			t.Fatalf("%s: by rule %s, the obstacle is %q, the plan %+v", name, r.rule, r.obstacle, r.plan)
-		}
-		x.d.Recovery.Approved = r.plan.hash
-		x.apply(t, PrepareRecovery)
-		report()
-		x.wants(t, "execute")
-		x.o.Record.Recovery.GiveUp, x.d.Recovery.Approved = nil, ""
-		if test.giveUp != nil {
-			x.wants(t, "give-up-further")
+			x.executesWithout(t, report, test.giveUp...)
+		})
+	}
+}
+
+// takesSlot writes to the record that a member replaces itself, after others were removed.
+func (x *rescue) takesSlot(t *testing.T, id uint64, removed []uint64) {
+	t.Helper()
+	var list leases.MemberList
+	for _, m := range x.o.Members {
+		if !slices.Contains(removed, m.Reports.ID) {
+			list.Add(m.Reports.ID, m.Name, nil, false)
 		}
 	}
+	record, err := x.o.Record.Replace(leases.Replacing{Member: x.member(int(id - 10)).Name, MemberID: leases.FormatID(id)}, list)
+	if err != nil {
+		t.Fatal(err)
+	}
+	x.o.Record = record
 }
 
 // The Pod of a member that replaced itself does not come back. Its slot is freed while the quorum serves, and is evidence when it is lost.

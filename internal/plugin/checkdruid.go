@@ -1,7 +1,6 @@
 package plugin
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -250,7 +249,7 @@ func (i *installation) checkCluster(ctx context.Context, name string) finding {
 	}
 	c := view.Of(objects, i.now)
 	next := "See what to do: " + i.invoke(objects.Cluster, "status")
-	problem := string(c.State) + ": " + strings.TrimSuffix(cmp.Or(c.Message, c.Why), ".")
+	problem := string(c.State) + ": " + strings.TrimSuffix(c.Explanation(), ".")
 	switch c.Health {
 	case view.Well:
 		return fine("%s", string(c.State)+": "+c.Why)
