@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"os"
+	"slices"
 	"sync"
 	"time"
 
@@ -74,21 +75,37 @@ func writeLast(ctx context.Context, clients *client.ClientSet, endpoints []strin
 type summary struct {
 	Clients, Succeeded, Failed, Watches, Events int
 	Revision                                    int64
+	// LongestWriteGap is the longest time without a write that etcd acknowledged.
+	LongestWriteGap string
 }
 
 // summarize prints what the record contains.
 func summarize(reports []report.ClientReport) error {
 	s := summary{Clients: len(reports), Revision: report.OperationsMaxRevision(reports)}
+	var acknowledged []int64
 	for _, r := range reports {
 		for _, op := range r.KeyValue {
-			if op.Output.(model.MaybeEtcdResponse).Error == "" {
-				s.Succeeded++
-			} else {
+			if op.Output.(model.MaybeEtcdResponse).Error != "" {
 				s.Failed++
+				continue
+			}
+			s.Succeeded++
+			if request := op.Input.(model.EtcdRequest); !request.IsRead() {
+				acknowledged = append(acknowledged, op.Return)
 			}
 		}
 		s.Watches += len(r.Watch)
 		s.Events += r.WatchEventCount()
 	}
+	s.LongestWriteGap = longestGap(acknowledged).Round(time.Millisecond).String()
 	return json.NewEncoder(os.Stdout).Encode(s)
+}
+
+// longestGap is the longest time between two of the moments, which are in nanoseconds.
+func longestGap(moments []int64) (longest time.Duration) {
+	slices.Sort(moments)
+	for i := 1; i < len(moments); i++ {
+		longest = max(longest, time.Duration(moments[i]-moments[i-1]))
+	}
+	return longest
 }
