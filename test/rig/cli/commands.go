@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"os/exec"
+	"path/filepath"
 
 	"github.com/spf13/cobra"
 
@@ -102,7 +103,11 @@ func imagesCommand(name *string) *cobra.Command {
 				return err
 			}
 			if len(args) > 0 {
-				return l.LoadImages(cmd.Context(), args...)
+				archives, err := absolute(args)
+				if err != nil {
+					return err
+				}
+				return l.LoadImages(cmd.Context(), archives...)
 			}
 			log := narrate(cmd.ErrOrStderr())
 			if err := l.LoadDruid(cmd.Context()); err != nil {
@@ -112,6 +117,17 @@ func imagesCommand(name *string) *cobra.Command {
 			return nil
 		},
 	}
+}
+
+// absolute are the paths of files for a program that runs in another directory.
+func absolute(paths []string) (all []string, err error) {
+	for _, path := range paths {
+		if path, err = filepath.Abs(path); err != nil {
+			return nil, err
+		}
+		all = append(all, path)
+	}
+	return all, nil
 }
 
 // pass runs a program as if the user had: with the same input, output and
