@@ -8,10 +8,14 @@ import (
 	"context"
 	"flag"
 	"fmt"
+	"log/slog"
 	"os"
+	"path/filepath"
 	"testing"
 	"time"
 
+	"github.com/etcd-druid/druid/internal/cli"
+	"github.com/etcd-druid/druid/internal/plugin"
 	"github.com/etcd-druid/druid/test/e2e/harness"
 	"github.com/etcd-druid/druid/test/e2e/stories"
 )
@@ -34,7 +38,13 @@ var (
 // rig is the Kubernetes with druid that all tests share.
 var rig *harness.Rig
 
+// pluginName is the name by which kubectl finds its plugin. Under this name, the program of the tests is the plugin.
+const pluginName = "kubectl-druid"
+
 func TestMain(m *testing.M) {
+	if filepath.Base(os.Args[0]) == pluginName {
+		os.Exit(cli.Main(context.Background(), plugin.NewCommand(), slog.New(slog.DiscardHandler)))
+	}
 	flag.Parse()
 	code, err := perform(m)
 	if err != nil {

@@ -51,8 +51,14 @@ func openPage(t *testing.T, path string, c *harness.Cluster) *page {
 func shellIn(t *testing.T, dir, namespace string) *pages.Session {
 	t.Helper()
 	home, kubectl := t.TempDir(), rig.Lab.KubectlCmd(t.Context())
-	if err := os.Symlink(kubectl.Path, filepath.Join(home, "kubectl")); err != nil {
-		t.Fatalf("prepare the programs of a reader: %v", err)
+	self, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, program := range map[string]string{"kubectl": kubectl.Path, pluginName: self} {
+		if err := os.Symlink(program, filepath.Join(home, name)); err != nil {
+			t.Fatalf("prepare the programs of a reader: %v", err)
+		}
 	}
 	config, err := clientcmd.Load(rig.Lab.Kubeconfig())
 	if err != nil {

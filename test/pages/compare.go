@@ -17,6 +17,8 @@ var volatile = []struct {
 }{
 	// An age, as kubectl prints it: 7s, 3m12s, 2d.
 	{regexp.MustCompile(`(^| )([0-9]+[dhms])+($| )`), "${1}<age>${3}"},
+	// The name of a volume that a provisioner made.
+	{regexp.MustCompile(`\bpvc-[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}\b`), "<volume>"},
 	// An ID of etcd: at most 16 hexadecimal digits. etcd prints no zeros at the begin.
 	{regexp.MustCompile(`\b[0-9a-f]{12,16}\b`), "<id>"},
 	// A generated name: Kubernetes and druid append five characters of this alphabet.
@@ -31,6 +33,7 @@ var header = regexp.MustCompile(`^[A-Z]+( [A-Z]+)+$`)
 //   - any spaces are like one space, and spaces at the end of a line do not count;
 //   - an age, such as 3m12s, is like any other age;
 //   - an ID of 12 to 16 hexadecimal digits is like any other ID;
+//   - the name of a volume that a provisioner made, pvc- and a UID, is like any other such name;
 //   - a generated suffix of a name, such as that of demo-qtd87, is like any other suffix;
 //   - the rows of a table may have another order, unless the page leaves some out;
 //   - a shown line "…" stands for any number of lines.

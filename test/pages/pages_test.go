@@ -66,6 +66,8 @@ func TestOutputIsCompared(t *testing.T) {
 			"NAME HOLDER AGE\ndemo-2zzzz 0000000000000001:Leader 3m12s\ndemo-4444b 0000000000000002:Leader 1s\ndemo-leader demo-4444b 1s", false},
 		"another column":                      {"NAME   AGE\na   1s", "NAME   STATE   AGE\na   Ok   1s", false},
 		"an empty column":                     {"NAME LEADER AGE\ndemo demo-qtd87 7s", "NAME LEADER AGE\ndemo 7s", false},
+		"another volume":                      {"VOLUME\npvc-aaaaaaaa-1111-2222-3333-abcdefabcdef", "VOLUME\npvc-0c4a1f6e-8a52-4f3e-9d38-1234567890ab", true},
+		"no volume":                           {"VOLUME\npvc-aaaaaaaa-1111-2222-3333-abcdefabcdef", "VOLUME\n-", false},
 		"a number is not an age":              {"2", "3", false},
 		"a fixed suffix is not generated":     {"demo-client", "demo-leader", false},
 		"any lines between two":               {"a\n…\nd", "a\nb\nc\nd", true},

@@ -2,11 +2,14 @@ package pages
 
 import "regexp"
 
-// Folders of the pages whose commands tests run, below docs. All commands of these pages, and of the ReadMe, are run or marked.
+// Folders of the pages whose commands tests run, below docs. All commands of these pages are run or marked.
 var Folders = []string{"tutorials", "how-to/install", "how-to/rescue"}
 
 // ReadMe is the first page that people see, from docs.
 const ReadMe = "../README.md"
+
+// Further are the pages outside of these folders whose commands are run or marked too.
+var Further = []string{ReadMe, "how-to/run/keep-volume.md"}
 
 // Stories has the pages with commands, below docs, and the story that runs the commands of each.
 var Stories = map[string]string{
@@ -23,6 +26,7 @@ var Stories = map[string]string{
 	"how-to/rescue/stuck-scale-down.md": rescue,
 	"how-to/rescue/stuck-upgrade.md":    rescue,
 	"how-to/rescue/node-lost.md":        "TestPageOfALostNodeIsTrue",
+	"how-to/run/keep-volume.md":         "TestVolumeOfReplacedMemberKept",
 }
 
 // Tests has the pages whose commands a test of test/connect runs: on a real API server and a real etcd, without kubelet and druid.
@@ -51,6 +55,7 @@ var Replaced = map[string]string{
 	"<key>":                        "the secret access key of the bucket",
 	"<member>":                     "the name of the member that the page is about",
 	"<node>":                       "the name of the node that the page is about",
+	"demo-lgmkl":                   "the name of the member whose volume is kept",
 	"demo-qtd87":                   "the name of the leader",
 	"demo-svg4g":                   "the name of the follower that loses its disk",
 	"go run ./test/rig kubectl --": "kubectl, as lose-a-disk.md says",

@@ -46,11 +46,14 @@ var allowed = map[string]int{
 // blocksOf reads the blocks of all pages in the folders.
 func blocksOf(t *testing.T) map[string][]Block {
 	t.Helper()
-	first, err := Read(filepath.Join(docs, ReadMe))
-	if err != nil {
-		t.Fatal(err)
+	all := map[string][]Block{}
+	for _, name := range Further {
+		blocks, err := Read(filepath.Join(docs, name))
+		if err != nil {
+			t.Fatal(err)
+		}
+		all[name] = blocks
 	}
-	all := map[string][]Block{ReadMe: first}
 	for _, folder := range Folders {
 		files, err := filepath.Glob(filepath.Join(docs, folder, "*.md"))
 		if err != nil || len(files) == 0 {

@@ -109,6 +109,7 @@ var Table = []Story{
 	{"TestTwoFaultsInTheMiddleOfAChangeOfScale", InTurn, Alongside, 7, 65, ofScale},
 	{"TestMembersThatCatchUpDisturbNoQuorum", InTurn, Alongside, 7, 60, ofScale},
 	{"TestNamedMembersReplacedFirst", InTurn, Alongside, 6, 60, ofScale},
+	{"TestVolumeOfReplacedMemberKept", InTurn, Alongside, 4, 80, ofScale + " internal/plugin"},
 	{"TestHelmWaitsUntilTheClusterIsReady", InTurn, Alongside, 3, 150, "druid druid/policy manifests"},
 	{"TestKubectlPluginOperatesCluster", InTurn, Alongside, 3, 170, "internal/plugin internal/view"},
 	{"TestClientsReachServices", InTurn, Alongside, 3, 60, "druid manifests"},
