@@ -79,6 +79,7 @@ var Table = []Story{
 	{"TestChosenMemberLostAroundForming", InTurn, Alongside, 6, 210, ofRecovery + " " + ofRestore},
 	{"TestMajorityCutOffFromAPIStops", InTurn, Alone, 3, 180, ofRecovery},
 	{"TestDruidKilledInEachRecoveryPhase", InTurn, Alone, 3, 190, ofRecovery + " " + ofDruid},
+	{"TestRecordLostInEachRecoveryPhase", InTurn, Alongside, 3, 190, ofRecovery},
 	{"TestMostDataUsedWhenAllLogsDamaged", InTurn, Alongside, 3, 150, ofRecovery},
 	{"TestFragmentedDatabasesShrink", InTurn, Alongside, 3, 330, "agent agent/duties membership leases"},
 	{"TestFullDatabasesServeAgain", InTurn, Alongside, 3, 780, "agent agent/duties membership leases"},
