@@ -29,6 +29,10 @@ func recoveryWishOf(cluster *v1alpha1.EtcdCluster) policy.RecoveryWish {
 		Name: cluster.Name}
 	spec := ptr.Deref(cluster.Spec.Recovery, v1alpha1.RecoverySpec{})
 	w.Automatic = spec.Policy == v1alpha1.RecoveryAutomatic
+	w.After = recoveryDelay
+	if spec.AfterSeconds > 0 {
+		w.After = time.Duration(spec.AfterSeconds) * time.Second
+	}
 	w.MaxRevisions, w.MaxSeconds = policy.BoundsOf(spec.MaxDataLoss)
 	if s := cluster.Status.Recovery; s != nil && s.Last != nil {
 		w.LastEpoch, w.LastRequest = uint32(s.Last.Epoch), s.Last.Request
@@ -95,13 +99,9 @@ func (r *Reconciler) observeFinal(ctx context.Context, from source, o *observati
 
 // observeRecovery measures by druid's own clock how long the quorum has been lost, and observes a restore in place.
 func (r *Reconciler) observeRecovery(ctx context.Context, from source, o *observation) error {
-	delay := recoveryDelay
-	if spec := o.cluster.Spec.Recovery; spec != nil && spec.AfterSeconds > 0 {
-		delay = time.Duration(spec.AfterSeconds) * time.Second
-	}
 	lost := policy.QuorumLost(o.desired, o.observed)
 	group := "quorum lost of " + leases.FormatID(o.observed.Record.ClusterID)
-	lasts, left := r.memory.lasts(fact{o.cluster.UID, group}, lost, delay, r.now())
+	lasts, left := r.memory.lasts(fact{o.cluster.UID, group}, lost, o.desired.Recovery.After, r.now())
 	o.observed.QuorumOverdue = lasts
 	o.lookAgain(left)
 	if lasts {

@@ -25,6 +25,8 @@ const (
 // RecoveryWish is what spec.recovery and the annotation of the EtcdCluster request.
 type RecoveryWish struct {
 	Automatic bool
+	// After is for how long the quorum must be lost before druid plans a recovery.
+	After time.Duration
 	// MaxRevisions and MaxSeconds are the bounds, nil for none. At least one is set.
 	MaxRevisions, MaxSeconds *int64
 	// Approved is the hash in the annotation, or empty.

@@ -176,7 +176,8 @@ func (r recovery) describe(s *v1alpha1.RecoveryStatus, w RecoveryWish) {
 	case !lost || r.verdict != recoverWait:
 		return
 	default:
-		s.Phase, s.Message = v1alpha1.RecoveryWaiting, "the quorum is lost. druid plans a recovery when it stays lost for spec.recovery.afterSeconds"
+		s.Phase, s.Message = v1alpha1.RecoveryWaiting,
+			fmt.Sprintf("the quorum is lost. druid plans a recovery if it stays lost for %d s (spec.recovery.afterSeconds)", int(w.After.Seconds()))
 		return
 	}
 	s.Message = AsSentences(s.Message)
