@@ -17,9 +17,15 @@ import (
 	"time"
 )
 
+// undecided is the exit code of a validation that did not end.
+const undecided = 3
+
 func main() {
 	if err := run(context.Background(), os.Args[1:]); err != nil {
 		fmt.Fprintln(os.Stderr, "robustness:", err)
+		if errors.Is(err, errUndecided) {
+			os.Exit(undecided)
+		}
 		os.Exit(1)
 	}
 }
