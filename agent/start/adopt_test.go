@@ -15,6 +15,7 @@ import (
 	"github.com/etcd-druid/druid/internal/rules"
 	"github.com/etcd-druid/druid/leases"
 	"github.com/etcd-druid/druid/membership"
+	"github.com/etcd-druid/druid/test/golden"
 	etcd "github.com/etcd-druid/druid/test/member"
 	"github.com/etcd-druid/druid/test/rulestest"
 )
@@ -26,6 +27,18 @@ func TestAdoptionsAreSafeForAllFacts(t *testing.T) {
 	})
 	rulestest.Section(t, "../../docs/reference/decisions.md", "joining", "A bootstrap by joining: agent/start.adoptions",
 		"The agent of the seed uses this table if the start table decides first-boot and spec.bootstrap.join names a running cluster.", adoptions, cases)
+}
+
+// TestThePluginKnowsTheStartRules writes the rules of the Leases for internal/view, which must not link this package.
+func TestThePluginKnowsTheStartRules(t *testing.T) {
+	var text strings.Builder
+	for _, r := range startRules.Rows() {
+		fmt.Fprintf(&text, "start %s %s\n", r.Name, r.Why)
+	}
+	for _, r := range adoptions.Rows() {
+		fmt.Fprintf(&text, "joining %s %s\n", r.Name, r.Why)
+	}
+	golden.File(t, "../../internal/view/startrules.txt", text.String())
 }
 
 // brokenByAdoption returns the guarantee that a decision violates, or an empty string.

@@ -150,7 +150,7 @@ func TestDecideIsSafeForAllFacts(t *testing.T) {
 		"The agent of each member uses this table when its etcd does not run. The reason of a Wait or a Refuse says what the member waits for. The "+
 		"reason of another "+
 		"decision says why it is safe. The agent "+
-		"queries a backup store only if the decision would be first-boot without one.\n\n"+rulestest.Render(startRules, cases)+
+		"queries a backup store only if the decision would be first-boot without one.\n\n"+rulestest.Render("start", startRules, cases)+
 		fmt.Sprintf("\n%d combinations of facts; hash of all decisions %016x.\n", all, hash.Sum64()))
 }
 

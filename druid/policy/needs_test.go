@@ -8,6 +8,7 @@ import (
 
 	"github.com/etcd-druid/druid/leases"
 	"github.com/etcd-druid/druid/test/golden"
+	"github.com/etcd-druid/druid/test/rulestest"
 )
 
 var (
@@ -211,7 +212,7 @@ func renderNeeds(t *testing.T, count map[string]int) {
 			after = append(after, string(kind))
 		}
 		rows = append(rows, []string{
-			r.name, deedWords[r.deed], objects(r.there), objects(r.current), strings.Join(after, ", "), r.why, fmt.Sprint(count[r.name]),
+			rulestest.Anchored("needs", r.name), deedWords[r.deed], objects(r.there), objects(r.current), strings.Join(after, ", "), r.why, fmt.Sprint(count[r.name]),
 		})
 	}
 	golden.Section(t, "../../docs/reference/decisions.md", "needs", "### Which steps a failed step holds back: druid/policy.needRows\n\n"+golden.Table([]string{

@@ -31,7 +31,7 @@ type explanation struct {
 	Cluster   string      `json:"cluster"`
 	State     view.State  `json:"state"`
 	Health    view.Health `json:"health"`
-	// Rule is the row of the table that decided, Why its reason, and Docs the table.
+	// Rule is the row of the table that decided, Why its reason, and Docs the row.
 	Rule string `json:"rule"`
 	Why  string `json:"why"`
 	Docs string `json:"docs"`
@@ -44,7 +44,7 @@ type explanation struct {
 
 func explanationOf(c view.Cluster) explanation {
 	return explanation{
-		Namespace: c.Namespace, Cluster: c.Name, State: c.State, Health: c.Health, Rule: c.Rule, Why: c.Why, Docs: view.HeadlineDocs,
+		Namespace: c.Namespace, Cluster: c.Name, State: c.State, Health: c.Health, Rule: c.Rule, Why: c.Why, Docs: view.RuleDocs(c.Rule),
 		Conditions: slices.DeleteFunc(slices.Clone(c.Conditions), func(one view.Condition) bool { return one.Wished }),
 		Members:    slices.DeleteFunc(slices.Clone(c.Members), view.Member.Fine),
 		Events:     c.Events, Unread: c.Unread,

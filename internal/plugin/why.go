@@ -34,7 +34,7 @@ func (o *options) whyCommand() *cobra.Command {
 func (p *page) why(c view.Cluster) {
 	p.line(cell{c.Namespace + "/" + c.Name, strong}, cell{text: "  "}, cell{c.Health.Mark() + " " + string(c.State), tones[c.Health.Tone()]})
 	p.line(cell{text: "Rule " + c.Rule + ": " + c.Why})
-	p.line(cell{text: view.HeadlineDocs})
+	p.line(cell{text: view.RuleDocs(c.Rule)})
 	p.line()
 	p.abnormal(c)
 	for _, m := range c.Members {
@@ -84,7 +84,7 @@ func (p *page) memberWhy(m view.Member) {
 		p.line(cell{text: "  Its disk is "}, said(disk))
 	}
 	if m.Rule != "" {
-		p.line(cell{text: fmt.Sprintf("  The last decision of its agent about the start of etcd is the rule %s: %s", m.Rule, view.StartDocs)})
+		p.line(cell{text: fmt.Sprintf("  The last decision of its agent about the start of etcd is the rule %s: %s", m.Rule, view.RuleDocs(m.Rule))})
 	}
 	p.line()
 }

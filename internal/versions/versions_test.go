@@ -5,6 +5,7 @@ import (
 	"testing"
 
 	"github.com/etcd-druid/druid/test/golden"
+	"github.com/etcd-druid/druid/test/rulestest"
 )
 
 // releases has every release and every step that the rules can distinguish, and a few more.
@@ -55,12 +56,12 @@ func TestNoStepIsAllowedThatEtcdCannotTake(t *testing.T) {
 	var rows [][]string
 	for _, r := range releaseRules {
 		names = append(names, r.name)
-		rows = append(rows, []string{r.name, fmt.Sprintf("below 3.%d.%d", r.minor, r.below), "**" + string(r.verdict) + "**", r.why, r.source,
+		rows = append(rows, []string{rulestest.Anchored("versions", r.name), fmt.Sprintf("below 3.%d.%d", r.minor, r.below), "**" + string(r.verdict) + "**", r.why, r.source,
 			fmt.Sprint(count[r.name])})
 	}
 	for _, r := range stepRules {
 		names = append(names, r.name)
-		rows = append(rows, []string{r.name, r.words(), "**" + string(r.verdict) + "**", r.why, r.source, fmt.Sprint(count[r.name])})
+		rows = append(rows, []string{rulestest.Anchored("versions", r.name), r.words(), "**" + string(r.verdict) + "**", r.why, r.source, fmt.Sprint(count[r.name])})
 	}
 	for _, name := range names {
 		if count[name] == 0 {

@@ -2,20 +2,38 @@ package view
 
 import (
 	"slices"
+	"strings"
 	"testing"
 
 	"github.com/etcd-druid/druid/internal/rules"
 	"github.com/etcd-druid/druid/test/rulestest"
 )
 
-// Links returns the pages that steps can name.
-func Links() (all []string) {
+// Links returns the pages that steps can name, and the rows of all rules.
+func Links() []string {
+	all := []string{RuleDocs(""), RuleDocs("a-rule-of-another-version")}
+	for name := range known {
+		all = append(all, RuleDocs(name))
+	}
 	for _, r := range remedies {
 		if r.page != "" {
 			all = append(all, docs+r.page)
 		}
 	}
 	return all
+}
+
+// TestEachRuleHasItsOwnRow: no rule of a start has the name of another rule, so that a name leads to one row.
+func TestEachRuleHasItsOwnRow(t *testing.T) {
+	starts := strings.Count(startRules, "\n")
+	if starts < 50 || len(known) != starts+len(headlines.Rows()) {
+		t.Errorf("%d rules of starts and %d of states have %d names", starts, len(headlines.Rows()), len(known))
+	}
+	for name, r := range known {
+		if link := RuleDocs(name); !strings.HasSuffix(link, "#"+r.section+"-"+name) || r.why == "" {
+			t.Errorf("rule %s: the link is %s, the reason %q", name, link, r.why)
+		}
+	}
 }
 
 func TestHeadlinesHideNothing(t *testing.T) {

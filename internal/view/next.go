@@ -14,12 +14,6 @@ import (
 // docs is where the pages are.
 const docs = "https://github.com/etcd-druid/druid/blob/main/docs/"
 
-// The tables of decisions: HeadlineDocs has the rules of the state, and StartDocs those by which an agent starts etcd.
-const (
-	HeadlineDocs = docs + "reference/decisions.md#the-state-of-a-cluster-in-the-plugin-internalviewheadlines"
-	StartDocs    = docs + "reference/decisions.md#how-a-member-starts-agentstartstartrules"
-)
-
 // reasonsPage explains the conditions and their reasons, with a section for each condition.
 const reasonsPage = "reference/conditions-and-reasons.md"
 

@@ -18,16 +18,16 @@ type clusterPage struct {
 
 // decision is a rule that holds.
 type decision struct {
-	// About says what was decided, and Why the reason, if the rule's own table is known here.
+	// About says what was decided, Why the reason, empty if it is not known, and Docs the row of the rule.
 	About, Rule, Why, Docs string
 }
 
 // Decisions are the rules that hold now.
 func (p clusterPage) Decisions() []decision {
-	all := []decision{{"The state of the cluster", p.Rule, view.Sentence(p.Why), view.HeadlineDocs}}
+	all := []decision{{"The state of the cluster", p.Rule, view.Sentence(p.Why), view.RuleDocs(p.Rule)}}
 	for _, m := range p.Members {
 		if m.Rule != "" {
-			all = append(all, decision{"The start of etcd in " + m.Name, m.Rule, "", view.StartDocs})
+			all = append(all, decision{"The start of etcd in " + m.Name, m.Rule, view.Sentence(m.RuleWhy()), view.RuleDocs(m.Rule)})
 		}
 	}
 	return all

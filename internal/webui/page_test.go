@@ -69,7 +69,7 @@ func TestEachSituationIsShown(t *testing.T) {
 		if c.Namespace == "serving" || c.Namespace == "quorum-lost-with-a-plan" || c.Namespace == "tls" {
 			golden.File(t, "testdata/"+c.Namespace+".html", text)
 		}
-		words := []string{c.StateWord(situations.Now).Text, c.Explanation(), c.ReadyWord(), c.LeaderWord(), c.Rule, view.HeadlineDocs, "Read at "}
+		words := []string{c.StateWord(situations.Now).Text, c.Explanation(), c.ReadyWord(), c.LeaderWord(), c.Rule, view.RuleDocs(c.Rule), "Read at "}
 		for _, step := range c.Next {
 			words = append(words, view.Sentence(step.Do), step.Command, step.Docs)
 		}

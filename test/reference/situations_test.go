@@ -42,6 +42,9 @@ func TestEachSituationHasItsRuleAndATest(t *testing.T) {
 	}
 }
 
+// rowAnchor is what links to a row of decisions.md lead to.
+var rowAnchor = regexp.MustCompile(`<a id="([^"]*)"></a>`)
+
 // decisionRows are the names of the rows in decisions.md, by the end of the title of their table.
 func decisionRows(t *testing.T) map[string][]string {
 	t.Helper()
@@ -53,11 +56,34 @@ func decisionRows(t *testing.T) map[string][]string {
 		}
 		for line := range strings.SplitSeq(body, "\n") {
 			if cells := strings.Split(line, "|"); len(cells) > 2 {
-				rows[title] = append(rows[title], strings.TrimSpace(cells[1]))
+				rows[title] = append(rows[title], strings.TrimSpace(rowAnchor.ReplaceAllString(cells[1], "")))
 			}
 		}
 	}
 	return rows
+}
+
+// TestEachRowOfDecisionsHasItsAnchor: links lead to one row, and never to a heading instead.
+func TestEachRowOfDecisionsHasItsAnchor(t *testing.T) {
+	page := read(t, pages+"decisions.md")
+	taken := map[string]bool{}
+	for _, heading := range regexp.MustCompile(`(?m)^#+ (.+)$`).FindAllStringSubmatch(page, -1) {
+		taken[strings.ReplaceAll(regexp.MustCompile(`[^\w\- ]`).ReplaceAllString(strings.ToLower(heading[1]), ""), " ", "-")] = true
+	}
+	for _, section := range regexp.MustCompile(`(?s)<!-- begin ([^ ]+) -->\n(.*?)<!-- end `).FindAllStringSubmatch(page, -1) {
+		rows := regexp.MustCompile(`(?m)^\| (.*?) \|`).FindAllStringSubmatch(section[2], -1)
+		if len(rows) < 3 {
+			t.Errorf("section %s has no rows", section[1])
+			continue
+		}
+		for _, row := range rows[2:] {
+			want := strings.ToLower(section[1] + "-" + rowAnchor.ReplaceAllString(row[1], ""))
+			if found := rowAnchor.FindStringSubmatch(row[1]); found == nil || found[1] != want || taken[want] {
+				t.Errorf("the row %s has not an anchor %s of its own", row[1], want)
+			}
+			taken[want] = true
+		}
+	}
 }
 
 // testNames are the tests of the repository.

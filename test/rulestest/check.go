@@ -82,11 +82,16 @@ func Reachable[F, V any](t testing.TB, table *rules.Table[F, V], cases map[strin
 // Section compares a table with its section of docs/reference/decisions.md, which is at path. about is Markdown that precedes the table.
 func Section[F, V any](t testing.TB, path, name, title, about string, table *rules.Table[F, V], cases map[string]int) {
 	t.Helper()
-	golden.Section(t, path, name, "### "+title+"\n\n"+strings.TrimSpace(about+"\n\n"+Render(table, cases)))
+	golden.Section(t, path, name, "### "+title+"\n\n"+strings.TrimSpace(about+"\n\n"+Render(name, table, cases)))
 }
 
-// Render prints a table as Markdown, with how many facts each row decides.
-func Render[F, V any](table *rules.Table[F, V], cases map[string]int) string {
+// Anchored is the name of a rule in the section of its table, with an anchor for links to its row.
+func Anchored(section, rule string) string {
+	return fmt.Sprintf(`<a id="%s"></a>%s`, strings.ToLower(section+"-"+rule), rule)
+}
+
+// Render prints a table as Markdown for its section, with how many facts each row decides.
+func Render[F, V any](section string, table *rules.Table[F, V], cases map[string]int) string {
 	verdicts := columnsOf[V]()
 	why := false
 	for _, r := range table.Rows() {
@@ -102,7 +107,7 @@ func Render[F, V any](table *rules.Table[F, V], cases map[string]int) string {
 		if when == "" {
 			when = "always"
 		}
-		row := append([]string{r.Name, when}, cellsOf(r.Verdict)...)
+		row := append([]string{Anchored(section, r.Name), when}, cellsOf(r.Verdict)...)
 		if why {
 			row = append(row, r.Why)
 		}
