@@ -41,8 +41,8 @@ type page struct {
 	color bool
 	now   time.Time
 	err   error
-	// printed are the texts that the page does not repeat.
-	printed []string
+	// shown are the texts that the page does not repeat.
+	shown view.Shown
 	// The commands that it prints select the same Kubernetes.
 	selection
 }
@@ -63,39 +63,6 @@ func (p *page) print(text string) {
 		_, p.err = io.WriteString(p.w, text)
 	}
 }
-
-// once returns a text for the page, without what is further up: the error of a store, or of a member, is in several conditions. It repeats
-// short texts.
-func (p *page) once(text string) string {
-	const short = 60
-	rest := text
-	for _, earlier := range p.printed {
-		whole, part := folded(rest), folded(earlier)
-		i := strings.Index(whole, part)
-		switch {
-		case len(rest) < short, len(part) < short:
-		case strings.Contains(part, whole):
-			return "See above."
-		case i >= 0 && len(whole) == len(strings.TrimSuffix(rest, ".")): // else the case of a letter changes its length
-			rest = sentenceIn(rest[:i], "see above") + rest[i+len(part):]
-		}
-	}
-	if len(text) >= short {
-		p.printed = append(p.printed, text)
-	}
-	return rest
-}
-
-// sentenceIn adds words to a text, with a capital letter if they begin a sentence.
-func sentenceIn(text, words string) string {
-	if text == "" || strings.HasSuffix(text, ". ") {
-		words = strings.ToUpper(words[:1]) + words[1:]
-	}
-	return text + words
-}
-
-// folded is a text without what makes it a sentence.
-func folded(text string) string { return strings.ToLower(strings.TrimSuffix(text, ".")) }
 
 func (p *page) paint(c cell) string {
 	c.text = strings.Map(printable, c.text)

@@ -195,6 +195,31 @@ func TestStatusShowsALongTextOnce(t *testing.T) {
 	}
 }
 
+// why has them in conditions, in members and in Events. Its data is complete.
+func TestWhyShowsALongTextOnce(t *testing.T) {
+	const reason = "volume /var/lib/etcd: access /var/lib/etcd: permission denied (it is not writable by UID 65532)"
+	c := view.Cluster{
+		Members: []view.Member{{Name: "demo-a", State: "NotReady", Message: reason}, {Name: "demo-b", State: "Ready", Leaving: "It leaves " + reason}},
+		Conditions: []view.Condition{{Type: "AllMembersReady", Message: "2 of 3 members ready. Member demo-a: " + reason + "."},
+			{Type: "Degraded", Message: "Member demo-a: " + reason + "."}},
+		Events: []view.Event{{Reason: "MemberCannotStart", Message: "Member demo-a: " + reason + "."}},
+	}
+	var out strings.Builder
+	newPage(&out, situations.Now).why(c)
+	for text, times := range map[string]int{reason: 1, "\n  See above.\n": 2, "MemberCannotStart: See above.\n": 1} {
+		if n := strings.Count(out.String(), text); n != times {
+			t.Errorf("%q is there %d times, want %d:\n%s", text, n, times, &out)
+		}
+	}
+	out.Reset()
+	if err := printData(&out, explanationOf(c), formatYAML); err != nil {
+		t.Fatal(err)
+	}
+	if n := strings.Count(out.String(), "UID 65532"); n != 4 {
+		t.Errorf("the data has it %d times, want 4:\n%s", n, &out)
+	}
+}
+
 // Two members with the same reason have a line each, and a short text is no burden.
 func TestStatusRepeatsWhatIsShort(t *testing.T) {
 	reason := "no quorum responds, and this member has no data that it can resume: timeout"

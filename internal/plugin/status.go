@@ -2,7 +2,6 @@ package plugin
 
 import (
 	"fmt"
-	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -86,7 +85,7 @@ func (p *page) status(c view.Cluster) {
 func (p *page) headline(c view.Cluster) {
 	p.line(cell{c.Namespace + "/" + c.Name, strong}, cell{text: "  "}, said(c.StateWord(p.now)),
 		cell{text: fmt.Sprintf("  %s members ready  etcd %s  age %s", c.ReadyWord(), or(c.Version), p.age(c.Created))})
-	p.line(cell{text: p.once(c.Explanation())})
+	p.line(cell{text: p.shown.Once(c.Explanation())})
 	if c.Deleted != nil {
 		p.line(cell{"Its deletion was requested " + p.ago(c.Deleted) + ".", middle})
 	}
@@ -98,10 +97,7 @@ func (p *page) facts(c view.Cluster) {
 	p.field("Clients", cell{text: or(strings.Join(c.Endpoints, ", "))})
 	p.field("Spec", said(c.SpecWord()))
 	title := "Backups"
-	for _, line := range c.Backup.Lines(p.now) {
-		if b := c.Backup; b != nil && strings.Contains(line.Text, b.Error) && p.once(b.Error) != b.Error {
-			line.Text = strings.Replace(line.Text, b.Error, "see above", 1)
-		}
+	for _, line := range p.shown.BackupLines(c.Backup, p.now) {
 		p.field(title, said(line))
 		title = ""
 	}
@@ -127,15 +123,10 @@ func (p *page) members(c view.Cluster) {
 		})
 	}
 	p.table([]string{"MEMBER", "ROLE", "STATE", "RENEWED", "RAFT LAG", "REVISION", "DB / QUOTA", "FREE", "DISK", "NODE", "ZONE", "ETCD", "AGENT"}, rows)
-	above := slices.Clone(p.printed)
-	for _, m := range c.Members {
-		for _, note := range m.Notes() {
-			p.line(cell{m.Name + ": " + p.once(note), middle})
-			p.printed = append(p.printed[:0], above...) // members with the same reason have it in a line each
+	for i, notes := range p.shown.Notes(c.Members) {
+		for _, note := range notes {
+			p.line(cell{c.Members[i].Name + ": " + note, middle})
 		}
-	}
-	for _, m := range c.Members {
-		p.printed = append(p.printed, m.Notes()...)
 	}
 	p.line()
 }
@@ -146,7 +137,7 @@ func (p *page) conditions(c view.Cluster) {
 	for _, condition := range c.Conditions {
 		if !condition.Wished {
 			rows = append(rows, []cell{{condition.Type, middle}, {text: condition.Status}, {text: condition.Reason}, {text: p.age(condition.Since)},
-				{text: p.once(sentence(condition.Message))}})
+				{text: p.shown.Once(sentence(condition.Message))}})
 		}
 	}
 	if len(rows) == 0 {

@@ -2,6 +2,7 @@ package plugin
 
 import (
 	"fmt"
+	"slices"
 
 	"github.com/spf13/cobra"
 
@@ -37,11 +38,12 @@ func (p *page) why(c view.Cluster) {
 	p.line(cell{text: view.RuleDocs(c.Rule)})
 	p.line()
 	p.abnormal(c)
-	for _, m := range c.Members {
-		p.memberWhy(m)
+	unwell := slices.DeleteFunc(slices.Clone(c.Members), view.Member.Fine)
+	for i, notes := range p.shown.Notes(unwell) {
+		p.memberWhy(unwell[i], notes)
 	}
 	for _, e := range c.Events {
-		p.line(cell{text: fmt.Sprintf("%-10s%-9s%s: %s", p.ago(&e.At), e.Type, e.Reason, e.Message)})
+		p.line(cell{text: fmt.Sprintf("%-10s%-9s%s: %s", p.ago(&e.At), e.Type, e.Reason, p.shown.Once(e.Message))})
 	}
 	p.unread(c.Unread)
 }
@@ -56,7 +58,7 @@ func (p *page) abnormal(c view.Cluster) {
 		found = true
 		p.line(cell{condition.Type, strong}, cell{text: " is "}, cell{condition.Status, middle},
 			cell{text: fmt.Sprintf(" because of %s, for %s", condition.Reason, p.age(condition.Since))})
-		p.line(cell{text: "  " + sentence(condition.Message)})
+		p.line(cell{text: "  " + p.shown.Once(sentence(condition.Message))})
 		p.line(cell{text: "  " + condition.Docs})
 		p.line()
 	}
@@ -71,13 +73,10 @@ func (p *page) abnormal(c view.Cluster) {
 	}
 }
 
-// memberWhy prints a member that is not ready.
-func (p *page) memberWhy(m view.Member) {
-	if m.Fine() {
-		return
-	}
+// memberWhy prints a member that is not ready, with its notes.
+func (p *page) memberWhy(m view.Member, notes []string) {
 	p.line(cell{"Member " + m.Name, strong}, cell{text: " is "}, said(m.StateWord()))
-	for _, note := range m.Notes() {
+	for _, note := range notes {
 		p.line(cell{text: "  " + sentence(note)})
 	}
 	if disk := m.DiskWord(); disk.Tone != view.Plain {

@@ -77,7 +77,9 @@ func TestEachSituationIsShown(t *testing.T) {
 			words = append(append(words, m.Name, m.StateWord().Text, m.RoleWord(), view.Size(m.DBSize), m.DiskVerdict().Text, m.NodeWord().Text,
 				view.Or(m.Zone)), m.Notes()...)
 		}
-		for _, line := range c.Backup.Lines(situations.Now) {
+		page := clusterPage{frame: frame{Now: situations.Now}}
+		page.compose(c)
+		for _, line := range page.BackupLines {
 			words = append(words, line.Text)
 		}
 		for _, certificate := range c.Certificates {
@@ -102,6 +104,29 @@ func TestEachSituationIsShown(t *testing.T) {
 			-1); len(ids) != len(slices.CompactFunc(slices.SortedFunc(slices.Values(ids), byID), sameID)) {
 			t.Errorf("%s has an id twice: %v", c.Namespace, ids)
 		}
+	}
+}
+
+// The error of a store, or of a member, is in several conditions and Events. The view that other pages read keeps them all.
+func TestAPageShowsALongTextOnce(t *testing.T) {
+	const failure = "put a/delta/… in bucket b: the store responded 403 AccessDenied (Access Denied)"
+	const reason = "volume /var/lib/etcd: permission denied (it is not writable by the user of the Pod)"
+	c := every().clusters[0]
+	c.Namespace, c.Message, c.Backup = "once", "Changes are not saved: "+failure+".", &view.Backup{Error: failure}
+	c.Members = []view.Member{{Name: "a", State: "NotReady", Message: reason}, {Name: "b", Rule: "volume-unread", Waits: reason}}
+	c.Conditions = []view.Condition{{Type: "AllMembersReady", Message: "1 of 3 members ready. Member a: " + reason}, {Type: "BackupReady", Message: c.Message}}
+	c.Events = []view.Event{{Reason: "BackupFailed", Message: c.Message}}
+	from := &source{clusters: []view.Cluster{c}}
+	b := open(t, from)
+	_, text := b.get(ClusterPath(c.Namespace, c.Name))
+	text = html.UnescapeString(text)
+	for part, times := range map[string]int{failure: 1, reason: 2, "See above.": 2, "✖ failing: see above": 1, "Member a: see above": 1} {
+		if n := strings.Count(text, part); n != times {
+			t.Errorf("%q is there %d times, want %d:\n%s", part, n, times, text)
+		}
+	}
+	if got := from.clusters[0]; !strings.Contains(got.Conditions[0].Message, reason) || !strings.Contains(got.Events[0].Message, failure) {
+		t.Errorf("the page changed what it read: %+v %+v", got.Conditions, got.Events)
 	}
 }
 
