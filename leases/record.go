@@ -133,12 +133,17 @@ type Replacing struct {
 // slot names only one ID, so the list shows each removal before. It is an error if an ID that the slot named is still listed: its
 // removal can be in progress.
 func (r Record) Replace(want Replacing, list MemberList) (Record, error) {
-	if s := r.Replacing; s != nil && s.MemberID != want.MemberID &&
-		slices.ContainsFunc(list.Members, func(m ListedMember) bool { return m.ID == s.MemberID }) {
+	if s := r.Replacing; s != nil && s.MemberID != want.MemberID && list.has(s.MemberID) {
 		return r, fmt.Errorf("%w: it names ID %s of member %s, which is still a member", ErrSlot, s.MemberID, s.Member)
 	}
 	r.Replacing, r.MemberList = &want, &list
 	return r, nil
+}
+
+// Replaces says whether a member has the slot to replace itself. The slot of a name that is not desired counts as long as the published list
+// can have the ID that the slot names: only the slot shows then that the ID can have been removed.
+func (r Record) Replaces() bool {
+	return r.Replacing != nil && (r.Lists(r.Replacing.Member) || r.MemberList == nil || r.MemberList.has(r.Replacing.MemberID))
 }
 
 // ErrSlot says that the replacement slot of a record cannot be taken.
@@ -158,6 +163,10 @@ func (l *MemberList) Add(id uint64, name string, peerURLs []string, learner bool
 		m.PeerURL = peerURLs[0]
 	}
 	l.Members = append(l.Members, m)
+}
+
+func (l *MemberList) has(id string) bool {
+	return slices.ContainsFunc(l.Members, func(m ListedMember) bool { return m.ID == id })
 }
 
 // ListedMember is one entry of a MemberList. An entry without Name was added and never started.

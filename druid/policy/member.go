@@ -1,6 +1,8 @@
 package policy
 
 import (
+	"slices"
+
 	"github.com/etcd-druid/druid/api/v1alpha1"
 	"github.com/etcd-druid/druid/internal/rules"
 	"github.com/etcd-druid/druid/leases"
@@ -177,8 +179,8 @@ func (s slotVerdict) String() string {
 
 // slotRows decide about the slot. A member frees its slot when it votes again, and a new Pod with its name takes it
 // over. The slot only makes replacements sequential: druid and etcd check the cost of each removal separately. The
-// slot is therefore freed only if no call of the Pod that took it can still be in progress. Unless a quorum serves, it
-// stays: the published member list can be older than the removal, and then only the slot shows it.
+// slot is therefore freed only if no call of the Pod that took it can still be in progress. Until the leader's agent
+// publishes the member list, it stays: the published list can be older than the removal, and then only the slot shows it.
 var slotRows = rules.New(slotKeep, []rules.Row[slotFacts, slotVerdict]{
 	{Name: "slot-free", When: slotFacts{taken: rules.No}, Verdict: slotKeep,
 		Why: "there is no slot to free"},
@@ -186,9 +188,9 @@ var slotRows = rules.New(slotKeep, []rules.Row[slotFacts, slotVerdict]{
 		Why: "the Pod that took the slot might still be replacing the member"},
 	{Name: "slot-inherited", When: slotFacts{taken: rules.Yes, holder: rules.No, comes: rules.Yes}, Verdict: slotKeep,
 		Why: "another Pod with that name takes the slot over and finishes"},
-	{Name: "slot-evidence", When: slotFacts{taken: rules.Yes, holder: rules.No, comes: rules.No, quorum: rules.No | rules.Unknown}, Verdict: slotKeep,
-		Why: "no member can replace itself without a quorum, and a recovery counts the vote that the slot names"},
-	{Name: "slot-left-behind", When: slotFacts{taken: rules.Yes, holder: rules.No, comes: rules.No, quorum: rules.Yes}, Verdict: slotRelease,
+	{Name: "slot-evidence", When: slotFacts{taken: rules.Yes, holder: rules.No, comes: rules.No, published: rules.No}, Verdict: slotKeep,
+		Why: "the published member list can be older than the removal, and a recovery counts the vote that the slot names"},
+	{Name: "slot-left-behind", When: slotFacts{taken: rules.Yes, holder: rules.No, comes: rules.No, published: rules.Yes}, Verdict: slotRelease,
 		Why: "no Pod with that name starts, and other members might need to replace themselves"},
 })
 
@@ -197,14 +199,14 @@ type slotFacts struct {
 	taken rules.YesNo
 	// holder: the Pod that took the slot exists. comes: the name is desired, and a Pod with it runs or can still
 	// start.
-	holder rules.YesNo  `fact:"the Pod that took it exists"`
-	comes  rules.YesNo  `fact:"a Pod of its name runs or may come up"`
-	quorum rules.Answer `fact:"quorum serves"`
+	holder    rules.YesNo `fact:"the Pod that took it exists"`
+	comes     rules.YesNo `fact:"a Pod of its name runs or may come up"`
+	published rules.YesNo `fact:"the leader's agent publishes the member list"`
 }
 
 func slotFactsOf(o Observed) slotFacts {
 	slot := o.Record.Replacing
-	f := slotFacts{taken: rules.YesNoOf(slot != nil), holder: rules.No, comes: rules.No, quorum: groupQuorum(o, o.listed())}
+	f := slotFacts{taken: rules.YesNoOf(slot != nil), holder: rules.No, comes: rules.No, published: rules.YesNoOf(o.listPublished())}
 	if slot == nil {
 		return f
 	}
@@ -216,6 +218,15 @@ func slotFactsOf(o Observed) slotFacts {
 		f.comes = rules.YesNoOf(m.Listed && !m.Lingers)
 	}
 	return f
+}
+
+// listPublished says whether the agent of a leader reaches the API, so that the published member list has each earlier removal: the Pod that
+// took a slot is gone for longer than the Lease of a leader stays live. External members can have a leader without an agent, and druid
+// recovers no raft group that has some.
+func (o Observed) listPublished() bool {
+	listed := o.listed()
+	return hasExternals(o.Record) && groupQuorum(o, listed) == rules.Yes ||
+		slices.ContainsFunc(listed, func(m Member) bool { return m.leads() && m.ofGroup(o) })
 }
 
 // slotStep frees exactly the slot that the plan saw.

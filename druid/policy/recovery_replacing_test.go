@@ -53,19 +53,61 @@ func (x *rescue) takesSlot(t *testing.T, id uint64, removed []uint64) {
 	x.o.Record = record
 }
 
-// The Pod of a member that replaced itself does not come back. Its slot is freed while the quorum serves, and is evidence when it is lost.
-func TestSlotStaysWhileTheQuorumIsLost(t *testing.T) {
-	for live, frees := range map[bool]bool{true: true, false: false} {
-		x := newRescue(3)
-		x.o.Record.Replacing = &leases.Replacing{Member: "demo-c", PodUID: "earlier", MemberID: "c"}
-		x.member(2).Lingers = true
-		if live {
-			x.member(0).Liveness = leases.Live
-		}
-		step, ok := recordStep(Evaluate(x.d, x.o))
-		if got := ok && step.Release != nil; got != frees {
-			t.Errorf("a voter serves %t: the step is %+v", live, step)
-		}
+// The Pod of a member that replaced itself does not come back. Its slot is freed when the leader's agent has published the member list, and is
+// evidence until then.
+func TestSlotStaysUntilTheListIsPublished(t *testing.T) {
+	for name, test := range map[string]struct {
+		change func(*rescue)
+		frees  bool
+	}{
+		"the quorum is lost":      {func(*rescue) {}, false},
+		"only a follower reports": {func(x *rescue) { x.member(0).Liveness = leases.Live }, false},
+		"only kubelets report":    {func(x *rescue) { x.member(0).EtcdReady, x.member(1).EtcdReady = true, true }, false},
+		"the leader reports":      {func(x *rescue) { x.leads() }, true},
+		"one of an earlier group": {func(x *rescue) { x.leads(); x.member(0).Reports.ClusterID = 6 }, false},
+		"an external member leads": {func(x *rescue) {
+			x.member(0).Liveness, x.o.Record.Externals = leases.Live, []string{"e"}
+			x.unknownVoters("e")
+		}, true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			x := newRescue(3)
+			x.o.Record.Replacing = &leases.Replacing{Member: "demo-c", PodUID: "earlier", MemberID: "c"}
+			x.member(2).Lingers = true
+			test.change(x)
+			step, ok := recordStep(Evaluate(x.d, x.o))
+			if got := ok && step.Release != nil; got != test.frees {
+				t.Errorf("the step is %+v", step)
+			}
+		})
+	}
+}
+
+// leads lets the first member report that it leads.
+func (x *rescue) leads() {
+	x.member(0).Liveness, x.member(0).Reports.Role = leases.Live, leases.RoleLeader
+}
+
+// A drain does not take the slot of a name that is not desired as long as the published list can be older than the removal of that member.
+func TestDrainKeepsAnUnpublishedRemoval(t *testing.T) {
+	step := Step{Kind: OpenSlot, Member: "demo-b", Slot: &leases.PendingRemoval{Member: "demo-b"}}
+	for name, test := range map[string]struct {
+		change func(*leases.Record)
+		takes  bool
+	}{
+		"listed by its ID":    {func(*leases.Record) {}, false},
+		"no list":             {func(r *leases.Record) { r.MemberList = nil }, false},
+		"not listed any more": {func(r *leases.Record) { r.MemberList.Members = r.MemberList.Members[:2] }, true},
+		"no slot":             {func(r *leases.Record) { r.Replacing = nil }, true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			record := newRescue(3).o.Record
+			record.Members, record.Replacing = record.Members[:2], &leases.Replacing{Member: "demo-c", MemberID: "c"}
+			test.change(&record)
+			if got, ok := step.ChangeSlot(record, "m"); ok != test.takes || !ok && got.Replacing == nil {
+				t.Errorf("it takes the slot %t: %+v", ok, got)
+			}
+		})
 	}
 }
 

@@ -328,8 +328,7 @@ func (s Step) ChangeSlot(record leases.Record, mark string) (leases.Record, bool
 }
 
 func (s Step) openSlot(record leases.Record, mark string) (leases.Record, bool) {
-	replacing := record.Replacing != nil && record.Lists(record.Replacing.Member)
-	if record.Phase != leases.PhaseFormed || record.PendingRemoval != nil || replacing || !record.Lists(s.Member) {
+	if record.Phase != leases.PhaseFormed || slotOf(record) != slotFree || !record.Lists(s.Member) {
 		return record, false
 	}
 	taken := *s.Slot

@@ -83,7 +83,7 @@ func TestUsableSlotNotTaken(t *testing.T) {
 		switch {
 		case d.Verdict == slotRelease && (f.taken == rules.No || f.holder == rules.Yes || f.comes == rules.Yes):
 			return "takes the slot from a Pod that may be in the middle of it"
-		case d.Verdict == slotRelease && f.quorum != rules.Yes:
+		case d.Verdict == slotRelease && f.published == rules.No:
 			return "forgets a removal that a recovery must count"
 		}
 		return ""

@@ -192,7 +192,7 @@ func slotOf(r leases.Record) slot {
 		return slotTaken
 	case r.PendingRemoval != nil:
 		return slotLeft
-	case r.Replacing != nil && r.Lists(r.Replacing.Member): // that of a name that is gone counts for nothing
+	case r.Replaces():
 		return slotReplacing
 	default:
 		return slotFree

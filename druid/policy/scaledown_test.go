@@ -250,6 +250,9 @@ func TestScaleDownSteps(t *testing.T) {
 	gone := func(o *Observed) {
 		o.Record.Members, o.Members[2].Listed, o.BudgetMin = o.Record.Members[:2], false, 3
 	}
+	leftSlot := func(o *Observed) {
+		o.Record.Replacing, o.BudgetMin = &leases.Replacing{Member: "c-x", MemberID: "14"}, 3
+	}
 	all := func(change ...func(*Observed)) []func(*Observed) { return append([]func(*Observed){aged}, change...) }
 	one, three := Desired{Replicas: 1}, Desired{Replicas: 3}
 	tests := map[string]struct {
@@ -263,11 +266,13 @@ func TestScaleDownSteps(t *testing.T) {
 		"it fails after it was begun":    {Desired{Replicas: 1, Backup: true}, all(unsaved, slot, hidden), []string{"RequestRemoval request c-c"}},
 		"another member is down":         {one, all(down(0), down(1)), nil},
 		"a member replaces itself":       {one, all(func(o *Observed) { o.Record.Replacing, o.BudgetMin = &leases.Replacing{Member: "c-a"}, 3 }), nil},
-		"a slot for replacing that no member holds": {one, all(func(o *Observed) { o.Record.Replacing = &leases.Replacing{Member: "c-x"} }), []string{
+		"a slot for replacing that no member holds": {one, all(leftSlot, func(o *Observed) { leading(o, 0) }), []string{
 			"UpdateRecord slot-left-behind c-x",
 		}},
-		"another member is not known":            {one, all(func(o *Observed) { o.Members[0].Liveness = leases.Unknown }), nil},
-		"one that is down goes, the others hold": {one, all(down(1)), []string{"OpenSlot too-many c-b"}},
+		"no leader publishes that its holder was removed": {one, all(leftSlot), nil},
+		"the published list shows that it was removed":    {one, all(leftSlot, func(o *Observed) { published(o, 0) }), []string{"OpenSlot too-many c-c"}},
+		"another member is not known":                     {one, all(func(o *Observed) { o.Members[0].Liveness = leases.Unknown }), nil},
+		"one that is down goes, the others hold":          {one, all(down(1)), []string{"OpenSlot too-many c-b"}},
 		"a record that names no group": {one, all(func(o *Observed) { o.Record.ClusterID, o.Record.Nonce = 0, "" }),
 			[]string{"UpdateRecord record-identified "}},
 		"its clients leave it":          {one, all(slot), []string{"LabelPod leaving c-c serving=false"}},
