@@ -132,34 +132,42 @@ func (r *recovery) awayLearners(voters []oldVoter) []oldVoter {
 func (r *recovery) membersToGiveUp(o Observed) (names []string, enough bool) {
 	voters := r.electorate(o)
 	learners := r.awayLearners(voters)
-	lost, removed, votes := 0, 0, len(learners)
-	lose := func(p oldVoter) {
-		if lost++; slices.Contains(r.removable, p.id) {
-			removed++
+	for _, p := range slices.Concat(voters, learners) {
+		if p.known && p.holds == holdsUnknown && r.mayServe(voters, learners, names) {
+			names = append(names, p.name())
 		}
-	}
-	for _, p := range voters {
-		if p.holds == holdsNothing {
-			lose(p)
-		}
-	}
-	serves := func() bool { return canServe(len(voters)-lost, len(voters)-removed, votes) }
-	for i, p := range slices.Concat(voters, learners) {
-		if !serves() {
-			break
-		}
-		switch {
-		case !p.known || p.holds != holdsUnknown:
-			continue
-		case i < len(voters):
-			lose(p)
-		default:
-			votes--
-		}
-		names = append(names, p.member.Name)
 	}
 	slices.Sort(names)
-	return names, len(names) > 0 && !serves()
+	names = slices.Compact(names)
+	return names, len(names) > 0 && !r.mayServe(voters, learners, names)
+}
+
+// mayServe says whether voters that are not lost can be a quorum, together with learners that are away, and without members that are given up.
+// A removal that druid did not see counts only while one of them is away. Those that are here find no leader. Without the others, they find
+// none either: if the removal made them a quorum, they would serve.
+func (r *recovery) mayServe(voters, learners []oldVoter, without []string) bool {
+	open, away, removed, promoted := 0, 0, 0, 0
+	for _, p := range voters {
+		switch {
+		case p.holds == holdsNothing || slices.Contains(without, p.name()):
+			if slices.Contains(r.removable, p.id) {
+				removed++
+			}
+		case p.holds == holdsUnknown:
+			away++
+		default:
+			open++
+		}
+	}
+	for _, p := range learners {
+		if !slices.Contains(without, p.name()) {
+			promoted++
+		}
+	}
+	if away+promoted == 0 {
+		removed = 0
+	}
+	return canServe(open+away, len(voters)-removed, promoted)
 }
 
 // furtherToGiveUp returns members that are away without which the acknowledgements of a prepared order are enough: voters first, and none that

@@ -132,6 +132,42 @@ func TestUnseenRemovalIsCounted(t *testing.T) {
 	}
 }
 
+// Two members vote, and the quorum is lost while druid lets the second one leave. If it was removed already, the first one would serve. It is
+// here and finds no leader, so it needs the second one, which is lost or can be given up.
+func TestLastVoterIsRecovered(t *testing.T) {
+	for name, test := range map[string]struct {
+		change func(*rescue)
+		rule   string
+		giveUp []string
+	}{
+		"the one that leaves is away": {func(x *rescue) { x.away(1) }, "give-up", []string{"demo-b"}},
+		"its volume is gone":          {func(x *rescue) { x.gone(1) }, "propose", nil},
+		"its volume is empty":         {func(x *rescue) { x.report(1, leases.DiskEmpty) }, "propose", nil},
+		"both are here":               {func(*rescue) {}, "refused", nil},
+		"both are away":               {func(x *rescue) { x.away(0); x.away(1) }, "refused", nil},
+	} {
+		t.Run(name, func(t *testing.T) {
+			x := newRescue(2)
+			x.o.Record.PendingRemoval = &leases.PendingRemoval{Member: "demo-b", Mark: "m"}
+			test.change(x)
+			r := x.wants(t, test.rule)
+			if test.rule == "refused" {
+				return
+			}
+			if !slices.Equal(r.plan.giveUp, test.giveUp) || r.plan.source.member.Name != "demo-a" {
+				t.Fatalf("plan %+v", r.plan)
+			}
+			x.d.Recovery.Approved = r.plan.hash
+			x.apply(t, PrepareRecovery)
+			x.report(0, leases.DiskIntact)
+			if x.member(1).Reports.Disk != nil {
+				x.report(1, leases.DiskEmpty)
+			}
+			x.wants(t, "execute")
+		})
+	}
+}
+
 // executesWithout approves a plan that gives up these members, and executes it after reports. An order that does not give them up waits.
 func (x *rescue) executesWithout(t *testing.T, reports func(), giveUp ...string) {
 	t.Helper()

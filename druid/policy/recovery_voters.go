@@ -37,6 +37,14 @@ type oldVoter struct {
 	report  *leases.DiskReport
 }
 
+// name is that of the member, or the ID of a voter that no member is.
+func (p oldVoter) name() string {
+	if p.known {
+		return p.member.Name
+	}
+	return p.id
+}
+
 // groupQuorum says whether the old raft group serves: an agent renews its Lease only while its etcd is healthy in the
 // cluster, and a kubelet calls etcd ready only if it answers a read of a quorum.
 func groupQuorum(o Observed, listed []Member) rules.Answer {
@@ -277,13 +285,9 @@ func (r *recovery) electorate(o Observed) []oldVoter {
 
 // returning says whether the members that hold their data are a quorum, also if learners that are away got a vote meanwhile.
 func (r *recovery) returning(o Observed) returns {
-	voters, lost, removed, fenced, here := r.electorate(o), 0, 0, 0, 0
+	voters, fenced, here := r.electorate(o), 0, 0
 	for _, p := range voters {
 		switch p.holds {
-		case holdsNothing:
-			if lost++; slices.Contains(r.removable, p.id) {
-				removed++
-			}
 		case holdsFenced:
 			fenced++
 		case holdsHere:
@@ -296,7 +300,7 @@ func (r *recovery) returning(o Observed) returns {
 		return returnsMay
 	case fenced >= quorum(n), r.order == nil && fenced > 0 && fenced+here >= quorum(n): // the record can have lost the order
 		return returnsFenced
-	case canServe(n-lost, n-removed, len(r.awayLearners(voters))):
+	case r.mayServe(voters, r.awayLearners(voters), nil):
 		return returnsMay
 	default:
 		return returnsNot
