@@ -18,7 +18,8 @@ func TestPreparedOrderGivesUpFurther(t *testing.T) {
 		giveUp []string // empty if druid waits
 	}{
 		"two voters and a learner are away":        {func(x *rescue) { x.away(4) }, []string{"demo-c"}},
-		"the Pod of the learner does not exist":    {func(x *rescue) { x.member(4).Pod = PodAbsent }, []string{"demo-c"}},
+		"the Pod of the learner does not exist":    {func(x *rescue) { x.without(4); x.member(4).Lingers = true }, []string{"demo-c"}},
+		"the Pod of the learner is replaced":       {func(x *rescue) { x.without(4) }, nil},
 		"the volume of the learner is gone":        {func(x *rescue) { x.gone(4); x.unknownVoters("88") }, []string{"demo-c"}},
 		"a learner is here and can acknowledge":    {func(x *rescue) { x.onlyDisk(4) }, nil},
 		"a voter is here and can acknowledge":      {func(x *rescue) { x.away(4); x.nodeReturns(2) }, nil},
@@ -56,6 +57,35 @@ func TestPreparedOrderGivesUpFurther(t *testing.T) {
 		})
 	}
 }
+
+// The policy is Automatic, and a member holds more than the one that druid selected. While its Pod is replaced, druid waits for it: it does not
+// ask for an approval that the member makes useless when it acknowledges.
+func TestPreparedOrderAwaitsAPodThatStarts(t *testing.T) {
+	checkRules(t, func(t *testing.T) *rescue {
+		x := newRescue(3)
+		x.d.Recovery.Automatic = true
+		x.report(1, leases.DiskEmpty)
+		x.gone(2)
+		x.wants(t, "prepare")
+		x.apply(t, PrepareRecovery)
+		x.report(0, leases.DiskIntact)
+		x.report(1, leases.DiskEmpty)
+		x.nodeReturns(2)
+		m := x.member(2)
+		m.Claim, m.Pod, m.Reports.Revision, m.Reports.Raft.Committed = ClaimPresent, PodLive, 200, 60
+		return x
+	}, map[string]ruleTest{
+		"its Pod does not exist":            {func(x *rescue) { x.without(2) }, "await-acknowledgements"},
+		"it has no container yet":           {func(x *rescue) { x.member(2).Pod = PodUnstarted }, "await-acknowledgements"},
+		"its Lease is about the Pod before": {func(x *rescue) { x.member(2).PodUID = "next" }, "await-acknowledgements"},
+		"it does not exist for a minute":    {func(x *rescue) { x.without(2); x.member(2).Lingers = true }, "changed"},
+		"its node is unreachable":           {func(x *rescue) { x.without(2); x.away(2) }, "changed"},
+		"its Lease cannot be read":          {func(x *rescue) { x.member(2).Readable = false }, "changed"},
+	})
+}
+
+// without takes away the Pod of a member.
+func (x *rescue) without(i int) { x.member(i).Pod = PodAbsent }
 
 // A list has voters that no member has. The message names their IDs, because nothing else shows for what druid waits.
 func TestMessageNamesUnknownVoters(t *testing.T) {

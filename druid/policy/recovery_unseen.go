@@ -171,7 +171,7 @@ func (r *recovery) mayServe(voters, learners []oldVoter, without []string) bool 
 }
 
 // furtherToGiveUp returns members that are away without which the acknowledgements of a prepared order are enough: voters first, and none that
-// is not needed. It returns none while a member that is here can still acknowledge, because its data can say more.
+// is not needed. It returns none while a member that is not away can still acknowledge, because its data can say more.
 func (r *recovery) furtherToGiveUp() (names []string) {
 	if r.order.Stage != leases.StagePrepare || r.facts.acks == acksEnough {
 		return nil
@@ -182,7 +182,7 @@ func (r *recovery) furtherToGiveUp() (names []string) {
 	for _, p := range slices.Concat(r.voters, r.unseen) {
 		switch {
 		case p.closed || !p.known || slices.Contains(names, p.member.Name):
-		case p.member.Pod == PodLive && !p.member.NodeLost:
+		case !p.member.away():
 			return nil
 		default:
 			names = append(names, p.member.Name)

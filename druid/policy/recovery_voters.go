@@ -240,12 +240,21 @@ func hasID(m Member, id string, o Observed) bool {
 	})
 }
 
+// away says whether no agent of the member can acknowledge an order: its node is unreachable, or no container of its Pod runs for a minute.
+func (m Member) away() bool { return m.NodeLost || m.Pod != PodLive && m.Lingers }
+
+// starts says whether the agent of the member can acknowledge an order soon: its Pod was replaced, or is replaced now.
+func (m Member) starts() bool {
+	return !m.away() && (m.Pod != PodLive || m.Lease == LeaseOurs && m.Readable && m.Reports.PodUID != m.PodUID)
+}
+
 // pendingAcks says whether a member that can still acknowledge the order did not: the one that it chose, or one that is here
-// with its data. Its data can be the best.
+// with its data or starts. Its data can be the best.
 func (r *recovery) pendingAcks() bool {
 	return slices.ContainsFunc(r.others, r.awaits) || r.order != nil && slices.ContainsFunc(r.voters, func(p oldVoter) bool {
 		chosen := p.known && p.member.Name == r.order.Chosen && !r.order.Restores() // any member can restore a backup
-		return !p.closed && (p.holds == holdsHere || p.runsAnother || chosen && p.holds != holdsNothing)
+		starts := p.known && p.holds == holdsUnknown && p.member.starts()
+		return !p.closed && (p.holds == holdsHere || p.runsAnother || starts || chosen && p.holds != holdsNothing)
 	})
 }
 
