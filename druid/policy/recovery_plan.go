@@ -63,6 +63,8 @@ type recoveryPlan struct {
 	// revisions and seconds are lost at most, if known.
 	revisions, seconds int64
 	measured           bool
+	// served is when a member of the raft group renewed its Lease last. No member does while the quorum is lost, so it identifies the loss.
+	served time.Time
 	// needs are the reasons why the plan needs an approval.
 	needs []string
 	// highest is the highest revision that any member or backup reported.
@@ -226,7 +228,6 @@ func (r *recovery) makePlan(d Desired, o Observed) {
 // measure computes the loss. Times come from different machines, so that they are only an estimate. A reported revision that
 // the source does not hold for certain counts as lost.
 func (p *recoveryPlan) measure(voters []oldVoter, o Observed) {
-	var newest time.Time
 	reported := max(o.Full.Reports.Revision, o.Delta.Reports.Revision)
 	p.highest, p.kept = reported, p.source.kept
 	for _, m := range o.Members {
@@ -234,8 +235,8 @@ func (p *recoveryPlan) measure(voters []oldVoter, o Observed) {
 			continue
 		}
 		p.highest = max(p.highest, m.Reports.Revision)
-		if m.Renewed.After(newest) {
-			newest = m.Renewed
+		if m.Renewed.After(p.served) {
+			p.served = m.Renewed
 		}
 		if p.source.includes(m.Reports.Raft.Term, m.Reports.Raft.Committed) {
 			p.kept = max(p.kept, m.Reports.Revision)
@@ -247,9 +248,9 @@ func (p *recoveryPlan) measure(voters []oldVoter, o Observed) {
 	if done := o.Record.Recovered; done != nil && done.Epoch == o.Record.FormedEpoch {
 		p.highest = max(p.highest, done.Revision) // the revision with which the raft group started
 	}
-	p.measured = p.source.lost == "" && p.highest > 0 && !newest.IsZero() && !p.source.at.IsZero() && p.source.class == dataIntact
+	p.measured = p.source.lost == "" && p.highest > 0 && !p.served.IsZero() && !p.source.at.IsZero() && p.source.class == dataIntact
 	if p.measured {
-		p.seconds = int64((max(0, newest.Sub(p.source.at)) + renewalInterval + time.Second - 1) / time.Second)
+		p.seconds = int64((max(0, p.served.Sub(p.source.at)) + renewalInterval + time.Second - 1) / time.Second)
 	}
 }
 
@@ -324,11 +325,12 @@ func (r *recovery) worse(observed Observed) bool {
 	return !p.measured || p.revisions > o.Revisions || p.seconds > o.Seconds
 }
 
-// digest is the hash by which a plan is approved. It is about this EtcdCluster, this raft group and this epoch, so that an
-// approval is of no use twice or elsewhere.
+// digest is the hash by which a plan is approved. It is about this EtcdCluster, this raft group, this epoch and this loss, so
+// that an approval is of no use twice or elsewhere.
 func (p *recoveryPlan) digest(o Observed, epoch uint32, uid string) string {
-	words := fmt.Sprintf("%s %x %d %s %s %s %d %s %d %d %t %d %t", uid, o.Record.ClusterID, epoch, p.source.mode, p.source.member.Name,
-		p.source.lineage, p.source.revision, strings.Join(p.giveUp, ","), p.revisions, p.seconds, p.measured, p.source.class, p.source.disputed(o))
+	words := fmt.Sprintf("%s %x %d %s %s %s %d %s %d %d %t %d %t %d", uid, o.Record.ClusterID, epoch, p.source.mode, p.source.member.Name,
+		p.source.lineage, p.source.revision, strings.Join(p.giveUp, ","), p.revisions, p.seconds, p.measured, p.source.class, p.source.disputed(o),
+		p.served.UnixMicro())
 	sum := sha256.Sum256([]byte(words))
 	return hex.EncodeToString(sum[:6])
 }

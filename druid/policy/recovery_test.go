@@ -289,7 +289,7 @@ func TestNoRaftGroupAfterLargestEpoch(t *testing.T) {
 	}
 }
 
-// A hash is of no use for another cluster, epoch, source or loss.
+// A hash is of no use for another cluster, epoch, source or loss, also if the same members go away again.
 func TestTheHashOfAPlanCoversWhatYouApprove(t *testing.T) {
 	base := func(change func(*rescue)) string {
 		x := newRescue(3)
@@ -307,7 +307,12 @@ func TestTheHashOfAPlanCoversWhatYouApprove(t *testing.T) {
 		"raft group":  func(x *rescue) { x.o.Record.ClusterID = 8; x.member(0).Reports.ClusterID = 8 },
 		"epoch":       func(x *rescue) { x.o.Record.Released = 5 },
 		"loss":        func(x *rescue) { x.ahead(200) },
-		"source":      func(x *rescue) { x.report(0, leases.DiskEmpty); x.report(1, leases.DiskIntact) },
+		"later loss": func(x *rescue) {
+			for i := range 3 {
+				x.member(i).Renewed = rescueStart.Add(time.Hour)
+			}
+		},
+		"source": func(x *rescue) { x.report(0, leases.DiskEmpty); x.report(1, leases.DiskIntact) },
 	} {
 		if base(change) == first {
 			t.Errorf("the hash does not cover: %s", name)
