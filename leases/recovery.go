@@ -61,7 +61,8 @@ type Recovery struct {
 	// Report is the Digest of the acknowledged disk report of the chosen member. It is set in the stage Execute. The chosen agent
 	// acts only if its disk report still has this digest.
 	Report string `json:"report,omitempty"`
-	// GiveUp are the members that the user gave up: by the approval, the user asserts that their data is destroyed.
+	// GiveUp are the members that the user gave up, and IDs of voters that no member has: by the approval, the user asserts that their data is
+	// destroyed.
 	GiveUp []string `json:"giveUp,omitempty"`
 	// Unable are the members that could not carry out an earlier order, whose disks have the same data as that of the chosen member. An
 	// agent that does not know it drops it.

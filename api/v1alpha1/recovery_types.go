@@ -172,7 +172,7 @@ type RecoveryPlan struct {
 	// revision up to which the source has the data for certain. The log of a survivor can have more.
 	// +optional
 	Revision int64 `json:"revision,omitempty"`
-	// giveUp are members that are neither lost nor here. Your approval asserts that their data is destroyed.
+	// giveUp are members that are neither lost nor here, and IDs of voters that no member has. Your approval asserts that their data is destroyed.
 	// +listType=atomic
 	// +kubebuilder:validation:MaxItems=16
 	// +optional

@@ -25,7 +25,6 @@ func TestPreparedOrderGivesUpFurther(t *testing.T) {
 		"a voter is here and can acknowledge":      {func(x *rescue) { x.away(4); x.nodeReturns(2) }, nil},
 		"a voter on an empty disk can acknowledge": {func(x *rescue) { x.away(4); x.empty(2); x.member(2).Reports.Disk.Order = "" }, nil},
 		"a member may be back":                     {func(x *rescue) { x.away(4); x.member(1).Liveness = leases.Unknown }, nil},
-		"a voter is no known member":               {func(x *rescue) { x.away(4); x.unknownVoters("55", "66", "77", "88", "99") }, nil},
 	} {
 		t.Run(name, func(t *testing.T) {
 			x := prepared(t)
@@ -87,17 +86,67 @@ func TestPreparedOrderAwaitsAPodThatStarts(t *testing.T) {
 // without takes away the Pod of a member.
 func (x *rescue) without(i int) { x.member(i).Pod = PodAbsent }
 
-// A list has voters that no member has. The message names their IDs, because nothing else shows for what druid waits.
-func TestMessageNamesUnknownVoters(t *testing.T) {
-	x := prepared(t)
-	x.away(4)
-	x.unknownVoters("55", "66", "77", "88", "99")
-	x.report(0, leases.DiskIntact).Voters = "a,b,c,d"
-	x.wants(t, "await-acknowledgements")
-	s := recoveryStatus(Evaluate(x.d, x.o), nil, metav1.NewTime(rescueStart))
-	if s.Phase != v1alpha1.RecoveryPreparing || !strings.Contains(s.Message, "a member with ID 55") {
-		t.Errorf("status %+v", s)
+// The first two members replaced themselves while the third one was away, and one of them lost its data. The disk of the third one lists their
+// earlier IDs, which nothing else has. Only your approval gives these up.
+func TestStaleDiskListsUnknownVoters(t *testing.T) {
+	for name, deleted := range map[string]bool{"the list is published": false, "the record was deleted": true} {
+		t.Run(name, func(t *testing.T) {
+			x := newRescue(3)
+			if deleted {
+				x.o.Record.MemberList = nil
+			}
+			x.report(0, leases.DiskEmpty)
+			x.away(1)
+			x.d.Recovery.Approved = x.wants(t, "give-up").plan.hash
+			x.apply(t, PrepareRecovery)
+			x.report(0, leases.DiskEmpty)
+			x.report(2, leases.DiskIntact).Voters = "5,6,c"
+			phase := func() *v1alpha1.RecoveryStatus {
+				return recoveryStatus(Evaluate(x.d, x.o), nil, metav1.NewTime(rescueStart))
+			}
+			r := x.wants(t, "give-up-further")
+			if s := phase(); s.Phase != v1alpha1.RecoveryProposed || !strings.Contains(s.Message, "no Pod, Lease or disk has the voter ID 5:") {
+				t.Errorf("status %+v", s)
+			}
+			x.member(1).Liveness = leases.Unknown
+			x.wants(t, "await-acknowledgements")
+			if s := phase(); s.Phase != v1alpha1.RecoveryPreparing || !strings.Contains(s.Message, "a member with ID 5") {
+				t.Errorf("status %+v", s)
+			}
+			x.member(1).Liveness = leases.Stale
+			x.d.Recovery.Approved = r.plan.hash
+			x.apply(t, ExecuteRecovery)
+			if o := x.o.Record.Order(); !o.Approved || !slices.Equal(o.GiveUp, []string{"5", "demo-b"}) {
+				t.Errorf("order %+v", o)
+			}
+			x.wants(t, "executing")
+		})
 	}
+}
+
+// The record was deleted, and the only disk lists voters that nothing else has. The plan gives up as many as have to be.
+func TestUnknownVotersAreGivenUp(t *testing.T) {
+	x := newRescue(3)
+	x.o.Record.MemberList = nil
+	x.report(0, leases.DiskEmpty)
+	x.report(1, leases.DiskEmpty)
+	x.report(2, leases.DiskIntact).Voters = "5,6,c"
+	x.d.Recovery.Automatic, x.d.Recovery.MaxRevisions, x.d.Recovery.MaxSeconds = true, nil, new(int64(1<<40))
+	r := x.wants(t, "give-up")
+	if !slices.Equal(r.plan.giveUp, []string{"5", "6"}) {
+		t.Fatalf("plan %+v", r.plan)
+	}
+	x.d.Recovery.Approved = r.plan.hash
+	x.apply(t, PrepareRecovery)
+	x.report(0, leases.DiskEmpty)
+	x.report(1, leases.DiskEmpty)
+	x.report(2, leases.DiskIntact).Voters = "5,6,c"
+	x.wants(t, "execute")
+	// The disk of one of them is here after all.
+	m := x.member(1)
+	m.Reports.ID = 5
+	x.report(1, leases.DiskIntact).Voters = "5,6,c"
+	x.wants(t, "majority-returned")
 }
 
 // The learners of a voter that lost its data return to nodes that are away. With a vote each, they could be a quorum.

@@ -265,7 +265,7 @@ func (r *recovery) betterThanOrdered(o Observed) bool {
 // stillGivenUp are the members of the order that are given up, without those that are back: the disk report of their disks acknowledges it.
 func (r *recovery) stillGivenUp(names []string) (left []string) {
 	for _, name := range names {
-		if !slices.ContainsFunc(slices.Concat(r.voters, r.unseen), func(p oldVoter) bool { return p.known && p.acknowledged && p.member.Name == name }) {
+		if !slices.ContainsFunc(slices.Concat(r.voters, r.unseen), func(p oldVoter) bool { return p.acknowledged && p.isCalled(name) }) {
 			left = append(left, name)
 		}
 	}

@@ -1,8 +1,10 @@
 package policy
 
 import (
+	"cmp"
 	"slices"
 
+	"github.com/etcd-druid/druid/internal/rules"
 	"github.com/etcd-druid/druid/leases"
 )
 
@@ -127,13 +129,20 @@ func (r *recovery) awayLearners(voters []oldVoter) []oldVoter {
 	})
 }
 
-// membersToGiveUp returns the fewest members that are away without which the others cannot be a quorum: voters first, because a quorum without
-// a learner can be smaller.
+// unknownLast are voters and learners in the order in which they are given up: voters first, because a quorum without a learner can be smaller,
+// and last the voters that no member is.
+func unknownLast(voters, others []oldVoter) []oldVoter {
+	all := slices.Concat(voters, others)
+	slices.SortStableFunc(all, func(a, b oldVoter) int { return cmp.Compare(rules.YesNoOf(b.known), rules.YesNoOf(a.known)) })
+	return all
+}
+
+// membersToGiveUp returns the fewest members that are away without which the others cannot be a quorum.
 func (r *recovery) membersToGiveUp(o Observed) (names []string, enough bool) {
 	voters := r.electorate(o)
 	learners := r.awayLearners(voters)
-	for _, p := range slices.Concat(voters, learners) {
-		if p.known && p.holds == holdsUnknown && r.mayServe(voters, learners, names) {
+	for _, p := range unknownLast(voters, learners) {
+		if p.holds == holdsUnknown && r.mayServe(voters, learners, names) {
 			names = append(names, p.name())
 		}
 	}
@@ -170,7 +179,7 @@ func (r *recovery) mayServe(voters, learners []oldVoter, without []string) bool 
 	return canServe(open+away, len(voters)-removed, promoted)
 }
 
-// furtherToGiveUp returns members that are away without which the acknowledgements of a prepared order are enough: voters first, and none that
+// furtherToGiveUp returns members that are away without which the acknowledgements of a prepared order are enough, and none that
 // is not needed. It returns none while a member that is not away can still acknowledge, because its data can say more.
 func (r *recovery) furtherToGiveUp() (names []string) {
 	if r.order.Stage != leases.StagePrepare || r.facts.acks == acksEnough {
@@ -179,13 +188,13 @@ func (r *recovery) furtherToGiveUp() (names []string) {
 	if slices.ContainsFunc(r.others, r.awaits) { // they are all here
 		return nil
 	}
-	for _, p := range slices.Concat(r.voters, r.unseen) {
+	for _, p := range unknownLast(r.voters, r.unseen) {
 		switch {
-		case p.closed || !p.known || slices.Contains(names, p.member.Name):
-		case !p.member.away():
+		case p.closed || slices.Contains(names, p.name()):
+		case p.known && !p.member.away():
 			return nil
 		default:
-			names = append(names, p.member.Name)
+			names = append(names, p.name())
 		}
 	}
 	if r.without(names).acknowledged() == acksFew {
@@ -205,7 +214,7 @@ func (r *recovery) without(names []string) *recovery {
 	given := func(list []oldVoter) []oldVoter {
 		list = slices.Clone(list)
 		for i, p := range list {
-			list[i].closed = p.closed || p.known && slices.Contains(names, p.member.Name)
+			list[i].closed = p.closed || slices.Contains(names, p.name())
 		}
 		return list
 	}

@@ -45,6 +45,9 @@ func (p oldVoter) name() string {
 	return p.id
 }
 
+// isCalled says whether a plan means the voter by this name.
+func (p oldVoter) isCalled(name string) bool { return name == p.id || name == p.name() }
+
 // groupQuorum says whether the old raft group serves: an agent renews its Lease only while its etcd is healthy in the
 // cluster, and a kubelet calls etcd ready only if it answers a read of a quorum.
 func groupQuorum(o Observed, listed []Member) rules.Answer {
@@ -167,6 +170,9 @@ func (r *recovery) oldVoterOf(id string, o Observed, listed []Member) oldVoter {
 	p := oldVoter{id: id}
 	i := slices.IndexFunc(listed, func(m Member) bool { return hasID(m, id, o) })
 	if i < 0 {
+		if p.gaveUp = r.gaveUp(p); p.gaveUp {
+			p.holds, p.closed = holdsNothing, true
+		}
 		return p
 	}
 	p.member, p.known = listed[i], true
@@ -174,10 +180,15 @@ func (r *recovery) oldVoterOf(id string, o Observed, listed []Member) oldVoter {
 	return p
 }
 
+// gaveUp says whether the order gives the voter up, by the name of its member or by its ID.
+func (r *recovery) gaveUp(p oldVoter) bool {
+	return r.order != nil && slices.ContainsFunc(r.order.GiveUp, p.isCalled)
+}
+
 // observeVoter fills in what is known of the data of a voter whose member is known.
 func (r *recovery) observeVoter(p *oldVoter, o Observed) {
 	m := p.member
-	p.gaveUp = r.order != nil && slices.Contains(r.order.GiveUp, m.Name)
+	p.gaveUp = r.gaveUp(*p)
 	if reportApplies(m, o) {
 		p.report = m.Reports.Disk
 		p.acknowledged = r.order != nil && p.report.Order == r.order.Name()

@@ -42,10 +42,14 @@ func (w *lostWorld) approve() bool {
 	return true
 }
 
-// exists says whether the member has its data, and its node can return.
+// exists says whether the member with the name or the raft ID has its data, and its node can return.
 func (w *lostWorld) exists(name string) bool {
-	m := &w.members[slices.Index(names[:], name)]
-	return m.there && !m.gone
+	for k, m := range w.members {
+		if m.there && !m.gone && (names[k] == name || leases.FormatID(uint64(m.identity.MemberID)) == name) {
+			return true
+		}
+	}
+	return false
 }
 
 // lostAction is an action of the world.
