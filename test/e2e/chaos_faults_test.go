@@ -64,7 +64,7 @@ var longFaults = []chaosFault{
 		ch.withAPI(func() {
 			ch.cluster.Edit(t, fmt.Sprintf(`{"spec":{"resources":{"requests":{"cpu":%q}}}}`, requests))
 		})
-		harness.Eventually(t, scaleWithin, "all Pods request another CPU", func(ctx context.Context) error {
+		harness.Eventually(t, ch.amongFaults(scaleWithin), "all Pods request another CPU", func(ctx context.Context) error {
 			return ch.eachPod(ctx, func(pod *corev1.Pod) error {
 				for _, c := range slices.Concat(pod.Spec.InitContainers, pod.Spec.Containers) {
 					if c.Name == harness.ContainerEtcd && c.Resources.Requests.Cpu().Cmp(resource.MustParse(requests)) != 0 {

@@ -10,7 +10,6 @@ import (
 	"time"
 
 	"go.etcd.io/etcd/tests/v3/robustness/client"
-	"go.etcd.io/etcd/tests/v3/robustness/identity"
 	"go.etcd.io/etcd/tests/v3/robustness/model"
 	"go.etcd.io/etcd/tests/v3/robustness/report"
 	"go.etcd.io/etcd/tests/v3/robustness/traffic"
@@ -30,7 +29,7 @@ func act(ctx context.Context, tf traffic.Traffic, clients *client.ClientSet, end
 	var wg sync.WaitGroup
 	wg.Go(func() { p.slowDown(limiter, done) })
 	err := traffic.SimulateKeyValueTraffic(ctx, &wg, &writes, endpoints, clients, tf, traffic.RunTrafficLoopParam{
-		QPSLimiter: limiter, IDs: clients.IdentityProvider(), LeaseIDStorage: identity.NewLeaseIDStorage(),
+		QPSLimiter: limiter, IDs: clients.IdentityProvider(), LeaseIDStorage: newLeaseIDs(),
 		NonUniqueRequestConcurrencyLimiter: traffic.NewConcurrencyLimiter(writes.MaxNonUniqueRequestConcurrency),
 		KeyStore:                           keys, Storage: storage, Finish: done,
 	})
