@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/spf13/cobra"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/client-go/tools/remotecommand"
@@ -30,6 +31,18 @@ const (
 	// agentSaysNo is the exit code of the agent if the store has no backups, or none that leads to a target.
 	agentSaysNo = 2
 )
+
+// agentReads is what a command waits for while an agent reads a store. With many objects, this takes minutes.
+const agentReads = "an agent that reads the backups"
+
+// awaited returns the result of work, and shows meanwhile what the command waits for.
+func awaited[T any](cmd *cobra.Command, what string, work func() (T, error)) (result T, err error) {
+	err = cli.NewProgress(cmd.ErrOrStderr()).During(what, func() (err error) {
+		result, err = work()
+		return err
+	})
+	return result, err
+}
 
 // askAgents asks one agent after another about the backups, until one answers, and returns its member. The answer is JSON.
 func (k *kube) askAgents(ctx context.Context, o view.Objects, c view.Cluster, question []string, into any) (member string, err error) {

@@ -40,7 +40,7 @@ func (o *options) backupsCommand() *cobra.Command {
 		if err != nil {
 			return err
 		}
-		listed, err := k.backups(cmd.Context(), objects, view.Of(objects, o.now()))
+		listed, err := awaited(cmd, agentReads, func() (backups, error) { return k.backups(cmd.Context(), objects, view.Of(objects, o.now())) })
 		if err != nil {
 			return fmt.Errorf("list the backups of EtcdCluster %s/%s: %w", k.namespace, args[0], err)
 		}

@@ -10,8 +10,9 @@ import (
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
-	"golang.org/x/term"
 	"k8s.io/client-go/tools/clientcmd"
+
+	"github.com/etcd-druid/druid/internal/cli"
 )
 
 // The exit codes of get and status. Every error has the code 1 too.
@@ -99,6 +100,5 @@ func (o *options) bind(flags *pflag.FlagSet) {
 
 // colored says whether w is a terminal on which the user wants colors.
 func colored(w io.Writer) bool {
-	file, ok := w.(*os.File)
-	return ok && os.Getenv("NO_COLOR") == "" && term.IsTerminal(int(file.Fd()))
+	return os.Getenv("NO_COLOR") == "" && cli.IsTerminal(w)
 }

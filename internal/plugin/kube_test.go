@@ -2,6 +2,7 @@ package plugin
 
 import (
 	"bytes"
+	"io"
 	"log/slog"
 	"path/filepath"
 	"slices"
@@ -65,7 +66,15 @@ func newStage(t *testing.T, config *rest.Config) *stage {
 // run runs kubectl druid at the time of the situations.
 func (s *stage) run(args ...string) (stdout, stderr string, code int) {
 	s.Helper()
-	var out, errs bytes.Buffer
+	var errs bytes.Buffer
+	stdout, code = s.runOn(&errs, args...)
+	return stdout, errs.String(), code
+}
+
+// runOn is run with another standard error.
+func (s *stage) runOn(stderr io.Writer, args ...string) (stdout string, code int) {
+	s.Helper()
+	var out bytes.Buffer
 	root := newCommand(func() time.Time { return situations.Now })
 	if !slices.Contains(args, "--kubeconfig") && args[0] != "completion" {
 		args = slices.Insert(slices.Clone(args), 1, "--kubeconfig", s.kubeconfig)
@@ -73,9 +82,9 @@ func (s *stage) run(args ...string) (stdout, stderr string, code int) {
 	root.SetArgs(args)
 	root.SetIn(strings.NewReader("from the terminal"))
 	root.SetOut(&out)
-	root.SetErr(&errs)
+	root.SetErr(stderr)
 	code = cli.Main(s.Context(), root, slog.New(slog.DiscardHandler))
-	return out.String(), errs.String(), code
+	return out.String(), code
 }
 
 // neutral is a text without the namespace and the kubeconfig of the test.

@@ -18,6 +18,7 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"github.com/etcd-druid/druid/api/v1alpha1"
+	"github.com/etcd-druid/druid/internal/cli"
 )
 
 const reportSuffix = ".tar.gz"
@@ -81,10 +82,12 @@ func (o *options) report(cmd *cobra.Command, k *kube, clusters []v1alpha1.EtcdCl
 	if err != nil {
 		return fmt.Errorf("create the report: %w", err)
 	}
-	b := newBundle(file, strings.TrimSuffix(filepath.Base(f.file), reportSuffix), now)
+	progress := cli.NewProgress(cmd.ErrOrStderr())
+	b := newBundle(file, strings.TrimSuffix(filepath.Base(f.file), reportSuffix), now, progress)
 	r := reporter{kube: k, bundle: b, tail: f.tail}
 	r.all(cmd.Context(), clusters)
 	err = errors.Join(b.close(), file.Close(), cmd.Context().Err())
+	progress.Apart(nil)
 	if err != nil {
 		return fmt.Errorf("write the report %s: %w", f.file, errors.Join(err, os.Remove(f.file)))
 	}
@@ -112,12 +115,13 @@ type bundle struct {
 	now        time.Time
 	files      int
 	problems   []string
+	progress   *cli.Progress
 	err        error
 }
 
-func newBundle(w io.Writer, root string, now time.Time) *bundle {
+func newBundle(w io.Writer, root string, now time.Time, progress *cli.Progress) *bundle {
 	compressed := gzip.NewWriter(w)
-	return &bundle{compressed: compressed, tar: tar.NewWriter(compressed), root: root, now: now}
+	return &bundle{compressed: compressed, tar: tar.NewWriter(compressed), root: root, now: now, progress: progress}
 }
 
 // text adds a file.
@@ -132,6 +136,7 @@ func (b *bundle) add(name, text string) {
 		_, b.err = io.WriteString(b.tar, text)
 	}
 	b.files++
+	b.progress.Show("Writing the report: " + counted(b.files, "file"))
 }
 
 // objects adds a file with objects. An empty list has a file too: it says that there are none.

@@ -22,6 +22,7 @@ import (
 	"github.com/etcd-druid/druid/internal/view"
 	"github.com/etcd-druid/druid/leases"
 	"github.com/etcd-druid/druid/test/env"
+	"github.com/etcd-druid/druid/test/machine"
 )
 
 // planted are secrets, each in another place. No report may have one.
@@ -184,6 +185,20 @@ func TestAReportHasNoSecret(t *testing.T) {
 	}
 	if info, err := os.Stat(file); err != nil || info.Mode().Perm() != 0o600 {
 		t.Errorf("%v, %v", info.Mode(), err)
+	}
+}
+
+func TestATerminalShowsHowFarAReportIs(t *testing.T) {
+	s := newStage(t, env.APIServer(t))
+	s.put(situation(t, "serving"))
+	terminal, shown := machine.OpenTerminal(t)
+	out, code := s.runOn(terminal, "report", "demo", "--output", filepath.Join(t.TempDir(), "report.tar.gz"))
+	text := shown()
+	if code != 0 || !strings.HasPrefix(text, "\r\x1b[K\x1b[?7lWriting the report: 1 file\x1b[?7h") || !strings.HasSuffix(text, "\r\x1b[K") {
+		t.Errorf("exit code %d, the terminal shows %q", code, text)
+	}
+	if !strings.HasPrefix(out, "The report about 1 EtcdCluster") {
+		t.Errorf("it prints %q", out)
 	}
 }
 

@@ -153,7 +153,7 @@ func (o *options) restore(cmd *cobra.Command, k *kube, name string, f restoreFla
 	if err != nil {
 		return fmt.Errorf("%s: %w. Nothing was changed", doing, err)
 	}
-	r, err := k.planRestore(cmd.Context(), objects, c, target)
+	r, err := awaited(cmd, agentReads, func() (restoring, error) { return k.planRestore(cmd.Context(), objects, c, target) })
 	_, ended := errors.AsType[answer](err)
 	switch {
 	case err != nil && (ended || !f.apply):

@@ -109,7 +109,7 @@ func (o *options) requestRestore(cmd *cobra.Command, k *kube, name string, targe
 	p.waits(c)
 	ctx, cancel := context.WithTimeout(cmd.Context(), timeout)
 	defer cancel()
-	planned, err := k.awaitPlan(ctx, c, target)
+	planned, err := awaited(cmd, "the plan of druid", func() (v1alpha1.EtcdCluster, error) { return k.awaitPlan(ctx, c, target) })
 	switch {
 	case errors.Is(err, errNoPlanYet):
 		p.line(cell{"druid has no plan yet. See it later: " + k.invoke(c, "recover"), middle})

@@ -13,6 +13,7 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
 	"github.com/etcd-druid/druid/api/v1alpha1"
+	"github.com/etcd-druid/druid/internal/cli"
 	"github.com/etcd-druid/druid/internal/view"
 	"github.com/etcd-druid/druid/leases"
 )
@@ -29,9 +30,11 @@ func (o *options) restoreToNew(cmd *cobra.Command, k *kube, objects view.Objects
 		return fmt.Errorf("%s: %w", doing, err)
 	}
 	r := restoring{Namespace: k.namespace, Cluster: c.Name, Target: target.String()}
-	var err error
 	// A cluster that is paused, or lost all its Pods, can start again elsewhere. Its backups need no agent of its own.
-	r.Member, r.Plan, err = k.askPlan(cmd.Context(), objects, c, target)
+	err := cli.NewProgress(cmd.ErrOrStderr()).During(agentReads, func() (err error) {
+		r.Member, r.Plan, err = k.askPlan(cmd.Context(), objects, c, target)
+		return err
+	})
 	if err != nil && (!errors.Is(err, errNoAgent) || target.Lineage != "") {
 		return fmt.Errorf("%s: %w", doing, err)
 	}

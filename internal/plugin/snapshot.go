@@ -12,6 +12,7 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
 	"github.com/etcd-druid/druid/api/v1alpha1"
+	"github.com/etcd-druid/druid/internal/cli"
 	"github.com/etcd-druid/druid/internal/view"
 )
 
@@ -50,7 +51,8 @@ func (o *options) snapshotCommand() *cobra.Command {
 		}
 		ctx, cancel := context.WithTimeout(cmd.Context(), f.timeout)
 		defer cancel()
-		return k.await(ctx, name, p)
+		progress := cli.NewProgress(cmd.ErrOrStderr())
+		return progress.During(fmt.Sprintf("EtcdSnapshot %s/%s", k.namespace, name), func() error { return k.await(ctx, name, p, progress) })
 	})
 	flags := command.Flags()
 	flags.StringVar(&f.kind, "type", f.kind, "`type` of the backup: Full, or Delta for the changes since the last backup")
@@ -88,7 +90,7 @@ func (k *kube) createSnapshot(ctx context.Context, cluster string, f snapshotFla
 }
 
 // await prints each change of the EtcdSnapshot until it ends.
-func (k *kube) await(ctx context.Context, name string, p *page) error {
+func (k *kube) await(ctx context.Context, name string, p *page, progress *cli.Progress) error {
 	last := v1alpha1.EtcdSnapshotStatus{}
 	for poll := time.Tick(snapshotPoll); ; {
 		object, err := k.dynamic.Resource(snapshotResource).Namespace(k.namespace).Get(ctx, name, metav1.GetOptions{})
@@ -102,7 +104,7 @@ func (k *kube) await(ctx context.Context, name string, p *page) error {
 			}
 			if s.Status.Phase != last.Phase || s.Status.Message != last.Message {
 				last = s.Status
-				p.line(cell{text: progressOf(s.Status)})
+				progress.Apart(func() { p.line(cell{text: progressOf(s.Status)}) })
 			}
 			if done, err := ended(s); done {
 				return errors.Join(err, p.err)

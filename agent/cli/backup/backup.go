@@ -6,16 +6,13 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"os"
 	"slices"
 	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
-	"golang.org/x/term"
 
 	"github.com/etcd-druid/druid/backup/catalog"
-	"github.com/etcd-druid/druid/backup/restore"
 	"github.com/etcd-druid/druid/backup/store"
 	"github.com/etcd-druid/druid/internal/cli"
 )
@@ -209,59 +206,4 @@ func objects(n int) string {
 		return "1 object"
 	}
 	return fmt.Sprintf("%d objects", n)
-}
-
-const (
-	// barWidth is the width of the bar in characters.
-	barWidth = 30
-	// barEach is how often the bar of a terminal changes, and lineEach is how often other outputs get a line.
-	barEach  = 200 * time.Millisecond
-	lineEach = 10 * time.Second
-)
-
-// progress shows the progress of a restore: a bar on a terminal, or else a line from time to time.
-type progress struct {
-	w        io.Writer
-	terminal bool
-	phase    restore.Phase
-	pace     restore.Pace
-	shown    time.Time
-}
-
-func newProgress(w io.Writer) *progress {
-	p := &progress{w: w}
-	if f, ok := w.(*os.File); ok {
-		p.terminal = term.IsTerminal(int(f.Fd()))
-	}
-	return p
-}
-
-func (p *progress) report(r restore.Progress) {
-	now, each := time.Now(), lineEach
-	speed := p.pace.Observe(r, now)
-	if p.terminal {
-		each = barEach
-	}
-	if r.Phase == p.phase && now.Sub(p.shown) < each {
-		return
-	}
-	p.phase, p.shown = r.Phase, now
-	if line := speed.Words(r); p.terminal {
-		// A line that is too long is cut off. If it wrapped, a carriage return would not return to its beginning.
-		_, _ = fmt.Fprintf(p.w, "\r\033[K\033[?7l%s %s\033[?7h", bar(speed.Part), line)
-	} else {
-		_, _ = fmt.Fprintln(p.w, line)
-	}
-}
-
-// end leaves the line of the bar.
-func (p *progress) end() {
-	if p.terminal && p.phase != "" {
-		_, _ = fmt.Fprintln(p.w)
-	}
-}
-
-func bar(part float64) string {
-	full := int(part * barWidth)
-	return fmt.Sprintf("[%s%s] %3d%%", strings.Repeat("=", full), strings.Repeat(" ", barWidth-full), int(part*100))
 }

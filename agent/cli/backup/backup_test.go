@@ -16,6 +16,7 @@ import (
 	"github.com/etcd-druid/druid/internal/cli"
 	"github.com/etcd-druid/druid/test/backups"
 	"github.com/etcd-druid/druid/test/bucket"
+	"github.com/etcd-druid/druid/test/machine"
 )
 
 func TestBackupsOfARealEtcd(t *testing.T) {
@@ -110,7 +111,24 @@ func TestBackupsOfARealEtcd(t *testing.T) {
 		}
 	})
 	t.Run("restore", func(t *testing.T) { testRestore(t, h, at) })
+	t.Run("a terminal", func(t *testing.T) { testTerminal(t, in) })
 	t.Run("a bucket", func(t *testing.T) { testBucket(t, s, in, name(h.Fulls[0].Key)) })
+}
+
+// testTerminal looks at a terminal that shows the progress. The output is the same as without one.
+func testTerminal(t *testing.T, in func(string, ...string) []string) {
+	target, _ := directory(t)
+	for _, c := range []struct {
+		args []string
+		says string
+	}{{in("check"), "Checking: "}, {in("copy", "--to", target), "Copying: "}, {in("copy", "--to", target), "Copying: "}} {
+		terminal, shown := machine.OpenTerminal(t)
+		out, code := runOn(t, terminal, c.args...)
+		if text := shown(); code != 0 || !strings.Contains(text, c.says) || !strings.HasSuffix(text, "\r\033[K") {
+			t.Errorf("%v: exit code %d, the terminal shows %q, want %q, and at the end nothing", c.args, code, text, c.says)
+		}
+		contains(t, out, " objects")
+	}
 }
 
 // testBucket copies the backups into a bucket and works there. oldest is the older of the two full backups.

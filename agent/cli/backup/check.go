@@ -51,7 +51,12 @@ This command checks what is stored. To compare it with what etcd had, use ` + "`
 				return err
 			}
 			v := verification{Findings: []verify.Finding{}}
-			if err := verify.Check(cmd.Context(), s.store, c, func(f verify.Finding) error { return v.add(s, f) }); err != nil {
+			shown := newReading(cmd.ErrOrStderr(), "Checking", c, 1)
+			err = verify.Check(cmd.Context(), shown.of(s.store), c, func(f verify.Finding) (err error) {
+				shown.Apart(func() { err = v.add(s, f) })
+				return err
+			})
+			if shown.Apart(nil); err != nil {
 				return err
 			}
 			for _, h := range c.Histories {

@@ -179,11 +179,14 @@ Encrypted backups are decrypted and then encrypted with the current identity of 
 				return err
 			}
 			all := []verify.Copied{}
-			err = verify.Copy(cmd.Context(), verify.Place{Store: s.store, Prefix: s.prefix}, verify.Place{Store: target, Prefix: to.prefix}, c,
-				func(done verify.Copied) error {
-					all = append(all, done)
-					return s.printCopied(done)
-				})
+			shown := newReading(cmd.ErrOrStderr(), "Copying", c, 2) // each object is read back
+			from, into := verify.Place{Store: shown.of(s.store), Prefix: s.prefix}, verify.Place{Store: shown.of(target), Prefix: to.prefix}
+			err = verify.Copy(cmd.Context(), from, into, c, func(done verify.Copied) (err error) {
+				all = append(all, done)
+				shown.Apart(func() { err = s.printCopied(done) })
+				return err
+			})
+			shown.Apart(nil)
 			if s.json() {
 				err = errors.Join(err, s.printJSON(all))
 			} else if err == nil {

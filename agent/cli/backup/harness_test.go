@@ -3,6 +3,7 @@ package backup
 import (
 	"bytes"
 	"encoding/json"
+	"io"
 	"log/slog"
 	"os"
 	"path/filepath"
@@ -29,18 +30,26 @@ func TestMain(m *testing.M) { os.Exit(bucket.Main(m)) }
 // run runs the command as the program does, and returns its output, its exit code and its error.
 func run(t *testing.T, args ...string) (out string, code int, failure string) {
 	t.Helper()
-	var stdout, stderr bytes.Buffer
-	root := &cobra.Command{Use: "agent"}
-	root.AddCommand(Command())
-	root.SetOut(&stdout)
-	root.SetArgs(append([]string{"backup"}, args...))
-	root.SetErr(&stderr)
-	code = cli.Main(t.Context(), root, slog.New(slog.DiscardHandler))
+	var stderr bytes.Buffer
+	out, code = runOn(t, &stderr, args...)
 	// The output before it is progress.
 	if _, said, failed := strings.Cut("\n"+stderr.String(), "\nagent backup "); failed {
 		_, failure, _ = strings.Cut(strings.TrimSpace(said), ": ")
 	}
-	return stdout.String(), code, failure
+	return out, code, failure
+}
+
+// runOn is run with another standard error.
+func runOn(t *testing.T, stderr io.Writer, args ...string) (out string, code int) {
+	t.Helper()
+	var stdout bytes.Buffer
+	root := &cobra.Command{Use: "agent"}
+	root.AddCommand(Command())
+	root.SetOut(&stdout)
+	root.SetArgs(append([]string{"backup"}, args...))
+	root.SetErr(stderr)
+	code = cli.Main(t.Context(), root, slog.New(slog.DiscardHandler))
+	return stdout.String(), code
 }
 
 // ok runs a command that must succeed.

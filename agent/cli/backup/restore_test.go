@@ -106,28 +106,6 @@ func TestBackupsAreToBlame(t *testing.T) {
 	}
 }
 
-func TestProgress(t *testing.T) {
-	for part, want := range map[float64]string{
-		0: "[                              ]   0%", 0.5: "[===============               ]  50%", 1: "[==============================] 100%",
-	} {
-		if got := bar(part); got != want {
-			t.Errorf("got %q, want %q", got, want)
-		}
-	}
-	var out strings.Builder
-	p := newProgress(&out)
-	for i := range int64(100) {
-		p.report(restore.Progress{Phase: restore.Fetching, Bytes: i, TotalBytes: 100})
-	}
-	p.report(restore.Progress{Phase: restore.Finishing})
-	p.end()
-	want := "full backup: 0 of 0 MiB, rate unknown, remaining time unknown; 0 delta backups follow\nreached revision 0, making the data " +
-		"durable, remaining time unknown\n"
-	if got := out.String(); got != want {
-		t.Errorf("got %q, want a line for each phase", got)
-	}
-}
-
 // TestEtcdctlFileRestoredWithoutCluster: a file of etcdctl is restored without a cluster.
 func TestEtcdctlFileRestoredWithoutCluster(t *testing.T) {
 	t.Parallel()
