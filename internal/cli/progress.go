@@ -53,15 +53,15 @@ func (p *Progress) Show(line string) {
 }
 
 // Apart prints something else, without the line. The next Show brings the line back. Call it with nil at the end.
-func (p *Progress) Apart(print func()) {
+func (p *Progress) Apart(write func()) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.there {
 		_, _ = io.WriteString(p.w, "\r\033[K")
 		p.shown, p.there = time.Time{}, false
 	}
-	if print != nil {
-		print()
+	if write != nil {
+		write()
 	}
 }
 
