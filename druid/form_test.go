@@ -223,7 +223,8 @@ func (s *stage) reconciler(cached client.Reader) *Reconciler {
 		manifests: manifests.Options{AgentImage: agentImage, Reloadable: config.DefaultReloadable()},
 		memory:    newMemory(), recorder: events.NewFakeRecorder(100), metrics: metrics,
 		log: slog.New(slog.DiscardHandler), now: time.Now, grace: DefaultOptions().NotReadyGracePeriod,
-		acknowledgeTimeout: DefaultOptions().acknowledgeTimeout(),
+		acknowledgeTimeout: DefaultOptions().acknowledgeTimeout(), leaseTimeout: DefaultOptions().leaseTimeout(),
+		renewInterval: DefaultOptions().AgentRenewInterval,
 		draw:               func() string { return "xxxxx" },
 	}
 }

@@ -140,6 +140,7 @@ func (r *Reconciler) observeDesired(ctx context.Context, o *observation) error {
 	}
 	o.desired = desired
 	o.desired.Generation = o.lock.generation
+	o.desired.Recovery.Renewal = r.renewInterval
 	return r.observeGoing(ctx, o)
 }
 

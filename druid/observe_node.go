@@ -231,7 +231,8 @@ func (r *Reconciler) observeRepairing(ctx context.Context, o *observation) error
 		m.Blocked = blocked(o.pods[m.Name])
 		r.observeStuck(o, m)
 		comes := m.Pod&(policy.PodLive|policy.PodTerminating) != 0 // also on a node that is away: it may be the one that joins
-		m.Lingers = r.lastsLonger(o, *m, "is not coming", !comes, lingerTimeout)
+		m.Lingers = r.lastsLonger(o, *m, "is not coming", !comes, max(lingerTimeout, r.leaseTimeout))
+		m.Absent = r.lastsLonger(o, *m, "is not live", m.Pod != policy.PodLive, lingerTimeout)
 		if err := r.observeNode(ctx, o, m); err != nil {
 			return err
 		}

@@ -45,8 +45,8 @@ type Reconciler struct {
 	now       func() time.Time
 	// grace is how long etcd may be not ready before its Pod is restarted for the first time.
 	grace time.Duration
-	// acknowledgeTimeout is the one of Options.
-	acknowledgeTimeout time.Duration
+	// acknowledgeTimeout and leaseTimeout are those of Options, and renewInterval is AgentRenewInterval.
+	acknowledgeTimeout, leaseTimeout, renewInterval time.Duration
 	// draw returns the random part of a member's name.
 	draw func() string
 }

@@ -207,6 +207,8 @@ func newReconciler(mgr manager.Manager, restConfig *rest.Config, o Options, log 
 		now:                time.Now,
 		grace:              o.NotReadyGracePeriod,
 		acknowledgeTimeout: o.acknowledgeTimeout(),
+		leaseTimeout:       o.leaseTimeout(),
+		renewInterval:      o.AgentRenewInterval,
 		draw:               func() string { return utilrand.String(nameLetters) },
 	}, nil
 }

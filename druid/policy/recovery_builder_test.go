@@ -21,7 +21,7 @@ var rescueStart = time.Date(2026, 11, 24, 12, 0, 0, 0, time.UTC)
 
 func newRescue(members int) *rescue {
 	x := &rescue{
-		d: Desired{Replicas: members, ClusterID: 7, Recovery: RecoveryWish{Cluster: "uid", Namespace: "ns", Name: "demo"}},
+		d: Desired{Replicas: members, ClusterID: 7, Recovery: RecoveryWish{Cluster: "uid", Namespace: "ns", Name: "demo", Renewal: 15 * time.Second}},
 		o: Observed{RecordState: RecordFormed, QuorumOverdue: true, Record: leases.Record{
 			ClusterID: 7, Phase: leases.PhaseFormed, Epoch: 1, FormedEpoch: 1, Nonce: "aa", Lineage: "00000001-aa", MaxLearners: 16, MemberList: &leases.MemberList{},
 		}},

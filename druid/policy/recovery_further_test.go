@@ -18,7 +18,7 @@ func TestPreparedOrderGivesUpFurther(t *testing.T) {
 		giveUp []string // empty if druid waits
 	}{
 		"two voters and a learner are away":        {func(x *rescue) { x.away(4) }, []string{"demo-c"}},
-		"the Pod of the learner does not exist":    {func(x *rescue) { x.without(4); x.member(4).Lingers = true }, []string{"demo-c"}},
+		"the Pod of the learner does not exist":    {func(x *rescue) { x.without(4); x.member(4).Absent = true }, []string{"demo-c"}},
 		"the Pod of the learner is replaced":       {func(x *rescue) { x.without(4) }, nil},
 		"the volume of the learner is gone":        {func(x *rescue) { x.gone(4); x.unknownVoters("88") }, []string{"demo-c"}},
 		"a learner is here and can acknowledge":    {func(x *rescue) { x.onlyDisk(4) }, nil},
@@ -77,7 +77,10 @@ func TestPreparedOrderAwaitsAPodThatStarts(t *testing.T) {
 		"its Pod does not exist":            {func(x *rescue) { x.without(2) }, "await-acknowledgements"},
 		"it has no container yet":           {func(x *rescue) { x.member(2).Pod = PodUnstarted }, "await-acknowledgements"},
 		"its Lease is about the Pod before": {func(x *rescue) { x.member(2).PodUID = "next" }, "await-acknowledgements"},
-		"it does not exist for a minute":    {func(x *rescue) { x.without(2); x.member(2).Lingers = true }, "changed"},
+		"it is being deleted":               {func(x *rescue) { x.member(2).Pod = PodTerminating }, "await-acknowledgements"},
+		"it is being deleted for a minute":  {func(x *rescue) { x.member(2).Pod, x.member(2).Absent = PodTerminating, true }, "changed"},
+		"its agent writes no Lease":         {func(x *rescue) { x.member(2).PodUID, x.member(2).Stuck = "next", true }, "changed"},
+		"it does not exist for a minute":    {func(x *rescue) { x.without(2); x.member(2).Absent = true }, "changed"},
 		"its node is unreachable":           {func(x *rescue) { x.without(2); x.away(2) }, "changed"},
 		"its Lease cannot be read":          {func(x *rescue) { x.member(2).Readable = false }, "changed"},
 	})
@@ -105,7 +108,7 @@ func TestStaleDiskListsUnknownVoters(t *testing.T) {
 				return recoveryStatus(Evaluate(x.d, x.o), nil, metav1.NewTime(rescueStart))
 			}
 			r := x.wants(t, "give-up-further")
-			if s := phase(); s.Phase != v1alpha1.RecoveryProposed || !strings.Contains(s.Message, "no Pod, Lease or disk has the voter ID 5:") {
+			if s := phase(); s.Phase != v1alpha1.RecoveryProposed || !strings.Contains(s.Message, "druid does not know which member has the voter ID 5:") {
 				t.Errorf("status %+v", s)
 			}
 			x.member(1).Liveness = leases.Unknown

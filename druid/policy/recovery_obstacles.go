@@ -13,9 +13,9 @@ import (
 const newLogSpace = 2 * 64 << 20
 
 // obstacleTo says what prevents every recovery, or the one from the best source, empty for nothing.
-func (r *recovery) obstacleTo(best source, found bool, o Observed) string {
+func (r *recovery) obstacleTo(best source, found bool, d Desired, o Observed) string {
 	switch {
-	case hasExternals(o.Record):
+	case hasExternals(o.Record), d.Joins && forgetsExternals(o.Record):
 		return "the raft group has external members, of which druid knows nothing. Recover it with the members that you run yourself"
 	case r.epoch == 0:
 		return "a Lease reports the largest epoch, and a new raft group needs a larger one. No agent counts that far, so something else " +
@@ -41,6 +41,13 @@ func (r *recovery) obstacleTo(best source, found bool, o Observed) string {
 func hasExternals(record leases.Record) bool {
 	others, listed := record.Others()
 	return record.Adopted() && (!listed || len(others) > 0)
+}
+
+// forgetsExternals says whether the record of a group that was joined can have lost its external members: it was made again, and does not
+// know that one of druid's members formed the group again since.
+func forgetsExternals(record leases.Record) bool {
+	others, listed := record.Others()
+	return !record.Adopted() && record.Recovered == nil && (!listed || len(others) > 0)
 }
 
 // earlierData names the members whose volumes have intact data of an earlier raft group than the record's. That group was replaced, and

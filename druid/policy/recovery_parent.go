@@ -47,6 +47,8 @@ func (r *recovery) soleVoter(o Observed, listed []Member) (lists [][]string) {
 	}
 	if p.known {
 		r.observeVoter(&p, o)
+	} else {
+		r.observeUnknown(&p)
 	}
 	if p.report != nil && orderEpoch(*p.report) == o.Record.FormedEpoch && !volumeGone(p.member) {
 		p.report, p.holds = nil, holdsUnknown // it is from before the data of the raft group was put in place

@@ -2,6 +2,7 @@ package policy
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -146,6 +147,22 @@ func TestGoBackOrderNeedsNoVote(t *testing.T) {
 	if o := x.o.Record.Order(); o.Chosen != "demo-c" || o.Epoch != 4 {
 		t.Errorf("order %+v", o)
 	}
+}
+
+// The name of the only voter was taken out of the record. An approval gives it up once.
+func TestUnlistedSoleVoterIsGivenUp(t *testing.T) {
+	x := formedAgain(leases.RecoverSurvivor)
+	x.d.Backup = true
+	x.member(0).Listed, x.o.Record.Members = false, x.o.Record.Members[1:]
+	r := x.decide()
+	if r.plan == nil || !slices.Equal(r.plan.giveUp, []string{"demo-a"}) {
+		t.Fatalf("by rule %s, the obstacle is %q, the plan %+v", r.rule, r.obstacle, r.plan)
+	}
+	x.d.Recovery.Approved = r.plan.hash
+	x.apply(t, PrepareRecovery)
+	x.acknowledges(1)
+	x.acknowledges(2)
+	x.wants(t, "execute")
 }
 
 // TestGoBackNeedsApprovalAndLostVoter: going back needs an approval and a lost voter.

@@ -13,9 +13,6 @@ import (
 	"github.com/etcd-druid/druid/leases"
 )
 
-// renewalInterval is how often an agent renews its member Lease. The last renewal before a loss can be as old.
-const renewalInterval = 15 * time.Second
-
 // Bounds of a loss without approval, where spec.recovery.maxDataLoss is not set.
 const (
 	defaultMaxRevisions = 0
@@ -25,6 +22,8 @@ const (
 // RecoveryWish is what spec.recovery and the annotation of the EtcdCluster request.
 type RecoveryWish struct {
 	Automatic bool
+	// Renewal is how often an agent renews its member Lease. The last renewal before a loss can be as old.
+	Renewal time.Duration
 	// After is for how long the quorum must be lost before druid plans a recovery.
 	After time.Duration
 	// MaxRevisions and MaxSeconds are the bounds, nil for none. At least one is set.
@@ -63,7 +62,8 @@ type recoveryPlan struct {
 	// revisions and seconds are lost at most, if known.
 	revisions, seconds int64
 	measured           bool
-	// served is when a member of the raft group renewed its Lease last. No member does while the quorum is lost, so it identifies the loss.
+	// served is when a voter of the raft group renewed its Lease last. No voter does while the quorum is lost, so it identifies the loss. A
+	// learner does: it never campaigns, so its etcd does not notice that the leader is gone.
 	served time.Time
 	// needs are the reasons why the plan needs an approval.
 	needs []string
@@ -200,7 +200,7 @@ func (r *recovery) otherwise() bool {
 // makePlan finds the best source and what it costs. Without a plan, obstacle says why.
 func (r *recovery) makePlan(d Desired, o Observed) {
 	best, found := r.bestSource(d, o)
-	if r.obstacle = r.obstacleTo(best, found, o); r.obstacle != "" {
+	if r.obstacle = r.obstacleTo(best, found, d, o); r.obstacle != "" {
 		return
 	}
 	p := recoveryPlan{source: best}
@@ -220,14 +220,14 @@ func (r *recovery) makePlan(d Desired, o Observed) {
 		p.giveUp = names
 	}
 	r.plan = &p
-	p.measure(r.ofGroup(), o)
+	p.measure(r.ofGroup(), d.Recovery.Renewal, o)
 	p.needs = r.needsApproval(p, d.Recovery, o)
 	p.hash = p.digest(o, r.epoch, d.Recovery.Cluster)
 }
 
 // measure computes the loss. Times come from different machines, so that they are only an estimate. A reported revision that
 // the source does not hold for certain counts as lost.
-func (p *recoveryPlan) measure(voters []oldVoter, o Observed) {
+func (p *recoveryPlan) measure(voters []oldVoter, renewal time.Duration, o Observed) {
 	reported := max(o.Full.Reports.Revision, o.Delta.Reports.Revision)
 	p.highest, p.kept = reported, p.source.kept
 	for _, m := range o.Members {
@@ -235,7 +235,7 @@ func (p *recoveryPlan) measure(voters []oldVoter, o Observed) {
 			continue
 		}
 		p.highest = max(p.highest, m.Reports.Revision)
-		if m.Renewed.After(p.served) {
+		if m.Reports.Role != leases.RoleLearner && m.Renewed.After(p.served) {
 			p.served = m.Renewed
 		}
 		if p.source.includes(m.Reports.Raft.Term, m.Reports.Raft.Committed) {
@@ -250,7 +250,7 @@ func (p *recoveryPlan) measure(voters []oldVoter, o Observed) {
 	}
 	p.measured = p.source.lost == "" && p.highest > 0 && !p.served.IsZero() && !p.source.at.IsZero() && p.source.class == dataIntact
 	if p.measured {
-		p.seconds = int64((max(0, p.served.Sub(p.source.at)) + renewalInterval + time.Second - 1) / time.Second)
+		p.seconds = int64((max(0, p.served.Sub(p.source.at)) + renewal + time.Second - 1) / time.Second)
 	}
 }
 
@@ -281,7 +281,7 @@ func (r *recovery) needsApproval(p recoveryPlan, w RecoveryWish, o Observed) (ne
 	}
 	for _, v := range r.voters {
 		if !v.known && slices.Contains(p.giveUp, v.id) {
-			add("no Pod, Lease or disk has the voter ID %s: approve only if no etcd with that ID can run", v.id)
+			add("druid does not know which member has the voter ID %s: approve only if no etcd with that ID can run", v.id)
 		}
 	}
 	needs = append(needs, p.source.doubts(o)...)

@@ -152,11 +152,12 @@ func (r *recovery) membersToGiveUp(o Observed) (names []string, enough bool) {
 }
 
 // mayServe says whether voters that are not lost can be a quorum, together with learners that are away, and without members that are given up.
-// A removal that druid did not see counts only while one of them is away. Those that are here find no leader. Without the others, they find
-// none either: if the removal made them a quorum, they would serve.
+// A removal that druid did not see counts only while one of them is away, or while the kubelet says that one of them serves. Else those that
+// are here find no leader. Without the others, they find none either: if the removal made them a quorum, they would serve.
 func (r *recovery) mayServe(voters, learners []oldVoter, without []string) bool {
-	open, away, removed, promoted := 0, 0, 0, 0
+	open, away, removed, promoted, serves := 0, 0, 0, 0, false
 	for _, p := range voters {
+		serves = serves || p.known && p.member.up()
 		switch {
 		case p.holds == holdsNothing || slices.Contains(without, p.name()):
 			if slices.Contains(r.removable, p.id) {
@@ -173,7 +174,7 @@ func (r *recovery) mayServe(voters, learners []oldVoter, without []string) bool 
 			promoted++
 		}
 	}
-	if away+promoted == 0 {
+	if away+promoted == 0 && !serves {
 		removed = 0
 	}
 	return canServe(open+away, len(voters)-removed, promoted)

@@ -140,11 +140,12 @@ func TestLastVoterIsRecovered(t *testing.T) {
 		rule   string
 		giveUp []string
 	}{
-		"the one that leaves is away": {func(x *rescue) { x.away(1) }, "give-up", []string{"demo-b"}},
-		"its volume is gone":          {func(x *rescue) { x.gone(1) }, "propose", nil},
-		"its volume is empty":         {func(x *rescue) { x.report(1, leases.DiskEmpty) }, "propose", nil},
-		"both are here":               {func(*rescue) {}, "refused", nil},
-		"both are away":               {func(x *rescue) { x.away(0); x.away(1) }, "refused", nil},
+		"the one that leaves is away":                  {func(x *rescue) { x.away(1) }, "give-up", []string{"demo-b"}},
+		"its volume is gone":                           {func(x *rescue) { x.gone(1) }, "propose", nil},
+		"its volume is empty":                          {func(x *rescue) { x.report(1, leases.DiskEmpty) }, "propose", nil},
+		"its volume is gone, and the other one serves": {func(x *rescue) { x.gone(1); x.member(0).EtcdReady = true }, "refused", nil},
+		"both are here":                                {func(*rescue) {}, "refused", nil},
+		"both are away":                                {func(x *rescue) { x.away(0); x.away(1) }, "refused", nil},
 	} {
 		t.Run(name, func(t *testing.T) {
 			x := newRescue(2)

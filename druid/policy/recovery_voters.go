@@ -170,9 +170,7 @@ func (r *recovery) oldVoterOf(id string, o Observed, listed []Member) oldVoter {
 	p := oldVoter{id: id}
 	i := slices.IndexFunc(listed, func(m Member) bool { return hasID(m, id, o) })
 	if i < 0 {
-		if p.gaveUp = r.gaveUp(p); p.gaveUp {
-			p.holds, p.closed = holdsNothing, true
-		}
+		r.observeUnknown(&p)
 		return p
 	}
 	p.member, p.known = listed[i], true
@@ -183,6 +181,13 @@ func (r *recovery) oldVoterOf(id string, o Observed, listed []Member) oldVoter {
 // gaveUp says whether the order gives the voter up, by the name of its member or by its ID.
 func (r *recovery) gaveUp(p oldVoter) bool {
 	return r.order != nil && slices.ContainsFunc(r.order.GiveUp, p.isCalled)
+}
+
+// observeUnknown fills in what is known of the data of a voter that no member is.
+func (r *recovery) observeUnknown(p *oldVoter) {
+	if p.gaveUp = r.gaveUp(*p); p.gaveUp {
+		p.holds, p.closed = holdsNothing, true
+	}
 }
 
 // observeVoter fills in what is known of the data of a voter whose member is known.
@@ -251,12 +256,12 @@ func hasID(m Member, id string, o Observed) bool {
 	})
 }
 
-// away says whether no agent of the member can acknowledge an order: its node is unreachable, or no container of its Pod runs for a minute.
-func (m Member) away() bool { return m.NodeLost || m.Pod != PodLive && m.Lingers }
+// away says whether no agent of the member can acknowledge an order: its node is unreachable, or its Pod was not live for a minute.
+func (m Member) away() bool { return m.NodeLost || m.Absent }
 
 // starts says whether the agent of the member can acknowledge an order soon: its Pod was replaced, or is replaced now.
 func (m Member) starts() bool {
-	return !m.away() && (m.Pod != PodLive || m.Lease == LeaseOurs && m.Readable && m.Reports.PodUID != m.PodUID)
+	return !m.away() && !m.Stuck && (m.Pod != PodLive || m.Lease == LeaseOurs && m.Readable && m.Reports.PodUID != m.PodUID)
 }
 
 // pendingAcks says whether a member that can still acknowledge the order did not: the one that it chose, or one that is here
