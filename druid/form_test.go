@@ -225,7 +225,7 @@ func (s *stage) reconciler(cached client.Reader) *Reconciler {
 		log: slog.New(slog.DiscardHandler), now: time.Now, grace: DefaultOptions().NotReadyGracePeriod,
 		acknowledgeTimeout: DefaultOptions().acknowledgeTimeout(), leaseTimeout: DefaultOptions().leaseTimeout(),
 		renewInterval: DefaultOptions().AgentRenewInterval,
-		draw:               func() string { return "xxxxx" },
+		draw:          func() string { return "xxxxx" },
 	}
 }
 
