@@ -56,8 +56,8 @@ func TestNoStepIsAllowedThatEtcdCannotTake(t *testing.T) {
 	var rows [][]string
 	for _, r := range releaseRules {
 		names = append(names, r.name)
-		rows = append(rows, []string{rulestest.Anchored("versions", r.name), fmt.Sprintf("below 3.%d.%d", r.minor, r.below), "**" + string(r.verdict) + "**", r.why, r.source,
-			fmt.Sprint(count[r.name])})
+		rows = append(rows, []string{rulestest.Anchored("versions", r.name), fmt.Sprintf("below 3.%d.%d", r.minor, r.below), "**" + string(r.verdict) + "**", r.why,
+			r.source, fmt.Sprint(count[r.name])})
 	}
 	for _, r := range stepRules {
 		names = append(names, r.name)

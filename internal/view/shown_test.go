@@ -12,6 +12,9 @@ import (
 
 const (
 	failure = "save revisions 7 to 9: put a/delta/… in bucket b: the store responded 403 AccessDenied (Access Denied)"
+	more    = "Changes are not saved: " + failure + ". Wait."
+	of      = "Member a: " + reason
+	short   = "Its node is lost."
 	reason  = "volume /var/lib/etcd: access /var/lib/etcd: permission denied (it is not writable by UID 65532)"
 )
 
@@ -20,11 +23,11 @@ func TestALongTextIsShownOnce(t *testing.T) {
 		"another text":                {[]string{failure, reason}, []string{failure, reason}},
 		"the same":                    {[]string{failure, failure}, []string{failure, "See above."}},
 		"the same as a sentence":      {[]string{reason, view.Sentence(reason)}, []string{reason, "See above."}},
-		"a part of what is above":     {[]string{"Changes are not saved: " + failure + ". Wait.", failure}, []string{"Changes are not saved: " + failure + ". Wait.", "See above."}},
-		"more than what is above":     {[]string{failure, "Changes are not saved: " + failure + ". Wait."}, []string{failure, "Changes are not saved: see above. Wait."}},
-		"it begins a sentence":        {[]string{"Member a: " + reason, "2 of 3 ready. Member a: " + reason + "; more"}, []string{"Member a: " + reason, "2 of 3 ready. See above; more"}},
+		"a part of what is above":     {[]string{more, failure}, []string{more, "See above."}},
+		"more than what is above":     {[]string{failure, more}, []string{failure, "Changes are not saved: see above. Wait."}},
+		"it begins a sentence":        {[]string{of, "2 of 3 ready. Member a: " + reason + "; more"}, []string{of, "2 of 3 ready. See above; more"}},
 		"two of the texts above":      {[]string{failure, reason, "A: " + reason + "; b: " + failure}, []string{failure, reason, "A: see above; b: see above"}},
-		"a short text":                {[]string{"Its node is lost.", "Its node is lost.", "Member a: its node is lost."}, []string{"Its node is lost.", "Its node is lost.", "Member a: its node is lost."}},
+		"a short text":                {[]string{short, short, "Member a: its node is lost."}, []string{short, short, "Member a: its node is lost."}},
 		"a letter changes its length": {[]string{reason, "İ " + reason}, []string{reason, "İ " + reason}},
 	} {
 		var shown view.Shown
@@ -41,7 +44,7 @@ func TestALongTextIsShownOnce(t *testing.T) {
 func TestMembersHaveTheirReasonEach(t *testing.T) {
 	members := []view.Member{{Message: reason}, {Message: reason, Waits: failure}, {Message: "Short."}}
 	var first, second view.Shown
-	second.Once("Member a: " + reason)
+	second.Once(of)
 	for name, c := range map[string]struct {
 		shown *view.Shown
 		want  [][]string

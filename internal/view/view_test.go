@@ -80,8 +80,10 @@ func TestEachPageOfAStepExists(t *testing.T) {
 			t.Errorf("%s: %v", link, err)
 			continue
 		}
-		if anchor != "" && !strings.Contains(string(text), `<a id="`+anchor+`"></a>`) && !slices.ContainsFunc(strings.Split(string(text), "\n"), func(line string) bool {
-			return strings.HasPrefix(line, "#") && strings.ReplaceAll(notInAnchors.ReplaceAllString(strings.ToLower(strings.TrimLeft(line, "# ")), ""), " ", "-") == anchor
+		if anchor != "" && !slices.ContainsFunc(strings.Split(string(text), "\n"), func(line string) bool {
+			heading := strings.ToLower(strings.TrimLeft(line, "# "))
+			return strings.Contains(line, `<a id="`+anchor+`"></a>`) ||
+				strings.HasPrefix(line, "#") && strings.ReplaceAll(notInAnchors.ReplaceAllString(heading, ""), " ", "-") == anchor
 		}) {
 			t.Errorf("%s: the page has neither such a heading nor such an anchor", link)
 		}

@@ -51,7 +51,8 @@ func TestProgressOfReading(t *testing.T) {
 			t.Errorf("%s: got %q, want %q", name, got, c.want)
 		}
 	}
-	r := newReading(io.Discard, "Checking", catalog.Catalog{Histories: []catalog.History{{Fulls: []catalog.Full{{Size: 5}}, Deltas: []catalog.Delta{{Size: 2}}}}}, 1)
+	seven := catalog.History{Fulls: []catalog.Full{{Size: 5}}, Deltas: []catalog.Delta{{Size: 2}}}
+	r := newReading(io.Discard, "Checking", catalog.Catalog{Histories: []catalog.History{seven}}, 1)
 	if s, err := dir.Open(store.Directory{Path: t.TempDir()}); err != nil || r.total != 7 || r.of(s) != store.Store(s) {
 		t.Errorf("without a terminal, it reads %d bytes from another store, %v", r.total, err)
 	}
