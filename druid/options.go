@@ -64,8 +64,8 @@ type Options struct {
 // intervals leave time for a report that failed once.
 func (o Options) acknowledgeTimeout() time.Duration { return 2 * o.AgentRenewInterval }
 
-// leaseTimeout is how long no Pod of a member comes before druid frees its slot. By then the Lease of a leader is not live any more, unless
-// its agent reached the API server since and published the member list.
+// leaseTimeout is how long at least no Pod of a member comes before druid frees its slot, or removes a learner that never started. By then
+// the Lease of a leader is not live any more, unless its agent reached the API server since and published the member list.
 func (o Options) leaseTimeout() time.Duration { return o.AgentLeaseDuration + o.AgentRenewInterval }
 
 // DefaultOptions are those of an installation that says nothing.

@@ -220,8 +220,8 @@ func slotFactsOf(o Observed) slotFacts {
 	return f
 }
 
-// listPublished says whether the agent of a leader reaches the API, so that the published member list has each earlier removal: the Pod that
-// took a slot is gone for longer than the Lease of a leader stays live. External members can have a leader without an agent, and druid
+// listPublished says whether the agent of a leader reaches the API, so that the published member list has each earlier removal: of a listed
+// name, the Pod that took a slot is gone for longer than the Lease of a leader stays live. External members can have a leader without an agent, and druid
 // recovers no raft group that has some.
 func (o Observed) listPublished() bool {
 	listed := o.listed()

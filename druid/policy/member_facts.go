@@ -171,7 +171,7 @@ type Member struct {
 	// Lingers says of a listed name that it had no Pod with a running container for a long time. Of any other name it
 	// says that its objects have existed for a long time.
 	Lingers bool
-	// Absent says that the Pod was not live for a minute: it does not exist, is being deleted, or no container of it runs.
+	// Absent says that the Pod was not live for a minute: it does not exist, is being deleted, or no container of it ever ran.
 	Absent bool
 	// Node is the state of the Pod's node, or of the only node that can mount the volume. druid reads Node and Volume
 	// only if they matter; otherwise they are 0. NodeName is the name of that node.

@@ -152,6 +152,39 @@ func TestUnknownVotersAreGivenUp(t *testing.T) {
 	x.wants(t, "majority-returned")
 }
 
+// The record of a raft group that was joined was deleted. A voter that is no member of druid can be an external member that serves.
+func TestForgottenExternalsAreNotGivenUp(t *testing.T) {
+	for name, test := range map[string]struct{ voters, rule string }{
+		"a voter is unknown":     {"5,6,c", "refused"},
+		"all voters are members": {"a,b,c", "propose"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			x := newRescue(3)
+			x.d.Joins, x.o.Record.MemberList = true, nil
+			x.report(0, leases.DiskEmpty)
+			x.report(1, leases.DiskEmpty)
+			x.report(2, leases.DiskIntact).Voters = test.voters
+			if r := x.wants(t, test.rule); test.rule == "refused" && !strings.Contains(r.obstacle, "can be an external member") {
+				t.Errorf("the obstacle is %q", r.obstacle)
+			}
+		})
+	}
+}
+
+// A learner is away too. The plan does not give it up if the unknown voters are enough.
+func TestPlanGivesUpNoMoreThanNeeded(t *testing.T) {
+	x := newRescue(4)
+	x.o.Record.MemberList = nil
+	x.report(0, leases.DiskEmpty)
+	x.report(1, leases.DiskEmpty)
+	x.report(2, leases.DiskIntact).Voters = "5,6,c"
+	x.member(3).Reports.Role = leases.RoleLearner
+	x.away(3)
+	if r := x.wants(t, "give-up"); !slices.Equal(r.plan.giveUp, []string{"5", "6"}) {
+		t.Errorf("plan %+v", r.plan)
+	}
+}
+
 // The learners of a voter that lost its data return to nodes that are away. With a vote each, they could be a quorum.
 func TestPreparedOrderGivesUpLearners(t *testing.T) {
 	x := newRescue(3).backedUp().learners(1, 2)

@@ -15,8 +15,11 @@ const newLogSpace = 2 * 64 << 20
 // obstacleTo says what prevents every recovery, or the one from the best source, empty for nothing.
 func (r *recovery) obstacleTo(best source, found bool, d Desired, o Observed) string {
 	switch {
-	case hasExternals(o.Record), d.Joins && forgetsExternals(o.Record):
+	case hasExternals(o.Record):
 		return "the raft group has external members, of which druid knows nothing. Recover it with the members that you run yourself"
+	case d.Joins && r.forgetsExternals(o.Record):
+		return "the cluster record was made again, and a voter that no member of druid is can be an external member of the raft group that was joined. " +
+			"Bring the external members back, or restore the newest backup into a new EtcdCluster with spec.bootstrap.restore"
 	case r.epoch == 0:
 		return "a Lease reports the largest epoch, and a new raft group needs a larger one. No agent counts that far, so something else " +
 			"wrote it. Restore the newest backup into a new EtcdCluster with spec.bootstrap.restore"
@@ -43,11 +46,25 @@ func hasExternals(record leases.Record) bool {
 	return record.Adopted() && (!listed || len(others) > 0)
 }
 
-// forgetsExternals says whether the record of a group that was joined can have lost its external members: it was made again, and does not
-// know that one of druid's members formed the group again since.
-func forgetsExternals(record leases.Record) bool {
-	others, listed := record.Others()
-	return !record.Adopted() && record.Recovered == nil && (!listed || len(others) > 0)
+// forgetsExternals says whether the record of a raft group that was joined can have lost its external members: it was made again, does not
+// know that a member of druid formed the group again, and a voter can be one of them.
+func (r *recovery) forgetsExternals(record leases.Record) bool {
+	return !record.Adopted() && record.Recovered == nil && slices.ContainsFunc(r.voters, func(p oldVoter) bool { return !p.known })
+}
+
+// unknownVoters says of each voter that is given up and that no listed member is what the approval means.
+func (r *recovery) unknownVoters(giveUp []string, o Observed) (needs []string) {
+	from, again := ancestryOf(o.Record)
+	for _, v := range r.voters {
+		switch {
+		case v.known || !slices.Contains(giveUp, v.id):
+		case again && v.id == from.member:
+			needs = append(needs, fmt.Sprintf("the cluster record does not list member %s: approve only if its etcd cannot run", v.id))
+		default:
+			needs = append(needs, fmt.Sprintf("druid does not know which member has the voter ID %s: approve only if no etcd with that ID can run", v.id))
+		}
+	}
+	return needs
 }
 
 // earlierData names the members whose volumes have intact data of an earlier raft group than the record's. That group was replaced, and

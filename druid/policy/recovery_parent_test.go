@@ -155,7 +155,7 @@ func TestUnlistedSoleVoterIsGivenUp(t *testing.T) {
 	x.d.Backup = true
 	x.member(0).Listed, x.o.Record.Members = false, x.o.Record.Members[1:]
 	r := x.decide()
-	if r.plan == nil || !slices.Equal(r.plan.giveUp, []string{"demo-a"}) {
+	if r.plan == nil || !slices.Equal(r.plan.giveUp, []string{"demo-a"}) || !strings.Contains(r.plan.words(), "does not list member demo-a: approve") {
 		t.Fatalf("by rule %s, the obstacle is %q, the plan %+v", r.rule, r.obstacle, r.plan)
 	}
 	x.d.Recovery.Approved = r.plan.hash

@@ -279,12 +279,7 @@ func (r *recovery) needsApproval(p recoveryPlan, w RecoveryWish, o Observed) (ne
 	if len(p.giveUp) > 0 {
 		add("it gives up %s, and your approval asserts that their data is destroyed", strings.Join(p.giveUp, ", "))
 	}
-	for _, v := range r.voters {
-		if !v.known && slices.Contains(p.giveUp, v.id) {
-			add("druid does not know which member has the voter ID %s: approve only if no etcd with that ID can run", v.id)
-		}
-	}
-	needs = append(needs, p.source.doubts(o)...)
+	needs = slices.Concat(needs, r.unknownVoters(p.giveUp, o), p.source.doubts(o))
 	for _, v := range slices.Concat(r.voters, r.awayLearners(r.voters)) {
 		if v.known && v.holds == holdsUnknown && p.behind(v.member) && !slices.Contains(p.giveUp, v.member.Name) {
 			add("member %s is away and holds more: bring it back first if you can", v.member.Name)

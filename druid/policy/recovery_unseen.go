@@ -137,7 +137,7 @@ func unknownLast(voters, others []oldVoter) []oldVoter {
 	return all
 }
 
-// membersToGiveUp returns the fewest members that are away without which the others cannot be a quorum.
+// membersToGiveUp returns members that are away without which the others cannot be a quorum, and none that is not needed.
 func (r *recovery) membersToGiveUp(o Observed) (names []string, enough bool) {
 	voters := r.electorate(o)
 	learners := r.awayLearners(voters)
@@ -145,6 +145,9 @@ func (r *recovery) membersToGiveUp(o Observed) (names []string, enough bool) {
 		if p.holds == holdsUnknown && r.mayServe(voters, learners, names) {
 			names = append(names, p.name())
 		}
+	}
+	if !r.mayServe(voters, learners, names) {
+		names = needed(names, func(fewer []string) bool { return !r.mayServe(voters, learners, fewer) })
 	}
 	slices.Sort(names)
 	names = slices.Compact(names)
@@ -201,9 +204,13 @@ func (r *recovery) furtherToGiveUp() (names []string) {
 	if r.without(names).acknowledged() == acksFew {
 		return nil
 	}
+	return needed(names, func(fewer []string) bool { return r.without(fewer).acknowledged() == acksEnough })
+}
+
+// needed leaves out the names without which the others are enough, the last one first.
+func needed(names []string, enough func([]string) bool) []string {
 	for _, name := range slices.Backward(slices.Clone(names)) {
-		fewer := slices.DeleteFunc(slices.Clone(names), func(n string) bool { return n == name })
-		if r.without(fewer).acknowledged() == acksEnough {
+		if fewer := slices.DeleteFunc(slices.Clone(names), func(n string) bool { return n == name }); enough(fewer) {
 			names = fewer
 		}
 	}

@@ -129,7 +129,7 @@ func volumeGone(m Member) bool {
 	return m.Node == NodeOutOfService && m.Volume == VolumeLocal && m.Claim&(ClaimPresent|ClaimUnwanted) != 0
 }
 
-// observeParts finds the voters of the published list, of the Leases and of the disk reports, and returns these lists of IDs. The
+// observeVoterLists finds the voters of the published list, of the Leases and of the disk reports, and returns these lists of IDs. The
 // published list and a lagging disk can be older than the last change of the members, and then the Leases have more.
 func (r *recovery) observeVoterLists(o Observed, listed []Member) (lists [][]string) {
 	var published []string

@@ -36,6 +36,6 @@ func (l *leaseIDs) LeaseID(client int) int64 {
 func (l *leaseIDs) AddLeaseID(client int, id int64) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.uses[client] = 0
+	l.uses[client] = 1 // the client uses a new ID at once
 	l.LeaseIDStorage.AddLeaseID(client, id)
 }

@@ -38,6 +38,10 @@ func (p *progress) report(r restore.Progress) {
 	now := time.Now()
 	speed := p.pace.Observe(r, now)
 	if p.line.On() {
+		if r.Phase != p.phase {
+			p.line.Apart(nil) // the next line is shown at once
+		}
+		p.phase = r.Phase
 		p.line.Show(bar(speed.Part) + " " + speed.Words(r))
 		return
 	}
