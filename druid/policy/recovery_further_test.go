@@ -131,9 +131,7 @@ func TestStaleDiskListsUnknownVoters(t *testing.T) {
 func TestUnknownVotersAreGivenUp(t *testing.T) {
 	x := newRescue(3)
 	x.o.Record.MemberList = nil
-	x.report(0, leases.DiskEmpty)
-	x.report(1, leases.DiskEmpty)
-	x.report(2, leases.DiskIntact).Voters = "5,6,c"
+	x.thirdDiskLists("5,6,c")
 	x.d.Recovery.Automatic, x.d.Recovery.MaxRevisions, x.d.Recovery.MaxSeconds = true, nil, new(int64(1<<40))
 	r := x.wants(t, "give-up")
 	if !slices.Equal(r.plan.giveUp, []string{"5", "6"}) {
@@ -141,9 +139,7 @@ func TestUnknownVotersAreGivenUp(t *testing.T) {
 	}
 	x.d.Recovery.Approved = r.plan.hash
 	x.apply(t, PrepareRecovery)
-	x.report(0, leases.DiskEmpty)
-	x.report(1, leases.DiskEmpty)
-	x.report(2, leases.DiskIntact).Voters = "5,6,c"
+	x.thirdDiskLists("5,6,c")
 	x.wants(t, "execute")
 	// The disk of one of them is here after all.
 	m := x.member(1)
@@ -161,9 +157,7 @@ func TestForgottenExternalsAreNotGivenUp(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			x := newRescue(3)
 			x.d.Joins, x.o.Record.MemberList = true, nil
-			x.report(0, leases.DiskEmpty)
-			x.report(1, leases.DiskEmpty)
-			x.report(2, leases.DiskIntact).Voters = test.voters
+			x.thirdDiskLists(test.voters)
 			if r := x.wants(t, test.rule); test.rule == "refused" && !strings.Contains(r.obstacle, "can be an external member") {
 				t.Errorf("the obstacle is %q", r.obstacle)
 			}
@@ -175,9 +169,7 @@ func TestForgottenExternalsAreNotGivenUp(t *testing.T) {
 func TestPlanGivesUpNoMoreThanNeeded(t *testing.T) {
 	x := newRescue(4)
 	x.o.Record.MemberList = nil
-	x.report(0, leases.DiskEmpty)
-	x.report(1, leases.DiskEmpty)
-	x.report(2, leases.DiskIntact).Voters = "5,6,c"
+	x.thirdDiskLists("5,6,c")
 	x.member(3).Reports.Role = leases.RoleLearner
 	x.away(3)
 	if r := x.wants(t, "give-up"); !slices.Equal(r.plan.giveUp, []string{"5", "6"}) {
@@ -228,6 +220,13 @@ func TestSelectedMemberIsGivenUp(t *testing.T) {
 	if o := x.o.Record.Order(); o.Chosen != "demo-a" || o.Mode != leases.RecoverBackup || !slices.Equal(o.GiveUp, []string{"demo-b"}) {
 		t.Errorf("order %+v", o)
 	}
+}
+
+// thirdDiskLists lets only the third of three disks have data, with these voters.
+func (x *rescue) thirdDiskLists(voters string) {
+	x.report(0, leases.DiskEmpty)
+	x.report(1, leases.DiskEmpty)
+	x.report(2, leases.DiskIntact).Voters = voters
 }
 
 // empty lets a member return on an empty volume, which acknowledges the order.

@@ -20,6 +20,7 @@ const (
 
 // oldVoter is one voter of the old raft group.
 type oldVoter struct {
+	// id is the raft ID, or the name of the member that formed the raft group if nothing else names a voter (soleVoter).
 	id string
 	// member is empty for a voter that no member of the cluster is.
 	member Member

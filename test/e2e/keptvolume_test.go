@@ -31,8 +31,8 @@ func TestVolumeOfReplacedMemberKept(t *testing.T) {
 	etcd := c.EtcdService(t)
 	w, s := harness.Write(t, etcd), c.Sample(t)
 	w.AwaitWrites(t, 100, scaleWithin)
-	x := keptVolume{cluster: c, member: view.Leader(), uid: claimOf(t, c, view.Leader()), written: w.Written()}
-	volume := readClaim(t, c, x.member).Spec.VolumeName
+	x := keptVolume{cluster: c, member: view.Leader(), uid: string(claimOf(t, c, view.Leader()).UID), written: w.Written()}
+	volume := claimOf(t, c, x.member).Spec.VolumeName
 	p := openPage(t, "how-to/run/keep-volume.md", c)
 	p.replaced["demo-lgmkl"] = x.member
 	p.before["kubectl annotate etcdcluster demo etcd.druid.dev/keep-volume-"] = func() { view = x.leaves(t, etcd, view) }
@@ -67,20 +67,11 @@ func (x *keptVolume) leaves(t *testing.T, etcd *clientv3.Client, before harness.
 	return after
 }
 
-func readClaim(t *testing.T, c *harness.Cluster, member string) *corev1.PersistentVolumeClaim {
-	t.Helper()
-	claim := &corev1.PersistentVolumeClaim{}
-	if err := c.Rig.Client.Get(t.Context(), harness.Key(c.Namespace, member), claim); err != nil {
-		t.Fatalf("PersistentVolumeClaim %s: %v", member, err)
-	}
-	return claim
-}
-
 // isKept checks that the claim of a removed member is the former one, that nothing connects it with a member, and that it has the data.
 func isKept(t *testing.T, c *harness.Cluster, member, uid string) {
 	t.Helper()
 	reportsAs(t, c, corev1.EventTypeNormal, v1alpha1.EventPVCRetained, member)
-	claim := readClaim(t, c, member)
+	claim := claimOf(t, c, member)
 	if string(claim.UID) != uid || claim.DeletionTimestamp != nil || len(claim.OwnerReferences) > 0 || claim.Labels[leases.LabelCluster] != c.Name {
 		t.Errorf("the claim is %+v, want the one with UID %s, without owner, and with the name of the cluster", claim.ObjectMeta, uid)
 	}
@@ -173,7 +164,7 @@ func (x *keptVolume) isGone(t *testing.T, volume string) {
 func (x *keptVolume) staysInScaleDown(t *testing.T, view harness.View) {
 	t.Helper()
 	c, named, other := x.cluster, view.Follower(), view.Leader()
-	uid, goes := claimOf(t, c, named), claimOf(t, c, other)
+	uid, goes := string(claimOf(t, c, named).UID), string(claimOf(t, c, other).UID)
 	annotate(t, c, v1alpha1.LeaveFirstAnnotation, named+","+other)
 	annotate(t, c, v1alpha1.KeepVolumeAnnotation, named)
 	stayed(t, view, c.ScaleTo(t, 1, scaleWithin), 1)

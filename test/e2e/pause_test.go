@@ -46,14 +46,14 @@ func TestPauseKeepsAcknowledgedWrites(t *testing.T) {
 		}
 		c.AwaitLeft(t, scaleWithin, left...)
 	})
-	claim := claimOf(t, c, lastMember)
+	claim := claimOf(t, c, lastMember).UID
 	c.AwaitCondition(t, scaleWithin, "Degraded", "False")
 
 	after := c.ScaleTo(t, 3, scaleWithin)
 	if after.ClusterID != before.ClusterID || after.IDs()[lastMember] != before.IDs()[lastMember] {
 		harness.Unsafe(t, "%v came back, want cluster and member %s as in %v", after, lastMember, before)
 	}
-	if again := claimOf(t, c, lastMember); again != claim {
+	if again := claimOf(t, c, lastMember).UID; again != claim {
 		harness.Unsafe(t, "claim %s has UID %s, want %s", lastMember, again, claim)
 	}
 	c.AwaitCondition(t, scaleWithin, "Progressing", "False", "Reconciled")
@@ -61,18 +61,18 @@ func TestPauseKeepsAcknowledgedWrites(t *testing.T) {
 	w.Stop(t, c.Etcd(t))
 }
 
-// claimOf is the UID of the member's claim.
-func claimOf(t *testing.T, c *harness.Cluster, member string) (uid string) {
+// claimOf waits until the member's claim exists and is not being deleted.
+func claimOf(t *testing.T, c *harness.Cluster, member string) *corev1.PersistentVolumeClaim {
 	t.Helper()
+	claim := &corev1.PersistentVolumeClaim{}
 	harness.Eventually(t, scaleWithin, "the claim of "+member, func(ctx context.Context) error {
-		var claim corev1.PersistentVolumeClaim
-		if err := rig.Client.Get(ctx, harness.Key(c.Namespace, member), &claim); err != nil {
+		if err := rig.Client.Get(ctx, harness.Key(c.Namespace, member), claim); err != nil {
 			return fmt.Errorf("get claim %s: %w", member, err)
 		}
-		if uid = string(claim.UID); claim.DeletionTimestamp != nil {
+		if claim.DeletionTimestamp != nil {
 			return errors.New("it is being deleted")
 		}
 		return nil
 	})
-	return uid
+	return claim
 }

@@ -241,20 +241,27 @@ func awaitPlan(t *testing.T, c *harness.Cluster, lost time.Time) (status v1alpha
 	t.Helper()
 	c.AwaitCondition(t, healWithin, v1alpha1.ConditionReady, "False", v1alpha1.ReasonQuorumLost)
 	t.Logf("%s from the loss until Ready said so", time.Since(lost).Round(time.Second))
-	harness.Eventually(t, healWithin, "a plan that can be approved", func(ctx context.Context) error {
+	status = awaitAnotherPlan(t, c, "")
+	c.AwaitCondition(t, healWithin, v1alpha1.ConditionDegraded, "True", v1alpha1.ReasonRecoveryProposed)
+	t.Logf("%s from the loss until the plan was shown: %s $ %s", time.Since(lost).Round(time.Second), status.Message, status.Approve)
+	return status
+}
+
+// awaitAnotherPlan waits for a plan that needs an approval and does not have the former hash.
+func awaitAnotherPlan(t *testing.T, c *harness.Cluster, former string) (status v1alpha1.RecoveryStatus) {
+	t.Helper()
+	harness.Eventually(t, healWithin, "another plan that can be approved", func(ctx context.Context) error {
 		cluster, err := c.Get(ctx)
 		if err != nil {
 			return err
 		}
 		s := cluster.Status.Recovery
-		if s == nil || s.Phase != v1alpha1.RecoveryProposed || s.Plan == nil || s.Approve == "" {
+		if s == nil || s.Phase != v1alpha1.RecoveryProposed || s.Plan == nil || s.Approve == "" || s.Plan.Hash == former {
 			return fmt.Errorf("status.recovery is %+v", s)
 		}
 		status = *s
 		return nil
 	})
-	c.AwaitCondition(t, healWithin, v1alpha1.ConditionDegraded, "True", v1alpha1.ReasonRecoveryProposed)
-	t.Logf("%s from the loss until the plan was shown: %s $ %s", time.Since(lost).Round(time.Second), status.Message, status.Approve)
 	return status
 }
 

@@ -17,7 +17,7 @@ import (
 	"time"
 )
 
-// undecided is the exit code of a validation that did not end.
+// undecided is the exit code of a validation that did not end. test/e2e/harness/history.go has the same number.
 const undecided = 3
 
 func main() {

@@ -45,7 +45,8 @@ const (
 	mostOperations = 25_000
 	// slowestRate is the operations per second below which the clients do not fall.
 	slowestRate = 10
-	// undecided is the exit code of a validation that found no order of the operations and excluded none in its time.
+	// undecided is the exit code of a validation that found no order of the operations and excluded none in its time, as in
+	// tools/robustness/main.go.
 	undecided = 3
 )
 
