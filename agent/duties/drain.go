@@ -340,5 +340,5 @@ func Marked(verdict membership.DrainVerdict, mark leases.RemovalRequest, self Cl
 
 // Replaces says whether a member other than name holds the slot to replace itself.
 func Replaces(record leases.Record, name string) bool {
-	return record.Replacing != nil && record.Replacing.Member != name && record.Lists(record.Replacing.Member)
+	return record.Replaces() && record.Replacing.Member != name
 }

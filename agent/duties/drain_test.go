@@ -279,23 +279,27 @@ func TestWhatAMarkMeansToTheLeadersAgent(t *testing.T) {
 }
 
 func TestAReplacementOfAnotherStandsInTheWay(t *testing.T) {
-	record := leases.Record{Members: []string{"demo-a", "demo-b"}}
+	record := leases.Record{Members: []string{"demo-a", "demo-b"}, MemberList: &leases.MemberList{Members: []leases.ListedMember{{ID: "1"}}}}
 	for name, tc := range map[string]struct {
-		holder string
-		want   bool
+		holder, id string
+		want       bool
 	}{
-		"without one":                         {"", false},
-		"another's":                           {"demo-a", true},
-		"that of the one that goes":           {"demo-b", false},
-		"of one that is not desired any more": {"demo-x", false},
+		"without one":               {"", "", false},
+		"another's":                 {"demo-a", "2", true},
+		"that of the one that goes": {"demo-b", "1", false},
+		"of one that is not desired, whose ID is listed": {"demo-x", "1", true},
+		"of one that is not desired, whose ID is gone":   {"demo-x", "2", false},
 	} {
 		t.Run(name, func(t *testing.T) {
 			record.Replacing = nil
 			if tc.holder != "" {
-				record.Replacing = &leases.Replacing{Member: tc.holder}
+				record.Replacing = &leases.Replacing{Member: tc.holder, MemberID: tc.id}
 			}
 			if got := Replaces(record, "demo-b"); got != tc.want {
 				t.Errorf("got %t, want %t", got, tc.want)
+			}
+			if got := slotOf(record, "demo-b"); (got == membership.SlotOther) != tc.want {
+				t.Errorf("the slot of a member whose data differs is %s", got)
 			}
 		})
 	}

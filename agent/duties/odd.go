@@ -161,7 +161,7 @@ func slotOf(record leases.Record, name string) membership.SlotState {
 	switch {
 	case record.Replacing != nil && record.Replacing.Member == name:
 		return membership.SlotOurs
-	case record.Replacing != nil && record.Lists(record.Replacing.Member),
+	case record.Replaces(),
 		record.PendingRemoval != nil && record.Lists(record.PendingRemoval.Member):
 		return membership.SlotOther
 	default:

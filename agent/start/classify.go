@@ -174,20 +174,16 @@ func classifyPlace(cfg config.Config, r leases.Record) Place {
 	}
 }
 
-// classifySlot returns which member may replace itself or leave, and the name of that member. A slot of a member that
-// is no longer desired does not count. A replacement of this member that has begun continues.
+// classifySlot returns which member may replace itself or leave, and the name of that member. The slot to leave does not count
+// for a member that is no longer desired. A replacement of this member that has begun continues.
 func classifySlot(cfg config.Config, r leases.Record) (slot Slot, holder string) {
-	replacing, pendingRemoval := r.Replacing, r.PendingRemoval
-	if replacing != nil && !r.Lists(replacing.Member) {
-		replacing = nil
-	}
-	switch {
-	case replacing != nil && replacing.Member == cfg.Member:
+	switch pendingRemoval := r.PendingRemoval; {
+	case r.Replaces() && r.Replacing.Member == cfg.Member:
 		return SlotOurs, cfg.Member
 	case pendingRemoval != nil && r.Lists(pendingRemoval.Member):
 		return SlotLeaving, pendingRemoval.Member
-	case replacing != nil:
-		return SlotTaken, replacing.Member
+	case r.Replaces():
+		return SlotTaken, r.Replacing.Member
 	default:
 		return SlotFree, ""
 	}

@@ -152,6 +152,7 @@ func TestWhoseTurnItIs(t *testing.T) {
 		"another replaces itself":                   {replacing("c-b"), nil, SlotTaken},
 		"we do":                                     {replacing("c-a"), nil, SlotOurs},
 		"one that is not desired any more did":      {replacing("c-x"), nil, SlotFree},
+		"one that is not desired, and still listed": {&leases.Replacing{Member: "c-x", MemberID: "1"}, nil, SlotTaken},
 		"another leaves":                            {nil, pendingRemoval("c-b"), SlotLeaving},
 		"we leave, and our Lease does not say so":   {nil, pendingRemoval("c-a"), SlotLeaving},
 		"one left that is not desired any more":     {nil, pendingRemoval("c-x"), SlotFree},
@@ -161,6 +162,7 @@ func TestWhoseTurnItIs(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			record := leases.Record{Members: []string{"c-a", "c-b"}, Replacing: tc.replacing, PendingRemoval: tc.pendingRemoval}
+			record.MemberList = &leases.MemberList{Members: []leases.ListedMember{{ID: "1"}}}
 			if got, _ := classifySlot(us, record); got != tc.want {
 				t.Errorf("got %s, want %s", got, tc.want)
 			}
