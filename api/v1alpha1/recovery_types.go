@@ -174,7 +174,7 @@ type RecoveryPlan struct {
 	Revision int64 `json:"revision,omitempty"`
 	// giveUp are members that are neither lost nor here, and IDs of voters that no member has. Your approval asserts that their data is destroyed.
 	// +listType=atomic
-	// +kubebuilder:validation:MaxItems=16
+	// +kubebuilder:validation:MaxItems=64
 	// +optional
 	GiveUp []string `json:"giveUp,omitempty"`
 	// full is the key of the full backup from which the restore begins, with source Restore.
