@@ -140,7 +140,7 @@ func (r *Reconciler) observeDesired(ctx context.Context, o *observation) error {
 	}
 	o.desired = desired
 	o.desired.Generation = o.lock.generation
-	o.desired.Recovery.Renewal = r.renewInterval
+	o.desired.Recovery.Renewal, o.desired.Recovery.Expiry = r.renewInterval, r.leaseTimeout
 	return r.observeGoing(ctx, o)
 }
 

@@ -103,6 +103,11 @@ func (r *Reconciler) observeRecovery(ctx context.Context, from source, o *observ
 	group := "quorum lost of " + leases.FormatID(o.observed.Record.ClusterID)
 	lasts, left := r.memory.lasts(fact{o.cluster.UID, group}, lost, o.desired.Recovery.After, r.now())
 	o.observed.QuorumOverdue = lasts
+	if s := o.cluster.Status.Recovery; s != nil && s.LostSince != nil {
+		o.observed.LostSince = s.LostSince.Time
+	} else if lost {
+		o.observed.LostSince = r.now().Truncate(time.Second) // as the status has it
+	}
 	o.lookAgain(left)
 	if lasts {
 		o.lookAgain(recoveryInterval)

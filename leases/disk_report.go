@@ -75,6 +75,8 @@ type DiskReport struct {
 	Revision int64 `json:"revision,omitempty"`
 	// Voters are the IDs, hex, in the database and in later changes in the log, separated by commas.
 	Voters string `json:"voters,omitempty"`
+	// Uncommitted are those of Voters, separated by commas, that only changes after Commit add. They may have no vote.
+	Uncommitted string `json:"uncommitted,omitempty"`
 	// Corrupt are the IDs of members, hex, that an alarm CORRUPT in the data names, separated by commas. The ID 0 is any member.
 	Corrupt string `json:"corrupt,omitempty"`
 	// Size of the database and Free space of the volume, in bytes. Free includes what the agent can delete for a recovery.
@@ -91,6 +93,20 @@ type DiskReport struct {
 // VoterIDs returns the IDs in Voters.
 func (c DiskReport) VoterIDs() []string { return idsIn(c.Voters) }
 
+// VoterLists returns the lists of voters that the raft group of the data can have: all of Voters, and those without Uncommitted. There is none
+// if the voters are unknown.
+func (c DiskReport) VoterLists() (lists [][]string) {
+	all := c.VoterIDs()
+	if len(all) == 0 {
+		return nil
+	}
+	lists = append(lists, all)
+	if added := idsIn(c.Uncommitted); len(added) > 0 {
+		lists = append(lists, slices.DeleteFunc(slices.Clone(all), func(id string) bool { return slices.Contains(added, id) }))
+	}
+	return lists
+}
+
 // idsIn returns the IDs of a list that is separated by commas.
 func idsIn(list string) []string {
 	if list == "" {
@@ -105,10 +121,10 @@ func (c DiskReport) CallsCorrupt(id string) bool {
 }
 
 // Digest identifies what an order relies on: the volume and the data. It ignores what can change without another
-// inspection: the Pod, sizes and whether a restore failed. It ignores Corrupt, which an earlier version of druid does not read: the
-// positions identify the data already.
+// inspection: the Pod, sizes and whether a restore failed. It ignores Corrupt and Uncommitted, which an earlier version of druid does not
+// read: the positions identify the data already.
 func (c DiskReport) Digest() string {
-	c.Pod, c.Size, c.Free, c.Failed, c.Corrupt = "", 0, 0, "", ""
+	c.Pod, c.Size, c.Free, c.Failed, c.Corrupt, c.Uncommitted = "", 0, 0, "", "", ""
 	raw, _ := json.Marshal(c) //nolint:errchkjson // strings, numbers and a bool only
 	sum := sha256.Sum256(raw)
 	return hex.EncodeToString(sum[:8])
@@ -174,7 +190,7 @@ func (c DiskReport) checkOrder() error {
 
 // checkIDs returns what is wrong with the IDs. Only those of the cluster and the member can be absent.
 func (c DiskReport) checkIDs() error {
-	ids := append([]string{c.Cluster, c.Member}, c.VoterIDs()...)
+	ids := slices.Concat([]string{c.Cluster, c.Member}, c.VoterIDs(), idsIn(c.Uncommitted))
 	for i, id := range ids {
 		if n, err := strconv.ParseUint(id, 16, 64); (id != "" || i > 1) && (err != nil || n == 0) {
 			return fmt.Errorf("%w: ID %q in a report", ErrUnreadable, id)

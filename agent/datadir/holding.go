@@ -23,6 +23,8 @@ type Holding struct {
 	// Voters are the IDs of the voters in the database and in later changes in the log, in order. A removal that is not
 	// committed may never happen, so the voter is still among them.
 	Voters []uint64
+	// Uncommitted are the voters that only changes after the commit index add. Such a change may never happen either.
+	Uncommitted []uint64
 	// Tail is the number of entries that the database has not applied.
 	Tail uint64
 	// Corrupt are the IDs of the members that an alarm CORRUPT names, in order. etcd writes the ID 0 if it does not know which member it is.
@@ -31,7 +33,7 @@ type Holding struct {
 
 // ReadHolding reads the database of data that was inspected, and the changes of members in its log.
 func ReadHolding(ctx context.Context, dir string, r Report) (Holding, error) {
-	h, voters, corrupt := Holding{}, map[uint64]bool{}, map[uint64]bool{}
+	h, voters, uncommitted, corrupt := Holding{}, map[uint64]bool{}, map[uint64]bool{}, map[uint64]bool{}
 	db, err := bolt.Open(r.DB, 0, &bolt.Options{ReadOnly: true, Timeout: openTimeout, NoStatistics: true})
 	if err != nil {
 		return h, fmt.Errorf("open %s: %w", r.DB, err)
@@ -56,14 +58,16 @@ func ReadHolding(ctx context.Context, dir string, r Report) (Holding, error) {
 	err = tail.Each(ctx, func(e *raftpb.Entry) error {
 		h.Tail++
 		changeAlarms(e, corrupt)
-		return changeVoters(e, voters, r.Commit)
+		return changeVoters(e, voters, uncommitted, r.Commit)
 	})
 	if err != nil {
 		return Holding{}, err
 	}
-	h.Voters, h.Corrupt = slices.Sorted(maps.Keys(voters)), slices.Sorted(maps.Keys(corrupt))
+	h.Voters, h.Uncommitted, h.Corrupt = sorted(voters), sorted(uncommitted), sorted(corrupt)
 	return h, nil
 }
+
+func sorted(ids map[uint64]bool) []uint64 { return slices.Sorted(maps.Keys(ids)) }
 
 // revisionSize is the size of the main part of a key in etcd's key bucket.
 const revisionSize = 8
@@ -127,7 +131,7 @@ func changeAlarms(e *raftpb.Entry, corrupt map[uint64]bool) {
 	}
 }
 
-func changeVoters(e *raftpb.Entry, voters map[uint64]bool, commit uint64) error {
+func changeVoters(e *raftpb.Entry, voters, uncommitted map[uint64]bool, commit uint64) error {
 	if e.GetType() != raftpb.EntryConfChange {
 		return nil
 	}
@@ -137,6 +141,9 @@ func changeVoters(e *raftpb.Entry, voters map[uint64]bool, commit uint64) error 
 	}
 	switch c.GetType() {
 	case raftpb.ConfChangeAddNode:
+		if e.GetIndex() > commit && !voters[c.GetNodeId()] {
+			uncommitted[c.GetNodeId()] = true
+		}
 		voters[c.GetNodeId()] = true
 	case raftpb.ConfChangeRemoveNode:
 		if e.GetIndex() <= commit {

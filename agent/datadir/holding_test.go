@@ -41,17 +41,21 @@ func TestVotersFollowTheLog(t *testing.T) {
 		must(t, err)
 		return raw
 	}
-	voters := map[uint64]bool{1: true, 2: true, 3: true}
+	voters, uncommitted := map[uint64]bool{1: true, 2: true, 3: true}, map[uint64]bool{}
 	for i, data := range [][]byte{
 		change(raftpb.ConfChangeAddLearnerNode, 4), change(raftpb.ConfChangeRemoveNode, 2), change(raftpb.ConfChangeAddNode, 4),
-		change(raftpb.ConfChangeUpdateNode, 9), change(raftpb.ConfChangeRemoveNode, 3),
+		change(raftpb.ConfChangeUpdateNode, 9), change(raftpb.ConfChangeRemoveNode, 3), change(raftpb.ConfChangeAddNode, 5),
+		change(raftpb.ConfChangeAddNode, 4),
 	} {
 		e := &raftpb.Entry{Type: raftpb.EntryConfChange.Enum(), Index: new(uint64(i + 1)), Data: data}
-		must(t, changeVoters(e, voters, 3))
+		must(t, changeVoters(e, voters, uncommitted, 3))
 	}
-	must(t, changeVoters(&raftpb.Entry{Type: raftpb.EntryNormal.Enum(), Data: []byte("a write")}, voters, 3))
-	if got := slices.Sorted(maps.Keys(voters)); !slices.Equal(got, []uint64{1, 3, 4}) {
-		t.Errorf("voters %v, want 1, 3 and 4", got)
+	must(t, changeVoters(&raftpb.Entry{Type: raftpb.EntryNormal.Enum(), Data: []byte("a write")}, voters, uncommitted, 3))
+	if got := slices.Sorted(maps.Keys(voters)); !slices.Equal(got, []uint64{1, 3, 4, 5}) {
+		t.Errorf("voters %v, want 1, 3, 4 and 5", got)
+	}
+	if got := slices.Sorted(maps.Keys(uncommitted)); !slices.Equal(got, []uint64{5}) {
+		t.Errorf("voters that only changes after the commit index add: %v, want 5", got)
 	}
 }
 

@@ -88,7 +88,8 @@ func reportOf(cfg config.Config, v volumeState, data Data, h datadir.Holding, fa
 	c.Cluster, c.Member = leases.FormatID(uint64(identity.ClusterID)), leases.FormatID(uint64(identity.MemberID))
 	c.Epoch, c.Lineage, c.Prepared = identity.Epoch, identity.Lineage, identity.Prepared
 	c.LastTerm, c.Last, c.Commit, c.Applied = r.Last.Term, r.Last.Index, r.Commit, r.ConsistentIndex
-	c.Voters, c.Corrupt = joined(h.Voters), joined(slices.DeleteFunc(h.Corrupt, func(id uint64) bool {
+	c.Voters, c.Uncommitted = joined(h.Voters), joined(h.Uncommitted)
+	c.Corrupt = joined(slices.DeleteFunc(h.Corrupt, func(id uint64) bool {
 		return id != 0 && id != uint64(identity.MemberID) && !slices.Contains(h.Voters, id) // a client can raise an alarm for any ID
 	}))
 	return c, true

@@ -119,6 +119,10 @@ type RecoveryStatus struct {
 	// +optional
 	Phase RecoveryPhase `json:"phase,omitempty"`
 
+	// lostSince is when druid first saw that the quorum is lost, by its own clock. It is absent if no quorum is lost.
+	// +optional
+	LostSince *metav1.Time `json:"lostSince,omitempty"`
+
 	// plan is what druid would do, or does.
 	// +optional
 	Plan *RecoveryPlan `json:"plan,omitempty"`

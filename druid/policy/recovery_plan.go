@@ -24,6 +24,9 @@ type RecoveryWish struct {
 	Automatic bool
 	// Renewal is how often an agent renews its member Lease. The last renewal before a loss can be as old.
 	Renewal time.Duration
+	// Expiry is how long after the last renewal of a Lease druid sees at the latest that its member does not serve, if druid runs and the
+	// API server responds.
+	Expiry time.Duration
 	// After is for how long the quorum must be lost before druid plans a recovery.
 	After time.Duration
 	// MaxRevisions and MaxSeconds are the bounds, nil for none. At least one is set.
@@ -220,14 +223,14 @@ func (r *recovery) makePlan(d Desired, o Observed) {
 		p.giveUp = names
 	}
 	r.plan = &p
-	p.measure(r.ofGroup(), d.Recovery.Renewal, o)
+	p.measure(r.ofGroup(), d.Recovery, o)
 	p.needs = r.needsApproval(p, d.Recovery, o)
 	p.hash = p.digest(o, r.epoch, d.Recovery.Cluster)
 }
 
 // measure computes the loss. Times come from different machines, so that they are only an estimate. A reported revision that
 // the source does not hold for certain counts as lost.
-func (p *recoveryPlan) measure(voters []oldVoter, renewal time.Duration, o Observed) {
+func (p *recoveryPlan) measure(voters []oldVoter, w RecoveryWish, o Observed) {
 	reported := max(o.Full.Reports.Revision, o.Delta.Reports.Revision)
 	p.highest, p.kept = reported, p.source.kept
 	for _, m := range o.Members {
@@ -250,7 +253,7 @@ func (p *recoveryPlan) measure(voters []oldVoter, renewal time.Duration, o Obser
 	}
 	p.measured = p.source.lost == "" && p.highest > 0 && !p.served.IsZero() && !p.source.at.IsZero() && p.source.class == dataIntact
 	if p.measured {
-		p.seconds = int64((max(0, p.served.Sub(p.source.at)) + renewal + time.Second - 1) / time.Second)
+		p.seconds = int64((max(0, p.served.Sub(p.source.at)) + w.unseen(p.served, o.LostSince) + time.Second - 1) / time.Second)
 	}
 }
 
@@ -284,6 +287,10 @@ func (r *recovery) needsApproval(p recoveryPlan, w RecoveryWish, o Observed) (ne
 		if v.known && v.holds == holdsUnknown && p.behind(v.member) && !slices.Contains(p.giveUp, v.member.Name) {
 			add("member %s is away and holds more: bring it back first if you can", v.member.Name)
 		}
+	}
+	if names := r.unheard(); p.measured && len(names) > 0 {
+		add("members %s did not reach the API server after %s, and the writes that they acknowledged later are not counted", strings.Join(names, ", "),
+			p.served.UTC().Format(time.RFC3339))
 	}
 	if !p.measured {
 		add("the loss is unknown")

@@ -93,3 +93,35 @@ func TestNewerDiskSelectedOverDisk(t *testing.T) {
 		x.wants(t, rule)
 	}
 }
+
+// A promotion in the log of one disk, which is not committed as far as that disk knows, may never happen. Without it, the voters can need
+// fewer members to serve: a member that is away is not lost then.
+func TestUncommittedPromotionMayNotCount(t *testing.T) {
+	start := func(*testing.T) *rescue {
+		x := newRescue(4)
+		x.o.Record.MemberList.Members[3].Learner, x.member(3).Reports.Role = true, leases.RoleLearner
+		x.d.Recovery.Automatic = true
+		x.report(1, leases.DiskEmpty)
+		x.report(3, leases.DiskEmpty)
+		x.away(2)
+		return x
+	}
+	promoted := func(uncommitted string) func(*rescue) {
+		return func(x *rescue) {
+			c := x.report(0, leases.DiskIntact)
+			c.Voters, c.Uncommitted = "a,b,c,d", uncommitted
+		}
+	}
+	checkRules(t, start, map[string]ruleTest{
+		"it is committed":     {promoted(""), "prepare"},
+		"it is not committed": {promoted("d"), "give-up"},
+	})
+	x := start(t)
+	promoted("d")(x)
+	if r := x.decide(); len(r.plan.giveUp) != 1 || r.plan.giveUp[0] != "demo-c" {
+		t.Errorf("the plan gives up %v, want demo-c", r.plan.giveUp)
+	}
+	if r := x.decide(); r.facts.acks != acksFew || len(r.lists) != 4 {
+		t.Errorf("the lists of voters are %v", r.lists)
+	}
+}

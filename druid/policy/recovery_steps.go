@@ -144,6 +144,11 @@ func recoveryStatus(e Evaluation, before *v1alpha1.RecoveryStatus, now metav1.Ti
 		s.Last.Request = ""
 	}
 	e.recovery.describe(&s, e.Desired.Recovery)
+	if s.Phase == "" && before != nil && before.LostSince != nil && e.recovery.facts.quorum == rules.Unknown {
+		last := s.Last
+		s = *before // druid does not know yet whether the quorum returned
+		s.Last = last
+	}
 	if s.Phase == "" {
 		e.restore.describe(&s, e.Desired.Recovery)
 	}
@@ -153,6 +158,9 @@ func recoveryStatus(e Evaluation, before *v1alpha1.RecoveryStatus, now metav1.Ti
 	}
 	if s.Phase == "" {
 		return nil
+	}
+	if since := e.LostSince; !since.IsZero() && e.recovery.facts.quorum != rules.Yes {
+		s.LostSince = &metav1.Time{Time: since}
 	}
 	return &s
 }

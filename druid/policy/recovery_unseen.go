@@ -3,6 +3,7 @@ package policy
 import (
 	"cmp"
 	"slices"
+	"time"
 
 	"github.com/etcd-druid/druid/internal/rules"
 	"github.com/etcd-druid/druid/leases"
@@ -21,6 +22,39 @@ import (
 
 // canServe says whether voters of a list that can serve are a quorum, together with learners that can have got a vote since.
 func canServe(open, voters, learners int) bool { return open+learners >= quorum(voters+learners) }
+
+// unseen is for how long a quorum can have served after the time when a Lease was renewed last. If druid sees the loss in time, that is one
+// renewal. Else the API server did not respond, or druid did not run, and the agents can have failed to renew their Leases meanwhile.
+func (w RecoveryWish) unseen(served, lost time.Time) time.Duration {
+	if late := lost.Sub(served) - w.Expiry; !lost.IsZero() && late > w.Expiry {
+		return w.Renewal + late
+	}
+	return w.Renewal
+}
+
+// unheard are voters that can have served as a quorum after the last renewal of a Lease, without the API server: their agents reported nothing
+// since. It is empty if they are too few.
+func (r *recovery) unheard() (names []string) {
+	for _, list := range r.lists {
+		var silent []string
+		for _, p := range r.voters {
+			if slices.Contains(list, p.id) && p.silent() {
+				silent = append(silent, p.name())
+			}
+		}
+		if len(silent) >= quorum(len(list)) {
+			names = append(names, silent...)
+		}
+	}
+	slices.Sort(names)
+	return slices.Compact(names)
+}
+
+// silent says whether nothing shows when the voter stopped serving: it is away, or its node is declared out of service. A member whose agent
+// runs reports that it finds no quorum, and a kubelet reports that a Pod ended.
+func (p oldVoter) silent() bool {
+	return !p.known || p.report == nil && (p.holds == holdsUnknown || p.gaveUp || p.member.Node == NodeOutOfService)
+}
 
 // observeUnseen finds the members that can have got a vote, or lost it, since the lists of voters.
 func (r *recovery) observeUnseen(o Observed, listed []Member) {
@@ -135,23 +169,6 @@ func unknownLast(voters, others []oldVoter) []oldVoter {
 	all := slices.Concat(voters, others)
 	slices.SortStableFunc(all, func(a, b oldVoter) int { return cmp.Compare(rules.YesNoOf(b.known), rules.YesNoOf(a.known)) })
 	return all
-}
-
-// membersToGiveUp returns members that are away without which the others cannot be a quorum, and none that is not needed.
-func (r *recovery) membersToGiveUp(o Observed) (names []string, enough bool) {
-	voters := r.electorate(o)
-	learners := r.awayLearners(voters)
-	for _, p := range unknownLast(voters, learners) {
-		if p.holds == holdsUnknown && r.mayServe(voters, learners, names) {
-			names = append(names, p.name())
-		}
-	}
-	if !r.mayServe(voters, learners, names) {
-		names = needed(names, func(fewer []string) bool { return !r.mayServe(voters, learners, fewer) })
-	}
-	slices.Sort(names)
-	names = slices.Compact(names)
-	return names, len(names) > 0 && !r.mayServe(voters, learners, names)
 }
 
 // mayServe says whether voters that are not lost can be a quorum, together with learners that are away, and without members that are given up.

@@ -146,8 +146,8 @@ func (r *recovery) observeVoterLists(o Observed, listed []Member) (lists [][]str
 		lists = append(lists, reported)
 	}
 	for _, m := range listed {
-		if reportApplies(m, o) && len(m.Reports.Disk.VoterIDs()) > 0 && (r.order == nil || m.Reports.Disk.Order == r.order.Name()) {
-			lists = append(lists, m.Reports.Disk.VoterIDs())
+		if reportApplies(m, o) && (r.order == nil || m.Reports.Disk.Order == r.order.Name()) {
+			lists = append(lists, m.Reports.Disk.VoterLists()...)
 		}
 	}
 	ids := slices.Compact(slices.Sorted(slices.Values(slices.Concat(lists...))))
@@ -287,49 +287,6 @@ func (r *recovery) awaits(p oldVoter) bool {
 		return p.learner && p.holds == holdsHere && slices.ContainsFunc(r.voters, func(v oldVoter) bool { return !v.closed })
 	default:
 		return p.learner && p.holds == holdsHere
-	}
-}
-
-// electorate returns the voters by which a return of the old raft group is judged: those of the best disk report's list, else of
-// the published one.
-func (r *recovery) electorate(o Observed) []oldVoter {
-	ids := map[string]bool{}
-	if best, ok := r.bestDisk(o, func(oldVoter) bool { return true }); ok && best.report != nil && len(best.report.VoterIDs()) > 0 {
-		for _, id := range best.report.VoterIDs() {
-			ids[id] = true
-		}
-	} else if o.Record.MemberList != nil {
-		for _, e := range o.Record.MemberList.Members {
-			ids[e.ID] = !e.Learner
-		}
-	}
-	if len(ids) == 0 { // only the Leases name the voters
-		return r.voters
-	}
-	return slices.DeleteFunc(slices.Clone(r.voters), func(p oldVoter) bool { return !ids[p.id] })
-}
-
-// returning says whether the members that hold their data are a quorum, also if learners that are away got a vote meanwhile.
-func (r *recovery) returning(o Observed) returns {
-	voters, fenced, here := r.electorate(o), 0, 0
-	for _, p := range voters {
-		switch p.holds {
-		case holdsFenced:
-			fenced++
-		case holdsHere:
-			here++
-		default:
-		}
-	}
-	switch n := len(voters); {
-	case n == 0:
-		return returnsMay
-	case fenced >= quorum(n), r.order == nil && fenced > 0 && fenced+here >= quorum(n): // the record can have lost the order
-		return returnsFenced
-	case r.mayServe(voters, r.awayLearners(voters), nil):
-		return returnsMay
-	default:
-		return returnsNot
 	}
 }
 
