@@ -148,12 +148,12 @@ func TestWhoseTurnItIs(t *testing.T) {
 		pendingRemoval *leases.PendingRemoval
 		want           Slot
 	}{
-		"without one":                               {nil, nil, SlotFree},
-		"another replaces itself":                   {replacing("c-b"), nil, SlotTaken},
-		"we do":                                     {replacing("c-a"), nil, SlotOurs},
-		"one that is not desired any more did":      {replacing("c-x"), nil, SlotFree},
+		"without one":                          {nil, nil, SlotFree},
+		"another replaces itself":              {replacing("c-b"), nil, SlotTaken},
+		"we do":                                {replacing("c-a"), nil, SlotOurs},
+		"one that is not desired any more did": {replacing("c-x"), nil, SlotFree},
 		"one that is not desired, and still listed": {&leases.Replacing{Member: "c-x", MemberID: "1"}, nil, SlotTaken},
-		"another leaves":                            {nil, pendingRemoval("c-b"), SlotLeaving},
+		"another leaves": {nil, pendingRemoval("c-b"), SlotLeaving},
 		"we leave, and our Lease does not say so":   {nil, pendingRemoval("c-a"), SlotLeaving},
 		"one left that is not desired any more":     {nil, pendingRemoval("c-x"), SlotFree},
 		"our replacement was begun before":          {replacing("c-a"), pendingRemoval("c-b"), SlotOurs},

@@ -64,12 +64,14 @@ func partIn(order leases.Recovery, name string, report *leases.DiskReport) Order
 }
 
 // placeable says whether the volume has the built data of the raft group that the record names. A record that druid made again has no
-// lineage: only a member that runs has it, and no member runs before the data is in place. The cluster ID is that of the attempt.
+// lineage: only a member that runs has it, and no member runs before the data is in place. The cluster ID is that of the attempt. A record
+// that druid made again can even name the raft group before. Then the identity file shows that the agent began to put the data in place.
 func placeable(cfg config.Config, v volumeState, own ownLease, r leases.Record) bool {
-	built := v.built
+	built, id := v.built, v.identityFile
+	named := uint64(built.ClusterID) == r.ClusterID && (built.Lineage == r.Lineage || r.Lineage == "")
+	begun := v.identityFileErr == nil && id.ClusterID == built.ClusterID && id.Lineage == built.Lineage && built.Epoch > r.FormedEpoch
 	return own.err == nil && built.Cluster == cfg.ClusterUID && built.Member == cfg.Member && built.VolumeUID == own.member.VolumeUID &&
-		r.Phase == leases.PhaseFormed && built.ClusterID != 0 && uint64(built.ClusterID) == r.ClusterID &&
-		(built.Lineage == r.Lineage || r.Lineage == "")
+		r.Phase == leases.PhaseFormed && built.ClusterID != 0 && (named || begun)
 }
 
 // prepare writes the order to the volume. Then the disk report acknowledges the order. An empty volume has nothing

@@ -99,19 +99,28 @@ func TestBuiltDataPlacedWithoutLineage(t *testing.T) {
 	own := leases.Member{VolumeUID: "volume", PodUID: "pod"}
 	record := leases.Record{Phase: leases.PhaseFormed, ClusterID: 7, Epoch: 2, FormedEpoch: 2, Nonce: "n", Lineage: "00000002-n"}
 	s := Sight{Own: own, Built: IdentityFileOf(&cfg, record, own, 7, 1)}
+	before := func(r *leases.Record) { r.ClusterID, r.Epoch, r.FormedEpoch, r.Lineage = 8, 1, 1, "00000001-m" }
 	for name, tc := range map[string]struct {
 		change func(r *leases.Record)
-		want   Order
+		// begun says that the agent ended after it wrote the identity file, before the data was in place.
+		begun bool
+		want  Order
 	}{
-		"as it was formed":    {func(*leases.Record) {}, OrderPlace},
-		"made again":          {func(r *leases.Record) { r.Nonce, r.Lineage = "", "" }, OrderPlace},
-		"of another lineage":  {func(r *leases.Record) { r.Lineage = "00000002-o" }, NoOrder},
-		"of another group":    {func(r *leases.Record) { r.ClusterID, r.Lineage = 8, "" }, NoOrder},
-		"without a group":     {func(r *leases.Record) { r.ClusterID, r.Lineage = 0, "" }, NoOrder},
-		"that still recovers": {func(r *leases.Record) { r.Phase = leases.PhaseRecovering }, NoOrder},
+		"as it was formed":               {func(*leases.Record) {}, false, OrderPlace},
+		"made again":                     {func(r *leases.Record) { r.Nonce, r.Lineage = "", "" }, false, OrderPlace},
+		"of another lineage":             {func(r *leases.Record) { r.Lineage = "00000002-o" }, false, NoOrder},
+		"of another group":               {func(r *leases.Record) { r.ClusterID, r.Lineage = 8, "" }, false, NoOrder},
+		"without a group":                {func(r *leases.Record) { r.ClusterID, r.Lineage = 0, "" }, false, NoOrder},
+		"that still recovers":            {func(r *leases.Record) { r.Phase = leases.PhaseRecovering }, false, NoOrder},
+		"of the group before":            {before, false, NoOrder},
+		"of the group before, and begun": {before, true, OrderPlace},
+		"of a later group, and begun":    {func(r *leases.Record) { r.ClusterID, r.Epoch, r.FormedEpoch = 9, 3, 3 }, true, NoOrder},
 	} {
 		t.Run(name, func(t *testing.T) {
-			s.Record = record
+			s.Record, s.IdentityFile = record, datadir.IdentityFile{}
+			if tc.begun {
+				s.IdentityFile = s.Built
+			}
 			tc.change(&s.Record)
 			if got := s.OrderOf(&cfg, "", nil); got != tc.want {
 				t.Errorf("got %s, want %s", got, tc.want)

@@ -91,7 +91,7 @@ func (f *failure) get() error {
 
 // OnWrite takes a log line with which etcd would end the process, and stops the goroutine instead.
 func (f *failure) OnWrite(e *zapcore.CheckedEntry, fields []zapcore.Field) {
-	err := errors.New(e.Message)
+	err := fmt.Errorf("%w: %s", ErrRequest, e.Message)
 	for _, field := range fields {
 		if cause, ok := field.Interface.(error); ok {
 			err = fmt.Errorf("%s: %w", e.Message, cause)

@@ -148,7 +148,7 @@ func recreated(d Desired, o Observed) leases.Record {
 			r.Members = append(r.Members, m.Name)
 		}
 		if m.Lease == LeaseOurs && m.Readable {
-			r = withMember(r, m.Reports)
+			r = withMember(withMember(r, m.Reports), m.diskGroup())
 		}
 	}
 	if epoch > r.Epoch {
@@ -159,7 +159,7 @@ func recreated(d Desired, o Observed) leases.Record {
 	return r
 }
 
-// latestGroup is the raft group that was formed last, by the status and by the Leases, and its epoch, 0 if unknown. An agent
+// latestGroup is the raft group that was formed last, by the status, the Leases and the disk reports, and its epoch, 0 if unknown. An agent
 // reports only a raft group that was formed. The status can be older: druid writes it after the record, and can be down. If no
 // epoch of the status's raft group is known, a Lease of another one says nothing.
 func latestGroup(d Desired, o Observed) (id uint64, epoch uint32) {
@@ -170,8 +170,13 @@ func latestGroup(d Desired, o Observed) (id uint64, epoch uint32) {
 		}
 	}
 	for _, m := range o.Members {
-		if m.Lease == LeaseOurs && m.Readable && m.Reports.ClusterID != 0 && (id == 0 || epoch > 0 && m.Reports.Epoch > epoch) {
-			id, epoch = m.Reports.ClusterID, m.Reports.Epoch
+		if m.Lease != LeaseOurs || !m.Readable {
+			continue
+		}
+		for _, formed := range []leases.Member{m.Reports, m.diskGroup()} {
+			if formed.ClusterID != 0 && (id == 0 || epoch > 0 && formed.Epoch > epoch) {
+				id, epoch = formed.ClusterID, formed.Epoch
+			}
 		}
 	}
 	return id, epoch
@@ -299,13 +304,12 @@ func lostNames(d Desired, o Observed) (names []string) {
 
 func lostFactsOf(m Member, o Observed) lostFacts {
 	r := o.Record
-	f := lostFacts{
+	return lostFacts{
 		witness: witnessOf(m, o), entry: publishedEntry(m, o), live: rules.YesNoOf(m.Lease == LeaseOurs && m.Liveness == leases.Live),
 		slot:  rules.YesNoOf(r.PendingRemoval != nil && r.PendingRemoval.Member == m.Name || r.Replacing != nil && r.Replacing.Member == m.Name),
 		body:  rules.YesNoOf(m.ours()),
 		empty: rules.YesNoOf(len(r.Members) == 0),
 	}
-	return f
 }
 
 // publishedEntry says whether the list that the leader's agent published has the name.

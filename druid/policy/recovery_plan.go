@@ -128,7 +128,9 @@ func recoverable(d Desired, o Observed) bool {
 // recordBehind says whether a member formed a later raft group than the record names.
 func recordBehind(o Observed, listed []Member) bool {
 	return slices.ContainsFunc(listed, func(m Member) bool {
-		return m.Lease == LeaseOurs && m.Readable && m.Reports.EverFormed() && m.Reports.Epoch > o.Record.FormedEpoch
+		disk := m.diskGroup()
+		return m.Lease == LeaseOurs && m.Readable && m.Reports.EverFormed() && m.Reports.Epoch > o.Record.FormedEpoch ||
+			disk.Epoch > o.Record.FormedEpoch && disk.ClusterID != o.Record.ClusterID
 	})
 }
 

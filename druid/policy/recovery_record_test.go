@@ -49,11 +49,14 @@ func TestRolledBackRecordsOrderReplaced(t *testing.T) {
 	x.wants(t, "quorum-serves")
 }
 
+// diskOnly is the stage Execute, where only the disk of a member shows that the raft group was formed.
+const diskOnly leases.Stage = "the disk"
+
 // TestRecordBehindMemberCorrected: a record behind a formed member is corrected.
 // The record was rolled back into the recovery that formed the raft group. The status does not know of it, because druid was
 // down. The Lease of the member that formed it is enough: the order is not released, and not carried out again.
 func TestRecordBehindMemberCorrected(t *testing.T) {
-	for _, stage := range []leases.Stage{"", leases.StagePrepare, leases.StageExecute} {
+	for _, stage := range []leases.Stage{"", leases.StagePrepare, leases.StageExecute, diskOnly} {
 		x := newRescue(3)
 		x.d.Epoch = 1
 		x.report(1, leases.DiskEmpty)
@@ -67,11 +70,15 @@ func TestRecordBehindMemberCorrected(t *testing.T) {
 		} else {
 			x.o.Record.PendingRemoval = &leases.PendingRemoval{Member: "demo-b", Mark: "m"}
 		}
-		if stage == leases.StageExecute {
+		if stage == leases.StageExecute || stage == diskOnly {
 			x.apply(t, ExecuteRecovery)
 		}
 		m := x.member(0)
-		m.Reports.ClusterID, m.Reports.ID, m.Reports.Epoch, m.Reports.Lineage, m.Reports.Disk = 8, 99, 2, "00000002-ee", nil
+		if c := x.report(0, leases.DiskIntact); stage == diskOnly { // etcd did not run yet on the data that was put in place
+			c.Cluster, c.Member, c.Epoch, c.Lineage, c.Voters, c.Order = "8", "63", 2, "00000002-ee", "63", ""
+		} else {
+			m.Reports.ClusterID, m.Reports.ID, m.Reports.Epoch, m.Reports.Lineage, m.Reports.Disk = 8, 99, 2, "00000002-ee", nil
+		}
 		x.wants(t, "record-behind")
 		steps := Steps(Evaluate(x.d, x.o))
 		if len(steps) != 1 || steps[0].Rule != "record-behind" || steps[0].Record == nil {

@@ -104,6 +104,19 @@ func reportIsCurrent(m Member) bool {
 		c.State != leases.DiskForeign && c.State != leases.DiskNewer
 }
 
+// diskGroup is the raft group of the data that is in place on the disk of the member, while its etcd does not run. An agent puts data in place
+// only after the raft group was formed.
+func (m Member) diskGroup() leases.Member {
+	if !reportIsCurrent(m) || m.Reports.Disk.State != leases.DiskIntact {
+		return leases.Member{}
+	}
+	id, err := leases.ParseID(m.Reports.Disk.Cluster)
+	if err != nil {
+		return leases.Member{}
+	}
+	return leases.Member{ClusterID: id, Epoch: m.Reports.Disk.Epoch, Lineage: m.Reports.Disk.Lineage}
+}
+
 // uniqueReport says whether the disk report of a member is about the record's raft group, or a later one, and no other disk report names
 // the same raft ID.
 func uniqueReport(m Member, o Observed) bool {
