@@ -14,8 +14,9 @@ import (
 )
 
 const (
-	// chaosLoss is the bound of the loss in seconds up to which druid recovers the cluster by itself.
-	chaosLoss = 60
+	// chaosLoss is the bound of the loss in seconds up to which druid recovers the cluster by itself. While the API server is down, druid sees
+	// the loss late, and adds that time.
+	chaosLoss = 300
 	// lossFaultsFor is for how long faults begin while there is no quorum: longer than druid waits before it plans a recovery.
 	lossFaultsFor = 45 * time.Second
 	// lossOfQuorum is the name of the last fault of a round.
