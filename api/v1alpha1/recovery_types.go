@@ -196,7 +196,8 @@ type RecoveryPlan struct {
 	// many revisions the restore undoes at least. It is absent if it is unknown.
 	// +optional
 	LostRevisions *int64 `json:"lostRevisions,omitempty"`
-	// lostSeconds is how many seconds of writes are lost at most. It is absent if it is unknown.
+	// lostSeconds is how many seconds of writes are lost at most. What members acknowledged while they did not reach the API server is not
+	// counted, and the message names them. It is absent if it is unknown.
 	// +optional
 	LostSeconds *int64 `json:"lostSeconds,omitempty"`
 }
