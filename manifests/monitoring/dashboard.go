@@ -15,16 +15,29 @@ const gridWidth = 24
 type kind struct {
 	name         string
 	width, lines int
+	// states are what a timeline says for 0 and 1, or the series of a graph that have a color of their own.
+	states []state
 }
 
-// A graph shows values over time, a stat one present value, a table the present series with their labels, and a timeline which of a few
-// values each series had when.
+// state is a text and a color of Grafana. Grafana chooses a color for a state without one, and that can be the color of the other state.
+type state struct{ text, color string }
+
+// A graph shows values over time, and a wide one has space for a long legend. A stat shows one present value, a table the present series
+// with their labels, and a timeline which of two states each series had when.
 var (
-	graph    = kind{"timeseries", 8, 8}
-	stat     = kind{"stat", 4, 4}
-	table    = kind{"table", gridWidth, 9}
-	timeline = kind{"state-timeline", gridWidth, 6}
+	graph = kind{name: "timeseries", width: 8, lines: 8}
+	wide  = kind{name: "timeseries", width: 12, lines: 8}
+	stat  = kind{name: "stat", width: 4, lines: 4}
+	table = kind{name: "table", width: gridWidth, lines: 9}
 )
+
+func timeline(zero, one state) kind {
+	return kind{name: "state-timeline", width: 8, lines: 6, states: []state{zero, one}}
+}
+
+func colored(states ...state) kind {
+	return kind{name: wide.name, width: wide.width, lines: wide.lines, states: states}
+}
 
 // panel of the dashboard.
 type panel struct {
@@ -61,13 +74,15 @@ func fleetPanels() []panel {
 		{"Degraded clusters", "short", []query{{`sum by (reason) (etcd_druid_clusters{condition="Degraded",status="True"})`, "{{reason}}"}}, graph},
 		{"Clusters with backup problems", "short",
 			[]query{{`sum by (condition, reason) (etcd_druid_clusters{condition=~"BackupReady|BackupVerified",status!="True"})`, "{{condition}}: {{reason}}"}}, graph},
-		{"Members", "short", []query{{"sum by (status) (etcd_druid_members)", "{{status}}"}}, graph},
-		{"Steps of druid", "ops", []query{
-			{"sum by (step) (rate(etcd_druid_steps_total[$__rate_interval]))", "{{step}}"},
-			{"sum by (step) (rate(etcd_druid_step_failures_total[$__rate_interval]))", "{{step}} failed"},
-		}, graph},
-		{"Events of druid", "short", []query{{"sum by (type, reason) (increase(etcd_druid_events_total[$__rate_interval]))", "{{type}} {{reason}}"}}, graph},
-		{"EtcdSnapshots", "short", []query{{"sum by (phase) (etcd_druid_snapshots)", "{{phase}}"}}, graph},
+		{"Members", "short", []query{{"sum by (status) (etcd_druid_members)", "{{status}}"}},
+			colored(state{"Ready", "green"}, state{"NotReady", "red"}, state{"Unknown", "yellow"})},
+		{"EtcdSnapshots", "short", []query{{"sum by (phase) (etcd_druid_snapshots)", "{{phase}}"}},
+			colored(state{"Succeeded", "green"}, state{"Failed", "red"}, state{"Running", "blue"}, state{"Pending", "yellow"})},
+		{"Steps of druid", "short", []query{
+			{"sum by (step) (increase(etcd_druid_steps_total[$__rate_interval]))", "{{step}}"},
+			{"sum by (step) (increase(etcd_druid_step_failures_total[$__rate_interval]))", "{{step}} failed"},
+		}, wide},
+		{"Events of druid", "short", []query{{"sum by (type, reason) (increase(etcd_druid_events_total[$__rate_interval]))", "{{type}} {{reason}}"}}, wide},
 	}
 }
 
@@ -76,9 +91,10 @@ func clusterPanels() []panel {
 	rate := func(metric string) string { return "rate(" + metric + "{" + ofCluster + "}[$__rate_interval])" }
 	is := func(metric string) string { return metric + "{" + ofCluster + "}" }
 	return []panel{
-		{"Healthy members", "short", []query{{is("etcd_agent_member_healthy"), anyMember}}, graph},
-		{"Leader", "short", []query{{is("etcd_server_is_leader"), anyMember}}, timeline},
-		{"Alarms", "short", []query{{"max by (alarm) (" + is("etcd_agent_member_alarm") + ")", "{{alarm}}"}}, graph},
+		{"Healthy members", "short", []query{{is("etcd_agent_member_healthy"), anyMember}}, timeline(state{"not healthy", "red"}, state{"healthy", "green"})},
+		{"Leader", "short", []query{{is("etcd_server_is_leader"), anyMember}}, timeline(state{"follower", "super-light-blue"}, state{"leader", "blue"})},
+		{"Alarms", "short", []query{{"max by (alarm) (" + is("etcd_agent_member_alarm") + ")", "{{alarm}}"}},
+			timeline(state{"none", "green"}, state{"raised", "red"})},
 		{"Committed and failed proposals", "ops", []query{
 			{"max(" + rate("etcd_server_proposals_committed_total") + ")", "committed"},
 			{"sum(" + rate("etcd_server_proposals_failed_total") + ")", "failed"},
@@ -89,20 +105,20 @@ func clusterPanels() []panel {
 			{is("etcd_mvcc_db_total_size_in_bytes"), anyMember},
 			{is("etcd_mvcc_db_total_size_in_use_in_bytes"), anyMember + " in use"},
 			{"min(" + is("etcd_server_quota_backend_bytes") + ")", "quota"},
-		}, graph},
-		{"Free space of the volumes", "bytes", []query{{is("etcd_agent_volume_free_bytes"), anyMember}}, graph},
+		}, wide},
+		{"Free space of the volumes", "bytes", []query{{is("etcd_agent_volume_free_bytes"), anyMember}}, wide},
 		{"Leader changes", "short", []query{{"max(increase(" + is("etcd_server_leader_changes_seen_total") + "[$__rate_interval]))", "changes"}}, graph},
 		{"Age of the oldest unsaved write", "s", []query{{is(recordRPO), "age"}}, graph},
 		{"Saved", "Bps", []query{{"sum by (kind) (" + rate("etcd_agent_backup_bytes_total") + ")", "{{kind}}"}}, graph},
 		{"Backups and verifications", "short", []query{
 			{"sum by (kind) (increase(" + is("etcd_agent_backup_failures_total") + "[$__rate_interval]))", "{{kind}} failed"},
 			{"sum by (verdict) (increase(" + is("etcd_agent_backup_verifications_total") + "[$__rate_interval]))", "verification: {{verdict}}"},
-		}, graph},
-		{"Decisions of the agents", "short", []query{
-			{"sum by (table, rule) (increase(" + is("etcd_agent_decisions_total") + "[$__rate_interval]))", "{{table}}: {{rule}}"}}, graph},
-		{"Lease renewals", "ops", []query{{"sum by (pod, result) (" + rate("etcd_agent_lease_renewals_total") + ")", "{{pod}} {{result}}"}}, graph},
+		}, wide},
 		{"Defragmentations", "s", []query{{"sum by (member, result) (increase(" + is("etcd_agent_defragmentation_seconds_sum") + "[$__rate_interval]))",
-			"{{member}} {{result}}"}}, graph},
+			"{{member}} {{result}}"}}, wide},
+		{"Decisions of the agents", "short", []query{
+			{"sum by (table, rule) (increase(" + is("etcd_agent_decisions_total") + "[$__rate_interval]))", "{{table}}: {{rule}}"}}, wide},
+		{"Lease renewals", "ops", []query{{"sum by (pod, result) (" + rate("etcd_agent_lease_renewals_total") + ")", "{{pod}} {{result}}"}}, wide},
 	}
 }
 
@@ -156,32 +172,45 @@ func (p panel) json(id, x, y int) object {
 	var targets []any
 	for i, q := range p.queries {
 		target := object{"refId": string(rune('A' + i)), "expr": q.expr, "legendFormat": q.legend, "datasource": source()}
-		if p.kind == table {
+		if p.kind.name == table.name {
 			target["format"], target["instant"] = "table", true
 		}
 		targets = append(targets, target)
 	}
+	defaults, overrides := object{"unit": p.unit, "min": 0}, []any{}
+	if p.unit == "short" {
+		defaults["decimals"] = 0 // it counts whole things
+	}
+	for _, s := range p.kind.states {
+		overrides = append(overrides, object{
+			"matcher":    object{"id": "byName", "options": s.text},
+			"properties": []any{object{"id": "color", "value": object{"mode": "fixed", "fixedColor": s.color}}},
+		})
+	}
 	drawn := object{
 		"id": id, "type": p.kind.name, "title": p.title, "datasource": source(), "targets": targets,
 		"gridPos":     object{"x": x, "y": y, "w": p.kind.width, "h": p.kind.lines},
-		"fieldConfig": object{"defaults": object{"unit": p.unit, "min": 0}, "overrides": []any{}},
+		"fieldConfig": object{"defaults": defaults, "overrides": overrides},
 	}
-	switch p.kind {
-	case graph:
+	switch p.kind.name {
+	case graph.name:
 		drawn["options"] = object{"legend": object{"displayMode": "list", "placement": "bottom", "showLegend": true}, "tooltip": object{"mode": "multi"}}
-	case stat:
+	case stat.name:
 		drawn["options"] = object{"reduceOptions": object{"calcs": []any{"lastNotNull"}}, "colorMode": "none", "graphMode": "area"}
-	case table:
+	case table.name:
 		drawn["transformations"] = []any{object{"id": "organize", "options": object{
 			"excludeByName": object{"Time": true},
+			"indexByName":   object{"cluster_namespace": 0, "etcd_cluster": 1, "condition": 2, "status": 3, "reason": 4, "Value": 5},
 			"renameByName":  object{"cluster_namespace": "namespace", "etcd_cluster": "cluster", "Value": "for"},
 		}}}
 		drawn["options"] = object{"sortBy": []any{object{"displayName": "for", "desc": true}}}
-	case timeline:
-		drawn["fieldConfig"] = object{"overrides": []any{}, "defaults": object{"mappings": []any{object{"type": "value", "options": object{
-			"0": object{"text": "follower"}, "1": object{"text": "leader", "color": "green"},
-		}}}}}
-		drawn["options"] = object{"mergeValues": true, "showValue": "auto"}
+	default: // a timeline
+		states := object{}
+		for value, s := range p.kind.states {
+			states[fmt.Sprint(value)] = object{"text": s.text, "color": s.color}
+		}
+		drawn["fieldConfig"] = object{"overrides": []any{}, "defaults": object{"mappings": []any{object{"type": "value", "options": states}}}}
+		drawn["options"] = object{"mergeValues": true, "showValue": "auto", "legend": object{"showLegend": false}}
 	}
 	return drawn
 }
