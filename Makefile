@@ -95,6 +95,17 @@ golden: ## Write golden files and docs/reference/decisions.md again from the cod
 screenshots: ## Write the screenshots of the web page in docs/images again, in a headless Chromium. Look at each.
 	@go test ./test/ui -run '^TestScreenshotsShowThePageAsItIs$$' -count=1 -screenshots
 
+BOARDS := $(CURDIR)/dist/.dashboards
+# Only this target needs the components of Grafana. They are in a folder that Go does not look into: one of the packages has Go code.
+.PHONY: dashboards
+dashboards: ## Write the images of the Grafana dashboard in docs/images again, with Node.js and a headless Chromium. It needs the network. Look at each.
+	@mkdir -p $(BOARDS); cp test/dashboards/package*.json test/dashboards/index.html $(BOARDS)
+	@cd $(BOARDS); cmp -s package-lock.json node_modules/.druid-lock || { npm ci --ignore-scripts --loglevel=error; cp package-lock.json node_modules/.druid-lock; }
+	@cd tools/prometheus; go test -count=1 -run '^TestDashboardShowsTheStory$$' . -frames $(BOARDS)/frames.json
+	@NODE_PATH=$(BOARDS)/node_modules $(BOARDS)/node_modules/.bin/esbuild test/dashboards/page.jsx --outdir=$(BOARDS) --bundle --minify --jsx=automatic \
+		'--define:process.env.NODE_ENV="production"' --loader:.svg=dataurl --loader:.png=dataurl --loader:.ttf=dataurl --loader:.woff2=dataurl --log-level=warning
+	@go test ./test/ui -run '^TestDashboardImagesAreOnTheirPage$$' -count=1 -dashboards $(BOARDS)
+
 ##@ Check
 
 .PHONY: check
