@@ -16,7 +16,6 @@ import (
 	"time"
 
 	"github.com/etcd-druid/druid/test/e2e/harness"
-	"github.com/etcd-druid/druid/test/rig/plan"
 )
 
 // killAgain is the pause between two looks for a kubelet that started again. The rig starts it half a second after its end, and it needs
@@ -110,5 +109,5 @@ func kubeletsOf(node string) (pids []int, err error) {
 
 // kubeletAnswers returns an error unless the kubelet of a node accepts connections there.
 func kubeletAnswers(ctx context.Context, node string) error {
-	return connects(ctx, node, plan.NodeIP(slices.Index(rig.Lab.Nodes(), node)+1), kubeletPort)
+	return connects(ctx, node, rig.Lab.Network().Node(slices.Index(rig.Lab.Nodes(), node)+1), kubeletPort)
 }

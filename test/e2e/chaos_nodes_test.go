@@ -14,7 +14,6 @@ import (
 
 	"github.com/etcd-druid/druid/test/e2e/harness"
 	"github.com/etcd-druid/druid/test/rig/lab"
-	"github.com/etcd-druid/druid/test/rig/plan"
 )
 
 // nodeFaults take the member away that the node carries. They happen if each node carries one.
@@ -113,7 +112,7 @@ func theMember(ctx context.Context, ch *chaos, f nodeFault) error {
 func theAPI(ctx context.Context, ch *chaos, f nodeFault) error {
 	ch.api.RLock() // it is not down for another reason
 	defer ch.api.RUnlock()
-	return connects(ctx, f.node, plan.ControlPlaneIP, 443)
+	return connects(ctx, f.node, rig.Lab.Network().ControlPlane, 443)
 }
 
 // kubeletPort is where each kubelet listens.
@@ -121,7 +120,7 @@ const kubeletPort = 10250
 
 // thePeer is reached if a program on the node connects to the kubelet of the other node.
 func thePeer(ctx context.Context, _ *chaos, f nodeFault) error {
-	return connects(ctx, f.node, plan.NodeIP(slices.Index(rig.Lab.Nodes(), f.peer)+1), kubeletPort)
+	return connects(ctx, f.node, rig.Lab.Network().Node(slices.Index(rig.Lab.Nodes(), f.peer)+1), kubeletPort)
 }
 
 func connects(ctx context.Context, node, address string, port int) error {

@@ -16,7 +16,6 @@ import (
 	"github.com/etcd-druid/druid/test/e2e/harness"
 	"github.com/etcd-druid/druid/test/e2e/stories"
 	"github.com/etcd-druid/druid/test/rig/lab"
-	"github.com/etcd-druid/druid/test/rig/plan"
 )
 
 // stopsWithin is how long a raft group that was replaced may serve after its nodes reach the API server again.
@@ -136,7 +135,7 @@ func awaitAPI(t *testing.T, nodes map[string]string, members []string) (at time.
 	t.Helper()
 	harness.Eventually(t, time.Minute, "the API server is reached", func(ctx context.Context) (err error) {
 		for _, member := range members {
-			err = errors.Join(err, connects(ctx, nodes[member], plan.ControlPlaneIP, 443))
+			err = errors.Join(err, connects(ctx, nodes[member], rig.Lab.Network().ControlPlane, 443))
 		}
 		return err
 	})

@@ -118,8 +118,8 @@ func (p *Plain) statefulSet(meta metav1.ObjectMeta, image string) *appsv1.Statef
 	container := corev1.Container{
 		Name: "etcd", Image: image, ImagePullPolicy: corev1.PullNever,
 		Command: []string{
-			"etcd", "--name=$(POD_NAME)", "--data-dir=/data/etcd", "--listen-peer-urls=" + p.scheme() + "://0.0.0.0:2380",
-			"--listen-client-urls=" + p.scheme() + "://0.0.0.0:2379",
+			"etcd", "--name=$(POD_NAME)", "--data-dir=/data/etcd", "--listen-peer-urls=" + p.scheme() + "://[::]:2380",
+			"--listen-client-urls=" + p.scheme() + "://[::]:2379",
 			fmt.Sprintf("--initial-advertise-peer-urls=%s://%s:%d", p.scheme(), self, plainPeerPort),
 			fmt.Sprintf("--advertise-client-urls=%s://%s:%d", p.scheme(), self, config.ClientPort),
 			"--initial-cluster=" + strings.Join(all, ","), "--initial-cluster-state=new", "--initial-cluster-token=" + p.Namespace,

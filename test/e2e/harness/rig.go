@@ -27,9 +27,14 @@ import (
 const (
 	// rigVariable names a running rig to use instead of a private one: a developer saves the time to bring one up.
 	rigVariable = "RIG_NAME"
+	// ipv6Variable, if it is set, gives the private rig addresses of IPv6 alone.
+	ipv6Variable = "RIG_IPV6"
 	// keepVariable leaves the namespaces of the tests behind, to be looked at.
 	keepVariable = "E2E_KEEP"
 )
+
+// OwnRigOfIPv6 returns the environment in which Start brings up a private rig with addresses of IPv6 alone.
+func OwnRigOfIPv6() []string { return []string{rigVariable + "=", ipv6Variable + "=1"} }
 
 // installTimeout is for the images' first start on a machine that has just built them.
 const installTimeout = 6 * time.Minute
@@ -82,7 +87,7 @@ func open(ctx context.Context, say func(string, ...any)) (*lab.Lab, func(), erro
 		say("using rig %q; loading druid's image", name)
 		return l, func() {}, l.LoadDruid(ctx)
 	}
-	l, err := lab.Up(ctx, lab.Options{Name: fmt.Sprintf("e2e-%d", os.Getpid()), Bound: true, Log: say})
+	l, err := lab.Up(ctx, lab.Options{Name: fmt.Sprintf("e2e-%d", os.Getpid()), IPv6: os.Getenv(ipv6Variable) != "", Bound: true, Log: say})
 	if err != nil {
 		return nil, nil, err
 	}

@@ -98,8 +98,8 @@ func (c *Cluster) unknownMemberPod(t testing.TB, name, peerURL, initialCluster s
 			Containers: []corev1.Container{{
 				Name: ContainerEtcd, Image: c.etcdImage(t), Command: []string{
 					"/usr/local/bin/etcd", "--name=" + name, "--data-dir=" + unknownMemberData + "/data",
-					"--listen-peer-urls=http://0.0.0.0:2380", "--initial-advertise-peer-urls=" + peerURL,
-					"--listen-client-urls=http://0.0.0.0:2379", "--advertise-client-urls=" + strings.Replace(peerURL, ":2380", ":2379", 1),
+					"--listen-peer-urls=http://[::]:2380", "--initial-advertise-peer-urls=" + peerURL,
+					"--listen-client-urls=http://[::]:2379", "--advertise-client-urls=" + strings.Replace(peerURL, ":2380", ":2379", 1),
 					"--initial-cluster=" + initialCluster, "--initial-cluster-state=existing",
 					// Unequal limits split the member list: it must be the one of the raft group.
 					fmt.Sprintf("--max-learners=%d", leases.MaxLearners),

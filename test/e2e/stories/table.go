@@ -113,6 +113,7 @@ var Table = []Story{
 	{"TestVolumeOfReplacedMemberKept", InTurn, Alongside, 4, 80, ofScale + " internal/plugin"},
 	{"TestHelmWaitsUntilTheClusterIsReady", InTurn, Alongside, 3, 150, "druid druid/policy manifests"},
 	{"TestKubectlPluginOperatesCluster", InTurn, Alongside, 3, 170, "internal/plugin internal/view"},
+	{"TestStoriesOnIPv6", InTurn, Alone, 12, 180, "agent agent/config agent/transport druid manifests membership"},
 	{"TestClientsReachServices", InTurn, Alongside, 3, 60, "druid manifests"},
 	{"TestScaleCommandOfChangedPods", InTurn, Alongside, 5, 110, ofScale + " manifests"},
 	{"TestPodReturnsDespiteRefusedRole", InTurn, Alongside, 5, 55, "druid druid/policy manifests"},

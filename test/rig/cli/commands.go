@@ -32,6 +32,7 @@ func upCommand(name *string) *cobra.Command {
 		},
 	}
 	cmd.Flags().IntVar(&o.Nodes, "nodes", 3, "number of nodes")
+	cmd.Flags().BoolVar(&o.IPv6, "ipv6", false, "give nodes, Pods and Services addresses of IPv6 alone")
 	cmd.Flags().StringVar(&o.Profile, "profile", "fast", `timings: "fast" or "production"`)
 	cmd.Flags().BoolVar(&o.NoDruid, "no-druid", false, "leave druid's image out")
 	return cmd

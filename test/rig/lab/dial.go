@@ -43,7 +43,7 @@ func (l *Lab) DialContext(ctx context.Context, network, address string) (net.Con
 // LookupHost asks the cluster's DNS. Names must be full, up to .svc at least.
 func (l *Lab) LookupHost(ctx context.Context, host string) ([]string, error) {
 	r := net.Resolver{PreferGo: true, Dial: func(ctx context.Context, network, _ string) (net.Conn, error) {
-		return l.dialIP(ctx, network, net.JoinHostPort(plan.ControlPlaneIP, "53"))
+		return l.dialIP(ctx, network, net.JoinHostPort(l.plan.Network().ControlPlane, "53"))
 	}}
 	var errs []error
 	for _, name := range candidates(host) {
@@ -83,7 +83,7 @@ func (l *Lab) dialIP(ctx context.Context, network, address string) (conn net.Con
 // of the control plane's address.
 func (l *Lab) Listen(ctx context.Context) (listener net.Listener, err error) {
 	err = l.inNetwork(func() (err error) {
-		listener, err = (&net.ListenConfig{}).Listen(ctx, "tcp", net.JoinHostPort(plan.ControlPlaneIP, "0"))
+		listener, err = (&net.ListenConfig{}).Listen(ctx, "tcp", net.JoinHostPort(l.plan.Network().ControlPlane, "0"))
 		return err
 	})
 	if err != nil && listener != nil {

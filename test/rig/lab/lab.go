@@ -94,6 +94,9 @@ func (l *Lab) Name() string { return l.plan.Name }
 // a test fails.
 func (l *Lab) Dir() string { return l.plan.Dir }
 
+// Network has the addresses of the nodes and of the control plane.
+func (l *Lab) Network() plan.Network { return l.plan.Network() }
+
 // Nodes are the names of the nodes, on or off.
 func (l *Lab) Nodes() []string { return l.plan.Nodes }
 

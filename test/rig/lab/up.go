@@ -21,6 +21,8 @@ type Options struct {
 	Name string
 	// Nodes is how many nodes the rig has; 0 means 3.
 	Nodes int
+	// IPv6 gives all nodes, Pods and Services addresses of IPv6 alone.
+	IPv6 bool
 	// Profile is "fast" or "production"; see package plan.
 	Profile string
 	// Bound ends the rig with this process, however it ends. Otherwise the rig
@@ -106,7 +108,7 @@ func newPlan(o Options, cache string) (*plan.Plan, error) {
 	}
 	dir := runs.Dir(cache, o.Name)
 	return &plan.Plan{
-		Name: o.Name, ID: id, Dir: dir, Nodes: nodes, Timings: timings,
+		Name: o.Name, ID: id, Dir: dir, Nodes: nodes, Timings: timings, IPv6: o.IPv6,
 		Rig:     filepath.Join(dir, "rig"),
 		Cgroups: cgroup.At(hs, "druid-rig-"+o.Name+"-"+id).Dirs(),
 	}, nil

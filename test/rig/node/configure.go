@@ -29,6 +29,7 @@ type values struct {
 	plan.Timings
 	PauseImage, ContainerdSocket       string
 	NodeIP, NodePodCIDR, PodCIDR       string
+	Everything                         string
 	DNSServiceIP, ClusterDomain        string
 	CACert, Cert, Key, ProxyKubeconfig string
 	ResolvConf, VolumePlugins          string
@@ -47,12 +48,12 @@ func (n *node) configure() error {
 }
 
 func (n *node) values() values {
-	p := n.plan
+	p, net := n.plan, n.plan.Network()
 	return values{
 		Timings:    p.Timings,
 		PauseImage: images.Pause, ContainerdSocket: containerdSocket,
-		NodeIP: plan.NodeIP(n.index), NodePodCIDR: plan.NodePodCIDR(n.index), PodCIDR: plan.PodCIDR,
-		DNSServiceIP: plan.DNSServiceIP, ClusterDomain: plan.ClusterDomain,
+		NodeIP: net.Node(n.index), NodePodCIDR: net.NodePods(n.index), PodCIDR: net.Pods, Everything: net.Everything,
+		DNSServiceIP: net.DNS, ClusterDomain: plan.ClusterDomain,
 		CACert: p.PKI("ca.crt"), Cert: p.PKI(n.name + ".crt"), Key: p.PKI(n.name + ".key"),
 		ProxyKubeconfig: p.PKI("proxy.kubeconfig"),
 		ResolvConf:      n.dir("etc", "resolv.conf"), VolumePlugins: n.dir("volume-plugins"),
@@ -74,7 +75,7 @@ func RegistryFile(p *plan.Plan, node, registry string) string {
 // for the control plane's own kube-proxy.
 func ProxyConfig(p *plan.Plan, file string) error {
 	return render("etc/kube-proxy.yaml", file, values{
-		PodCIDR: plan.PodCIDR, ProxyKubeconfig: p.PKI("proxy.kubeconfig"),
+		PodCIDR: p.Network().Pods, ProxyKubeconfig: p.PKI("proxy.kubeconfig"),
 	})
 }
 

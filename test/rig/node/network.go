@@ -6,8 +6,6 @@ import (
 	"os"
 	"os/exec"
 	"strings"
-
-	"github.com/etcd-druid/druid/test/rig/plan"
 )
 
 // Interface is the node's end of its network cable.
@@ -16,15 +14,16 @@ const Interface = "eth0"
 // network brings the node's interface up and lays the routes to the Pods of
 // the other nodes, which go there directly.
 func (n *node) network(ctx context.Context) error {
+	net := n.plan.Network()
 	lines := []string{
 		"link set lo up",
-		fmt.Sprintf("addr add %s/24 dev %s", plan.NodeIP(n.index), Interface),
+		fmt.Sprintf("addr add %s dev %s nodad", net.OnLink(net.Node(n.index)), Interface),
 		"link set " + Interface + " up",
-		"route add default via " + plan.ControlPlaneIP,
+		fmt.Sprintf("route add %s via %s", net.Everything, net.ControlPlane),
 	}
 	for i := 1; i <= len(n.plan.Nodes); i++ {
 		if i != n.index {
-			lines = append(lines, fmt.Sprintf("route add %s via %s", plan.NodePodCIDR(i), plan.NodeIP(i)))
+			lines = append(lines, fmt.Sprintf("route add %s via %s", net.NodePods(i), net.Node(i)))
 		}
 	}
 	cmd := exec.CommandContext(ctx, "ip", "-batch", "-")
@@ -32,8 +31,19 @@ func (n *node) network(ctx context.Context) error {
 	if out, err := cmd.CombinedOutput(); err != nil {
 		return fmt.Errorf("configure the network: %w: %s", err, strings.TrimSpace(string(out)))
 	}
-	if err := os.WriteFile("/proc/sys/net/ipv4/ip_forward", []byte("1"), 0o644); err != nil {
+	if err := Forward(); err != nil {
 		return fmt.Errorf("configure the network: %w", err)
+	}
+	return nil
+}
+
+// Forward lets the kernel forward packets between the interfaces of this network namespace.
+func Forward() error {
+	for _, file := range []string{"/proc/sys/net/ipv4/ip_forward", "/proc/sys/net/ipv6/conf/all/forwarding"} {
+		// A kernel without IPv6 does not have the second one.
+		if err := os.WriteFile(file, []byte("1"), 0o644); err != nil && !os.IsNotExist(err) {
+			return err
+		}
 	}
 	return nil
 }

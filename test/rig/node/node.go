@@ -86,7 +86,7 @@ func (n *node) awaitAPI(ctx context.Context) {
 		Transport: &http.Transport{TLSClientConfig: &tls.Config{RootCAs: roots}, DisableKeepAlives: true},
 	}
 	_ = process.Poll(ctx, 15*time.Second, 100*time.Millisecond, func(ctx context.Context) error {
-		req, err := http.NewRequestWithContext(ctx, http.MethodGet, "https://"+plan.ControlPlaneIP+":443/readyz", http.NoBody)
+		req, err := http.NewRequestWithContext(ctx, http.MethodGet, n.plan.Network().APIServer()+"/readyz", http.NoBody)
 		if err != nil {
 			return err
 		}

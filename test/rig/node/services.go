@@ -24,7 +24,7 @@ func (n *node) kubelet() *process.Service {
 			"--config=" + n.dir("etc", "kubelet.yaml"),
 			"--kubeconfig=" + n.plan.PKI(n.name+".kubeconfig"),
 			"--hostname-override=" + n.name,
-			"--node-ip=" + plan.NodeIP(n.index),
+			"--node-ip=" + n.plan.Network().Node(n.index),
 			"--node-labels=topology.kubernetes.io/zone=z" + strconv.Itoa(n.index) + ",topology.kubernetes.io/region=rig",
 			"--v=2",
 		},

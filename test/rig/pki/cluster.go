@@ -28,10 +28,11 @@ func Cluster(p *plan.Plan) error {
 // subjects is everyone who needs a certificate. Nodes get the identity that the
 // Node authorizer knows, so that it is really in force.
 func subjects(p *plan.Plan) []Subject {
-	inside := "https://" + plan.ControlPlaneIP + ":443"
+	net := p.Network()
+	inside := net.APIServer()
 	local := []string{"localhost", "127.0.0.1"}
 	api := append([]string{
-		plan.ControlPlaneIP, plan.APIServiceIP, "kubernetes", "kubernetes.default",
+		net.ControlPlane, net.API, "kubernetes", "kubernetes.default",
 		"kubernetes.default.svc", "kubernetes.default.svc." + plan.ClusterDomain,
 	}, local...)
 	masters := []string{"system:masters"}
@@ -48,7 +49,7 @@ func subjects(p *plan.Plan) []Subject {
 	for i, n := range p.Nodes {
 		ss = append(ss, Subject{
 			File: n, User: "system:node:" + n, Groups: []string{"system:nodes"},
-			Names: []string{n, plan.NodeIP(i + 1)}, Server: inside,
+			Names: []string{n, net.Node(i + 1)}, Server: inside,
 		})
 	}
 	return ss

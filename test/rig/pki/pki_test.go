@@ -23,10 +23,10 @@ func TestClusterCertificatesVerify(t *testing.T) {
 		t.Fatalf("read ca.crt: %v", err)
 	}
 	tests := map[string]struct{ file, name string }{
-		"the apiserver serves its address":         {"apiserver", plan.ControlPlaneIP},
+		"the apiserver serves its address":         {"apiserver", p.Network().ControlPlane},
 		"the apiserver serves the host's loopback": {"apiserver", "127.0.0.1"},
 		"the apiserver serves its Service":         {"apiserver", "kubernetes.default.svc"},
-		"a kubelet serves its address":             {"n1", plan.NodeIP(1)},
+		"a kubelet serves its address":             {"n1", p.Network().Node(1)},
 		"an administrator is only a client":        {"admin", ""},
 	}
 	for name, tt := range tests {

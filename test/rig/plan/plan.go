@@ -12,20 +12,13 @@ import (
 	"regexp"
 )
 
-// Fixed addresses. Every rig has its own network namespace, so that all rigs
-// may use the same ones.
+// Fixed names.
 const (
-	ControlPlaneIP = "10.90.0.1"
-	DNSServiceIP   = "10.96.0.10"
-	APIServiceIP   = "10.96.0.1"
-	ServiceCIDR    = "10.96.0.0/16"
-	PodCIDR        = "10.91.0.0/16"
-	ClusterDomain  = "cluster.local"
-	Bridge         = "br0"
+	ClusterDomain = "cluster.local"
+	Bridge        = "br0"
 )
 
-// MaxNodes is bounded by the addresses: node i is 10.90.0.10+i with the Pod
-// network 10.91.i.0/24.
+// MaxNodes is bounded by the addresses of the nodes.
 const MaxNodes = 9
 
 // Plan describes one rig.
@@ -40,6 +33,8 @@ type Plan struct {
 	Nodes []string
 	// Timings is the profile in force.
 	Timings Timings
+	// IPv6 says that all addresses are of IPv6. Otherwise all are of IPv4.
+	IPv6 bool
 	// APIPort is the port on the host's 127.0.0.1 that leads to the apiserver.
 	APIPort int
 	// Rig is the rig's own binary, which plays supervisor and node.
@@ -86,12 +81,6 @@ func (p *Plan) Index(node string) (int, error) {
 	}
 	return 0, fmt.Errorf("no node %q in rig %q; its nodes are %v", node, p.Name, p.Nodes)
 }
-
-// NodeIP returns the address of node i.
-func NodeIP(i int) string { return fmt.Sprintf("10.90.0.%d", 10+i) }
-
-// NodePodCIDR returns the Pod network of node i.
-func NodePodCIDR(i int) string { return fmt.Sprintf("10.91.%d.0/24", i) }
 
 // Path joins elements below the run's directory.
 func (p *Plan) Path(elem ...string) string {

@@ -32,7 +32,7 @@ const nodesWeight = 16
 // bringUp starts everything and returns when the cluster can be used. What
 // takes long and needs nothing, containerd and its images, starts first.
 func (s *Supervisor) bringUp(ctx context.Context) error {
-	if err := baseNetwork(ctx); err != nil {
+	if err := baseNetwork(ctx, s.plan.Network()); err != nil {
 		return err
 	}
 	if err := s.configure(); err != nil {
@@ -141,7 +141,7 @@ func (s *Supervisor) nodesReady(ctx context.Context) error {
 
 func (s *Supervisor) dnsReady(ctx context.Context) error {
 	r := net.Resolver{PreferGo: true, Dial: func(ctx context.Context, network, _ string) (net.Conn, error) {
-		return (&net.Dialer{}).DialContext(ctx, network, net.JoinHostPort(plan.ControlPlaneIP, "53"))
+		return (&net.Dialer{}).DialContext(ctx, network, net.JoinHostPort(s.plan.Network().ControlPlane, "53"))
 	}}
 	_, err := r.LookupHost(ctx, "kubernetes.default.svc."+plan.ClusterDomain+".")
 	return err

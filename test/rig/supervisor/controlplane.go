@@ -2,6 +2,7 @@ package supervisor
 
 import (
 	"fmt"
+	"net"
 	"os"
 	"path/filepath"
 
@@ -32,7 +33,7 @@ func (s *Supervisor) kubeAPIServer() *process.Service {
 	return s.service(
 		"kube-apiserver", "kube-apiserver",
 		"--etcd-servers=http://127.0.0.1:2379",
-		"--bind-address=0.0.0.0", "--advertise-address="+plan.ControlPlaneIP, "--secure-port=443",
+		"--bind-address=::", "--advertise-address="+p.Network().ControlPlane, "--secure-port=443",
 		"--tls-cert-file="+p.PKI("apiserver.crt"), "--tls-private-key-file="+p.PKI("apiserver.key"),
 		"--client-ca-file="+p.PKI("ca.crt"),
 		"--kubelet-client-certificate="+p.PKI("kubelet-client.crt"),
@@ -41,7 +42,7 @@ func (s *Supervisor) kubeAPIServer() *process.Service {
 		"--kubelet-preferred-address-types=InternalIP",
 		"--service-account-issuer=https://kubernetes.default.svc."+plan.ClusterDomain,
 		"--service-account-key-file="+p.PKI("sa.pub"), "--service-account-signing-key-file="+p.PKI("sa.key"),
-		"--service-cluster-ip-range="+plan.ServiceCIDR,
+		"--service-cluster-ip-range="+p.Network().Services,
 		"--authorization-mode=Node,RBAC", "--enable-admission-plugins=NodeRestriction",
 		"--allow-privileged=true", "--profiling=false",
 		"--audit-policy-file="+p.Path("etc", "audit-policy.yaml"), "--audit-log-path="+p.Log("audit"),
@@ -118,9 +119,9 @@ rules:
 const corefile = `.:53 {
   bind %[1]s %[2]s
   errors
-  health %[2]s:8080
-  ready %[2]s:8181
-  kubernetes %[3]s in-addr.arpa {
+  health %[6]s
+  ready %[7]s
+  kubernetes %[3]s in-addr.arpa ip6.arpa {
     kubeconfig %[4]s
     pods insecure
     ttl %[5]d
@@ -132,8 +133,8 @@ const corefile = `.:53 {
 // configure writes the control plane's configuration files.
 func (s *Supervisor) configure() error {
 	p := s.plan
-	dns := fmt.Sprintf(corefile, plan.ControlPlaneIP, plan.DNSServiceIP, plan.ClusterDomain,
-		p.PKI("admin.kubeconfig"), p.Timings.DNSTTLSeconds)
+	dns := fmt.Sprintf(corefile, p.Network().ControlPlane, p.Network().DNS, plan.ClusterDomain,
+		p.PKI("admin.kubeconfig"), p.Timings.DNSTTLSeconds, net.JoinHostPort(p.Network().DNS, "8080"), net.JoinHostPort(p.Network().DNS, "8181"))
 	for name, content := range map[string]string{"audit-policy.yaml": auditPolicy, "Corefile": dns} {
 		file := p.Path("etc", name)
 		if err := os.MkdirAll(filepath.Dir(file), 0o755); err != nil {

@@ -17,7 +17,10 @@ import (
 
 // kubeClient asks the apiserver for the little that the supervisor needs. It
 // is not client-go, so that building the rig takes a second and not a minute.
-type kubeClient struct{ http *http.Client }
+type kubeClient struct {
+	server string
+	http   *http.Client
+}
 
 func newKubeClient(p *plan.Plan) (*kubeClient, error) {
 	ca, err := os.ReadFile(p.PKI("ca.crt"))
@@ -30,7 +33,7 @@ func newKubeClient(p *plan.Plan) (*kubeClient, error) {
 	if err != nil {
 		return nil, fmt.Errorf("read the rig's PKI: %w", err)
 	}
-	return &kubeClient{&http.Client{
+	return &kubeClient{p.Network().APIServer(), &http.Client{
 		Timeout: 5 * time.Second,
 		Transport: &http.Transport{TLSClientConfig: &tls.Config{
 			RootCAs: roots, Certificates: []tls.Certificate{pair},
@@ -49,7 +52,7 @@ func (k *kubeClient) apply(ctx context.Context, path string, object []byte) erro
 }
 
 func (k *kubeClient) do(ctx context.Context, method, path, kind string, body []byte, out any) error {
-	url := "https://" + plan.ControlPlaneIP + ":443" + path
+	url := k.server + path
 	req, err := http.NewRequestWithContext(ctx, method, url, bytes.NewReader(body))
 	if err != nil {
 		return err

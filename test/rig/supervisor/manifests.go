@@ -10,33 +10,39 @@ import (
 // manifest is an object that every rig has.
 type manifest struct{ path, object string }
 
-// manifests make the DNS Service, whose address kube-proxy would refuse if no
-// Service had it, and the two storage classes.
-var manifests = []manifest{
-	{"/api/v1/namespaces/kube-system/services/kube-dns", `
+// dns makes the DNS Service, whose address kube-proxy would refuse if no
+// Service had it.
+func dns(net plan.Network) []manifest {
+	return []manifest{
+		{"/api/v1/namespaces/kube-system/services/kube-dns", `
 apiVersion: v1
 kind: Service
 metadata: {name: kube-dns, namespace: kube-system}
 spec:
-  clusterIP: ` + plan.DNSServiceIP + `
+  clusterIP: "` + net.DNS + `"
   ports:
   - {name: dns, port: 53, protocol: UDP}
   - {name: dns-tcp, port: 53, protocol: TCP}
 `},
-	{"/apis/discovery.k8s.io/v1/namespaces/kube-system/endpointslices/kube-dns", `
+		{"/apis/discovery.k8s.io/v1/namespaces/kube-system/endpointslices/kube-dns", `
 apiVersion: discovery.k8s.io/v1
 kind: EndpointSlice
 metadata:
   name: kube-dns
   namespace: kube-system
   labels: {kubernetes.io/service-name: kube-dns}
-addressType: IPv4
+addressType: ` + net.AddressType + `
 ports:
 - {name: dns, port: 53, protocol: UDP}
 - {name: dns-tcp, port: 53, protocol: TCP}
 endpoints:
-- addresses: [` + plan.ControlPlaneIP + `]
+- addresses: ["` + net.ControlPlane + `"]
 `},
+	}
+}
+
+// storageClasses are those that README.md names.
+var storageClasses = []manifest{
 	{"/apis/storage.k8s.io/v1/storageclasses/rig-local", `
 apiVersion: storage.k8s.io/v1
 kind: StorageClass
@@ -69,7 +75,7 @@ allowVolumeExpansion: true
 }
 
 func (s *Supervisor) applyManifests(ctx context.Context) error {
-	for _, m := range manifests {
+	for _, m := range append(dns(s.plan.Network()), storageClasses...) {
 		if err := s.kube.apply(ctx, m.path, []byte(m.object)); err != nil {
 			return fmt.Errorf("apply the rig's manifests: %w", err)
 		}

@@ -14,32 +14,31 @@ import (
 
 // baseNetwork makes the bridge that all nodes hang on. The control plane is
 // the bridge's own address. The dummy port keeps the bridge up without nodes.
-func baseNetwork(ctx context.Context) error {
+func baseNetwork(ctx context.Context, net plan.Network) error {
 	err := ip(
 		ctx,
 		"link set lo up",
 		"link add "+plan.Bridge+" type bridge",
-		"addr add "+plan.ControlPlaneIP+"/24 dev "+plan.Bridge,
+		"addr add "+net.OnLink(net.ControlPlane)+" dev "+plan.Bridge+" nodad",
 		"link set "+plan.Bridge+" up",
 		"link add keep0 type veth peer name keep1",
 		"link set keep1 up",
 		"link set keep0 master "+plan.Bridge+" up",
 		// An address must have a route before kube-proxy can translate it.
-		"route add "+plan.ServiceCIDR+" dev "+plan.Bridge,
-		"addr add "+plan.APIServiceIP+"/32 dev lo",
-		"addr add "+plan.DNSServiceIP+"/32 dev lo",
+		"route add "+net.Services+" dev "+plan.Bridge,
+		"addr add "+net.Single(net.API)+" dev lo nodad",
+		"addr add "+net.Single(net.DNS)+" dev lo nodad",
 	)
 	if err != nil {
 		return fmt.Errorf("make the rig's network: %w", err)
 	}
-	if err := os.WriteFile("/proc/sys/net/ipv4/ip_forward", []byte("1"), 0o644); err != nil {
+	if err := node.Forward(); err != nil {
 		return fmt.Errorf("make the rig's network: %w", err)
 	}
 	// Frames between nodes must not pass the control plane's Service rules. The
 	// file is there only where the kernel could do so.
-	const call = "/proc/sys/net/bridge/bridge-nf-call-iptables"
-	if _, err := os.Stat(call); err == nil {
-		if err := os.WriteFile(call, []byte("0"), 0o644); err != nil {
+	for _, call := range []string{"/proc/sys/net/bridge/bridge-nf-call-iptables", "/proc/sys/net/bridge/bridge-nf-call-ip6tables"} {
+		if err := os.WriteFile(call, []byte("0"), 0o644); err != nil && !os.IsNotExist(err) {
 			return fmt.Errorf("make the rig's network: %w", err)
 		}
 	}
@@ -61,7 +60,7 @@ func (s *Supervisor) cable(ctx context.Context, name string, pid int) error {
 		ctx,
 		fmt.Sprintf("link add %s type veth peer name %s netns %d", port(name), node.Interface, pid),
 		fmt.Sprintf("link set %s master %s up", port(name), plan.Bridge),
-		fmt.Sprintf("route replace %s via %s", plan.NodePodCIDR(i), plan.NodeIP(i)),
+		fmt.Sprintf("route replace %s via %s", s.plan.Network().NodePods(i), s.plan.Network().Node(i)),
 	)
 	if err != nil {
 		return fmt.Errorf("connect node %s: %w", name, err)

@@ -68,7 +68,7 @@ func Run(ctx context.Context, p *plan.Plan, f Files) error {
 	}
 	g.Go(func() error { return s.watch(ctx, f.Lifeline) })
 	g.Go(func() error { <-ctx.Done(); s.killNodes(); return nil })
-	g.Go(func() error { return forward(ctx, f.API, net.JoinHostPort(plan.ControlPlaneIP, "443")) })
+	g.Go(func() error { return forward(ctx, f.API, net.JoinHostPort(p.Network().ControlPlane, "443")) })
 	g.Go(func() error { return control.Serve(ctx, p.ControlSocket(), s.verbs()) })
 	g.Go(func() error {
 		defer f.Status.Close()
