@@ -49,13 +49,14 @@ func (ch *chaos) loss(t *testing.T, before harness.View, draw *rand.Rand) {
 	w.Gap()
 	w.MayLose()
 	ch.learn(t)
+	groups := c.WatchGroups(t, members...)
 	lost := loseVolumes(t, c, gone...)
 	t.Logf("the data of %v is lost, that of %v is left", gone, left)
 	plan := ch.awaitSurvivor(t, lost, before, draw)
 	if t.Failed() {
 		return
 	}
-	awaitRecovered(t, c, w, lost, before)
+	groups.End(t, before.ClusterID, awaitRecovered(t, c, w, lost, before).ClusterID)
 	if gap := w.Gap(); gap < recoverAfter*time.Second {
 		t.Errorf("the longest time without a write was %s: the quorum was not lost", gap)
 	}

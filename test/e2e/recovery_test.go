@@ -47,6 +47,7 @@ func TestQuorumIsRecoveredFromOneDiskOfThree(t *testing.T) {
 	held.equal(t, c, 1)
 	w.MayLose()
 	survivor := view.Follower()
+	groups := c.WatchGroups(t, c.MemberNames(t)...)
 	lost := loseVolumes(t, c, allBut(t, c, survivor)...)
 	var proposed v1alpha1.RecoveryStatus
 	stories.Resting(t, func() { proposed = awaitPlan(t, c, lost) })
@@ -55,7 +56,7 @@ func TestQuorumIsRecoveredFromOneDiskOfThree(t *testing.T) {
 		t.Errorf("the plan is %+v, want one from the disk of %s with its loss", plan, survivor)
 	}
 	approved := approve(t, proposed)
-	awaitRecovered(t, c, w, approved, view)
+	groups.End(t, view.ClusterID, awaitRecovered(t, c, w, approved, view).ClusterID)
 	if last := recoveryOf(t, c).Last; last == nil || last.Member != survivor || last.Source != plan.Source {
 		t.Errorf("status.recovery.last is %+v, want %s of %s", last, plan.Source, survivor)
 	}

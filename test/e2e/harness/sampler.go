@@ -17,6 +17,8 @@ const (
 	// samplePace is how often every member is asked, and how often the answers are judged. A busy machine reaches a lower rate, and ten
 	// per second are enough.
 	samplePace = 50 * time.Millisecond
+	// minSamples is the least number of samples per second.
+	minSamples = 10
 	// rateAfter is how long a member is watched before its rate counts.
 	rateAfter = 5 * time.Second
 	// sampleTimeout is for a machine that is busy: a member that is down refuses the connection at once, one that is cut
@@ -86,8 +88,8 @@ func (s *Sampler) report(t testing.TB) {
 	for _, err := range s.broken[:min(len(s.broken), 5)] {
 		t.Errorf("sample: %v", err)
 	}
-	if s.samples == 0 {
-		t.Error("nothing was sampled")
+	if rate := float64(s.samples) / s.ended.Sub(s.began).Seconds(); rate < minSamples {
+		t.Errorf("there were %.1f samples per second, and %d are wanted", rate, minSamples)
 	}
 	for name := range s.watched {
 		s.countRate(name)
