@@ -143,6 +143,13 @@ func (m *memory) lasts(f fact, holds bool, maxWait time.Duration, now time.Time)
 	return left <= 0, max(left, 0)
 }
 
+// began is when f began to hold, zero if it does not.
+func (m *memory) began(f fact) time.Time {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.since[f]
+}
+
 // note forgets since when f holds if it was about another value.
 func (m *memory) note(f fact, value string) {
 	m.mu.Lock()

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"time"
 
+	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/utils/ptr"
 
 	"github.com/etcd-druid/druid/api/v1alpha1"
@@ -100,14 +101,9 @@ func (r *Reconciler) observeFinal(ctx context.Context, from source, o *observati
 // observeRecovery measures by druid's own clock how long the quorum has been lost, and observes a restore in place.
 func (r *Reconciler) observeRecovery(ctx context.Context, from source, o *observation) error {
 	lost := policy.QuorumLost(o.desired, o.observed)
-	group := "quorum lost of " + leases.FormatID(o.observed.Record.ClusterID)
-	lasts, left := r.memory.lasts(fact{o.cluster.UID, group}, lost, o.desired.Recovery.After, r.now())
-	o.observed.QuorumOverdue = lasts
-	if s := o.cluster.Status.Recovery; s != nil && s.LostSince != nil {
-		o.observed.LostSince = s.LostSince.Time
-	} else if lost {
-		o.observed.LostSince = r.now().Truncate(time.Second) // as the status has it
-	}
+	group := fact{o.cluster.UID, "quorum lost of " + leases.FormatID(o.observed.Record.ClusterID)}
+	lasts, left := r.memory.lasts(group, lost, o.desired.Recovery.After, r.now())
+	o.observed.QuorumOverdue, o.observed.LostSince = lasts, lostSince(o.cluster.Status, r.memory.began(group))
 	o.lookAgain(left)
 	if lasts {
 		o.lookAgain(recoveryInterval)
@@ -124,6 +120,22 @@ func (r *Reconciler) observeRecovery(ctx context.Context, from source, o *observ
 	}
 	o.observed.SavedUntil = savedUntil(o)
 	return r.observeRestore(ctx, from, o)
+}
+
+// lostSince is when druid first saw that the quorum is lost: what the status says, or else since when this process sees it. It is zero if that
+// is not known: a status of an earlier version does not say it. It is zero too if etcd was stopped on purpose before, for a pause or a restore.
+func lostSince(status v1alpha1.EtcdClusterStatus, seen time.Time) time.Time {
+	shown, ready := status.Recovery, meta.FindStatusCondition(status.Conditions, v1alpha1.ConditionReady)
+	switch {
+	case shown != nil && shown.LostSince != nil:
+		return shown.LostSince.Time
+	case shown != nil && shown.Phase != v1alpha1.RecoveryRecovered:
+		return time.Time{}
+	case ready != nil && (ready.Reason == v1alpha1.ReasonPaused || ready.Reason == v1alpha1.ReasonResuming):
+		return time.Time{}
+	default:
+		return seen.Truncate(time.Second) // as the status has it
+	}
 }
 
 // savedUntil is the time up to which all changes are in the backup store, by the clock of the agent that saved them.

@@ -101,8 +101,10 @@ func (c DiskReport) VoterLists() (lists [][]string) {
 		return nil
 	}
 	lists = append(lists, all)
-	if added := idsIn(c.Uncommitted); len(added) > 0 {
-		lists = append(lists, slices.DeleteFunc(slices.Clone(all), func(id string) bool { return slices.Contains(added, id) }))
+	added := idsIn(c.Uncommitted)
+	committed := slices.DeleteFunc(slices.Clone(all), func(id string) bool { return slices.Contains(added, id) })
+	if 0 < len(committed) && len(committed) < len(all) {
+		lists = append(lists, committed)
 	}
 	return lists
 }

@@ -102,6 +102,23 @@ func TestTheDigestOfADiskReportCoversTheData(t *testing.T) {
 }
 
 // An alarm without a member names each of them.
+func TestVotersThatADiskCanHave(t *testing.T) {
+	for name, test := range map[string]struct {
+		voters, uncommitted string
+		want                [][]string
+	}{
+		"unknown":              {"", "", nil},
+		"all are committed":    {"a,b", "", [][]string{{"a", "b"}}},
+		"one is added":         {"a,b", "b", [][]string{{"a", "b"}, {"a"}}},
+		"none is committed":    {"a,b", "a,b", [][]string{{"a", "b"}}},
+		"one that is no voter": {"a,b", "c", [][]string{{"a", "b"}}},
+	} {
+		if got := (DiskReport{Voters: test.voters, Uncommitted: test.uncommitted}).VoterLists(); cmp.Diff(got, test.want) != "" {
+			t.Errorf("%s: got %v, want %v", name, got, test.want)
+		}
+	}
+}
+
 func TestWhichMembersAnAlarmNames(t *testing.T) {
 	for named, want := range map[string][2]bool{"": {}, "a": {true, false}, "a,b": {true, true}, "0": {true, true}, "ab": {}} {
 		if got := [2]bool{DiskReport{Corrupt: named}.CallsCorrupt("a"), DiskReport{Corrupt: named}.CallsCorrupt("b")}; got != want {

@@ -69,7 +69,7 @@ func partIn(order leases.Recovery, name string, report *leases.DiskReport) Order
 func placeable(cfg config.Config, v volumeState, own ownLease, r leases.Record) bool {
 	built, id := v.built, v.identityFile
 	named := uint64(built.ClusterID) == r.ClusterID && (built.Lineage == r.Lineage || r.Lineage == "")
-	begun := v.identityFileErr == nil && id.ClusterID == built.ClusterID && id.Lineage == built.Lineage && built.Epoch > r.FormedEpoch
+	begun := v.identityFileErr == nil && id.ClusterID == built.ClusterID && id.Lineage == built.Lineage && built.Epoch > max(r.FormedEpoch, r.Released)
 	return own.err == nil && built.Cluster == cfg.ClusterUID && built.Member == cfg.Member && built.VolumeUID == own.member.VolumeUID &&
 		r.Phase == leases.PhaseFormed && built.ClusterID != 0 && (named || begun)
 }

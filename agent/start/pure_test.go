@@ -114,6 +114,7 @@ func TestBuiltDataPlacedWithoutLineage(t *testing.T) {
 		"that still recovers":            {func(r *leases.Record) { r.Phase = leases.PhaseRecovering }, false, NoOrder},
 		"of the group before":            {before, false, NoOrder},
 		"of the group before, and begun": {before, true, OrderPlace},
+		"of a released order, and begun": {func(r *leases.Record) { before(r); r.Released = 2 }, true, NoOrder},
 		"of a later group, and begun":    {func(r *leases.Record) { r.ClusterID, r.Epoch, r.FormedEpoch = 9, 3, 3 }, true, NoOrder},
 	} {
 		t.Run(name, func(t *testing.T) {

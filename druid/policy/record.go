@@ -148,7 +148,7 @@ func recreated(d Desired, o Observed) leases.Record {
 			r.Members = append(r.Members, m.Name)
 		}
 		if m.Lease == LeaseOurs && m.Readable {
-			r = withMember(withMember(r, m.Reports), m.diskGroup())
+			r = withMember(withMember(r, m.Reports), m.diskGroup(o))
 		}
 	}
 	if epoch > r.Epoch {
@@ -173,7 +173,7 @@ func latestGroup(d Desired, o Observed) (id uint64, epoch uint32) {
 		if m.Lease != LeaseOurs || !m.Readable {
 			continue
 		}
-		for _, formed := range []leases.Member{m.Reports, m.diskGroup()} {
+		for _, formed := range []leases.Member{m.Reports, m.diskGroup(o)} {
 			if formed.ClusterID != 0 && (id == 0 || epoch > 0 && formed.Epoch > epoch) {
 				id, epoch = formed.ClusterID, formed.Epoch
 			}

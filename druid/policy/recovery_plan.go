@@ -128,7 +128,7 @@ func recoverable(d Desired, o Observed) bool {
 // recordBehind says whether a member formed a later raft group than the record names.
 func recordBehind(o Observed, listed []Member) bool {
 	return slices.ContainsFunc(listed, func(m Member) bool {
-		disk := m.diskGroup()
+		disk := m.diskGroup(o)
 		return m.Lease == LeaseOurs && m.Readable && m.Reports.EverFormed() && m.Reports.Epoch > o.Record.FormedEpoch ||
 			disk.Epoch > o.Record.FormedEpoch && disk.ClusterID != o.Record.ClusterID
 	})
@@ -293,6 +293,9 @@ func (r *recovery) needsApproval(p recoveryPlan, w RecoveryWish, o Observed) (ne
 	if names := r.unheard(); p.measured && len(names) > 0 {
 		add("members %s did not reach the API server after %s, and the writes that they acknowledged later are not counted", strings.Join(names, ", "),
 			p.served.UTC().Format(time.RFC3339))
+	}
+	if seen := o.LostSince; p.measured && !seen.IsZero() && p.served.Sub(seen) > w.Expiry {
+		add("the quorum served after %s, and druid did not see for how long", seen.UTC().Format(time.RFC3339))
 	}
 	if !p.measured {
 		add("the loss is unknown")

@@ -74,7 +74,7 @@ func (r *recovery) membersToGiveUp(o Observed) (names []string, enough bool) {
 	serve := func(without []string) bool {
 		return slices.ContainsFunc(lists, func(voters []oldVoter) bool { return r.mayServe(voters, r.awayLearners(voters), without) })
 	}
-	for _, p := range unknownLast(slices.Concat(lists...), r.awayLearners(r.voters)) {
+	for _, p := range unknownLast(slices.Concat(lists...), r.awayLearners(nil)) {
 		if p.holds == holdsUnknown && serve(names) && !slices.Contains(names, p.name()) {
 			names = append(names, p.name())
 		}

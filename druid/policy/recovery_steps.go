@@ -144,13 +144,13 @@ func recoveryStatus(e Evaluation, before *v1alpha1.RecoveryStatus, now metav1.Ti
 		s.Last.Request = ""
 	}
 	e.recovery.describe(&s, e.Desired.Recovery)
-	if s.Phase == "" && before != nil && before.LostSince != nil && e.recovery.facts.quorum == rules.Unknown {
-		last := s.Last
-		s = *before // druid does not know yet whether the quorum returned
-		s.Last = last
-	}
 	if s.Phase == "" {
 		e.restore.describe(&s, e.Desired.Recovery)
+	}
+	if s.Phase == "" && e.recovery.keeps(before, e.Desired.Recovery) {
+		last := s.Last
+		s = *before
+		s.Last = last
 	}
 	if s.Phase == "" && s.Last != nil {
 		s.Phase = v1alpha1.RecoveryRecovered
@@ -163,6 +163,16 @@ func recoveryStatus(e Evaluation, before *v1alpha1.RecoveryStatus, now metav1.Ti
 		s.LostSince = &metav1.Time{Time: since}
 	}
 	return &s
+}
+
+// keeps says whether the status of a lost quorum stays as it was: druid does not know whether the quorum returned, or it could not carry out a
+// step that it began.
+func (r recovery) keeps(before *v1alpha1.RecoveryStatus, w RecoveryWish) bool {
+	if before == nil || r.facts.applies == rules.No || r.facts.quorum == rules.Yes {
+		return false
+	}
+	ofLoss := []v1alpha1.RecoveryPhase{v1alpha1.RecoveryWaiting, v1alpha1.RecoveryProposed, v1alpha1.RecoveryRefused}
+	return before.LostSince != nil || w.Restore == nil && slices.Contains(ofLoss, before.Phase)
 }
 
 func (r recovery) describe(s *v1alpha1.RecoveryStatus, w RecoveryWish) {

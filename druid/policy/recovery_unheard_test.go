@@ -57,7 +57,7 @@ func TestLossThatDruidSawLate(t *testing.T) {
 		"when the Leases expired":      {time.Minute, 15},
 		"a moment later":               {2 * time.Minute, 15},
 		"after five minutes":           {5 * time.Minute, 15 + 240},
-		"before the last renewal":      {-time.Minute, 15},
+		"when clocks differ":           {-time.Minute, 15},
 		"after an hour without an API": {time.Hour, 15 + 3540},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -92,7 +92,11 @@ func TestTimeOfALossIsKept(t *testing.T) {
 	if shown.Phase != v1alpha1.RecoveryProposed || shown.LostSince == nil || !shown.LostSince.Time.Equal(x.o.LostSince) {
 		t.Fatalf("the status is %+v", shown)
 	}
-	x.o.QuorumOverdue = false
+	x.d.Recovery.Automatic = true
+	if s := status(shown); s == nil || s.LostSince == nil || !x.decide().is(recoverPrepare) {
+		t.Errorf("the status is %+v while druid cannot write its order", s)
+	}
+	x.d.Recovery.Automatic, x.o.QuorumOverdue = false, false
 	for i := range 3 {
 		x.member(i).Liveness = leases.Unknown
 	}
@@ -102,5 +106,16 @@ func TestTimeOfALossIsKept(t *testing.T) {
 	x.member(0).Liveness = leases.Live
 	if s := status(shown); s != nil {
 		t.Errorf("the status is %+v when the quorum is back", s)
+	}
+}
+
+// The status can have the time of an earlier loss: the quorum returned and was lost again while druid did not run.
+func TestEarlierLossIsNoTimeOfThisOne(t *testing.T) {
+	x := newRescue(3)
+	x.d.Recovery.Automatic, x.d.Recovery.Expiry, x.o.LostSince = true, time.Minute, rescueStart.Add(-2*time.Minute)
+	x.report(1, leases.DiskEmpty)
+	x.report(2, leases.DiskEmpty)
+	if r := x.wants(t, "propose"); !strings.Contains(r.plan.words(), "the quorum served after 2026-11-24T11:58:00Z") {
+		t.Errorf("the plan says %s", r.plan.words())
 	}
 }

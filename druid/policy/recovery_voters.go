@@ -105,9 +105,9 @@ func reportIsCurrent(m Member) bool {
 }
 
 // diskGroup is the raft group of the data that is in place on the disk of the member, while its etcd does not run. An agent puts data in place
-// only after the raft group was formed.
-func (m Member) diskGroup() leases.Member {
-	if !reportIsCurrent(m) || m.Reports.Disk.State != leases.DiskIntact {
+// only after the raft group was formed. If an order of that epoch was released later, the raft group before continues, and this one never ran.
+func (m Member) diskGroup(o Observed) leases.Member {
+	if !reportIsCurrent(m) || m.Reports.Disk.State != leases.DiskIntact || m.Reports.Disk.Epoch <= o.Record.Released {
 		return leases.Member{}
 	}
 	id, err := leases.ParseID(m.Reports.Disk.Cluster)
