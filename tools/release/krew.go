@@ -15,6 +15,14 @@ const (
 	krewFile   = pluginName + "-krew.yaml"
 )
 
+// completionName is the program that kubectl starts for the completion of the plugin, if it is in the PATH.
+const completionName = "kubectl_complete-druid"
+
+// completion passes the words of the command line to the plugin, which is found in the PATH as kubectl finds it.
+const completion = `#!/bin/sh
+exec kubectl-druid __complete "$@"
+`
+
 // downloads is where the files of a release are published.
 const downloads = "https://github.com/etcd-druid/druid/releases/download"
 

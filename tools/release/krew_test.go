@@ -82,6 +82,14 @@ func (k krewHome) is(name string, content []byte) {
 	}
 }
 
+// link puts a program below the directory into the PATH.
+func (k krewHome) link(name string) {
+	k.t.Helper()
+	if err := os.Symlink(filepath.Join(k.dir, name), filepath.Join(k.dir, "bin", filepath.Base(name))); err != nil {
+		k.t.Fatal(err)
+	}
+}
+
 // programOf is the path of a program that the test of the repository builds.
 func programOf(t *testing.T, variable string) string {
 	t.Helper()
@@ -148,6 +156,13 @@ func TestKrewInstallsThePlugin(t *testing.T) {
 		if said, _ := k.run(kubectl, "druid", "version"); !strings.Contains(said, string(testVersion)) {
 			t.Errorf("kubectl druid version prints\n%s", said)
 		}
+		k.link(filepath.Join("store", "druid", string(testVersion), completionName))
+		for typed, want := range map[string]string{"stat": "status\t", "status --out": "--output\t"} {
+			args := append([]string{"__complete", "druid"}, strings.Fields(typed)...)
+			if said := k.must(kubectl, args...); !strings.Contains(said, "\n"+want) {
+				t.Errorf("kubectl druid %s<TAB> offers\n%s", typed, said)
+			}
+		}
 		if said := k.must(krew, "list"); !strings.Contains(said, "druid") {
 			t.Errorf("krew list prints\n%s", said)
 		}
@@ -171,6 +186,9 @@ func TestKrewInstallsThePlugin(t *testing.T) {
 			stored := filepath.Join("store", "druid", string(testVersion))
 			k.is(filepath.Join(stored, pluginName+p.extension()), []byte("program for "+p.String()))
 			k.is(filepath.Join(stored, "LICENSE"), []byte("license"))
+			if p.os != "windows" {
+				k.is(filepath.Join(stored, completionName), []byte(completion))
+			}
 			k.is(filepath.Join("bin", pluginName+p.extension()), []byte("program for "+p.String()))
 		})
 	}

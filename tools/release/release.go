@@ -205,12 +205,16 @@ func (r *release) writeTools(ctx context.Context, b *builder) error {
 	return nil
 }
 
-// writeTool writes the archive of a tool for a platform.
+// writeTool writes the archive of a tool for a platform. That of the plugin has its completion too, where there is a shell to run it.
 func (r *release) writeTool(name string, p platform, program, license []byte) error {
 	entries := []entry{{name + p.extension(), programMode, program}, {"LICENSE", plainMode, license}}
 	archive := writeTarGzip
-	if p.os == "windows" {
+	switch {
+	case p.os == "windows":
 		archive = writeZip
+	case name == pluginName:
+		entries = append(entries, entry{completionName, programMode, []byte(completion)})
+	default: // kubectl does not run the other tool
 	}
 	return r.write(archiveName(name, r.version, p), func(w io.Writer) error { return archive(w, r.at, entries) })
 }
