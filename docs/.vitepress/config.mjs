@@ -5,6 +5,7 @@ import { defineConfig } from 'vitepress'
 
 import { checkAnchors, githubSlug, linkToRepository, repository } from './links.mjs'
 import { navigation } from './navigation.mjs'
+import { checkSearch } from './search.mjs'
 
 const { nav, sidebar, index } = navigation(fileURLToPath(new URL('..', import.meta.url)))
 
@@ -29,7 +30,10 @@ export default defineConfig({
   rewrites: index,
   // Links to pages that do not exist fail the build, and so do links to headings and files that do not exist: see links.mjs.
   ignoreDeadLinks: false,
-  buildEnd: ({ outDir, site }) => checkAnchors(outDir, site.base),
+  buildEnd: async ({ outDir, site }) => {
+    checkAnchors(outDir, site.base)
+    await checkSearch(outDir, site.base) // for each page: see search.mjs
+  },
   markdown: {
     anchor: { slugify: githubSlug },
     config: linkToRepository,
