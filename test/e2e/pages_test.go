@@ -2,6 +2,7 @@ package e2e
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -14,6 +15,7 @@ import (
 
 	"github.com/etcd-druid/druid/test/e2e/harness"
 	"github.com/etcd-druid/druid/test/pages"
+	"github.com/etcd-druid/druid/test/rig/binaries"
 )
 
 // The commands of a page end within this time: some wait for Pods, with a timeout of their own of up to ten minutes.
@@ -51,11 +53,13 @@ func openPage(t *testing.T, path string, c *harness.Cluster) *page {
 func shellIn(t *testing.T, dir, namespace string) *pages.Session {
 	t.Helper()
 	home, kubectl := t.TempDir(), rig.Lab.KubectlCmd(t.Context())
-	self, err := os.Executable()
-	if err != nil {
+	self, selfErr := os.Executable()
+	const etcdctl = "etcdctl-3.6"
+	built, err := binaries.Programs(t.Context(), t.Logf, etcdctl)
+	if err = errors.Join(err, selfErr); err != nil {
 		t.Fatal(err)
 	}
-	for name, program := range map[string]string{"kubectl": kubectl.Path, pluginName: self} {
+	for name, program := range map[string]string{"kubectl": kubectl.Path, pluginName: self, "etcdctl": built[etcdctl]} {
 		if err := os.Symlink(program, filepath.Join(home, name)); err != nil {
 			t.Fatalf("prepare the programs of a reader: %v", err)
 		}

@@ -3,11 +3,13 @@ package e2e
 import (
 	"context"
 	"fmt"
+	"strings"
 	"testing"
 
 	"go.etcd.io/etcd/api/v3/etcdserverpb"
 	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/etcd-druid/druid/api/v1alpha1"
 	"github.com/etcd-druid/druid/leases"
@@ -30,10 +32,7 @@ func TestPagesOfRescueAreTrue(t *testing.T) {
 		// follow brings the situation about, follows the page, and waits for what the page promises.
 		follow func(t *testing.T, p *page, view harness.View)
 	}{
-		{"how-to/rescue/backups-failing.md", changesNothing},
-		{"how-to/rescue/data-differs.md", changesNothing},
-		{"how-to/rescue/stuck-scale-down.md", changesNothing},
-		{"how-to/rescue/stuck-upgrade.md", changesNothing},
+		{"how-to/rescue/stuck-upgrade.md", patchThatIsNotThere},
 		{"how-to/rescue/manual-actions.md", unreadableRemovalRequest},
 		{"how-to/rescue/nospace.md", alarmForYou},
 		{"how-to/rescue/quorum-lost.md", lostQuorum},
@@ -52,11 +51,23 @@ func TestPagesOfRescueAreTrue(t *testing.T) {
 	}
 }
 
-// changesNothing follows a page whose commands read, or request what is so already: they work in any situation.
-func changesNothing(t *testing.T, p *page, view harness.View) {
+// patchThatIsNotThere requests a patch release of etcd that has no image.
+func patchThatIsNotThere(t *testing.T, p *page, view harness.View) {
 	t.Helper()
+	c := p.cluster
+	cluster, err := c.Get(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	version := cluster.Spec.Version
+	missing := version[:strings.LastIndex(version, ".")] + ".99"
+	c.Edit(t, fmt.Sprintf(`{"spec":{"version":%q}}`, missing))
+	c.AwaitCondition(t, healWithin, v1alpha1.ConditionProgressing, metav1.ConditionFalse, "Blocked", missing)
+	c.AwaitCondition(t, healWithin, v1alpha1.ConditionDegraded, metav1.ConditionTrue, v1alpha1.ReasonImagePullFailed, missing)
+	p.replaced["<version>"] = version
 	p.follow(t)
-	same(t, view, p.cluster.Agree(t, 3, healWithin))
+	c.AwaitCondition(t, healWithin, v1alpha1.ConditionProgressing, metav1.ConditionFalse, v1alpha1.ReasonReconciled)
+	same(t, view, c.Agree(t, 3, healWithin))
 }
 
 func unreadableRemovalRequest(t *testing.T, p *page, _ harness.View) {

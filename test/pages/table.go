@@ -16,14 +16,14 @@ var Stories = map[string]string{
 	"tutorials/first-cluster.md":        "TestTutorialOfTheFirstClusterIsTrue",
 	"tutorials/back-up-and-restore.md":  "TestTutorialOfBackupAndRestoreIsTrue",
 	"tutorials/lose-a-disk.md":          "TestTutorialOfALostDiskIsTrue",
-	"how-to/rescue/backups-failing.md":  rescue,
-	"how-to/rescue/data-differs.md":     rescue,
+	"how-to/rescue/backups-failing.md":  rescueBackups,
+	"how-to/rescue/data-differs.md":     "TestDataOfThreeMembersThatDiffers",
 	"how-to/rescue/manual-actions.md":   rescue,
 	"how-to/rescue/nospace.md":          rescue,
 	"how-to/rescue/pod-not-ready.md":    rescue,
 	"how-to/rescue/quarantined-data.md": rescue,
 	"how-to/rescue/quorum-lost.md":      rescue,
-	"how-to/rescue/stuck-scale-down.md": rescue,
+	"how-to/rescue/stuck-scale-down.md": rescueBackups,
 	"how-to/rescue/stuck-upgrade.md":    rescue,
 	"how-to/rescue/node-lost.md":        "TestPageOfALostNodeIsTrue",
 	"how-to/run/keep-volume.md":         "TestVolumeOfReplacedMemberKept",
@@ -46,7 +46,10 @@ var Elsewhere = map[string]Test{
 	"how-to/install/release.md":          {"test/e2e", "TestReleaseUpgradeAndRollback"},
 }
 
-const rescue = "TestPagesOfRescueAreTrue"
+const (
+	rescue        = "TestPagesOfRescueAreTrue"
+	rescueBackups = "TestPagesOfFailingBackupsAreTrue"
+)
 
 // Replaced has all that a story replaces in the commands of the pages, and what it stands for. The words of lose-a-disk.md are
 // what the quickstart printed once, and the page says that its reader has others.
@@ -54,7 +57,9 @@ var Replaced = map[string]string{
 	"<ID>":                         "the access key ID of the bucket",
 	"<key>":                        "the secret access key of the bucket",
 	"<member>":                     "the name of the member that the page is about",
+	"<member ID>":                  "the ID of the member with the good data",
 	"<node>":                       "the name of the node that the page is about",
+	"<version>":                    "the version before the change",
 	"demo-lgmkl":                   "the name of the member whose volume is kept",
 	"demo-qtd87":                   "the name of the leader",
 	"demo-svg4g":                   "the name of the follower that loses its disk",

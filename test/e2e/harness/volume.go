@@ -225,6 +225,20 @@ func (v Volume) FlipByte(t testing.TB, value string) {
 	}
 }
 
+// Keeps says whether the database still has a text, as soon as it has what was written last.
+func (v Volume) Keeps(t testing.TB, text, last string) bool {
+	t.Helper()
+	var content []byte
+	Eventually(t, flipWithin, "what was written last is on the disk", func(context.Context) (err error) {
+		content, err = os.ReadFile(filepath.Join(v.Dir, "data/member/snap/db"))
+		if err == nil && !bytes.Contains(content, []byte(last)) {
+			err = errors.New("it is not")
+		}
+		return err
+	})
+	return bytes.Contains(content, []byte(text))
+}
+
 // atRest is ten times the interval at which etcd writes its database. Until then, a transaction can have the page in memory.
 const atRest = time.Second
 
