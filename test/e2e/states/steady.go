@@ -26,13 +26,14 @@ func (n Names) replace(text string) string {
 }
 
 // racy is what differs with the order of two events, and what replaces it. When a quorum is lost, the agent of the leader reports the end of
-// its watch, or it is no longer the leader before.
+// its watch, or it is no longer the leader before. The member that was kept in a pause resumed, and the others joined.
 var racy = []struct {
 	pattern *regexp.Regexp
 	instead string
 }{
 	{regexp.MustCompile(`(?m)^(Backups +)✖ failing: watch etcd .*\n +`), "$1"},
 	{regexp.MustCompile(`are not saved(: watch etcd |: see above|\. No agent reported an error).*?\. Until`), "are not saved: <reason>. Until"},
+	{regexp.MustCompile(`the rule (?:(?:finish-)?join|resume[a-z-]*)(: \S+#start-)[a-z-]+`), "the rule <join or resume>$1<join or resume>"},
 }
 
 // volatile is what differs from run to run, and what replaces it, in this order.
@@ -47,6 +48,10 @@ var volatile = []struct {
 	{regexp.MustCompile(`\b\d{1,3}(\.\d{1,3}){3}(:\d+)?\b`), "<address>"},
 	// Which members an agent asked, and how each of them failed.
 	{regexp.MustCompile(`((?i:no) quorum responds, and this member has no data that it can resume): ([^;]|; (dial|member list of) )*`), "$1: <errors>"},
+	// The EtcdSnapshot before a change of version: its name has the version and the generation.
+	{regexp.MustCompile(`-before(-\d+)+\b`), "-before-<version>"},
+	// Followers change their version in the order of their generated names.
+	{regexp.MustCompile(`replaces the Pod of <\w+>`), "replaces the Pod of <member>"},
 	// A request to a store.
 	{regexp.MustCompile(`\brequest [0-9A-Z]{8,}\b`), "request <id>"},
 	{regexp.MustCompile(`[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}\b`), "<id>"},
@@ -60,6 +65,7 @@ var volatile = []struct {
 	{regexp.MustCompile(`\b(revision|generation) \d+(,\d{3})*`), "$1 <n>"},
 	{regexp.MustCompile(`\brevisions \d+ (to|and) \d+`), "revisions <n> $1 <n>"},
 	{regexp.MustCompile(`\b\d[\d,]* (revisions|seconds)\b`), "<n> $1"},
+	{regexp.MustCompile(`\bthose after \d[\d,]*`), "those after <n>"},
 	{regexp.MustCompile(`\b\d+ (full backup|delta backup|file)s?\b`), "<n> ${1}s"},
 	// Which agent reads the store depends on who is ready.
 	{regexp.MustCompile(`^(Read by +the agent of member) .*`), "$1 <member>"},

@@ -69,6 +69,28 @@ func TestSteadyOutputOfTwoRuns(t *testing.T) {
 			second: "generation 1,234, accepted 00000003-9f31c2d4 druid-1_00000000-3e0f-40e9-a3f2-0123456789ab leads",
 			want:   "generation <n>, accepted <lineage> druid-1_<id> leads",
 		},
+		"a member that a pause kept, and one that joined": {
+			first:  "  The last decision of its agent about the start of etcd is the rule resume-majority: https://docs/decisions.md#start-resume-majority\n",
+			second: "  The last decision of its agent about the start of etcd is the rule join: https://docs/decisions.md#start-join\n",
+			want: "  The last decision of its agent about the start of etcd is the rule <join or resume>: " +
+				"https://docs/decisions.md#start-<join or resume>\n",
+		},
+		"an upgrade": {
+			first: "  1. druid creates EtcdSnapshot demo-before-3-7-3-8. An agent makes this full backup and verifies it.\n" +
+				"  3. druid replaces the Pod of demo-bqdq7: 3.6.16 to 3.7.3.\n  4. druid replaces the Pod of demo-lgmkl: 3.6.16 to 3.7.3.\n",
+			second: "  1. druid creates EtcdSnapshot demo-before-3-7-10-12. An agent makes this full backup and verifies it.\n" +
+				"  3. druid replaces the Pod of demo-2wwww: 3.6.17 to 3.7.10.\n  4. druid replaces the Pod of demo-zzzzz: 3.6.17 to 3.7.10.\n",
+			names: [2]Names{
+				{"demo-bqdq7": "<broken>", "demo-lgmkl": "<follower>"}, {"demo-zzzzz": "<broken>", "demo-2wwww": "<follower>"},
+			},
+			want: "  1. druid creates EtcdSnapshot demo-before-<version>. An agent makes this full backup and verifies it.\n" +
+				"  3. druid replaces the Pod of <member>: <version> to <version>.\n  4. druid replaces the Pod of <member>: <version> to <version>.\n",
+		},
+		"a restore": {
+			first:  "Undone       at least 211 revisions: those after 48,000\n",
+			second: "Undone       at least 1,211 revisions: those after 7\n",
+			want:   "Undone       at least <n> revisions: those after <n>\n",
+		},
 		"Events": {
 			first: "All conditions are as they should be.\n\n47h ago   Normal   ClusterFormed: The raft group exists.\n" +
 				"47h ago   Warning  QuorumLost: 1 of 3 voters serve.\n",

@@ -114,6 +114,7 @@ var Table = []Story{
 	{"TestHelmWaitsUntilTheClusterIsReady", InTurn, Alongside, 3, 150, "druid druid/policy manifests"},
 	{"TestKubectlPluginOperatesCluster", InTurn, Alongside, 3, 170, "internal/plugin internal/view"},
 	{"TestStoriesOnIPv6", InTurn, Alone, 12, 180, "agent agent/config agent/transport druid manifests membership"},
+	{"TestFiveStatesAreShown", InTurn, Alongside, 3, 430, "internal/plugin internal/view internal/webui"},
 	{"TestClientsReachServices", InTurn, Alongside, 3, 60, "druid manifests"},
 	{"TestScaleCommandOfChangedPods", InTurn, Alongside, 5, 110, ofScale + " manifests"},
 	{"TestPodReturnsDespiteRefusedRole", InTurn, Alongside, 5, 55, "druid druid/policy manifests"},
@@ -133,6 +134,5 @@ var Table = []Story{
 		ofNodes + " " + ofData + " " + ofPods + " " + ofUpgrades + " " + ofTLS + " " + ofRecovery + " " + ofDruid},
 	{"TestDruidCrashDuringScaleChange", Soak, Alone, 7, 100, ofDruid},
 	{"TestRestoreToDrawnMoments", Soak, Alongside, 4, 220, ofRecovery + " " + ofRestore},
-	{"TestFiveStatesAreShown", Soak, Alongside, 3, 430, "internal/plugin internal/view internal/webui"},
 	{"TestGrowAtMountLeaderLast", Soak, Alongside, 5, 200, ofVolumes},
 }
