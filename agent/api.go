@@ -72,7 +72,7 @@ var (
 	// errRequest is returned for a request that no agent can serve.
 	errRequest = errors.New("bad request")
 	// errOlderAgent is returned if the agent of the leader does not have the path of the action. It then did nothing.
-	errOlderAgent = errors.New("the agent of the leader has an earlier version")
+	errOlderAgent = errors.New("the leader's agent has an earlier version")
 	// errNotLeading is returned for an action of the leader.
 	errNotLeading = errors.New("this member does not lead")
 )
@@ -233,19 +233,19 @@ func (a *Agent) elsewhere(ctx context.Context, w http.ResponseWriter, r *http.Re
 		return
 	}
 	if r.Header.Get(forwardedHeader) != "" || a.certificates.AgentName() == "" {
-		a.answer(w, r, http.StatusMisdirectedRequest, refusal{Error: idle.Error() + ": send the request to the agent of the leader " + name, Leader: name})
+		a.answer(w, r, http.StatusMisdirectedRequest, refusal{Error: idle.Error() + ": send the request to the agent of the leader, " + name, Leader: name})
 		return
 	}
 	switch err := a.forward(ctx, w, name, one, body); {
 	case errors.Is(err, errOlderAgent):
 		a.answer(w, r, http.StatusNotImplemented, refusal{
-			Error: fmt.Sprintf("nothing was done: the agent of the leader %s has an earlier version, which cannot do this. Wait until druid has updated the agents",
-				name),
+			Error: fmt.Sprintf("nothing was done: the agent of member %s, the leader, has an earlier version, which cannot do this. "+
+				"Wait until druid has updated the agents", name),
 			Leader: name,
 		})
 	case err != nil:
 		a.answer(w, r, http.StatusBadGateway, refusal{
-			Error: fmt.Sprintf("%v, and the agent of the leader %s did not answer, so whether it acted is unknown: %v", idle, name, err), Leader: name,
+			Error: fmt.Sprintf("%v, and the agent of member %s, the leader, did not answer, so whether it acted is unknown: %v", idle, name, err), Leader: name,
 		})
 	}
 }

@@ -207,7 +207,7 @@ func (r *Reconciler) changeSlot(record leases.Record, step policy.Step) (*leases
 func drawMark() (string, error) {
 	var mark [8]byte
 	if _, err := rand.Read(mark[:]); err != nil {
-		return "", fmt.Errorf("draw the nonce of a removal request: %w", err)
+		return "", fmt.Errorf("generate the name of a removal request: %w", err)
 	}
 	return hex.EncodeToString(mark[:]), nil
 }

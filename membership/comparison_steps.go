@@ -174,7 +174,7 @@ var oddMembers = rules.New(OddWait, []rules.Row[OddFacts, OddVerdict]{
 	{Name: "slot-taken", When: OddFacts{Slot: SlotOther}, Verdict: OddWait,
 		Why: "another member replaces itself or is being removed"},
 	{Name: "replace", When: OddFacts{Own: OwnOdd}, Verdict: OddReplace,
-		Why: "a majority of all voters serves with other data; etcd stops, its data is kept aside, and the member joins again"},
+		Why: "a majority of all voters serves with other data; etcd stops, the agent moves the data to quarantine, and the member joins again"},
 })
 
 // DecideOdd returns the next step of the agent of a marked member.

@@ -115,7 +115,7 @@ var promotions = rules.New(WaitPromote, []rules.Row[PromotionFacts, PromotionVer
 		Why: "the other members can join only after the promotion of this one"},
 	{Name: "await-joiners", When: PromotionFacts{Kind: LearnerStarted, Voters: OneVoter, Joined: rules.No | rules.Unknown, Room: rules.Yes | rules.Unknown},
 		Verdict: WaitPromote,
-		Why:     "two voters tolerate less than one, so all learners start before the first promotion"},
+		Why:     "two voters are a quorum only together, so all learners start before the first promotion"},
 })
 
 // DecidePromotion says whether a member requests its own promotion.
@@ -164,7 +164,7 @@ var departures = rules.New(DrainWait, []rules.Row[DepartureFacts, DrainVerdict]{
 	{Name: "entry-unknown", When: DepartureFacts{Entry: EntryUnknown}, Verdict: DrainWait,
 		Why: "several entries match the member, or its removal request has the ID of another member; correct this manually"},
 	{Name: "led-by-another", When: DepartureFacts{Ruler: RulerOurs}, Verdict: DrainWait,
-		Why: "the agent of the leader removes it, and acknowledges that"},
+		Why: "the leader's agent removes it, and acknowledges that"},
 	{Name: "leads", When: DepartureFacts{Ruler: RulerSelf}, Verdict: DrainWait,
 		Why: "leadership moves first"},
 	{Name: "leader-unknown", When: DepartureFacts{Ruler: RulerUnknown}, Verdict: DrainWait,

@@ -35,7 +35,7 @@ var uncheckedStarts = rules.New(UncheckedWait, []rules.Row[UncheckedFacts, Unche
 	{Name: "odd", When: UncheckedFacts{Own: OwnOdd}, Verdict: UncheckedMark,
 		Why: "a majority of all voters serves with other data; the member receives no clients and is replaced"},
 	{Name: "another-is-odd", When: UncheckedFacts{Own: OwnAgrees, OthersDiffer: rules.Yes}, Verdict: UncheckedLead,
-		Why: "another voter has other data than the majority; the agent of the leader marks it when it begins to lead"},
+		Why: "another voter has other data than the majority; the leader's agent marks it when it begins to lead"},
 	{Name: "agrees", When: UncheckedFacts{Own: OwnAgrees}, Verdict: UncheckedDone,
 		Why: "all voters have the same data"},
 })

@@ -30,7 +30,7 @@ const undecidedOften = 5
 const maxUndecidedPause = 5 * time.Minute
 
 // OddMember stops the etcd of the agent's own member if its data differs from that of a majority of all voters. The start
-// decision then keeps the data aside, and the member joins again.
+// decision then moves the data to quarantine, and the member joins again.
 type OddMember struct {
 	Store *leases.Store
 	Dial  membership.Dial
@@ -83,7 +83,7 @@ func oddPause(took time.Duration, undecided int) time.Duration {
 }
 
 // look compares the data of all voters, and takes the next step. The slot on the record is taken before etcd stops: the next
-// start keeps the data aside because of the mark and the slot.
+// start moves the data to quarantine because of the mark and the slot.
 func (o *OddMember) look(ctx context.Context, stop func(ctx context.Context, reason string) error) error {
 	self, known := o.Self()
 	if !known {

@@ -131,7 +131,7 @@ var startRules = rules.New(ModeRefuse, []rules.Row[Facts, Mode]{
 	{Name: "slot-taken", When: Facts{Slot: SlotTaken}, Verdict: ModeWait,
 		Why: "another member is replacing itself", Detail: "slot"},
 	{Name: "data-differs", When: Facts{Data: Differing, Listed: isListed}, Verdict: ModeReplaceSelf,
-		Why: "a majority of all voters has other data, and the member found that itself; its data is kept aside", Detail: "data"},
+		Why: "a majority of all voters has other data, and the member found that itself; the agent moves its data to quarantine", Detail: "data"},
 	{Name: "data-lost", When: Facts{Data: unusable, Listed: isListed}, Verdict: ModeReplaceSelf,
 		Why: "the agent never starts a raft ID without its data"},
 	{Name: "other-incarnation", When: Facts{Data: Intact, Listed: isListed, Own: OtherID}, Verdict: ModeReplaceSelf,

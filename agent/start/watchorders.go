@@ -63,7 +63,7 @@ var runRules = rules.New(KeepRunning, []rules.Row[RunFacts, RunVerdict]{
 	{Name: "one-read-failed", When: RunFacts{Serves: rules.Unknown}, Verdict: KeepRunning,
 		Why: "one read can fail during an election"},
 	{Name: "order-stops", When: RunFacts{Calls: CallsOrder}, Verdict: StopEtcd,
-		Why: "a recovery order stands, and etcd has no quorum"},
+		Why: "a recovery order is in effect, and etcd has no quorum"},
 	{Name: "waits-for-quorum", When: RunFacts{Calls: CallsNothing | CallsUnknown}, Verdict: KeepRunning,
 		Why: "the members can be a quorum again"},
 })

@@ -35,8 +35,9 @@ type JoinSpec struct {
 	// +optional
 	TLS *JoinTLS `json:"tls,omitempty"`
 	// removeOthers removes the external members, one at a time, when all members of this EtcdCluster are healthy
-	// voters. Set it when no client connects to the external members any more. You cannot undo it. It is the only
-	// field of bootstrap that you can change.
+	// voters. Set it when no client connects to the external members any more. A removed member does not come
+	// back. While external members are left, you can set it to false again. It is the only field of bootstrap that you can
+	// change.
 	// +optional
 	RemoveOthers bool `json:"removeOthers,omitempty"`
 }

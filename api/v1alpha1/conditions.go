@@ -57,7 +57,7 @@ const (
 
 // Reasons of ConditionCertificatesReady.
 const (
-	// ReasonCertificatesValid: nothing is wrong.
+	// ReasonCertificatesValid: all members have valid certificates.
 	ReasonCertificatesValid = "CertificatesValid"
 	// ReasonCertificatesPending: certificates are not issued yet, or no member has reported any.
 	ReasonCertificatesPending = "CertificatesPending"
@@ -67,8 +67,8 @@ const (
 	// Secret has the certificates in use. druid
 	// cannot renew certificates.
 	ReasonAuthorityLost = "AuthorityLost"
-	// ReasonCertManagerNotInstalled: cert-manager is to issue the certificates, and the API server does not know its
-	// Certificates.
+	// ReasonCertManagerNotInstalled: you chose cert-manager for the certificates, and the API server does not know its
+	// kinds.
 	ReasonCertManagerNotInstalled = "CertManagerNotInstalled"
 )
 
@@ -159,7 +159,7 @@ const (
 	ReasonPaused = "Paused"
 	// ReasonResuming: the cluster was paused, and its member is started again. It is also a reason of Ready.
 	ReasonResuming = "Resuming"
-	// ReasonRecovering: the quorum is lost, or a restore in place was approved, and a recovery order stands. No client is sent to any
+	// ReasonRecovering: the quorum is lost, or a restore in place was approved, and a recovery order is in effect. No client is sent to any
 	// member.
 	ReasonRecovering = "Recovering"
 	// ReasonRollingUpdate: Pods are replaced one at a time, because the spec requires other Pods.
@@ -202,7 +202,7 @@ const (
 
 // Reasons of ConditionBackupReady; ReasonUnknown is another.
 const (
-	// ReasonFullBackupSucceeded: a full backup is saved, and no changes since then.
+	// ReasonFullBackupSucceeded: a full backup is saved. Changes since then are not saved yet.
 	ReasonFullBackupSucceeded = "FullBackupSucceeded"
 	// ReasonIncrementalBackupSucceeded: a full backup and the changes since then are saved.
 	ReasonIncrementalBackupSucceeded = "IncrementalBackupSucceeded"

@@ -94,15 +94,15 @@ type TLSPhase string
 const (
 	// TLSStable: one authority is in use.
 	TLSStable TLSPhase = "Stable"
-	// TLSTrustingBoth: members and clients get to trust the old and the new authority. The members restart one at a time.
+	// TLSTrustingBoth: the Secrets have the old and the new authority. druid restarts the members one at a time, so that they trust both.
 	TLSTrustingBoth TLSPhase = "TrustingBoth"
-	// TLSWaitingForClients: clients have the time of trustHold to read their Secrets.
+	// TLSWaitingForClients: druid waits for trustHold, so that clients read their Secrets again.
 	TLSWaitingForClients TLSPhase = "WaitingForClients"
 	// TLSIssuingCertificates: members and clients get certificates of the new authority.
 	TLSIssuingCertificates TLSPhase = "IssuingCertificates"
-	// TLSWaitingForOldCertificates: clients have the time of trustHold to use their new certificates.
+	// TLSWaitingForOldCertificates: druid waits for trustHold, so that clients use their new certificates.
 	TLSWaitingForOldCertificates TLSPhase = "WaitingForOldCertificates"
-	// TLSTrustingNew: the members restart one at a time, and stop to trust the old authority.
+	// TLSTrustingNew: druid restarts the members one at a time, so that they no longer trust the old authority.
 	TLSTrustingNew TLSPhase = "TrustingNew"
 )
 

@@ -64,7 +64,7 @@ type ClientTLS struct {
 	ExtraSANs []string `json:"extraSANs,omitempty"`
 
 	// trustHold is how long druid waits for clients when it replaces the certificate authority: once before it uses the
-	// new authority, and once before the members stop to trust the old one. Clients must read their Secret again within
+	// new authority, and once before it removes the old one. Clients must read their Secret again within
 	// that time. At most a twelfth of auto.caLifetime. Defaults to 24h, or to that twelfth if it is shorter.
 	// +kubebuilder:validation:Type=string
 	// +kubebuilder:validation:MaxLength=20

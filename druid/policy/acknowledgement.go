@@ -179,8 +179,8 @@ func (p messageContext) unconfirmed() string {
 	case ackLeaderNone:
 		return p.silentLeader()
 	case ackLeaderSeveral:
-		return fmt.Sprintf(". Members %s report that they lead, and druid believes none of them before only one does. If that does not change, "+
-			"read the logs of their agents with kubectl logs <member> -c agent", strings.Join(p.claimants(), " and "))
+		return fmt.Sprintf(". Several members report that they lead: %s. druid waits until only one does. If that does not change, "+
+			"read the logs of their agents with kubectl logs <member> -c agent", strings.Join(p.claimants(), ", "))
 	default:
 		return ""
 	}
@@ -191,7 +191,7 @@ func (p messageContext) unconfirmed() string {
 func (p messageContext) silentLeader() string {
 	for _, m := range p.listed {
 		if m.Lease == LeaseOurs && m.Readable && m.Liveness == leases.Stale && m.Reports.Role == leases.RoleLeader && m.ofGroup(p.Observed) && m.up() {
-			return fmt.Sprintf(". The agent of member %[1]s, which led last, is not renewing its Lease, and only the agent of the leader can finish "+
+			return fmt.Sprintf(". The agent of member %[1]s, which led last, is not renewing its Lease, and only the leader's agent can finish "+
 				"the removal. Read its log with kubectl logs %[1]s -c agent. If it does not return, and the other members are a quorum, delete Pod "+
 				"%[1]s, so that another member leads", m.Name)
 		}

@@ -80,7 +80,7 @@ func verifiedSentence(rule string, s Snapshot) string {
 		"another-history":         "the backups of this lineage are not verified yet",
 		"paused":                  "the cluster is paused, and its backups are not verified until it is resumed",
 		"verified":                "the newest backups were restored, and their data is equal to that of etcd",
-		"broken":                  "the newest backups failed verification: " + s.Verified.Trouble + ". A new full backup is made and verified",
+		"broken":                  "the newest backups failed verification: " + s.Verified.Trouble + ". The leader's agent makes and verifies a new full backup",
 	}[rule]
 	if rule == "never-verified" && s.Verified.Trouble != "" {
 		words += ": " + s.Verified.Trouble

@@ -132,7 +132,8 @@ func differenceProblems(e Evaluation) (all []Problem) {
 	for _, m := range e.listed {
 		if d := m.Reports.Differs; m.odd() {
 			all = append(all, Problem{Reason: v1alpha1.ReasonDataDiffers, Member: m.Name, Message: fmt.Sprintf("its data differs from that of a majority of all "+
-				"voters at revisions %d and %d (hash %s, and not %s). It receives no clients, and its agent replaces it. Its data is kept aside",
+				"voters at revisions %d and %d (hash %s, and not %s). It receives no clients, and its agent replaces it. "+
+				"The agent moves its data to quarantine",
 				d.Confirmed, d.Revision, d.Hash, d.Majority)})
 		}
 	}

@@ -18,8 +18,8 @@ func (r *recovery) obstacleTo(best source, found bool, d Desired, o Observed) st
 	case hasExternals(o.Record):
 		return "the raft group has external members, of which druid knows nothing. Recover it with the members that you run yourself"
 	case d.Joins && r.forgetsExternals(o.Record):
-		return "the cluster record was made again, and a voter that no member of druid is can be an external member of the raft group that was joined. " +
-			"Bring the external members back, or restore the newest backup into a new EtcdCluster with spec.bootstrap.restore"
+		return "druid created the cluster record again, and a voter is not a member of this EtcdCluster. It can be an external member of the raft group " +
+			"that was joined. Bring the external members back, or restore the newest backup into a new EtcdCluster with spec.bootstrap.restore"
 	case r.epoch == 0:
 		return "a Lease reports the largest epoch, and a new raft group needs a larger one. No agent counts that far, so something else " +
 			"wrote it. Restore the newest backup into a new EtcdCluster with spec.bootstrap.restore"
@@ -107,7 +107,7 @@ func (r *recovery) away() string {
 		}
 	}
 	if len(names) == 0 {
-		return "No member is away: kubectl logs POD -c etcd shows why etcd finds no leader"
+		return "No member is away. Run kubectl logs <member> -c etcd to see why etcd finds no leader"
 	}
 	return "Bring those back that are away: " + strings.Join(names, ", ")
 }

@@ -97,10 +97,10 @@ func rotationMessage(c Certificates, r rotation, after v1alpha1.TLSPlaneStatus) 
 		return replacementReason(c, r) + ", and druid makes another one"
 	}
 	if after.Phase == v1alpha1.TLSTrustingNew {
-		return "the members restart one at a time, and stop to trust the old authority"
+		return "druid restarts the members one at a time, so that they no longer trust the old authority"
 	}
 	words := map[rotationVerdict]string{
-		rotationNext:     "members and clients get to trust the next authority",
+		rotationNext:     "druid adds the next authority to the Secrets of members and clients",
 		rotationWithdraw: "the next authority is lost, and druid makes another one",
 		rotationSwitch:   "members and clients get certificates of the new authority",
 	}[r.Verdict]
@@ -137,17 +137,17 @@ func waitingWords(rule string, after v1alpha1.TLSPlaneStatus) string {
 	case "distribute-trust", "distribute-trust-to-clients":
 		return "the Secrets of members and clients get the next authority"
 	case "trust-both":
-		return "the members restart one at a time, and trust both authorities then"
+		return "druid restarts the members one at a time, so that they trust both authorities"
 	case ruleHold:
-		return fmt.Sprintf("clients have the time of trustHold to read ca.crt in their Secrets, since %s", since)
+		return fmt.Sprintf("druid waits for trustHold, counted from %s, so that clients read ca.crt in their Secrets again", since)
 	case "issue-certificates", "issue-certificates-to-clients":
 		return "the Secrets of members and clients get certificates of the new authority"
 	case "certificates-come":
 		return "a member does not use the certificate of the new authority yet"
 	case ruleHoldOld:
-		return fmt.Sprintf("clients have the time of trustHold to use tls.crt in their Secrets, since %s", since)
+		return fmt.Sprintf("druid waits for trustHold, counted from %s, so that clients use the new tls.crt in their Secrets", since)
 	default:
-		return "druid could not read its Secrets"
+		return "druid could not read its Secrets. It tries again, and its log shows the cause"
 	}
 }
 

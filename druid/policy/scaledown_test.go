@@ -380,14 +380,14 @@ func TestMessagesOfAScaleDown(t *testing.T) {
 		"acknowledged": {[]func(*Observed){slot, mark(leases.RemovalDone)}, v1alpha1.ReasonScalingDown, "removing member c-c, it left the raft group"},
 		"the agent of the leader is dead, and its etcd runs": {
 			[]func(*Observed){slot, mark(leases.RemovalDone), stale(0)}, v1alpha1.ReasonScalingDown,
-			"removing member c-c, the leader's agent removes it. The agent of member c-a, which led last, is not renewing its Lease, and only the agent of " +
-				"the leader can finish the removal. Read its log with kubectl logs c-a -c agent. If it does not return, and the other members are a quorum, " +
+			"removing member c-c, the leader's agent removes it. The agent of member c-a, which led last, is not renewing its Lease, and only the leader's " +
+				"agent can finish the removal. Read its log with kubectl logs c-a -c agent. If it does not return, and the other members are a quorum, " +
 				"delete Pod c-a, so that another member leads",
 		},
 		"that agent claimed it": {
 			[]func(*Observed){slot, mark(leases.RemovalBegun), stale(0)}, v1alpha1.ReasonScalingDown,
-			"removing member c-c, the leader's agent removes it. The agent of member c-a, which led last, is not renewing its Lease, and only the agent of " +
-				"the leader can finish the removal. Read its log with kubectl logs c-a -c agent. If it does not return, and the other members are a quorum, " +
+			"removing member c-c, the leader's agent removes it. The agent of member c-a, which led last, is not renewing its Lease, and only the leader's " +
+				"agent can finish the removal. Read its log with kubectl logs c-a -c agent. If it does not return, and the other members are a quorum, " +
 				"delete Pod c-a, so that another member leads",
 		},
 		"the leader is down": {
@@ -396,8 +396,8 @@ func TestMessagesOfAScaleDown(t *testing.T) {
 		},
 		"two report that they lead": {
 			[]func(*Observed){slot, mark(leases.RemovalDone), func(o *Observed) { leading(o, 1) }}, v1alpha1.ReasonScalingDown,
-			"removing member c-c, the leader's agent removes it. Members c-a and c-b report that they lead, and druid believes none of them before only one " +
-				"does. If that does not change, read the logs of their agents with kubectl logs <member> -c agent",
+			"removing member c-c, the leader's agent removes it. Several members report that they lead: c-a, c-b. druid waits until only " +
+				"one does. If that does not change, read the logs of their agents with kubectl logs <member> -c agent",
 		},
 		"not readable": {[]func(*Observed){slot, mark(leases.RemovalUnreadable)}, v1alpha1.ReasonScalingDown,
 			"removing member c-c, and the removal request on its Lease cannot be parsed"},

@@ -28,7 +28,7 @@ func (o *options) moveLeaderCommand() *cobra.Command {
 		Use:   "move-leader CLUSTER [MEMBER]",
 		Short: "Move the leadership to another member",
 		Long: "Move the raft leadership of an EtcdCluster to a named member, or without a name to the voter with the longest log.\n" +
-			"The agent of the leader does it, so you need create of pods/exec. Writes wait for less than an election timeout. druid is not involved.",
+			"The leader's agent does it, so you need create of pods/exec. Writes wait for less than an election timeout. druid is not involved.",
 		Example: "  kubectl druid move-leader demo\n  kubectl druid move-leader demo demo-lgmkl",
 		Args: func(_ *cobra.Command, args []string) error {
 			if len(args) == 1 || len(args) == 2 {

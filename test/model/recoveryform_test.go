@@ -136,7 +136,7 @@ func (w *lostWorld) has(g int, writes []int) bool {
 	return len(all) >= len(writes) && slices.Equal(all[:len(writes)], writes)
 }
 
-// rejoin takes a member into the raft group g: its data is kept aside, and it learns under a new ID. Its agent
+// rejoin takes a member into the raft group g: its data goes to quarantine, and it learns under a new ID. Its agent
 // withdraws the disk report after that, with a renewal.
 func (w *lostWorld) rejoin(k, g int) {
 	m := &w.members[k]
