@@ -154,7 +154,7 @@ type DepartureFacts struct {
 // or can lead, there is no such agent. The first match wins. The default is to wait.
 var departures = rules.New(DrainWait, []rules.Row[DepartureFacts, DrainVerdict]{
 	{Name: "record-not-authoritative", When: DepartureFacts{Authoritative: notYes}, Verdict: DrainWait,
-		Why: "a member leaves only with a cluster record that was read just now, has the phase Formed, says that all members leave, and lists the member"},
+		Why: "a member leaves only with a cluster record that was read just now and has the phase Formed; it says that all members leave, and lists the member"},
 	{Name: "mark-unread", When: DepartureFacts{Mark: MarkUnreadable | MarkUnknown}, Verdict: DrainWait,
 		Why: "a removal request that cannot be read requests nothing"},
 	{Name: "not-asked", When: DepartureFacts{Mark: NotAsked}, Verdict: DrainWait,

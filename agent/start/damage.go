@@ -92,8 +92,8 @@ func (r *restores) blocked(first, rest catalog.Plan, lost error) error {
 	if lost != nil {
 		leads = fmt.Errorf("%s the backups cannot reach the requested state: %w", without, lost)
 	}
-	return fmt.Errorf("%w; %w; the agent does not restore less than requested: replace %s with a valid copy, select an earlier state in "+
-		"spec.bootstrap.restore.to of a new EtcdCluster, or restore it without a cluster (agent backup restore --without %s)",
+	return fmt.Errorf("%w; %w; the agent does not restore less than requested; replace %s with a valid copy, or select an earlier state in "+
+		"spec.bootstrap.restore.to of a new EtcdCluster; or restore it without a cluster (agent backup restore --without %s)",
 		r.damaged[harmed[0]], leads, harmed[0], strings.Join(slices.Sorted(maps.Keys(r.damaged)), " --without "))
 }
 

@@ -223,10 +223,10 @@ func restartProblem(m Member, f restartFacts) (Problem, bool) {
 	p := Problem{Reason: v1alpha1.ReasonMemberStuck, Member: m.Name}
 	switch {
 	case verdict == held && f.evidence == rules.Yes:
-		p.Message = fmt.Sprintf("its etcd is not ready after %s, and druid does not restart its Pod. No majority of the members has the same data, "+
+		p.Message = fmt.Sprintf("its etcd is not ready after %s. druid does not restart its Pod. No majority of the members has the same data, "+
 			"and a restart would delete that of this member. Save it, and then delete the Pod", counted(restarts, "restart"))
 	case verdict == held:
-		p.Message = fmt.Sprintf("its etcd is not ready after %s, and druid does not restart its Pod, because the other members "+
+		p.Message = fmt.Sprintf("its etcd is not ready after %s. druid does not restart its Pod, because the other members "+
 			"are not a healthy quorum without it. kubectl logs %s -c etcd shows the cause", counted(restarts, "restart"), m.Name)
 	case verdict == wait:
 		p.Message = fmt.Sprintf("its etcd is not ready after %s. druid restarts its Pod when no other member is being repaired",

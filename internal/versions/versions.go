@@ -62,11 +62,11 @@ type releaseRule struct {
 
 // releaseRules judge a single release; the first row that matches wins. #n is etcd-io/etcd.
 var releaseRules = []releaseRule{
-	{"floor-3.5", 5, 31, Refused, "older releases of 3.5 corrupt data during defragmentation (before 3.5.23), return stale reads after a change " +
-		"of leader (3.5.28), add a member next to one that is down (3.5.30), or promote a learner by MemberUpdate (3.5.31)",
+	{"floor-3.5", 5, 31, Refused, "older releases of 3.5 corrupt data during defragmentation (before 3.5.23), or return stale reads after a change " +
+		"of leader (3.5.28). They add a member next to one that is down (3.5.30), or promote a learner by MemberUpdate (3.5.31)",
 		"CHANGELOG-3.5; #20653 #20387 #21694"},
-	{"floor-3.6", 6, 12, Refused, "older releases of 3.6 replay promotions (before 3.6.4), corrupt data during defragmentation (3.6.5), return " +
-		"stale reads after a change of leader (3.6.9), add a member next to one that is down (3.6.11), or promote a learner by MemberUpdate (3.6.12)",
+	{"floor-3.6", 6, 12, Refused, "older releases of 3.6 replay promotions (before 3.6.4), corrupt data during defragmentation (3.6.5), or return " +
+		"stale reads after a change of leader (3.6.9). They add a member next to one that is down (3.6.11), or promote a learner by MemberUpdate (3.6.12)",
 		"CHANGELOG-3.6; #20650 #20653 #20387 #21694"},
 	{"watch-leak-3.5", 5, 33, Warned, "watches leak memory; fixed in 3.5.33", "CHANGELOG-3.5"},
 	{"watch-leak-3.6", 6, 14, Warned, "watches leak memory; fixed in 3.6.14", "CHANGELOG-3.6"},

@@ -6,6 +6,7 @@ import (
 	"go/ast"
 	"go/constant"
 	"maps"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -109,6 +110,31 @@ func TestMessages(t *testing.T) {
 	page.WriteString(versionsPreface)
 	byPackage(t, &page, values, "internal/versions")
 	golden.File(t, pages+"messages.md", page.String())
+}
+
+// maxWords is the length of the longest sentence of a page, as in docs/.vale/styles/Druid/SentenceLength.yml.
+const maxWords = 25
+
+// sentenceEnd matches where a sentence of a cell ends.
+var sentenceEnd = regexp.MustCompile(`[.!?:;] | \| `)
+
+// TestMessagesAreShort reads the cells of the page, which vale does not count.
+func TestMessagesAreShort(t *testing.T) {
+	cells := 0
+	for line := range strings.Lines(read(t, pages+"messages.md")) {
+		if !strings.HasPrefix(line, "| ") {
+			continue
+		}
+		for _, sentence := range sentenceEnd.Split(line, -1) {
+			cells++
+			if words := len(strings.Fields(strings.ReplaceAll(sentence, "|", ""))); words > maxWords {
+				t.Errorf("%d words, more than %d: write one idea per sentence: %s", words, maxWords, sentence)
+			}
+		}
+	}
+	if cells == 0 {
+		t.Error("the page has no cell")
+	}
 }
 
 // byReasons renders a section for each set of reasons that have messages in common. Reasons of each message can stand twice.
