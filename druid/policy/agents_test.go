@@ -5,9 +5,6 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-
 	"github.com/etcd-druid/druid/api/v1alpha1"
 	"github.com/etcd-druid/druid/internal/rules"
 	"github.com/etcd-druid/druid/leases"
@@ -184,14 +181,8 @@ func TestAgentUpdate(t *testing.T) {
 					got = append(got, s)
 				}
 			}
-			if diff := cmp.Diff(append([]string{}, test.want...), got); diff != "" {
-				t.Errorf("steps (-want +got):\n%s", diff)
-			}
-			s := Status(Evaluate(d, test.o), v1alpha1.EtcdClusterStatus{ClusterID: "9"}, nil, 1, metav1.Time{})
-			c := condition(s, v1alpha1.ConditionProgressing)
-			if c.Reason != test.reason || !strings.HasPrefix(c.Message, strings.TrimSuffix(AsSentences(test.words), ".")) {
-				t.Errorf("condition is %s %q, want %s %q", c.Reason, c.Message, test.reason, test.words)
-			}
+			checkSteps(t, test.want, got)
+			checkProgress(t, d, test.o, test.reason, test.words)
 		})
 	}
 }

@@ -1,11 +1,7 @@
 package policy
 
 import (
-	"strings"
 	"testing"
-
-	"github.com/google/go-cmp/cmp"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/etcd-druid/druid/api/v1alpha1"
 	"github.com/etcd-druid/druid/internal/rules"
@@ -164,17 +160,11 @@ func TestDeletedMembersLeaveThoseThatStay(t *testing.T) {
 			if test.change != nil {
 				test.change(&d)
 			}
-			if diff := cmp.Diff(test.want, short(Steps(Evaluate(d, test.o)))); diff != "" {
-				t.Errorf("steps (-want +got):\n%s", diff)
-			}
+			checkSteps(t, test.want, short(Steps(Evaluate(d, test.o))))
 			if test.words == "" {
 				return
 			}
-			s := Status(Evaluate(d, test.o), v1alpha1.EtcdClusterStatus{ClusterID: "9"}, nil, 1, metav1.Time{})
-			c := condition(s, v1alpha1.ConditionProgressing)
-			if c.Reason != v1alpha1.ReasonLeavingJoinedCluster || !strings.HasPrefix(c.Message, strings.TrimSuffix(AsSentences(test.words), ".")) {
-				t.Errorf("condition is %s %q, want %q", c.Reason, c.Message, test.words)
-			}
+			checkProgress(t, d, test.o, v1alpha1.ReasonLeavingJoinedCluster, test.words)
 		})
 	}
 }
@@ -274,14 +264,8 @@ func TestOthersInARaftGroupThatWasJoined(t *testing.T) {
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
 			d := Desired{Replicas: 3, RemoveOthers: test.release}
-			if diff := cmp.Diff(test.want, short(Steps(Evaluate(d, test.o)))); diff != "" {
-				t.Errorf("steps (-want +got):\n%s", diff)
-			}
-			s := Status(Evaluate(d, test.o), v1alpha1.EtcdClusterStatus{ClusterID: "9"}, nil, 1, metav1.Time{})
-			c := condition(s, v1alpha1.ConditionProgressing)
-			if c.Reason != test.reason || !strings.HasPrefix(c.Message, strings.TrimSuffix(AsSentences(test.words), ".")) {
-				t.Errorf("condition is %s %q, want %s %q", c.Reason, c.Message, test.reason, test.words)
-			}
+			checkSteps(t, test.want, short(Steps(Evaluate(d, test.o))))
+			checkProgress(t, d, test.o, test.reason, test.words)
 		})
 	}
 }
@@ -358,10 +342,7 @@ func TestOneMemberAtATimeWhateverTheReason(t *testing.T) {
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
-			got := short(Steps(Evaluate(Desired{Replicas: test.replicas}, whole(test.change...))))
-			if diff := cmp.Diff(test.want, got); diff != "" {
-				t.Errorf("steps (-want +got):\n%s", diff)
-			}
+			checkSteps(t, test.want, short(Steps(Evaluate(Desired{Replicas: test.replicas}, whole(test.change...)))))
 		})
 	}
 }

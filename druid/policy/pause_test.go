@@ -123,9 +123,7 @@ func TestPauseSteps(t *testing.T) {
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
-			if diff := cmp.Diff(test.want, short(Steps(Evaluate(test.desired, whole(test.change...))))); diff != "" {
-				t.Errorf("steps (-want +got):\n%s", diff)
-			}
+			checkSteps(t, test.want, short(Steps(Evaluate(test.desired, whole(test.change...)))))
 		})
 	}
 }

@@ -175,10 +175,7 @@ func TestClaimsKeptForAnyRecord(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			test.desired.Replicas = 3
 			test.desired.ClusterID = 9
-			got := short(Steps(Evaluate(test.desired, whole(test.change))))
-			if diff := cmp.Diff(append([]string{}, test.want...), got); diff != "" {
-				t.Errorf("steps (-want +got):\n%s", diff)
-			}
+			checkSteps(t, test.want, short(Steps(Evaluate(test.desired, whole(test.change)))))
 		})
 	}
 }

@@ -5,7 +5,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
@@ -239,10 +238,7 @@ func TestMembersInMemoryLoseNoQuorumByOurHand(t *testing.T) {
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
-			got := short(Steps(Evaluate(test.desired, whole(append([]func(*Observed){inMemory}, test.change...)...))))
-			if diff := cmp.Diff(append([]string{}, test.want...), got); diff != "" {
-				t.Errorf("steps (-want +got):\n%s", diff)
-			}
+			checkSteps(t, test.want, short(Steps(Evaluate(test.desired, whole(append([]func(*Observed){inMemory}, test.change...)...)))))
 		})
 	}
 }

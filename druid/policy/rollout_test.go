@@ -4,7 +4,6 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
@@ -267,14 +266,8 @@ func TestRollout(t *testing.T) {
 			if d.Replicas == 0 {
 				d.Replicas = 3
 			}
-			if diff := cmp.Diff(test.want, short(Steps(Evaluate(d, test.o)))); diff != "" {
-				t.Errorf("steps (-want +got):\n%s", diff)
-			}
-			s := Status(Evaluate(d, test.o), v1alpha1.EtcdClusterStatus{ClusterID: "9"}, nil, 1, metav1.Time{})
-			c := condition(s, v1alpha1.ConditionProgressing)
-			if c.Reason != test.reason || !strings.HasPrefix(c.Message, strings.TrimSuffix(AsSentences(test.words), ".")) {
-				t.Errorf("condition is %s %q, want %s %q", c.Reason, c.Message, test.reason, test.words)
-			}
+			checkSteps(t, test.want, short(Steps(Evaluate(d, test.o))))
+			checkProgress(t, d, test.o, test.reason, test.words)
 		})
 	}
 }

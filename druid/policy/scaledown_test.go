@@ -4,7 +4,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/etcd-druid/druid/api/v1alpha1"
@@ -347,13 +346,7 @@ func TestScaleDownSteps(t *testing.T) {
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
-			got := short(Steps(Evaluate(test.desired, whole(test.change...))))
-			if test.want == nil {
-				test.want = []string{}
-			}
-			if diff := cmp.Diff(test.want, got); diff != "" {
-				t.Errorf("steps (-want +got):\n%s", diff)
-			}
+			checkSteps(t, test.want, short(Steps(Evaluate(test.desired, whole(test.change...)))))
 		})
 	}
 }

@@ -6,7 +6,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/etcd-druid/druid/api/v1alpha1"
@@ -219,9 +218,7 @@ func TestStepsAfterTheDeadline(t *testing.T) {
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
-			if diff := cmp.Diff(test.want, short(Steps(Evaluate(test.d, test.o)))); diff != "" {
-				t.Errorf("steps (-want +got):\n%s", diff)
-			}
+			checkSteps(t, test.want, short(Steps(Evaluate(test.d, test.o))))
 			before := v1alpha1.EtcdClusterStatus{ProgressDeadline: new(metav1.NewTime(someTime))}
 			s := Status(Evaluate(test.d, test.o), before, nil, 1, metav1.NewTime(someTime.Add(time.Hour)))
 			p := condition(s, v1alpha1.ConditionProgressing)

@@ -6,7 +6,10 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/etcd-druid/druid/api/v1alpha1"
 	"github.com/etcd-druid/druid/internal/rules"
 	"github.com/etcd-druid/druid/leases"
 )
@@ -60,6 +63,24 @@ func short(steps []Step) []string {
 		words = append(words, strings.Join(w, " "))
 	}
 	return words
+}
+
+// checkSteps compares steps in short.
+func checkSteps(t *testing.T, want, got []string) {
+	t.Helper()
+	if diff := cmp.Diff(want, got, cmpopts.EquateEmpty()); diff != "" {
+		t.Errorf("steps (-want +got):\n%s", diff)
+	}
+}
+
+// checkProgress compares condition Progressing, whose message begins with words.
+func checkProgress(t *testing.T, d Desired, o Observed, reason, words string) {
+	t.Helper()
+	s := Status(Evaluate(d, o), v1alpha1.EtcdClusterStatus{ClusterID: "9"}, nil, 1, metav1.Time{})
+	c := condition(s, v1alpha1.ConditionProgressing)
+	if c.Reason != reason || !strings.HasPrefix(c.Message, strings.TrimSuffix(AsSentences(words), ".")) {
+		t.Errorf("condition is %s %q, want %s %q", c.Reason, c.Message, reason, words)
+	}
 }
 
 func TestSteps(t *testing.T) {
@@ -226,12 +247,7 @@ func TestSteps(t *testing.T) {
 			if d.Replicas == 0 {
 				d.Replicas = 3
 			}
-			if test.want == nil {
-				test.want = []string{}
-			}
-			if diff := cmp.Diff(test.want, short(Steps(Evaluate(d, whole(test.change))))); diff != "" {
-				t.Errorf("steps (-want +got):\n%s", diff)
-			}
+			checkSteps(t, test.want, short(Steps(Evaluate(d, whole(test.change)))))
 		})
 	}
 }

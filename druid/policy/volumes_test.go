@@ -3,7 +3,6 @@ package policy
 import (
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/etcd-druid/druid/api/v1alpha1"
@@ -92,9 +91,7 @@ func TestGrowth(t *testing.T) {
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
 			d := Desired{Replicas: 3}
-			if diff := cmp.Diff(test.want, short(Steps(Evaluate(d, test.o)))); diff != "" {
-				t.Errorf("steps (-want +got):\n%s", diff)
-			}
+			checkSteps(t, test.want, short(Steps(Evaluate(d, test.o))))
 			s := Status(Evaluate(d, test.o), v1alpha1.EtcdClusterStatus{ClusterID: "9"}, nil, 1, metav1.Time{})
 			if c := condition(s, v1alpha1.ConditionProgressing); c.Reason != test.reason || c.Message != AsSentences(test.words) {
 				t.Errorf("condition is %s %q, want %s %q", c.Reason, c.Message, test.reason, test.words)
