@@ -146,29 +146,25 @@ func (a *Agent) whileRuns(ctx context.Context, pid int, run func(context.Context
 	return false, err
 }
 
-// watchOrders stops an etcd without a quorum if the cluster record calls for that. It follows each etcd that launch runs.
+// watchOrders stops an etcd without a quorum if the cluster record calls for that.
 func (a *Agent) watchOrders(ctx context.Context) error {
-	for {
-		status, ok := a.await(ctx, launch.Status.Running)
-		if !ok {
-			return nil
-		}
-		if _, err := a.whileRuns(ctx, status.Report.PID, a.bootstrapper.WatchOrders); err != nil {
-			a.log.WarnContext(ctx, "etcd without a quorum not stopped, retrying", "err", err)
-			loop.Sleep(ctx, finishRetry)
-		}
-	}
+	return a.watch(ctx, "recovery", a.bootstrapper.WatchOrders)
 }
 
-// watchDifference stops an etcd whose data differs from that of a majority of all voters. It follows each etcd that launch runs.
+// watchDifference stops an etcd whose data differs from that of a majority of all voters.
 func (a *Agent) watchDifference(ctx context.Context) error {
+	return a.watch(ctx, "odd", a.odd.Run)
+}
+
+// watch follows each etcd that launch runs, and calls run, which can stop it, for a task of the agent.
+func (a *Agent) watch(ctx context.Context, task string, run func(context.Context, func(context.Context, string) error) error) error {
 	for {
 		status, ok := a.await(ctx, launch.Status.Running)
 		if !ok {
 			return nil
 		}
-		if _, err := a.whileRuns(ctx, status.Report.PID, a.odd.Run); err != nil {
-			a.log.WarnContext(ctx, "etcd whose data differs not stopped, retrying", "err", err)
+		if _, err := a.whileRuns(ctx, status.Report.PID, run); err != nil {
+			a.log.WarnContext(ctx, "etcd not stopped, retrying", "task", task, "err", err)
 			loop.Sleep(ctx, finishRetry)
 		}
 	}

@@ -24,31 +24,45 @@ func Dial(dir, host string) *tls.Config {
 		}
 		return c, authorities, nil
 	}
+	trusted := func() (*x509.CertPool, error) {
+		_, authorities, err := read()
+		if err != nil {
+			return nil, err
+		}
+		return pki.Pool(authorities), nil
+	}
+	return dialing(host, time.Now, trusted, func(*tls.CertificateRequestInfo) (*tls.Certificate, error) {
+		c, authorities, err := read()
+		if err != nil {
+			return nil, err
+		}
+		if _, err := pki.Check(c.client, authorities, pki.Needs{Client: true}, time.Now()); err != nil {
+			return nil, fmt.Errorf("client certificate in %s: %w", dir, err)
+		}
+		pair, err := tls.X509KeyPair(c.client.Certificate, c.client.Key)
+		if err != nil {
+			return nil, errors.Join(pki.ErrKeyMismatch, err)
+		}
+		return &pair, nil
+	})
+}
+
+// dialing returns the settings for dialing a member whose certificate covers host. The pool of a tls.Config never changes, and the
+// trusted authorities do. So VerifyConnection makes the checks of TLS against those that are there now.
+func dialing(host string, now func() time.Time, trusted func() (*x509.CertPool, error),
+	own func(*tls.CertificateRequestInfo) (*tls.Certificate, error),
+) *tls.Config {
 	return &tls.Config{
-		MinVersion: tls.VersionTLS12,
-		// VerifyConnection makes the same checks with the authorities that are there now.
+		MinVersion:         tls.VersionTLS12,
 		InsecureSkipVerify: true, //nolint:gosec // VerifyConnection verifies the certificate and its name
 		VerifyConnection: func(state tls.ConnectionState) error {
-			_, authorities, err := read()
+			pool, err := trusted()
 			if err != nil {
 				return err
 			}
-			return verify(state, pki.Pool(authorities), host, time.Now())
+			return verify(state, pool, host, now())
 		},
-		GetClientCertificate: func(*tls.CertificateRequestInfo) (*tls.Certificate, error) {
-			c, authorities, err := read()
-			if err != nil {
-				return nil, err
-			}
-			if _, err := pki.Check(c.client, authorities, pki.Needs{Client: true}, time.Now()); err != nil {
-				return nil, fmt.Errorf("client certificate in %s: %w", dir, err)
-			}
-			pair, err := tls.X509KeyPair(c.client.Certificate, c.client.Key)
-			if err != nil {
-				return nil, errors.Join(pki.ErrKeyMismatch, err)
-			}
-			return &pair, nil
-		},
+		GetClientCertificate: own,
 	}
 }
 

@@ -247,26 +247,20 @@ func (p *plane) config() *tls.Config { return p.configFor(p.host) }
 
 // configFor returns the settings for dialing a member whose certificate covers host.
 func (p *plane) configFor(host string) *tls.Config {
-	return &tls.Config{
-		MinVersion: tls.VersionTLS12,
-		// The pool of a tls.Config never changes, and that of a member does. VerifyConnection makes the same checks
-		// against the present one.
-		InsecureSkipVerify: true, //nolint:gosec // VerifyConnection verifies the certificate and its name
-		VerifyConnection: func(state tls.ConnectionState) error {
-			s, err := p.current()
-			if err != nil {
-				return err
-			}
-			return verify(state, s.pool, host, p.now())
-		},
-		GetClientCertificate: func(*tls.CertificateRequestInfo) (*tls.Certificate, error) {
-			s, err := p.current()
-			if err != nil {
-				return nil, err
-			}
-			return &s.client, nil
-		},
+	trusted := func() (*x509.CertPool, error) {
+		s, err := p.current()
+		if err != nil {
+			return nil, err
+		}
+		return s.pool, nil
 	}
+	return dialing(host, p.now, trusted, func(*tls.CertificateRequestInfo) (*tls.Certificate, error) {
+		s, err := p.current()
+		if err != nil {
+			return nil, err
+		}
+		return &s.client, nil
+	})
 }
 
 func (p *plane) current() (*staged, error) {

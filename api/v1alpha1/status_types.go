@@ -199,11 +199,8 @@ const (
 // Adopted returns the spec that druid works towards, from status.observed. It returns nil before druid accepted a
 // spec.
 func (s *EtcdClusterStatus) Adopted() (*EtcdClusterSpec, error) {
-	if s.Observed == nil || len(s.Observed.Raw) == 0 {
-		return nil, nil
-	}
-	spec := &EtcdClusterSpec{}
-	if err := json.Unmarshal(s.Observed.Raw, spec); err != nil {
+	spec, err := decode[EtcdClusterSpec](s.Observed)
+	if err != nil {
 		return nil, fmt.Errorf("status.observed cannot be understood; remove it, and druid adopts spec as it is: %w", err)
 	}
 	return spec, nil
@@ -211,11 +208,11 @@ func (s *EtcdClusterStatus) Adopted() (*EtcdClusterSpec, error) {
 
 // Adopt writes spec to status.observed as the one that druid works towards.
 func (s *EtcdClusterStatus) Adopt(spec EtcdClusterSpec) error {
-	raw, err := json.Marshal(spec)
+	raw, err := encode(spec)
 	if err != nil {
 		return fmt.Errorf("write the spec into status.observed: %w", err)
 	}
-	s.Observed = &runtime.RawExtension{Raw: raw}
+	s.Observed = raw
 	return nil
 }
 
@@ -231,11 +228,8 @@ type ResolvedRestore struct {
 
 // ResolvedRestore returns the backup that the cluster starts from. It returns nil before druid read the EtcdSnapshot.
 func (s *EtcdClusterStatus) ResolvedRestore() (*ResolvedRestore, error) {
-	if s.Restore == nil || len(s.Restore.Raw) == 0 {
-		return nil, nil
-	}
-	resolved := &ResolvedRestore{}
-	if err := json.Unmarshal(s.Restore.Raw, resolved); err != nil {
+	resolved, err := decode[ResolvedRestore](s.Restore)
+	if err != nil {
 		return nil, fmt.Errorf("status.restore cannot be understood: %w", err)
 	}
 	return resolved, nil
@@ -243,10 +237,30 @@ func (s *EtcdClusterStatus) ResolvedRestore() (*ResolvedRestore, error) {
 
 // Resolve writes the backup that an EtcdSnapshot names to status.restore.
 func (s *EtcdClusterStatus) Resolve(resolved ResolvedRestore) error {
-	raw, err := json.Marshal(resolved)
+	raw, err := encode(resolved)
 	if err != nil {
 		return fmt.Errorf("write what is restored into status.restore: %w", err)
 	}
-	s.Restore = &runtime.RawExtension{Raw: raw}
+	s.Restore = raw
 	return nil
+}
+
+// decode returns what a field of the status holds, or nil if it is empty.
+func decode[T any](field *runtime.RawExtension) (*T, error) {
+	if field == nil || len(field.Raw) == 0 {
+		return nil, nil
+	}
+	value := new(T)
+	if err := json.Unmarshal(field.Raw, value); err != nil {
+		return nil, err
+	}
+	return value, nil
+}
+
+func encode(value any) (*runtime.RawExtension, error) {
+	raw, err := json.Marshal(value)
+	if err != nil {
+		return nil, err
+	}
+	return &runtime.RawExtension{Raw: raw}, nil
 }

@@ -48,14 +48,7 @@ func (c Catalog) Retain(l Lineage, p Policy, e Evidence, now time.Time) []Verdic
 		r.keepEverything(ReasonNoPolicy)
 		return r.verdicts()
 	}
-	for _, h := range c.Histories {
-		r.keepLatest(h)
-		r.keepFinals(h)
-	}
-	for _, h := range r.sound.Histories {
-		r.keepSpare(h)
-		r.keepVerified(h)
-	}
+	r.keepAlways()
 	if p.KeepAll > 0 {
 		for _, h := range c.Histories {
 			r.keepWindow(h, now.Add(-p.KeepAll))
@@ -103,6 +96,18 @@ func (r *retention) keepHistory(h History, reason Reason) {
 	}
 	for _, d := range h.Deltas {
 		r.keep(d.Key, reason)
+	}
+}
+
+// keepAlways keeps what every policy keeps.
+func (r *retention) keepAlways() {
+	for _, h := range r.c.Histories {
+		r.keepLatest(h)
+		r.keepFinals(h)
+	}
+	for _, h := range r.sound.Histories {
+		r.keepSpare(h)
+		r.keepVerified(h)
 	}
 }
 
@@ -315,14 +320,7 @@ func (c Catalog) Needed(l Lineage, key string, e Evidence) (reason Reason, neede
 	if at >= 0 && c.lineageFamily(l)[c.Histories[at].Lineage] {
 		delete(r.why, key)
 	}
-	for _, h := range c.Histories {
-		r.keepLatest(h)
-		r.keepFinals(h)
-	}
-	for _, h := range r.sound.Histories {
-		r.keepSpare(h)
-		r.keepVerified(h)
-	}
+	r.keepAlways()
 	if !e.Broken[key] {
 		r.keepNeeded(c, key)
 		r.keepNeeded(r.sound, key)
