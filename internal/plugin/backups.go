@@ -33,9 +33,6 @@ func (o *options) backupsCommand() *cobra.Command {
 			"So you need no credentials of the store, but create of pods/exec. The exit code is 2 if the store has no backups.",
 		Example: "  kubectl druid backups demo\n  kubectl druid backups demo --output wide",
 	}, func(cmd *cobra.Command, k *kube, args []string) error {
-		if err := checkFormat(output, formatTable, formatWide, formatJSON, formatYAML); err != nil {
-			return err
-		}
 		objects, err := k.objects(cmd.Context(), args[0])
 		if err != nil {
 			return err

@@ -73,9 +73,6 @@ func (o *options) checkCommand() *cobra.Command {
 			return nil
 		},
 	}, func(cmd *cobra.Command, k *kube, args []string) error {
-		if err := checkFormat(output, formatTable, formatJSON, formatYAML); err != nil {
-			return err
-		}
 		ctx := cmd.Context()
 		checks, err := o.checks(ctx, k, args)
 		if err != nil {
@@ -92,7 +89,7 @@ func (o *options) checkCommand() *cobra.Command {
 		}
 		return o.printFindings(cmd, found, output)
 	})
-	bindOutput(command, &output, formatTable, formatJSON, formatYAML)
+	bindOutput(command, &output, dataFormats...)
 	return command
 }
 

@@ -44,6 +44,7 @@ func newCommand(now func() time.Time) *cobra.Command {
 			"Colors are used on a terminal only, and not if the environment variable NO_COLOR is set.",
 	}
 	o.bind(root.PersistentFlags())
+	root.SetFlagErrorFunc(inOurWords)
 	root.AddCommand(o.getCommand(), o.statusCommand(), o.whyCommand(), o.recoverCommand(), o.pauseCommand(), o.resumeCommand(), o.snapshotCommand(),
 		o.replaceCommand(), o.keptVolumesCommand(), o.moveLeaderCommand(), o.leaveFirstCommand(), o.handsOffCommand(), o.backupsCommand(), o.restoreCommand(),
 		o.upgradeCommand(), o.etcdctlCommand(), o.connectCommand(), o.logsCommand(), o.reportCommand(), o.checkCommand(), o.uiCommand(), o.versionCommand())

@@ -29,9 +29,6 @@ func (o *options) connectCommand() *cobra.Command {
 		Example: "  kubectl druid connect demo\n  kubectl druid connect demo --output json\n  kubectl druid connect demo --write certificates\n  " +
 			"kubectl druid connect demo --forward",
 	}, func(cmd *cobra.Command, k *kube, args []string) error {
-		if err := checkFormat(output, dataFormats...); err != nil {
-			return err
-		}
 		if err := checkForward(cmd, forward, port); err != nil {
 			return err
 		}

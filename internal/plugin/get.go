@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"slices"
@@ -38,9 +39,6 @@ func (o *options) getCommand() *cobra.Command {
 		Example: "  kubectl druid get --all-namespaces\n  kubectl druid get --output json",
 		Args:    cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			if err := checkFormat(output, formatTable, formatWide, formatJSON, formatYAML); err != nil {
-				return err
-			}
 			k, err := o.connect()
 			if err != nil {
 				return err
@@ -65,15 +63,45 @@ func (o *options) getCommand() *cobra.Command {
 }
 
 func bindOutput(command *cobra.Command, output *string, formats ...string) {
-	command.Flags().StringVarP(output, "output", "o", *output, "`format`: "+strings.Join(formats, ", "))
+	command.Flags().VarP(outputValue{output, formats}, "output", "o", "`format`: "+strings.Join(formats, ", "))
 	_ = command.RegisterFlagCompletionFunc("output", cobra.FixedCompletions(formats, cobra.ShellCompDirectiveNoFileComp))
 }
 
-func checkFormat(output string, formats ...string) error {
-	if !slices.Contains(formats, output) {
-		return fmt.Errorf("--output is %q, want one of %s", output, strings.Join(formats, ", "))
+// outputValue is the value of --output: one of the formats.
+type outputValue struct {
+	value   *string
+	formats []string
+}
+
+func (v outputValue) String() string { return *v.value }
+
+// Type is what the usage and the page of the commands show.
+func (outputValue) Type() string { return "string" }
+
+func (v outputValue) Set(text string) error {
+	if !slices.Contains(v.formats, text) {
+		return wrongFormat{text, v.formats}
 	}
+	*v.value = text
 	return nil
+}
+
+// wrongFormat is the error of --output with another format.
+type wrongFormat struct {
+	text    string
+	formats []string
+}
+
+func (w wrongFormat) Error() string {
+	return fmt.Sprintf("--output is %q, want one of %s", w.text, strings.Join(w.formats, ", "))
+}
+
+// inOurWords returns the error of a flag without the frame of pflag, if the error is a sentence of its own.
+func inOurWords(_ *cobra.Command, err error) error {
+	if wrong, ok := errors.AsType[wrongFormat](err); ok {
+		return wrong
+	}
+	return err
 }
 
 // fleet reads all EtcdClusters of the namespace, the worst first.

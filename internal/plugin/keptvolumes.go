@@ -29,9 +29,6 @@ func (o *options) keptVolumesCommand() *cobra.Command {
 			"With --discard, delete the PersistentVolumeClaim of one of them, and with it the data. The command refuses the volume of a present member.",
 		Example: "  kubectl druid kept-volumes demo\n  kubectl druid kept-volumes demo --discard demo-bqdq7",
 	}, func(cmd *cobra.Command, k *kube, args []string) error {
-		if err := checkFormat(output, dataFormats...); err != nil {
-			return err
-		}
 		c, err := k.cluster(cmd.Context(), args[0])
 		if err != nil {
 			return err

@@ -32,9 +32,6 @@ func (o *options) recoverCommand() *cobra.Command {
 			"With --approve, set the annotation " + v1alpha1.RecoverAnnotation + " to the hash of the plan. druid then carries out this plan and no other.",
 		Example: "  kubectl druid recover demo\n  kubectl druid recover demo --approve 5d41402abc4b2a76",
 	}, func(cmd *cobra.Command, k *kube, args []string) error {
-		if err := checkFormat(output, dataFormats...); err != nil {
-			return err
-		}
 		cluster, err := k.cluster(cmd.Context(), args[0])
 		if err != nil {
 			return err

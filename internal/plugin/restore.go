@@ -55,7 +55,7 @@ func (o *options) restoreCommand() *cobra.Command {
 	flags.DurationVar(&f.timeout, "timeout", f.timeout, "how long --apply waits for that plan")
 	flags.StringVar(&f.toNew, "to-new", "", "print an EtcdCluster of this `name` that starts with that state")
 	flags.BoolVar(&f.cancel, "cancel", false, "withdraw the request: remove spec.recovery.restore")
-	bindOutput(command, &f.output, formatTable, formatJSON, formatYAML)
+	bindOutput(command, &f.output, dataFormats...)
 	command.MarkFlagsMutuallyExclusive("time", "revision", "latest", "cancel")
 	command.MarkFlagsOneRequired("time", "revision", "latest", "cancel")
 	command.MarkFlagsMutuallyExclusive("apply", "to-new", "cancel")
@@ -127,9 +127,6 @@ type restoring struct {
 }
 
 func (o *options) restore(cmd *cobra.Command, k *kube, name string, f restoreFlags) error {
-	if err := checkFormat(f.output, formatTable, formatJSON, formatYAML); err != nil {
-		return err
-	}
 	if f.cancel {
 		return o.cancelRestore(cmd, k, name)
 	}

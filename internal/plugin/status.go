@@ -18,9 +18,6 @@ func (o *options) statusCommand() *cobra.Command {
 			"The exit code is 0 if the cluster is well, and 2 if it is not well. It is 1 if its state is unknown, or after an error.",
 		Example: "  kubectl druid status demo\n  kubectl druid status demo --output yaml",
 	}, func(cmd *cobra.Command, k *kube, args []string) error {
-		if err := checkFormat(output, formatTable, formatJSON, formatYAML); err != nil {
-			return err
-		}
 		c, err := o.view(cmd, k, args[0])
 		if err != nil {
 			return err
@@ -37,7 +34,7 @@ func (o *options) statusCommand() *cobra.Command {
 		}
 		return exitOf(c)
 	})
-	bindOutput(command, &output, formatTable, formatJSON, formatYAML)
+	bindOutput(command, &output, dataFormats...)
 	return command
 }
 

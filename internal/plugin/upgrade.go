@@ -37,9 +37,6 @@ func (o *options) upgradeCommand() *cobra.Command {
 			return nil
 		},
 	}, func(cmd *cobra.Command, k *kube, args []string) error {
-		if err := checkFormat(output, formatTable, formatJSON, formatYAML); err != nil {
-			return err
-		}
 		to, ok := versions.Parse(args[1])
 		if !ok || to.String() != args[1] {
 			return fmt.Errorf("%q is no version of etcd, want major.minor.patch without a leading v, like 3.%d.0", args[1], versions.Newest)
@@ -68,7 +65,7 @@ func (o *options) upgradeCommand() *cobra.Command {
 		return err
 	})
 	command.Flags().BoolVar(&apply, "apply", false, "set spec.version")
-	bindOutput(command, &output, formatTable, formatJSON, formatYAML)
+	bindOutput(command, &output, dataFormats...)
 	command.MarkFlagsMutuallyExclusive("apply", "output")
 	return command
 }

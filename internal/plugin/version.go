@@ -19,9 +19,6 @@ func (o *options) versionCommand() *cobra.Command {
 		Example: "  kubectl druid version\n  kubectl druid version --output json",
 		Args:    cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			if err := checkFormat(output, dataFormats...); err != nil {
-				return err
-			}
 			v := versionData{Plugin: cli.Version(), Reads: v1alpha1.GroupVersion.String()}
 			k, err := o.connect()
 			if err == nil {

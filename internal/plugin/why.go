@@ -18,9 +18,6 @@ func (o *options) whyCommand() *cobra.Command {
 			"Then show the members that are not ready, the last decision of their agents, and the last Events.",
 		Example: "  kubectl druid why demo\n  kubectl druid why demo --output json",
 	}, func(cmd *cobra.Command, k *kube, args []string) error {
-		if err := checkFormat(output, dataFormats...); err != nil {
-			return err
-		}
 		c, err := o.view(cmd, k, args[0])
 		if err != nil {
 			return err
