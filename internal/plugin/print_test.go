@@ -29,21 +29,11 @@ func TestStatusOfEachSituation(t *testing.T) {
 	}
 }
 
-// fleet is every situation in a namespace of its own.
-func fleet() (all []view.Cluster) {
-	for _, s := range situations.All() {
-		s.Objects.Cluster.Namespace = s.Name
-		all = append(all, view.Of(s.Objects, situations.Now))
-	}
-	view.Sort(all)
-	return all
-}
-
 func TestTheFleetIsPrintedWorstFirst(t *testing.T) {
 	for _, format := range []string{formatTable, formatWide} {
 		var out bytes.Buffer
 		p := newPage(&out, situations.Now)
-		p.fleet(fleet(), fleetFormat{output: format, all: true})
+		p.fleet(situations.Views(), fleetFormat{output: format, all: true})
 		golden.File(t, "testdata/fleet-"+format+".txt", out.String())
 	}
 }
@@ -52,8 +42,8 @@ func TestColorsDoNotMoveColumns(t *testing.T) {
 	var colored, plainText bytes.Buffer
 	p := newPage(&colored, situations.Now)
 	p.color = true
-	p.fleet(fleet(), fleetFormat{output: formatWide, all: true})
-	newPage(&plainText, situations.Now).fleet(fleet(), fleetFormat{output: formatWide, all: true})
+	p.fleet(situations.Views(), fleetFormat{output: formatWide, all: true})
+	newPage(&plainText, situations.Now).fleet(situations.Views(), fleetFormat{output: formatWide, all: true})
 	text := colored.String()
 	if !strings.Contains(text, string(bad)) {
 		t.Error("a cluster that is not well has no color")

@@ -63,15 +63,7 @@ func (s *source) set(change func(*source)) {
 }
 
 // every is a fleet of all situations, each in a namespace of its own.
-func every() *source {
-	s := &source{}
-	for _, one := range situations.All() {
-		one.Objects.Cluster.Namespace = one.Name
-		s.clusters = append(s.clusters, view.Of(one.Objects, situations.Now))
-	}
-	view.Sort(s.clusters)
-	return s
-}
+func every() *source { return &source{clusters: situations.Views()} }
 
 // browser is a client with the cookie of a session.
 type browser struct {

@@ -76,6 +76,16 @@ func All() []Situation {
 	return all
 }
 
+// Views returns every situation as the plugin shows it, each in a namespace of its own, the worst first.
+func Views() (all []view.Cluster) {
+	for _, one := range All() {
+		one.Objects.Cluster.Namespace = one.Name
+		all = append(all, view.Of(one.Objects, Now))
+	}
+	view.Sort(all)
+	return all
+}
+
 // Serving is a healthy EtcdCluster of three members with backups.
 func Serving() view.Objects {
 	o := view.Objects{Cluster: v1alpha1.EtcdCluster{

@@ -127,15 +127,7 @@ func (s *source) fail(err error) {
 }
 
 // every has all situations, each in a namespace of its own.
-func every() *source {
-	s := &source{}
-	for _, one := range situations.All() {
-		one.Objects.Cluster.Namespace = one.Name
-		s.clusters = append(s.clusters, view.Of(one.Objects, situations.Now))
-	}
-	view.Sort(s.clusters)
-	return s
-}
+func every() *source { return &source{clusters: situations.Views()} }
 
 // tab is a page that a test looks at.
 type tab struct {
