@@ -3,6 +3,7 @@ package manifests
 import (
 	"fmt"
 	"testing"
+	"time"
 
 	coordinationv1 "k8s.io/api/coordination/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -91,8 +92,64 @@ func TestATokenOfAnAgentKeepsToItsOwn(t *testing.T) {
 	} {
 		answered(t, "druid-agent-leases", what, false, try(as("demo", own, "uid"), a))
 	}
+	chosen := as("recovering", "recovering-aaaaa", "uid")
 	answered(t, "druid-agent-leases", "claim a recovery order as the chosen member", false,
-		try(as("recovering", "recovering-aaaaa", "uid"), leaseAttempt{"", "recovering-cluster", claim("uid")}))
+		try(chosen, leaseAttempt{"", "recovering-cluster", claim("uid")}))
+	slot, leaving := &leases.Replacing{Member: "recovering-bbbbb", PodUID: "b", MemberID: "b"}, &leases.PendingRemoval{Member: "recovering-bbbbb", Mark: "m"}
+	for what, taken := range map[string]leases.Record{
+		"form the cluster again":                                {},
+		"form the cluster again while a member replaces itself": {Replacing: slot},
+		"form the cluster again while a member leaves":          {PendingRemoval: leaving},
+	} {
+		patch := in.reforms(t, taken)
+		answered(t, "druid-agent-leases", what, false, try(chosen, leaseAttempt{"", "recovering-cluster", patch}))
+	}
+	for _, key := range []string{"replacing", "pending-removal"} {
+		in.reforms(t, leases.Record{Replacing: slot, PendingRemoval: leaving})
+		answered(t, "druid-agent-leases", "remove "+key+" of another", true, try(chosen, leaseAttempt{"", "recovering-cluster", remove(key)}))
+	}
+}
+
+// reforms writes a record with an order that its agent claimed, and returns the patch with which the agent records the new raft group.
+func (in *installed) reforms(t *testing.T, taken leases.Record) string {
+	t.Helper()
+	lease := &coordinationv1.Lease{}
+	if err := in.admin.Get(t.Context(), client.ObjectKey{Namespace: in.cluster.Namespace, Name: "recovering-cluster"}, lease); err != nil {
+		t.Fatal(err)
+	}
+	record, err := leases.DecodeRecord(lease)
+	if err != nil {
+		t.Fatal(err)
+	}
+	record.Replacing, record.PendingRemoval, record.Attempt = taken.Replacing, taken.PendingRemoval, nil
+	attempt := leases.RecoveryAttempt{Order: record.Order().Name(), Nonce: "a", PodUID: "uid", ClusterID: "abc"}
+	if record, err = record.Claimed(attempt); err != nil {
+		t.Fatal(err)
+	}
+	formed, err := record.Reformed(attempt, leases.Recovered{Epoch: 2, Mode: leases.RecoverSurvivor, Member: "recovering-aaaaa", Revision: 5},
+		leases.Fork{Parent: "00000001-n", Revision: 5, At: time.Now().UTC()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	cluster := plain()
+	cluster.ObjectMeta = metav1.ObjectMeta{Name: "recovering", Namespace: in.cluster.Namespace, UID: in.cluster.UID}
+	encode := func(r leases.Record) *coordinationv1.Lease {
+		made, err := RecordLease(cluster, r)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return made
+	}
+	was := encode(record)
+	lease.Annotations, lease.Spec = was.Annotations, was.Spec
+	if err := in.admin.Update(t.Context(), lease); err != nil {
+		t.Fatal(err)
+	}
+	patch, err := client.MergeFrom(was).Data(encode(formed))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(patch)
 }
 
 // makeLeases makes the Leases of a cluster as druid does: those of three members, of which the Pod of one is known, of the leader's agent, and the record.
