@@ -126,23 +126,7 @@ func (p *recoveryPlan) words() string {
 
 // recoveryStatus is status.recovery. It is absent as long as no quorum was lost.
 func recoveryStatus(e Evaluation, before *v1alpha1.RecoveryStatus, now metav1.Time) *v1alpha1.RecoveryStatus {
-	s := v1alpha1.RecoveryStatus{}
-	if before != nil {
-		s.Last = before.Last
-	}
-	if done := e.Record.Recovered; done != nil && e.RecordState == RecordFormed && (s.Last == nil || s.Last.Epoch < int64(done.Epoch)) {
-		s.Last = &v1alpha1.LastRecovery{
-			Epoch: int64(done.Epoch), Source: v1alpha1.RecoverySource(done.Mode), Member: done.Member, Revision: done.Revision, At: now,
-			Request: done.Request, Replaced: done.Replaced,
-		}
-		if fork := e.Record.Fork; fork != nil {
-			s.Last.Parent, s.Last.Fork = fork.Parent, fork.Revision
-		}
-	}
-	if s.Last != nil && s.Last.Request != "" && e.Desired.Recovery.Restore == nil {
-		s.Last = s.Last.DeepCopy()
-		s.Last.Request = ""
-	}
+	s := v1alpha1.RecoveryStatus{Last: lastRecovery(e, before, now)}
 	e.recovery.describe(&s, e.Desired.Recovery)
 	if s.Phase == "" {
 		e.restore.describe(&s, e.Desired.Recovery)
@@ -163,6 +147,27 @@ func recoveryStatus(e Evaluation, before *v1alpha1.RecoveryStatus, now metav1.Ti
 		s.LostSince = &metav1.Time{Time: since}
 	}
 	return &s
+}
+
+// lastRecovery is the last recovery that formed a raft group, nil for none.
+func lastRecovery(e Evaluation, before *v1alpha1.RecoveryStatus, now metav1.Time) (last *v1alpha1.LastRecovery) {
+	if before != nil {
+		last = before.Last
+	}
+	if done := e.Record.Recovered; done != nil && e.RecordState == RecordFormed && (last == nil || last.Epoch < int64(done.Epoch)) {
+		last = &v1alpha1.LastRecovery{
+			Epoch: int64(done.Epoch), Source: v1alpha1.RecoverySource(done.Mode), Member: done.Member, Revision: done.Revision, At: now,
+			Request: done.Request, Replaced: done.Replaced,
+		}
+		if fork := e.Record.Fork; fork != nil {
+			last.Parent, last.Fork = fork.Parent, fork.Revision
+		}
+	}
+	if last != nil && last.Request != "" && e.Desired.Recovery.Restore == nil {
+		last = last.DeepCopy()
+		last.Request = ""
+	}
+	return last
 }
 
 // keeps says whether the status of a lost quorum stays as it was: druid does not know whether the quorum returned, or it could not carry out a

@@ -80,25 +80,25 @@ func (outputValue) Type() string { return "string" }
 
 func (v outputValue) Set(text string) error {
 	if !slices.Contains(v.formats, text) {
-		return wrongFormat{text, v.formats}
+		return formatError{text, v.formats}
 	}
 	*v.value = text
 	return nil
 }
 
-// wrongFormat is the error of --output with another format.
-type wrongFormat struct {
+// formatError is the error of --output with another format.
+type formatError struct {
 	text    string
 	formats []string
 }
 
-func (w wrongFormat) Error() string {
+func (w formatError) Error() string {
 	return fmt.Sprintf("--output is %q, want one of %s", w.text, strings.Join(w.formats, ", "))
 }
 
 // inOurWords returns the error of a flag without the frame of pflag, if the error is a sentence of its own.
 func inOurWords(_ *cobra.Command, err error) error {
-	if wrong, ok := errors.AsType[wrongFormat](err); ok {
+	if wrong, ok := errors.AsType[formatError](err); ok {
 		return wrong
 	}
 	return err

@@ -3,6 +3,8 @@ package harness
 import (
 	"context"
 	"fmt"
+	"slices"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -90,9 +92,10 @@ func (g *Groups) End(t testing.TB, before, after string) {
 
 func (g *Groups) String() string {
 	const clock = "15:04:05.000"
-	s := ""
+	var all []string
 	for id, led := range g.led {
-		s += fmt.Sprintf("%s from %s to %s (%s); ", id, led.first.Format(clock), led.last.Format(clock), led.member)
+		all = append(all, fmt.Sprintf("%s from %s to %s (%s)", id, led.first.Format(clock), led.last.Format(clock), led.member))
 	}
-	return s
+	slices.Sort(all)
+	return strings.Join(all, "; ")
 }
