@@ -143,7 +143,7 @@ type Observed struct {
 	BadRotation string
 	// QuorumMissed says that the quorum was lost for longer than a restart takes.
 	QuorumMissed bool
-	// LostSince is when druid first saw that the quorum is lost, zero if it is not.
+	// LostSince is when druid first saw that the quorum is lost, zero if it is not lost or that is not known.
 	LostSince time.Time
 	// QuorumOverdue says that the quorum was lost for as long as spec.recovery.afterSeconds. RecoveredRecently says that the
 	// last recovery was less than ten minutes ago.

@@ -148,7 +148,10 @@ func recreated(d Desired, o Observed) leases.Record {
 			r.Members = append(r.Members, m.Name)
 		}
 		if m.Lease == LeaseOurs && m.Readable {
-			r = withMember(withMember(r, m.Reports), m.diskGroup(o))
+			r = withMember(r, m.Reports)
+		}
+		if latest != 0 {
+			r = withMember(r, m.diskGroup(o))
 		}
 	}
 	if epoch > r.Epoch {
@@ -170,16 +173,11 @@ func latestGroup(d Desired, o Observed) (id uint64, epoch uint32) {
 		}
 	}
 	for _, m := range o.Members {
-		if m.Lease != LeaseOurs || !m.Readable {
-			continue
-		}
-		for _, formed := range []leases.Member{m.Reports, m.diskGroup(o)} {
-			if formed.ClusterID != 0 && (id == 0 || epoch > 0 && formed.Epoch > epoch) {
-				id, epoch = formed.ClusterID, formed.Epoch
-			}
+		if m.Lease == LeaseOurs && m.Readable && m.Reports.ClusterID != 0 && (id == 0 || epoch > 0 && m.Reports.Epoch > epoch) {
+			id, epoch = m.Reports.ClusterID, m.Reports.Epoch
 		}
 	}
-	return id, epoch
+	return laterOnDisk(id, epoch, o)
 }
 
 // recordServes says whether a quorum of the listed members serves in the record's raft group. Then no later raft group was formed:

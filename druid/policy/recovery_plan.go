@@ -255,7 +255,7 @@ func (p *recoveryPlan) measure(voters []oldVoter, w RecoveryWish, o Observed) {
 	}
 	p.measured = p.source.lost == "" && p.highest > 0 && !p.served.IsZero() && !p.source.at.IsZero() && p.source.class == dataIntact
 	if p.measured {
-		p.seconds = int64((max(0, p.served.Sub(p.source.at)) + w.unseen(p.served, o.LostSince) + time.Second - 1) / time.Second)
+		p.seconds = int64((max(0, p.served.Sub(p.source.at)) + w.servedAfter(p.served, o.LostSince) + time.Second - 1) / time.Second)
 	}
 }
 

@@ -92,6 +92,38 @@ func TestRecordBehindMemberCorrected(t *testing.T) {
 	}
 }
 
+// Data that is in place on a disk says nothing if no raft group is known, because it can be that of a lost attempt to form the first one. It
+// says nothing either if the order of its epoch was released.
+func TestDiskAloneIdentifiesNoRaftGroup(t *testing.T) {
+	for name, test := range map[string]struct {
+		change func(*rescue)
+		id     uint64
+	}{
+		"a recovery formed it":     {func(*rescue) {}, 8},
+		"the order was released":   {func(x *rescue) { x.o.Record.Released = 2 }, 7},
+		"no raft group is known":   {func(x *rescue) { x.neverReported() }, 0},
+		"the volume was replaced":  {func(x *rescue) { x.member(0).Reports.VolumeUID = "another" }, 7},
+		"the data is not complete": {func(x *rescue) { x.member(0).Reports.Disk.State = leases.DiskStale }, 7},
+	} {
+		x := newRescue(3)
+		c := x.report(0, leases.DiskIntact)
+		c.Cluster, c.Member, c.Epoch, c.Lineage = "8", "63", 2, "00000002-ee"
+		test.change(x)
+		if got := recreated(x.d, x.o); got.ClusterID != test.id {
+			t.Errorf("%s: the record is %+v, want cluster ID %x", name, got, test.id)
+		}
+	}
+}
+
+// neverReported takes away that druid and the agents reported a raft group.
+func (x *rescue) neverReported() {
+	x.d.ClusterID = 0
+	for i := range x.o.Members {
+		m := x.member(i)
+		m.Reports.ID, m.Reports.ClusterID, m.Reports.Epoch, m.Reports.Lineage = 0, 0, 0, ""
+	}
+}
+
 // TestOneMemberMovesNoServingRecord: one member does not move the record of a cluster that serves.
 // A compromised agent reports a later raft group. While a quorum serves in the record's raft group, that moves no record.
 func TestOneMemberMovesNoServingRecord(t *testing.T) {

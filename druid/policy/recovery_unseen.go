@@ -23,10 +23,10 @@ import (
 // canServe says whether voters of a list that can serve are a quorum, together with learners that can have got a vote since.
 func canServe(open, voters, learners int) bool { return open+learners >= quorum(voters+learners) }
 
-// unseen is for how long a quorum can have served after the time when a Lease was renewed last. If druid sees the loss in time, that is one
+// servedAfter is for how long a quorum can have served after a Lease was renewed last. If druid sees the loss in time, that is one
 // renewal. Else the API server did not respond, or druid did not run, and the agents can have failed to renew their Leases meanwhile.
-func (w RecoveryWish) unseen(served, lost time.Time) time.Duration {
-	if late := lost.Sub(served) - w.Expiry; !lost.IsZero() && late > w.Expiry {
+func (w RecoveryWish) servedAfter(renewed, lost time.Time) time.Duration {
+	if late := lost.Sub(renewed) - w.Expiry; !lost.IsZero() && late > w.Expiry {
 		return w.Renewal + late
 	}
 	return w.Renewal

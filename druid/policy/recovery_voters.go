@@ -104,8 +104,9 @@ func reportIsCurrent(m Member) bool {
 		c.State != leases.DiskForeign && c.State != leases.DiskNewer
 }
 
-// diskGroup is the raft group of the data that is in place on the disk of the member, while its etcd does not run. An agent puts data in place
-// only after the raft group was formed. If an order of that epoch was released later, the raft group before continues, and this one never ran.
+// diskGroup is the raft group of the data that is in place on the disk of the member, while its etcd does not run. An agent puts the data of a
+// recovery in place only after the raft group was formed. Data of the first bootstrap can be that of a lost attempt, so it says nothing alone.
+// If an order of that epoch was released later, the raft group before continues, and this one never ran.
 func (m Member) diskGroup(o Observed) leases.Member {
 	if !reportIsCurrent(m) || m.Reports.Disk.State != leases.DiskIntact || m.Reports.Disk.Epoch <= o.Record.Released {
 		return leases.Member{}
@@ -115,6 +116,17 @@ func (m Member) diskGroup(o Observed) leases.Member {
 		return leases.Member{}
 	}
 	return leases.Member{ClusterID: id, Epoch: m.Reports.Disk.Epoch, Lineage: m.Reports.Disk.Lineage}
+}
+
+// laterOnDisk is a later raft group than the one with this ID and epoch, if the data of one is in place on a disk. If neither is known, a disk
+// says nothing.
+func laterOnDisk(id uint64, epoch uint32, o Observed) (uint64, uint32) {
+	for _, m := range o.Members {
+		if disk := m.diskGroup(o); id != 0 && epoch > 0 && disk.Epoch > epoch {
+			id, epoch = disk.ClusterID, disk.Epoch
+		}
+	}
+	return id, epoch
 }
 
 // uniqueReport says whether the disk report of a member is about the record's raft group, or a later one, and no other disk report names
