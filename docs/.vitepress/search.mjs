@@ -24,7 +24,7 @@ export async function checkSearch(site, base) {
     }
   }
   if (lost.length > 0) {
-    throw new Error(`the search finds these pages not by their titles:\n${lost.join('\n')}`)
+    throw new Error(`the search does not find these pages by their titles:\n${lost.join('\n')}`)
   }
 }
 

@@ -9,7 +9,6 @@ import (
 	"testing"
 	"time"
 
-	"go.etcd.io/etcd/api/v3/etcdserverpb"
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"golang.org/x/sync/errgroup"
 
@@ -56,22 +55,19 @@ func (c *Cluster) WatchGroups(t testing.TB, members ...string) *Groups {
 }
 
 func (g *Groups) look(ctx context.Context, member string, etcd *clientv3.Client) {
-	ctx, cancel := context.WithTimeout(ctx, sampleTimeout)
-	defer cancel()
-	begun := time.Now()
-	own, err := etcdserverpb.NewMaintenanceClient(etcd.ActiveConnection()).Status(ctx, &etcdserverpb.StatusRequest{})
+	l := lookAt(ctx, etcd)
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	g.looks++
-	if err != nil || own.Leader == 0 {
+	if l.err != nil || l.leader == 0 {
 		return
 	}
-	id := leases.FormatID(own.Header.ClusterId)
+	id := leases.FormatID(l.group)
 	s, known := g.led[id]
 	if !known {
 		s.first = time.Now()
 	}
-	s.last, s.member = begun, member
+	s.last, s.member = l.begun, member
 	g.led[id] = s
 }
 

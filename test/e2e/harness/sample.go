@@ -20,6 +20,7 @@ type look struct {
 	begun   time.Time
 	id      uint64
 	group   uint64 // the raft group, that is the cluster ID of etcd
+	leader  uint64 // 0 if it finds none
 	applied uint64
 	members []listed
 	err     error
@@ -46,7 +47,9 @@ func lookAt(ctx context.Context, etcd *clientv3.Client) look {
 	if err != nil {
 		return look{begun: begun, err: err}
 	}
-	return look{begun: begun, id: own.Header.MemberId, group: own.Header.ClusterId, applied: own.RaftAppliedIndex, members: listOf(list.Members)}
+	return look{
+		begun: begun, id: own.Header.MemberId, group: own.Header.ClusterId, leader: own.Leader, applied: own.RaftAppliedIndex, members: listOf(list.Members),
+	}
 }
 
 func listOf(members []*etcdserverpb.Member) []listed {
