@@ -78,10 +78,9 @@ type chosenLost struct {
 func beginsRecovery(t *testing.T) (x chosenLost) {
 	t.Helper()
 	s3, namespace := rig.MakeSavedNamespace(t, bucket)
-	x.cluster = rig.ApplyIn(t, namespace, harness.TLS(24*time.Hour), authenticated, backedUp(s3.Store(bucket)), recovers(v1alpha1.RecoverySpec{}))
+	x.cluster = rig.ApplyIn(t, namespace, withTLSAndAuth, backedUp(s3.Store(bucket)), recovers(v1alpha1.RecoverySpec{}))
 	c := x.cluster
-	x.view = c.AwaitMembers(t, 3, formWithin)
-	c.AwaitCondition(t, formWithin, v1alpha1.ConditionAuthReady, "True")
+	x.view = awaitSecured(t, c, 3)
 	x.writer, x.former, x.chosen = harness.Write(t, c.EtcdService(t)), x.view.ClusterID, x.view.Follower()
 	x.others = allBut(t, c, x.chosen)
 	x.approved = losesAllBut(t, c, x.writer, x.chosen)

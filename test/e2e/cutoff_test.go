@@ -22,8 +22,8 @@ import (
 // them. No acknowledged write is lost, no Pod is replaced by the cut-off, and connections that exist stay open.
 func TestClientsCutOffUntilAdmitted(t *testing.T) {
 	stories.Begin(t)
-	c := rig.Apply(t, recovers(v1alpha1.RecoverySpec{Policy: v1alpha1.RecoveryAutomatic, MaxDataLoss: &v1alpha1.MaxDataLoss{Seconds: new(int64(3600))}}))
-	view := c.AwaitMembers(t, 3, formWithin)
+	c := rig.Apply(t, withTLSAndAuth, recovers(v1alpha1.RecoverySpec{Policy: v1alpha1.RecoveryAutomatic, MaxDataLoss: &v1alpha1.MaxDataLoss{Seconds: new(int64(3600))}}))
+	view := awaitSecured(t, c, 3)
 	w := harness.Write(t, c.EtcdService(t))
 	w.AwaitWrites(t, 100, scaleWithin)
 	pods, allowed := podsOf(t, c, view), minAvailable(t, c)

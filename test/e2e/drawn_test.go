@@ -40,7 +40,7 @@ func TestRestoreToDrawnMoments(t *testing.T) {
 	seed := seedOr(*restoreSeed)
 	t.Logf("-restore.seed %d", seed)
 	s3, namespace := rig.MakeSavedNamespace(t, bucket)
-	c := rig.ApplyIn(t, namespace, harness.Version(rig.EtcdVersion(t, etcdOfPoints)), backedUp(s3.Store(bucket)))
+	c := rig.ApplyIn(t, namespace, harness.Version(rig.EtcdVersion(t, etcdOfPoints)), harness.TLS(24*time.Hour), backedUp(s3.Store(bucket)))
 	d := drawn{cluster: c, store: s3, draw: rand.New(rand.NewPCG(seed, 3)), view: c.AwaitMembers(t, 3, formWithin), past: map[string]harness.Span{}}
 	harness.Churn(t, c.EtcdService(t), 5)
 	d.writer, d.cache = harness.Write(t, c.EtcdService(t)), harness.StartCache(t, "of the history", c.EtcdService(t))

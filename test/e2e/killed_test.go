@@ -20,8 +20,8 @@ import (
 func TestDruidKilledInEachRecoveryPhase(t *testing.T) {
 	stories.Begin(t)
 	s3, namespace := rig.MakeSavedNamespace(t, bucket)
-	c := rig.ApplyIn(t, namespace, backedUp(s3.Store(bucket)), recovers(v1alpha1.RecoverySpec{}))
-	view := c.AwaitMembers(t, 3, formWithin)
+	c := rig.ApplyIn(t, namespace, withTLSAndAuth, backedUp(s3.Store(bucket)), recovers(v1alpha1.RecoverySpec{}))
+	view := awaitSecured(t, c, 3)
 	w, survivor := harness.Write(t, c.EtcdService(t)), view.Follower()
 	proposed := losesAllBut(t, c, w, survivor)
 	thaw := s3.Freeze(t)

@@ -27,8 +27,8 @@ const stopsWithin = 30 * time.Second
 // nodes return, the former raft group stops, its data is kept, and one raft group remains.
 func TestMajorityCutOffFromAPIStops(t *testing.T) {
 	stories.Begin(t)
-	c := rig.Apply(t, recovers(v1alpha1.RecoverySpec{Policy: v1alpha1.RecoveryAutomatic, MaxDataLoss: &v1alpha1.MaxDataLoss{Seconds: new(int64(3600))}}))
-	view := c.Agree(t, 3, formWithin)
+	c := rig.Apply(t, withTLSAndAuth, recovers(v1alpha1.RecoverySpec{Policy: v1alpha1.RecoveryAutomatic, MaxDataLoss: &v1alpha1.MaxDataLoss{Seconds: new(int64(3600))}}))
+	view := awaitSecured(t, c, 3)
 	survivor, away, nodes := nearDruid(t, c)
 	w := harness.Write(t, c.Etcd(t, away...))
 	w.AwaitWrites(t, 100, scaleWithin)

@@ -27,8 +27,8 @@ const foundWithin = 10 * time.Second
 // The agents replace one member after another. A writer notices an election at most, and the former data is kept.
 func TestOddMembersOfFiveReplaced(t *testing.T) {
 	stories.Begin(t)
-	c := rig.Apply(t, harness.Replicas(5))
-	view := c.AwaitMembers(t, 5, formWithin)
+	c := rig.Apply(t, harness.Replicas(5), withTLSAndAuth)
+	view := awaitSecured(t, c, 5)
 	t.Run("the leader", func(t *testing.T) {
 		view = oddLeaderIsReplaced(t, c, view)
 	})

@@ -22,8 +22,8 @@ import (
 // nodes return, their former data does not serve: no former etcd starts, and the members stay who they are.
 func TestTwoNodesOutOfServiceReturn(t *testing.T) {
 	stories.Begin(t)
-	c := rig.Apply(t, recovers(v1alpha1.RecoverySpec{}))
-	view := c.Agree(t, 3, formWithin)
+	c := rig.Apply(t, withTLSAndAuth, recovers(v1alpha1.RecoverySpec{}))
+	view := awaitSecured(t, c, 3)
 	survivor, lost, nodes := nearDruid(t, c)
 	former := podsOf(t, c, view)
 	w := harness.Write(t, c.Etcd(t, survivor)) // the Service leads to lost nodes for a while

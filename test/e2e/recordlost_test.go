@@ -20,8 +20,8 @@ import (
 // the loss that each plan said. Then the record is lost in these ways again, and druid makes that of the new raft group again.
 func TestRecordLostInEachRecoveryPhase(t *testing.T) {
 	stories.Begin(t)
-	c := rig.Apply(t, recovers(v1alpha1.RecoverySpec{}))
-	view := c.AwaitMembers(t, 3, formWithin)
+	c := rig.Apply(t, withTLSAndAuth, recovers(v1alpha1.RecoverySpec{}))
+	view := awaitSecured(t, c, 3)
 	x := recordLost{cluster: c, view: view, survivor: view.Follower(), name: leases.RecordName(c.Name)}
 	x.others = allBut(t, c, x.survivor)
 	w := harness.Write(t, c.EtcdService(t))

@@ -29,6 +29,20 @@ func recovers(spec v1alpha1.RecoverySpec) harness.Option {
 	}
 }
 
+// withTLSAndAuth turns TLS and authentication on.
+func withTLSAndAuth(c *v1alpha1.EtcdCluster) {
+	harness.TLS(24 * time.Hour)(c)
+	authenticated(c)
+}
+
+// awaitSecured waits until all members vote, and clients need a user.
+func awaitSecured(t *testing.T, c *harness.Cluster, members int) harness.View {
+	t.Helper()
+	view := c.Agree(t, members, formWithin)
+	c.AwaitCondition(t, formWithin, v1alpha1.ConditionAuthReady, "True")
+	return view
+}
+
 // authenticated admits the clients of the stories by the name in their certificate.
 func authenticated(c *v1alpha1.EtcdCluster) {
 	c.Spec.Auth = &v1alpha1.AuthSpec{Enabled: true, Users: []v1alpha1.AuthUser{{Name: "client", CertificateCN: "client", Roles: []string{"root"}}}}
@@ -39,9 +53,8 @@ func authenticated(c *v1alpha1.EtcdCluster) {
 // gets an error, lists again, and then equals the store.
 func TestQuorumIsRecoveredFromOneDiskOfThree(t *testing.T) {
 	stories.Begin(t)
-	c := rig.Apply(t, harness.TLS(24*time.Hour), authenticated, recovers(v1alpha1.RecoverySpec{}))
-	view := c.AwaitMembers(t, 3, formWithin)
-	c.AwaitCondition(t, formWithin, v1alpha1.ConditionAuthReady, "True")
+	c := rig.Apply(t, withTLSAndAuth, recovers(v1alpha1.RecoverySpec{}))
+	view := awaitSecured(t, c, 3)
 	w, held := harness.Write(t, c.EtcdService(t)), startCaches(t, c, 0)
 	w.AwaitWrites(t, 100, scaleWithin)
 	held.equal(t, c, 1)
@@ -75,11 +88,10 @@ func TestRecoveredFromBackupsOnlyOnce(t *testing.T) {
 	stories.Begin(t)
 	s3, namespace := rig.MakeSavedNamespace(t, bucket)
 	const bound = 60
-	c := rig.ApplyIn(t, namespace, harness.TLS(24*time.Hour), authenticated, backedUp(s3.Store(bucket)), recovers(v1alpha1.RecoverySpec{
+	c := rig.ApplyIn(t, namespace, withTLSAndAuth, backedUp(s3.Store(bucket)), recovers(v1alpha1.RecoverySpec{
 		Policy: v1alpha1.RecoveryAutomatic, MaxDataLoss: &v1alpha1.MaxDataLoss{Seconds: new(int64(bound))},
 	}))
-	view := c.AwaitMembers(t, 3, formWithin)
-	c.AwaitCondition(t, formWithin, v1alpha1.ConditionAuthReady, "True")
+	view := awaitSecured(t, c, 3)
 	w := harness.Write(t, c.EtcdService(t))
 	awaitBackups(t, c)
 	w.AwaitWrites(t, 100, scaleWithin)
@@ -109,10 +121,10 @@ func TestMemoryMembersRecovered(t *testing.T) {
 	stories.Begin(t)
 	s3, namespace := rig.MakeSavedNamespace(t, bucket)
 	const bound = 60
-	c := rig.ApplyIn(t, namespace, inMemory, backedUp(s3.Store(bucket)), recovers(v1alpha1.RecoverySpec{
+	c := rig.ApplyIn(t, namespace, withTLSAndAuth, inMemory, backedUp(s3.Store(bucket)), recovers(v1alpha1.RecoverySpec{
 		Policy: v1alpha1.RecoveryAutomatic, MaxDataLoss: &v1alpha1.MaxDataLoss{Seconds: new(int64(bound))},
 	}))
-	view := c.Agree(t, 3, formWithin)
+	view := awaitSecured(t, c, 3)
 	w := harness.Write(t, c.EtcdService(t))
 	awaitBackups(t, c)
 	w.AwaitWrites(t, 100, scaleWithin)
@@ -132,8 +144,8 @@ func TestMemoryMembersRecovered(t *testing.T) {
 // does, nor the approval of an earlier loss. Members that return later join the new raft group, and their data is kept.
 func TestAwayMembersGivenUpByApproval(t *testing.T) {
 	stories.Begin(t)
-	c := rig.Apply(t, recovers(v1alpha1.RecoverySpec{Policy: v1alpha1.RecoveryAutomatic, MaxDataLoss: &v1alpha1.MaxDataLoss{Seconds: new(int64(3600))}}))
-	view := c.Agree(t, 3, formWithin)
+	c := rig.Apply(t, withTLSAndAuth, recovers(v1alpha1.RecoverySpec{Policy: v1alpha1.RecoveryAutomatic, MaxDataLoss: &v1alpha1.MaxDataLoss{Seconds: new(int64(3600))}}))
+	view := awaitSecured(t, c, 3)
 	w := harness.Write(t, c.EtcdService(t))
 	w.AwaitWrites(t, 100, scaleWithin)
 	survivor := view.Follower()

@@ -20,9 +20,8 @@ import (
 func TestRestoreInPlaceAndUndo(t *testing.T) {
 	stories.Begin(t)
 	s3, namespace := rig.MakeSavedNamespace(t, bucket)
-	c := rig.ApplyIn(t, namespace, harness.TLS(24*time.Hour), authenticated, backedUp(s3.Store(bucket)))
-	view := c.AwaitMembers(t, 3, formWithin)
-	c.AwaitCondition(t, formWithin, v1alpha1.ConditionAuthReady, "True")
+	c := rig.ApplyIn(t, namespace, withTLSAndAuth, backedUp(s3.Store(bucket)))
+	view := awaitSecured(t, c, 3)
 	w, held := harness.Write(t, c.EtcdService(t)), startCaches(t, c, 0)
 	awaitBackups(t, c)
 	w.AwaitWrites(t, 100, scaleWithin)

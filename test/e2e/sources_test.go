@@ -20,8 +20,8 @@ import (
 // cluster ends healthy, and has every write up to the revision in the plan.
 func TestMostDataUsedWhenAllLogsDamaged(t *testing.T) {
 	stories.Begin(t)
-	c := rig.Apply(t, recovers(v1alpha1.RecoverySpec{Policy: v1alpha1.RecoveryAutomatic, MaxDataLoss: &v1alpha1.MaxDataLoss{Seconds: new(int64(3600))}}))
-	view := c.Agree(t, 3, formWithin)
+	c := rig.Apply(t, withTLSAndAuth, recovers(v1alpha1.RecoverySpec{Policy: v1alpha1.RecoveryAutomatic, MaxDataLoss: &v1alpha1.MaxDataLoss{Seconds: new(int64(3600))}}))
+	view := awaitSecured(t, c, 3)
 	w, behind := harness.Write(t, c.Etcd(t)), view.Follower()
 	w.AwaitWrites(t, 200, scaleWithin)
 	c.Signal(t, behind, harness.Etcd, syscall.SIGSTOP)
@@ -92,9 +92,8 @@ func disksOf(t *testing.T, c *harness.Cluster) (disks map[string]leases.DiskRepo
 func TestSurvivorBehindBackup(t *testing.T) {
 	stories.Begin(t)
 	s3, namespace := rig.MakeSavedNamespace(t, bucket)
-	c := rig.ApplyIn(t, namespace, harness.TLS(24*time.Hour), authenticated, backedUp(s3.Store(bucket)), recovers(v1alpha1.RecoverySpec{}))
-	view := c.AwaitMembers(t, 3, formWithin)
-	c.AwaitCondition(t, formWithin, v1alpha1.ConditionAuthReady, "True")
+	c := rig.ApplyIn(t, namespace, withTLSAndAuth, backedUp(s3.Store(bucket)), recovers(v1alpha1.RecoverySpec{}))
+	view := awaitSecured(t, c, 3)
 	w, survivor := harness.Write(t, c.EtcdService(t)), view.Follower()
 	awaitBackups(t, c)
 	w.AwaitWrites(t, 100, scaleWithin)

@@ -20,8 +20,8 @@ import (
 func TestRestoreIsWithdrawnInEveryPhase(t *testing.T) {
 	stories.Begin(t)
 	s3, namespace := rig.MakeSavedNamespace(t, bucket)
-	c := rig.ApplyIn(t, namespace, backedUp(s3.Store(bucket)))
-	w := withdrawn{cluster: c, store: s3, view: c.AwaitMembers(t, 3, formWithin)}
+	c := rig.ApplyIn(t, namespace, withTLSAndAuth, backedUp(s3.Store(bucket)))
+	w := withdrawn{cluster: c, store: s3, view: awaitSecured(t, c, 3)}
 	w.writer, w.caches = harness.Write(t, c.EtcdService(t)), startCaches(t, c, 5)
 	awaitBackups(t, c)
 	w.writer.AwaitWrites(t, 100, scaleWithin)
