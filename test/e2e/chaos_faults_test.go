@@ -12,7 +12,6 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	policyv1 "k8s.io/api/policy/v1"
-	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -64,11 +63,17 @@ var longFaults = []chaosFault{
 		ch.withAPI(func() {
 			ch.cluster.Edit(t, fmt.Sprintf(`{"spec":{"resources":{"requests":{"cpu":%q}}}}`, requests))
 		})
-		harness.Eventually(t, ch.amongFaults(scaleWithin), "all Pods request another CPU", func(ctx context.Context) error {
+		// Another fault can edit the spec again meanwhile.
+		harness.Eventually(t, ch.amongFaults(scaleWithin), "all Pods request the CPU of the spec", func(ctx context.Context) error {
+			cluster, err := ch.cluster.Get(ctx)
+			if err != nil {
+				return err
+			}
+			want := cluster.Spec.Resources.Requests.Cpu()
 			return ch.eachPod(ctx, func(pod *corev1.Pod) error {
 				for _, c := range slices.Concat(pod.Spec.InitContainers, pod.Spec.Containers) {
-					if c.Name == harness.ContainerEtcd && c.Resources.Requests.Cpu().Cmp(resource.MustParse(requests)) != 0 {
-						return fmt.Errorf("%s requests %s", pod.Name, c.Resources.Requests.Cpu())
+					if got := c.Resources.Requests.Cpu(); c.Name == harness.ContainerEtcd && got.Cmp(*want) != 0 {
+						return fmt.Errorf("%s requests %s, want %s", pod.Name, got, want)
 					}
 				}
 				return nil
