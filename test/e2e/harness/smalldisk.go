@@ -29,10 +29,16 @@ mount --bind "$2" "$1"`)
 	return d
 }
 
-// Fill uses all that is left of the small disk.
+// Fill uses all that is left of the small disk. It fails if the small disk is not in the place of the volume: the disk below is that of this
+// machine.
 func (d *SmallDisk) Fill(t testing.TB) {
 	t.Helper()
-	d.must(t, `! dd if=/dev/zero of="$1/ballast" bs=4096 2>"$2.dd"
+	d.must(t, `if [ "$(stat --file-system --format=%T "$1")" != tmpfs ]; then
+	echo "$1 is not on the small disk $2:"
+	cat /proc/self/mountinfo
+	exit 1
+fi
+! dd if=/dev/zero of="$1/ballast" bs=4096 2>"$2.dd"
 grep --quiet "No space left on device" "$2.dd"`)
 }
 
