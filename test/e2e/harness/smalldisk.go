@@ -2,6 +2,7 @@ package harness
 
 import (
 	"context"
+	"fmt"
 	"strconv"
 	"strings"
 	"testing"
@@ -22,6 +23,14 @@ type SmallDisk struct {
 func (h *Hold) OnSmallDisk(t testing.TB, node string) *SmallDisk {
 	t.Helper()
 	d := &SmallDisk{cluster: h.cluster, node: node, volume: h.cluster.VolumeOf(t, h.member).Dir, disk: "/run/small-" + h.podUID}
+	// A mount in the place of the volume appears in the kubelet's mount of it too, and disappears with that one.
+	Eventually(t, maxWait, "the kubelet unmounts "+d.volume, func(ctx context.Context) error {
+		out, err := d.run(ctx, `! grep --fixed-strings "local-volume/${1##*/} " /proc/self/mountinfo`)
+		if err != nil {
+			return fmt.Errorf("it is mounted: %s", out)
+		}
+		return nil
+	})
 	d.must(t, `mkdir "$2"
 mount -t tmpfs -o size=$(($(du --summarize --block-size=M "$1" | cut --delimiter=M --fields=1) + $3))M tmpfs "$2"
 cp --archive "$1/." "$2"
