@@ -70,7 +70,9 @@ type Agent struct {
 	backups      *backups.Duty
 	access       *access.Access
 	// equal says that the last comparison of this leadership found nothing that differs, and that no Lease says so.
-	equal     atomic.Bool
+	equal atomic.Bool
+	// differed has the IDs of the members whose data was found to differ, as the Leases said at the last comparison of this leadership.
+	differed  atomic.Pointer[[]uint64]
 	facts     *facts
 	disk      *diskReport
 	speed     *disk
@@ -193,7 +195,8 @@ func (a *Agent) leaderOptions(store *leases.Store) duties.Options {
 		Defragmented: a.metrics.defragmented,
 		Alarmed:      a.alarmed,
 		Compare:      func() time.Duration { return time.Duration(a.live.Current().ComparisonInterval) }, Compared: a.compared,
-		Auth: a.authPolicy, Authenticated: a.authenticated, AuthRead: func(cluster uint64, now membership.AuthSwitch) { a.backups.AuthIs(cluster, now) },
+		Differed: func(ids []uint64) { a.differed.Store(&ids) },
+		Auth:     a.authPolicy, Authenticated: a.authenticated, AuthRead: func(cluster uint64, now membership.AuthSwitch) { a.backups.AuthIs(cluster, now) },
 	}
 }
 

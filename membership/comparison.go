@@ -145,6 +145,16 @@ func Confirm(first, second Comparison) Comparison {
 	return second
 }
 
+// Agreeing returns the IDs of the voters that have the data of the majority, none without a majority.
+func (c Comparison) Agreeing() (ids []uint64) {
+	for _, one := range c.Contents {
+		if c.Majority.MemberID != 0 && one.comparesWith(c.Majority) && one.Hash == c.Majority.Hash {
+			ids = append(ids, one.MemberID)
+		}
+	}
+	return ids
+}
+
 // Names says whether the member with id is one of the odd ones.
 func (c Comparison) Names(id uint64) bool {
 	return slices.ContainsFunc(c.Odd, func(odd Content) bool { return odd.MemberID == id })

@@ -156,8 +156,14 @@ func wrongVerdict(voters int, kinds []int, got Comparison) string {
 	for _, c := range got.Odd {
 		named = append(named, c.MemberID)
 	}
-	if got.Verdict != want || !slices.Equal(named, odd) {
-		return fmt.Sprintf("got %s %v, want %s %v", got.Verdict, named, want, odd)
+	var agreeing []uint64
+	for i, kind := range kinds {
+		if most != 0 && kind == most {
+			agreeing = append(agreeing, uint64(i+1))
+		}
+	}
+	if got.Verdict != want || !slices.Equal(named, odd) || !slices.Equal(got.Agreeing(), agreeing) {
+		return fmt.Sprintf("got %s %v, and %v agree; want %s %v, and %v", got.Verdict, named, got.Agreeing(), want, odd, agreeing)
 	}
 	return ""
 }

@@ -2,6 +2,7 @@ package backups
 
 import (
 	"context"
+	"slices"
 	"time"
 
 	"github.com/klauspost/compress/zstd"
@@ -102,6 +103,7 @@ func (s *session) fullEnded(ctx context.Context, r fullResult, err error) {
 	}
 	s.joined(taken)
 	s.authFulls.taken(r.auth, r.changed, time.Now(), r.took, r.Taken.Sub(s.newest.At))
+	s.newestBy = s.self.MemberID
 	if err := s.know(catalog.History{Fulls: []catalog.Full{taken}}, time.Now()); err != nil {
 		s.reporter.fullFailed(ctx, err) // a schedule without a date was refused before
 		return
@@ -152,7 +154,8 @@ const (
 
 // ReplaceFacts is the complete input of DecideReplacement.
 type ReplaceFacts struct {
-	// Broken: the newest full backup was restored and found to be invalid.
+	// Broken: the newest full backup was restored and found to be invalid, or it was never verified, and it is of a member whose data was
+	// found to differ from that of a majority.
 	Broken rules.YesNo `fact:"newest full is broken"`
 	// Repeated: this leader has already taken a full backup for that reason.
 	Repeated rules.YesNo `fact:"this leader replaced one"`
@@ -209,7 +212,7 @@ func keysOf(fulls []catalog.Full) (keys []string) {
 
 // replacement decides about the newest full backup. A verified full backup resets the state.
 func (s *session) replacement(now time.Time) Replacement {
-	broken := s.reporter.foundBroken(s.newest.Key)
+	broken := s.reporter.foundBroken(s.newest.Key) || s.differed(s.newestBy) && s.reporter.notVerified(s.newest.Key)
 	if !broken && s.newest.Key != "" && s.reporter.verifiedFull() == s.newest.Key {
 		s.replacing.taken.succeeded()
 		s.replacing.handed = false
@@ -219,6 +222,11 @@ func (s *session) replacement(now time.Time) Replacement {
 		Few:    rules.YesNoOf(s.replacing.unverified(s.reporter.verifiedFull()) <= fewBroken && !s.replacing.handed),
 		Rested: rules.YesNoOf(!s.replacing.taken.resting(now)),
 	}).Verdict
+}
+
+// differed says whether the data of the member was found to differ from that of a majority. 0 is an unknown member.
+func (s *session) differed(memberID uint64) bool {
+	return memberID != 0 && s.Differed != nil && slices.Contains(s.Differed(), memberID)
 }
 
 // handOn moves leadership once because of invalid full backups, if another member can lead.

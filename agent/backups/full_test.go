@@ -12,6 +12,7 @@ import (
 
 	"github.com/etcd-druid/druid/agent/config"
 	"github.com/etcd-druid/druid/backup/catalog"
+	"github.com/etcd-druid/druid/backup/snapshot"
 	"github.com/etcd-druid/druid/backup/store"
 	"github.com/etcd-druid/druid/backup/store/open"
 	"github.com/etcd-druid/druid/internal/rules"
@@ -58,6 +59,54 @@ func TestTwoBrokenFullsMoveLeadership(t *testing.T) {
 	}
 	if got := s.replacement(time.Now()); got != HandOn {
 		t.Errorf("got %s, want %s", got, HandOn)
+	}
+}
+
+// The data of a leader was found to differ after its full backup, and it does not lead any more. The next leader does not continue that
+// backup: it takes another one, unless a verification found the first one to be intact.
+func TestFullOfDifferingMemberReplaced(t *testing.T) {
+	for name, test := range map[string]struct {
+		verified bool
+		fulls    int
+	}{"never verified": {false, 2}, "verified": {true, 1}} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			_, _, agentOf := snapshotLeases(t)
+			g := newGroup(t, 2)
+			c := directory(t.TempDir())
+			s := opened(t, c)
+			former := agentOf(g, g.leader())
+			former.Configure(c)
+			stop := former.start()
+			savedUpTo(t, s, put(t, g.client(g.leader()), 20))
+			stop()
+			by := g.self(g.leader()).MemberID
+			if test.verified {
+				full := history(t, s).Fulls[0].Key
+				v := leases.Verification{Verdict: leases.VerdictVerified, At: time.Now(), Full: full, VerifiedFull: full, Lineage: string(lineage)}
+				if err := former.Leases.ReportVerification(t.Context(), v); err != nil {
+					t.Fatal(err)
+				}
+			}
+			g.move()
+			later := agentOf(g, g.leader())
+			later.Differed = func() []uint64 { return []uint64{7, by} }
+			later.Configure(c)
+			later.start()
+			savedUpTo(t, s, put(t, g.client(g.leader()), 20))
+			eventually(t, "the backups are complete", func() error {
+				fulls := history(t, s).Fulls
+				if later.fired("saved") == 0 || len(fulls) < test.fulls {
+					return fmt.Errorf("%d fulls", len(fulls))
+				}
+				return nil
+			})
+			fulls := history(t, s).Fulls
+			trailer, err := snapshot.ReadTrailer(t.Context(), s, fulls[len(fulls)-1].Key, fulls[len(fulls)-1].Size)
+			if err != nil || len(fulls) != test.fulls || (uint64(trailer.MemberID) == by) != test.verified {
+				t.Errorf("%d fulls, the last one by %x (%v), want %d", len(fulls), uint64(trailer.MemberID), err, test.fulls)
+			}
+		})
 	}
 }
 

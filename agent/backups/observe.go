@@ -11,6 +11,7 @@ import (
 
 	"github.com/etcd-druid/druid/backup/catalog"
 	"github.com/etcd-druid/druid/backup/delta"
+	"github.com/etcd-druid/druid/backup/snapshot"
 	"github.com/etcd-druid/druid/backup/store"
 	"github.com/etcd-druid/druid/internal/crash"
 	"github.com/etcd-druid/druid/internal/rules"
@@ -80,8 +81,8 @@ type Facts struct {
 	// Due: another full backup is due by the schedule, by the age of the newest one, or by the size of the changes
 	// since then.
 	Due rules.YesNo
-	// Doubted: the newest full backup and the changes after it were restored and found to be invalid, and the
-	// replacement table says that a new full backup is to be taken now.
+	// Doubted: the newest full backup and the changes after it were restored and found to be invalid, or it is of a member whose data was
+	// found to differ later. The replacement table says that a new full backup is to be taken now.
 	Doubted rules.YesNo `fact:"found broken"`
 }
 
@@ -128,7 +129,23 @@ func (s *session) look(ctx context.Context) error {
 	if s.catalogState == CatalogComplete {
 		s.digest = s.tip(ctx, h, s.saved)
 	}
-	return s.know(h, time.Now())
+	known := s.newest.Key
+	err = s.know(h, time.Now())
+	if s.newest.Key != known {
+		s.newestBy = s.madeBy(ctx, s.newest)
+	}
+	return err
+}
+
+// madeBy returns the ID of the member whose database a full backup is, 0 if it is unknown.
+func (s *session) madeBy(ctx context.Context, full catalog.Full) uint64 {
+	ctx, cancel := context.WithTimeout(ctx, readTimeout)
+	defer cancel()
+	trailer, err := snapshot.ReadTrailer(ctx, s.store, full.Key, full.Size)
+	if err != nil {
+		return 0 // a verification reports what is wrong with it
+	}
+	return uint64(trailer.MemberID)
 }
 
 // list lists the backups and ensures that the record of the lineage's bootstrap exists.

@@ -43,6 +43,13 @@ func (h *reporter) foundBroken(newest string) bool {
 	return h.verified.Verdict == leases.VerdictBroken && newest != "" && h.verified.Full == newest
 }
 
+// notVerified says that the full backup was not found to be intact. It is false until the Lease was read.
+func (h *reporter) notVerified(full string) bool {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return h.leaseRead && h.verified.VerifiedFull != full
+}
+
 // verifiedFull returns the full backup that was last found to be intact, or the empty string.
 func (h *reporter) verifiedFull() string {
 	h.mu.Lock()

@@ -42,6 +42,8 @@ type session struct {
 	// the next one is due.
 	newest catalog.Full
 	due    time.Time
+	// newestBy is the ID of the member whose database the newest full backup is, 0 if it is unknown.
+	newestBy uint64
 	// since is the beginning of the newest sequence of backups without a gap, zero for none.
 	since time.Time
 	// behind is what followed the newest full backup when the store was listed, and how many bytes the recorder had

@@ -148,8 +148,9 @@ func found(before leases.Verification, r verify.Result, self Identity, now time.
 		return v
 	case verify.Broken:
 		v.Verdict, v.Broken = leases.VerdictBroken, r.Object
-		// One of several suspects can be intact, and so is the full backup that was verified.
-		if len(r.Suspects) <= 1 && r.Object != before.VerifiedFull {
+		// One of several suspects can be intact, and so is the full backup that was verified. The most likely suspect is the full backup of a
+		// member that is not among the majority.
+		if (len(r.Suspects) <= 1 || r.Untrusted && r.Object == r.Full) && r.Object != before.VerifiedFull {
 			v.KnownBroken = knownBroken(v)
 		}
 		return v
@@ -206,10 +207,14 @@ func (d *Duty) verifyTarget(ctx context.Context, c config.Backup, self Identity,
 	if err != nil {
 		return unknown(err)
 	}
+	trusted, err := d.trusted(ctx, self)
+	if err != nil {
+		return unknown(fmt.Errorf("the backups cannot be compared with the members: %w", err))
+	}
 	r := verify.Result{}
 	err = loop.Recover(func() error {
 		r = verify.Run(ctx, verify.Config{
-			Store: opened, Catalog: listed, Target: target, Scratch: d.Scratch, Rate: verificationRate, Reserve: d.verificationReserve,
+			Store: opened, Catalog: listed, Target: target, Scratch: d.Scratch, Rate: verificationRate, Reserve: d.verificationReserve, Trusted: trusted,
 			Ask: func(ctx context.Context, revision int64) (delta.Checkpoint, error) {
 				return d.hash(ctx, self, revision)
 			},
@@ -221,6 +226,24 @@ func (d *Duty) verifyTarget(ctx context.Context, c config.Backup, self Identity,
 	}
 	r.Full = reportedOf(r, listed, self.Lineage)
 	return r
+}
+
+// trusted says which members can vouch for backups: those whose data is that of a majority of all voters. A member whose data differs
+// reports the hash of its own error. The hashes of members that compact at that moment cannot be compared, so trusted tries again.
+func (d *Duty) trusted(ctx context.Context, self Identity) (func(memberID uint64) bool, error) {
+	if d.Majority == nil {
+		return nil, nil
+	}
+	for try := 1; ; try++ {
+		ids, err := d.Majority(ctx, self.ClusterID)
+		switch {
+		case err == nil:
+			return func(memberID uint64) bool { return slices.Contains(ids, memberID) }, nil
+		case ctx.Err() != nil, try == verifyTries:
+			return nil, err
+		}
+		await(ctx, nil, d.verifyPause)
+	}
 }
 
 // reportedOf returns the full backup of a lineage to which a result applies. If nothing could be planned, it is the

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"log/slog"
 	"os"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -41,6 +42,8 @@ type cluster struct {
 	decisions *prometheus.CounterVec
 	// compare has the duties compare the data of all voters at short intervals.
 	compare bool
+	// differed are the IDs of members whose data was found to differ, as the duties reported them last.
+	differed atomic.Pointer[[]uint64]
 }
 
 var names = []string{"demo-a", "demo-b", "demo-c"}
@@ -167,6 +170,8 @@ func (c *cluster) duties(leader, podUID string) {
 		PeerURL: func(name string) string { return "http://" + name + ".demo-peer:2380" },
 		Grace:   func() time.Duration { return grace },
 		Log:     slog.New(slog.DiscardHandler),
+
+		Differed: func(ids []uint64) { c.differed.Store(&ids) },
 	})
 	d.poll = 100 * time.Millisecond
 	if c.compare {

@@ -144,9 +144,11 @@ func (r *comparison) oddOf(view membership.View, found membership.Comparison) (o
 	return odd, ours
 }
 
-// marks returns a voter whose Lease says that the data of its present ID differs. It reads the Lease of each desired voter.
-func (r *comparison) marks(ctx context.Context, view membership.View) (marked, rules.Answer) {
-	answer := rules.Answer(rules.No)
+// marks returns a voter whose Lease says that the data of its present ID differs. It reads the Lease of each desired voter, and reports the
+// IDs in all marks: that of a member stays on its Lease after it was replaced.
+func (r *comparison) marks(ctx context.Context, view membership.View) (found marked, answer rules.Answer) {
+	answer = rules.No
+	var differed []uint64
 	for _, m := range view.Voters() {
 		if !r.record.Lists(m.Name) {
 			continue
@@ -155,11 +157,22 @@ func (r *comparison) marks(ctx context.Context, view membership.View) (marked, r
 		switch {
 		case err != nil:
 			answer = rules.Unknown
-		case lease.Differs.Of(m.ID):
-			return marked{m.Name, lease.LeaseVersion}, rules.Yes
+		case lease.Differs != leases.Difference{}:
+			if id, err := leases.ParseID(lease.Differs.MemberID); err == nil {
+				differed = append(differed, id)
+			}
+			if lease.Differs.Of(m.ID) && found.name == "" {
+				found = marked{m.Name, lease.LeaseVersion}
+			}
 		}
 	}
-	return marked{}, answer
+	if r.Differed != nil {
+		r.Differed(differed)
+	}
+	if found.name != "" {
+		answer = rules.Yes
+	}
+	return found, answer
 }
 
 // markOdd writes on the Lease of a member that its data differs, as the comparison found.
@@ -244,6 +257,23 @@ func hashesOf(view membership.View, contents []membership.Content) string {
 	}
 	slices.Sort(words)
 	return strings.Join(words, ", ")
+}
+
+// ErrNoMajority says that no majority of all voters is known to have the same data.
+var ErrNoMajority = errors.New("no majority of all voters is known to have the same data")
+
+// Majority returns the IDs of the voters whose data is that of a majority of all voters. It asks each voter for the hash of its complete
+// data. It returns ErrNoMajority if too many voters do not answer, or if they have different data.
+func Majority(ctx context.Context, dial membership.Dial, local string, clusterID uint64) (ids []uint64, err error) {
+	view, err := membership.Observe(ctx, dial, membership.Query{Endpoints: []string{local}, ClusterID: clusterID, Timeout: callTimeout})
+	if err != nil {
+		return nil, err
+	}
+	found, silent := compareAt(ctx, dial, view, 0)
+	if ids = found.Agreeing(); len(ids) == 0 {
+		return nil, errors.Join(ErrNoMajority, silent)
+	}
+	return ids, nil
 }
 
 // compareVoters asks each voter for the hash of its complete data at a revision that all voters that answer have. If

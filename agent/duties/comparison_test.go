@@ -3,11 +3,13 @@ package duties
 import (
 	"errors"
 	"fmt"
+	"slices"
 	"testing"
 	"time"
 
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 
+	"github.com/etcd-druid/druid/agent/transport"
 	"github.com/etcd-druid/druid/leases"
 	"github.com/etcd-druid/druid/membership"
 )
@@ -17,6 +19,50 @@ func TestTheMemberWhoseDataDiffersIsMarked(t *testing.T) {
 	c.flip(c.followers()[0])
 	c.duties(c.leader, "mine")
 	c.marks(c.followers()[0])
+}
+
+// The agents that follow must know whose backups can have the difference, also after that member has another ID.
+func TestDifferedIDsAreReported(t *testing.T) {
+	c := newCompared(t, names)
+	odd := c.followers()[0]
+	lease, err := c.store.Marks(t.Context(), odd)
+	if err == nil {
+		err = c.store.MarkDifference(t.Context(), odd, lease.LeaseVersion, leases.Difference{MemberID: "1f", Hash: "x", Majority: "y"})
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	c.flip(c.leader)
+	c.duties(c.leader, "mine")
+	c.eventually("both IDs are reported", func() error {
+		want := []uint64{0x1f, c.id(c.leader)}
+		got := c.differed.Load()
+		if got == nil {
+			return errors.New("none is")
+		}
+		slices.Sort(*got)
+		if !slices.Equal(*got, want) {
+			return fmt.Errorf("%x are, want %x", *got, want)
+		}
+		return nil
+	})
+	followers := c.followers()
+	majority := func() (ids []uint64, err error) {
+		cluster := uint64(c.members[followers[0]].Server.Cluster().ID())
+		ids, err = Majority(t.Context(), transport.NewClients(transport.Transport{}).Dial, c.endpoint(followers[0]), cluster)
+		slices.Sort(ids)
+		return ids, err
+	}
+	ids, err := majority()
+	want := []uint64{c.id(followers[0]), c.id(followers[1])}
+	slices.Sort(want)
+	if err != nil || !slices.Equal(ids, want) {
+		t.Errorf("the majority is %x (%v), want %x", ids, err, want)
+	}
+	c.stop(followers[1])
+	if ids, err := majority(); !errors.Is(err, ErrNoMajority) {
+		t.Errorf("with two members that differ, the majority is %x (%v)", ids, err)
+	}
 }
 
 func TestTheLeaderWhoseDataDiffersIsMarked(t *testing.T) {

@@ -52,15 +52,13 @@ type Options struct {
 	Dial  membership.Dial
 	// Local is the client endpoint of the agent's own member.
 	Local string
-	// Self returns the agent's own member and Pod, or false while they are unknown. The result can change: a member
-	// that replaced itself has a new ID.
+	// Self returns the agent's own member and Pod, or false while they are unknown. A member that replaced itself has a new ID.
 	Self func() (Cluster, bool)
 	// PeerURL of the member called name.
 	PeerURL func(name string) string
 	// Grace returns the grace period in force for superfluous members.
 	Grace func() time.Duration
-	// RemoveOthers says whether the user allows the removal of the external members of a joined raft group. nil means
-	// no.
+	// RemoveOthers says whether the user allows the removal of the external members of a joined raft group. nil means no.
 	RemoveOthers func() bool
 	// Complete adds the fields that a recreated record lacks, and says whether it lacked any. It can be nil.
 	Complete func(leases.Record) (leases.Record, bool)
@@ -83,6 +81,8 @@ type Options struct {
 	// Comparison and false. It can be nil.
 	Compare  func() time.Duration
 	Compared func(found membership.Comparison, equal bool)
+	// Differed receives the IDs of the members whose data was found to differ, also of those that were replaced since. It can be nil.
+	Differed func(ids []uint64)
 	// Fsync returns how fast the agent's own member wrote its log in the last minutes, zero if that is unknown. nil means
 	// that leadership is never moved for a slow disk.
 	Fsync func() leases.Fsync

@@ -43,6 +43,9 @@ type Config struct {
 	Reserve int64
 	// Ask asks a member of the cluster for its checkpoint at a revision, if no delta backup has one. It can be nil.
 	Ask func(ctx context.Context, revision int64) (delta.Checkpoint, error)
+	// Trusted says whether the data of the member is that of a majority of all voters. Checkpoints of other members are not compared: their
+	// data can have the same error as their full backups. nil trusts every member.
+	Trusted func(memberID uint64) bool
 	// Progress receives the progress of the restore. It can be nil, and must not block.
 	Progress func(restore.Progress)
 }
@@ -90,6 +93,10 @@ func (c Config) restoreInto(ctx context.Context, path string) Result {
 		}
 		r := c.compare(ctx, path, p, got)
 		r.Full, r.Revision, r.Size = p.Full.Key, got.Revision, got.Size
+		if r.Verdict == Broken && c.Trusted != nil {
+			trailer, err := snapshot.ReadTrailer(ctx, c.Store, p.Full.Key, p.Full.Size)
+			r.Untrusted = err == nil && !c.Trusted(uint64(trailer.MemberID))
+		}
 		return r
 	}
 }
@@ -136,10 +143,12 @@ func (c Config) compare(ctx context.Context, path string, p catalog.Plan, got re
 		_ = db.Close() // nothing was written
 		return Result{Verdict: Unknown, Reason: err.Error()}
 	}
-	r := comparison{db: db, plan: p, checkpoints: got.Checkpoints, contents: contents}.judge(ctx)
+	r := comparison{db: db, plan: p, checkpoints: c.trusted(got.Checkpoints), contents: contents}.judge(ctx)
 	if r.Checkpoint == nil && c.Ask != nil {
 		if point, err := c.Ask(ctx, got.Revision); err != nil {
 			r.Reason += fmt.Sprintf("; and no member returned a hash: %v", err)
+		} else if c.Trusted != nil && !c.Trusted(point.MemberID) {
+			r.Reason += fmt.Sprintf("; and the data of member %x, which returned a hash, is not that of a majority", point.MemberID)
 		} else {
 			r = comparison{db: db, plan: p, checkpoints: []restore.Checkpoint{{Checkpoint: point}}, contents: contents}.judge(ctx)
 		}
@@ -147,6 +156,14 @@ func (c Config) compare(ctx context.Context, path string, p catalog.Plan, got re
 	r.Contents = contents
 	_ = db.Close() // nothing was written
 	return r
+}
+
+// trusted returns the checkpoints of trusted members.
+func (c Config) trusted(all []restore.Checkpoint) []restore.Checkpoint {
+	if c.Trusted == nil {
+		return all
+	}
+	return slices.DeleteFunc(slices.Clone(all), func(point restore.Checkpoint) bool { return !c.Trusted(point.MemberID) })
 }
 
 // Clean removes what a crashed process left in a scratch directory. No other process may use the directory.
@@ -185,6 +202,8 @@ type Result struct {
 	// Full is the full backup that was restored first, and the last restored revision, 0 for none.
 	Full     string `json:"full,omitempty"`
 	Revision int64  `json:"revision,omitempty"`
+	// Untrusted says that the full backup of a Broken result is of a member that Config.Trusted does not name.
+	Untrusted bool `json:"untrusted,omitempty"`
 	// Checkpoint that was compared, and the key of its delta backup. It is nil if there was none.
 	Checkpoint *Checkpoint `json:"checkpoint,omitempty"`
 	// Compared lists what was compared with the checkpoint and is equal. NotCompared lists what was not compared, and
