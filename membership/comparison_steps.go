@@ -45,7 +45,7 @@ type ComparisonFacts struct {
 	Ours rules.YesNo `fact:"odd voter is desired"`
 	// Marked: the Lease of a desired voter says that its data differs.
 	Marked rules.Answer `fact:"a Lease has the mark"`
-	// Quiet: no member replaces itself or is being removed.
+	// Quiet: no member replaces itself, and no agent began to remove one. druid withdraws a request for a removal while a member is marked.
 	Quiet rules.YesNo `fact:"no member joins or leaves"`
 	// Corrupt: the alarm CORRUPT is raised.
 	Corrupt rules.YesNo `fact:"alarm CORRUPT"`

@@ -95,6 +95,32 @@ func OthersHealthy(v View, id uint64, health map[uint64]rules.Answer, desired fu
 	return all
 }
 
+// OthersAgree says whether every desired voter except the member with id has the same data, as far as the contents say. The removal of a
+// member with good data can leave a majority with other data, or none.
+func OthersAgree(v View, id uint64, contents []Content, desired func(Member) rules.Answer) rules.Answer {
+	others := 0
+	var theirs []Content
+	for _, m := range v.Voters() {
+		if m.ID == id || desired(m) != rules.Yes {
+			continue
+		}
+		others++
+		for _, c := range contents {
+			if c.MemberID == m.ID {
+				theirs = append(theirs, c)
+			}
+		}
+	}
+	switch found := Judge(others, theirs); {
+	case others == 0, found.Verdict == VerdictSame:
+		return rules.Yes
+	case found.Verdict == VerdictUnknown:
+		return rules.Unknown
+	default:
+		return rules.No
+	}
+}
+
 // OthersJoin says whether a desired learner other than the member with id is being promoted.
 func OthersJoin(v View, id uint64, desired func(Member) rules.Answer) rules.Answer {
 	join := rules.Answer(rules.No)
@@ -126,8 +152,9 @@ type DrainFacts struct {
 	Self rules.Answer
 	// Quorum: the remaining voters have a healthy quorum (QuorumWithout).
 	Quorum rules.Answer `fact:"quorum without it"`
-	// Others: every other desired voter is healthy (OthersHealthy), or all members are leaving.
-	Others rules.Answer `fact:"others healthy"`
+	// Others: every other desired voter is healthy (OthersHealthy), and all of them have the same data (OthersAgree), or all members are
+	// leaving.
+	Others rules.Answer `fact:"others healthy and equal"`
 	// Joining: another member joins or replaces itself.
 	Joining rules.Answer `fact:"others join"`
 	// Waited: the claim has been blocked for the time that this leader allows.
@@ -176,7 +203,7 @@ var drains = rules.New(DrainWait, []rules.Row[DrainFacts, DrainVerdict]{
 	{Name: "others-back", When: DrainFacts{Mark: isClaimed, Entry: VoterEntry, Others: notYes, Waited: rules.Yes}, Verdict: Revert,
 		Why: "the other member might have to replace itself, which needs the slot"},
 	{Name: "others-not-healthy", When: DrainFacts{Entry: VoterEntry, Others: notYes}, Verdict: DrainWait,
-		Why: "another member is not healthy"},
+		Why: "another member is not healthy, or the data of the others differs or was not compared since the request"},
 	{Name: "joining-back", When: DrainFacts{Mark: isClaimed, Entry: VoterEntry, Joining: rules.Yes | rules.Unknown, Waited: rules.Yes}, Verdict: Revert,
 		Why: "the joining member might have to replace itself, which needs the slot"},
 	{Name: "others-join", When: DrainFacts{Entry: VoterEntry, Joining: rules.Yes | rules.Unknown}, Verdict: DrainWait,

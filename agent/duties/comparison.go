@@ -35,6 +35,8 @@ type comparison struct {
 	// comparedAt is when the last comparison of this leadership ended, and pause is the time until the next one.
 	comparedAt time.Time
 	pause      time.Duration
+	// found is the result of that comparison.
+	found membership.Comparison
 	// incomplete counts the comparisons in a row of which nothing is known.
 	incomplete int
 	last       string
@@ -56,7 +58,7 @@ func (r *comparison) Run(ctx context.Context, self Cluster, view membership.View
 		r.Log.DebugContext(ctx, "comparison of the members incomplete", "err", silent)
 	}
 	d, err := r.conclude(ctx, self, view, found)
-	r.now, r.comparedAt, r.pause = false, time.Now(), r.Compare()
+	r.now, r.comparedAt, r.pause, r.found = false, time.Now(), r.Compare(), found
 	if r.incomplete++; found.Verdict != membership.VerdictUnknown {
 		r.incomplete = 0
 	}
@@ -113,7 +115,7 @@ func (r *comparison) conclude(ctx context.Context, self Cluster, view membership
 	has, mark := r.marks(ctx, view)
 	d := membership.DecideComparison(membership.ComparisonFacts{
 		Authoritative: authoritative, Found: found.Found(), Undecided: rules.YesNoOf(r.record.Undecided != leases.Undecided{}),
-		Ours: rules.YesNoOf(ours), Marked: mark, Quiet: rules.YesNoOf(r.record.Replacing == nil && r.record.PendingRemoval == nil),
+		Ours: rules.YesNoOf(ours), Marked: mark, Quiet: rules.YesNoOf(r.record.Replacing == nil && (r.record.PendingRemoval == nil || r.request.canBeWithdrawn())),
 		Corrupt: rules.YesNoOf(slices.ContainsFunc(raised, func(a membership.Alarm) bool { return a.Type == membership.AlarmCorrupt })),
 	})
 	r.report(found, equal && r.record.Undecided == leases.Undecided{} && mark == rules.No)

@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus/testutil"
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 
 	"github.com/etcd-druid/druid/agent/transport"
@@ -62,6 +63,51 @@ func TestDifferedIDsAreReported(t *testing.T) {
 	c.stop(followers[1])
 	if ids, err := majority(); !errors.Is(err, ErrNoMajority) {
 		t.Errorf("with two members that differ, the majority is %x (%v)", ids, err)
+	}
+}
+
+// A removal could leave only the bad copy: the leader's data differs, and a follower with good data is to be removed.
+func TestNoGoodCopyIsRemoved(t *testing.T) {
+	for name, test := range map[string]struct {
+		flip    func(c *compared) string
+		removed bool
+	}{
+		"the leader differs":     {flip: func(c *compared) string { return c.leader }},
+		"all are equal":          {removed: true},
+		"the member differs":     {flip: func(c *compared) string { return c.followers()[0] }, removed: true},
+		"another member differs": {flip: func(c *compared) string { return c.followers()[1] }},
+	} {
+		t.Run(name, func(t *testing.T) {
+			c := newCompared(t, names)
+			leaves := c.followers()[0]
+			odd := ""
+			if test.flip != nil {
+				odd = test.flip(c)
+				c.flip(odd)
+			}
+			d := &drainCluster{cluster: c.cluster}
+			d.ask(leaves, "scale-down")
+			c.duties(c.leader, "mine")
+			if test.removed {
+				d.done(leaves, "scale-down", c.id(leaves))
+				return
+			}
+			c.eventually("the member whose data differs is marked", func() error {
+				if mark := c.differs(odd); !mark.Of(c.id(odd)) {
+					return fmt.Errorf("the mark of %s is %+v", odd, mark)
+				}
+				return nil
+			})
+			c.eventually("the removal waits", func() error {
+				if testutil.ToFloat64(c.decisions.WithLabelValues(drainTable, "others-not-healthy")) == 0 {
+					return errors.New("it does not")
+				}
+				return nil
+			})
+			if r := d.removalRequest(leaves); r.State != leases.RemovalRequested || len(c.listed(c.leader)) != len(names) {
+				t.Errorf("the request is %+v, and etcd lists %x", r, c.listed(c.leader))
+			}
+		})
 	}
 }
 

@@ -261,8 +261,11 @@ func (r *removalRequest) drainFacts(w witness, authoritative rules.Answer) membe
 		Others:        membership.OthersHealthy(w.view, w.member.ID, w.health, desired),
 		Joining:       membership.OthersJoin(w.view, w.member.ID, desired),
 	}
-	if r.record.Undecided != (leases.Undecided{}) {
+	switch {
+	case r.record.Undecided != leases.Undecided{}:
 		f.Others = rules.No // each member may have the good data
+	case f.Others == rules.Yes && w.entry == membership.VoterEntry:
+		f.Others = r.othersAgree(w, desired)
 	}
 	if r.record.Leaving {
 		// All members leave. None waits for another to join or to recover, and only the quorum of the members that
