@@ -1,7 +1,6 @@
 package model
 
 import (
-	"fmt"
 	"slices"
 
 	"github.com/etcd-druid/druid/agent/config"
@@ -17,7 +16,6 @@ func (w *lostWorld) renew(k int) bool {
 	if !m.on || !m.api {
 		return false
 	}
-	was := m.lease
 	if m.run {
 		g := &w.groups[m.group]
 		m.lease.ID, m.lease.Role, m.lease.ClusterID, m.lease.Epoch, m.lease.Lineage = uint64(m.identity.MemberID), leases.RoleMember, g.cluster,
@@ -32,25 +30,21 @@ func (w *lostWorld) renew(k int) bool {
 		if completed, missing := start.Completed(w.record, m.identity); missing {
 			w.update(w.version, completed, nil)
 		}
-		return !sameLease(was, m.lease)
+		return true
 	}
 	if report := w.diskReport(k); report != nil && !w.places(k) {
-		if report.Order != "" && (was.Disk == nil || was.Disk.Order != report.Order) {
+		if was := m.lease.Disk; report.Order != "" && (was == nil || was.Order != report.Order) {
 			m.acked = [2]int{w.druids[0].looks, w.druids[1].looks}
 		}
 		m.lease.Disk, m.lease.Reason = report, "waits"
 	}
-	return !sameLease(was, m.lease)
+	return true
 }
 
 // places says whether the agent puts data in place before it reports a disk again.
 func (w *lostWorld) places(k int) bool {
 	m := &w.members[k]
 	return m.built.ClusterID != 0 && w.there && w.record.Phase == leases.PhaseFormed && uint64(m.built.ClusterID) == w.record.ClusterID
-}
-
-func sameLease(a, b leases.Member) bool {
-	return fmt.Sprintf("%+v %+v", a, a.Disk) == fmt.Sprintf("%+v %+v", b, b.Disk)
 }
 
 func (w *lostWorld) config(k int) config.Config {

@@ -19,6 +19,7 @@ func (w *lostWorld) observeFor(d policy.Desired) policy.Observed {
 		o.Record = w.record
 		o.RecordState = map[leases.Phase]policy.RecordState{leases.PhaseFormed: policy.RecordFormed, leases.PhaseRecovering: policy.RecordRecovering}[w.record.Phase]
 	}
+	o.Members = make([]policy.Member, 0, len(w.members))
 	for k := range w.members {
 		m := &w.members[k]
 		pm := policy.Member{
@@ -158,7 +159,7 @@ func (w *lostWorld) confirm(d *lostDruid) {
 	}
 	var again []policy.Step
 	w.from(d.early, func() { d.live = w.observe() })
-	w.from(d.early, func() { again = policy.Steps(policy.Evaluate(w.desired(), d.live)) })
+	w.from(d.early, func() { again = w.evaluate(w.desired(), d.live).steps })
 	w.labels = pods
 	if d.early != nil {
 		d.pods = pods

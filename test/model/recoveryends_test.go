@@ -1,10 +1,7 @@
 package model
 
 import (
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-
 	"github.com/etcd-druid/druid/api/v1alpha1"
-	"github.com/etcd-druid/druid/druid/policy"
 )
 
 const (
@@ -16,8 +13,7 @@ const (
 
 // recovery is status.recovery, nil if there is none.
 func (w *lostWorld) recovery() *v1alpha1.RecoveryStatus {
-	before := v1alpha1.EtcdClusterStatus{Recovery: w.status}
-	return policy.Status(policy.Evaluate(w.desired(), w.observe()), before, nil, 1, metav1.Time{}).Recovery
+	return w.statusAfter(w.status)
 }
 
 // waits is the phase of status.recovery if it says what the user must do, else empty.

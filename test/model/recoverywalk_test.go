@@ -8,8 +8,6 @@ import (
 	"strings"
 	"testing"
 
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-
 	"github.com/etcd-druid/druid/agent/datadir"
 	"github.com/etcd-druid/druid/api/v1alpha1"
 	"github.com/etcd-druid/druid/druid/policy"
@@ -21,8 +19,7 @@ import (
 // five, if no voter is the source, or while an order stands, the user gives up only members that are destroyed, as the plan asks: those that come
 // back could be a quorum with another one.
 func (w *lostWorld) approve() bool {
-	e := policy.Evaluate(w.desired(), w.observe())
-	r := policy.Status(e, v1alpha1.EtcdClusterStatus{}, nil, 1, metav1.Time{}).Recovery
+	r := w.statusAfter(nil)
 	if r == nil || r.Plan == nil || r.Approve == "" || w.approved == r.Plan.Hash {
 		return false
 	}
@@ -172,7 +169,7 @@ var lostFaults = map[string]bool{
 }
 
 var (
-	lostWalks = flag.Int("model.recoveries", 800, "random walks of recoveries; there are three walks of restores for every 20 of them")
+	lostWalks = flag.Int("model.recoveries", 2600, "random walks of recoveries; there are three walks of restores for every 20 of them")
 	lostSteps = flag.Int("model.length", 250, "random steps of a walk of recoveries; a walk of restores has four times as many")
 )
 

@@ -126,6 +126,9 @@ type lostWorld struct {
 	mutant        lostMutation
 	bad           string
 	story         []string
+	known         map[string]*said // what the policies say of facts
+	facts         []byte           // a buffer for the last facts
+	repeats       int              // how often the facts were known
 	restoring
 }
 
@@ -149,7 +152,7 @@ func newLostWorld(mutant lostMutation) *lostWorld { return newLostWorldOf(3, mut
 func newLostWorldOf(size int, mutant lostMutation) *lostWorld {
 	w := &lostWorld{
 		there: true, members: make([]lostMember, size), mutant: mutant, policy: lostPolicies[0], ordered: map[policy.Kind]int{},
-		formedBy: map[leases.RecoveryMode]int{}, losses: map[string]*int64{},
+		formedBy: map[leases.RecoveryMode]int{}, losses: map[string]*int64{}, known: map[string]*said{},
 	}
 	w.record = leases.Record{
 		Phase: leases.PhaseFormed, Epoch: 1, FormedEpoch: 1, Nonce: "first", Lineage: leases.LineageOf(1, "first"), MaxLearners: leases.MaxLearners,

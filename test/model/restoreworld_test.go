@@ -229,8 +229,7 @@ func (w *lostWorld) report() bool {
 	if !w.restoring.on {
 		return false
 	}
-	before := v1alpha1.EtcdClusterStatus{Recovery: w.status}
-	w.status = policy.Status(policy.Evaluate(w.desired(), w.observe()), before, nil, 1, metav1.Time{}).Recovery
+	w.status = w.recovery()
 	return true
 }
 
@@ -284,7 +283,7 @@ func (w *lostWorld) servesAll() bool {
 // steps are those of druid for what it saw.
 func (w *lostWorld) steps(seen policy.Observed) []policy.Step {
 	d := w.desired()
-	steps := policy.Steps(policy.Evaluate(d, seen))
+	steps := w.evaluate(d, seen).steps
 	if w.without(mutServesOrdered) && seen.Record.Order() != nil {
 		seen.Record.Phase, seen.Record.Recovery, seen.RecordState = leases.PhaseFormed, nil, policy.RecordFormed
 		d.Recovery.Restore = nil
@@ -292,7 +291,7 @@ func (w *lostWorld) steps(seen policy.Observed) []policy.Step {
 		for k := range seen.Members {
 			seen.Members[k].CutFor = ""
 		}
-		steps = append(policy.Steps(policy.Evaluate(d, seen)), steps...)
+		steps = slices.Concat(w.evaluate(d, seen).steps, steps)
 		steps = slices.DeleteFunc(steps, func(s policy.Step) bool { return s.Kind == policy.ForgetRestorePlan })
 	}
 	return steps
