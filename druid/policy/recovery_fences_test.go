@@ -166,9 +166,15 @@ func TestVotersThatOnlyTheirLeasesNameCount(t *testing.T) {
 		x.report(1, leases.DiskEmpty)
 	}
 	reportAll()
-	x.d.Recovery.Approved = x.wants(t, "propose").plan.hash
+	r := x.wants(t, "give-up")
+	if len(r.plan.giveUp) != 3 {
+		t.Errorf("the plan gives up %s, want those that are away", r.plan.giveUp)
+	}
+	x.d.Recovery.Approved = r.plan.hash
 	x.apply(t, PrepareRecovery)
 	reportAll()
+	x.wants(t, "execute")
+	x.o.Record.Recovery.GiveUp = nil // as if their Leases had come after the order
 	x.wants(t, "give-up-further")
 	x.gone(4) // two of five voters are left that nothing fences
 	x.wants(t, "execute")

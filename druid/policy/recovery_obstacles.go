@@ -96,7 +96,7 @@ func (r *recovery) withoutOrders() string {
 // away names the voters and the learners that are neither lost nor here.
 func (r *recovery) away() string {
 	var names []string
-	for _, p := range slices.Concat(r.voters, r.awayLearners(r.voters)) {
+	for _, p := range slices.Concat(r.voters, r.unlisted(r.voters)) {
 		if p.holds != holdsUnknown {
 			continue
 		}

@@ -285,7 +285,7 @@ func (r *recovery) needsApproval(p recoveryPlan, w RecoveryWish, o Observed) (ne
 		add("it gives up %s, and your approval asserts that their data is destroyed", strings.Join(p.giveUp, ", "))
 	}
 	needs = slices.Concat(needs, r.unknownVoters(p.giveUp, o), p.source.doubts(o))
-	for _, v := range slices.Concat(r.voters, r.awayLearners(r.voters)) {
+	for _, v := range slices.Concat(r.voters, r.unlisted(r.voters)) {
 		if v.known && v.holds == holdsUnknown && p.behind(v.member) && !slices.Contains(p.giveUp, v.member.Name) {
 			add("member %s is away and holds more: bring it back first if you can", v.member.Name)
 		}

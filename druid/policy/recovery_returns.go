@@ -61,7 +61,7 @@ func (r *recovery) returningOf(voters []oldVoter) returns {
 		return returnsMay
 	case fenced >= quorum(n), r.order == nil && fenced > 0 && fenced+here >= quorum(n): // the record can have lost the order
 		return returnsFenced
-	case r.mayServe(voters, r.awayLearners(voters), nil):
+	case r.mayServe(voters, r.unlisted(voters), nil):
 		return returnsMay
 	default:
 		return returnsNot
@@ -72,9 +72,9 @@ func (r *recovery) returningOf(voters []oldVoter) returns {
 func (r *recovery) membersToGiveUp(o Observed) (names []string, enough bool) {
 	lists := r.electorates(o)
 	serve := func(without []string) bool {
-		return slices.ContainsFunc(lists, func(voters []oldVoter) bool { return r.mayServe(voters, r.awayLearners(voters), without) })
+		return slices.ContainsFunc(lists, func(voters []oldVoter) bool { return r.mayServe(voters, r.unlisted(voters), without) })
 	}
-	for _, p := range unknownLast(slices.Concat(lists...), r.awayLearners(nil)) {
+	for _, p := range unknownLast(slices.Concat(lists...), r.unlisted(nil)) {
 		if p.holds == holdsUnknown && serve(names) && !slices.Contains(names, p.name()) {
 			names = append(names, p.name())
 		}

@@ -155,11 +155,12 @@ func (r *recovery) votesIn(list []string, name string) bool {
 	return slices.ContainsFunc(r.voters, func(p oldVoter) bool { return p.known && p.member.Name == name && slices.Contains(list, p.id) })
 }
 
-// awayLearners are the learners that are away and are none of these voters. One that is here did not see its vote: its etcd finds no leader,
-// or its disk report says what it holds.
-func (r *recovery) awayLearners(voters []oldVoter) []oldVoter {
+// unlisted are members that can have a vote and are none of these voters: learners that are away, and members whose Leases report a vote that the
+// list does not have yet. A learner that is here did not see its vote: its etcd finds no leader, or its disk report says what it holds.
+func (r *recovery) unlisted(voters []oldVoter) []oldVoter {
 	return slices.DeleteFunc(slices.Clone(r.unseen), func(p oldVoter) bool {
-		return !p.learner || p.holds != holdsUnknown || slices.ContainsFunc(voters, func(v oldVoter) bool { return v.known && v.member.Name == p.member.Name })
+		return p.holds == holdsNothing || p.learner && p.holds != holdsUnknown ||
+			slices.ContainsFunc(voters, func(v oldVoter) bool { return v.known && v.member.Name == p.member.Name })
 	})
 }
 
@@ -171,11 +172,12 @@ func unknownLast(voters, others []oldVoter) []oldVoter {
 	return all
 }
 
-// mayServe says whether voters that are not lost can be a quorum, together with learners that are away, and without members that are given up.
-// A removal that druid did not see counts only while one of them is away, or while the kubelet says that one of them serves. Else those that
-// are here find no leader. Without the others, they find none either: if the removal made them a quorum, they would serve.
-func (r *recovery) mayServe(voters, learners []oldVoter, without []string) bool {
-	open, away, removed, promoted, serves := 0, 0, 0, 0, false
+// mayServe says whether voters that are not lost can be a quorum, together with members that the list of voters does not have, and without members
+// that are given up. A removal that druid did not see, or a vote of a member that is here, counts only while another one is away, or while the
+// kubelet says that one of them serves. Else those that are here find no leader. Without the others, they find none either: if the change made
+// them a quorum, they would serve.
+func (r *recovery) mayServe(voters, unlisted []oldVoter, without []string) bool {
+	open, away, removed, promoted, here, serves := 0, 0, 0, 0, 0, false
 	for _, p := range voters {
 		serves = serves || p.known && p.member.up()
 		switch {
@@ -189,15 +191,19 @@ func (r *recovery) mayServe(voters, learners []oldVoter, without []string) bool 
 			open++
 		}
 	}
-	for _, p := range learners {
-		if !slices.Contains(without, p.name()) {
+	for _, p := range unlisted {
+		switch {
+		case slices.Contains(without, p.name()):
+		case p.holds == holdsUnknown:
 			promoted++
+		default:
+			here++
 		}
 	}
 	if away+promoted == 0 && !serves {
-		removed = 0
+		removed, here = 0, 0
 	}
-	return canServe(open+away, len(voters)-removed, promoted)
+	return canServe(open+away, len(voters)-removed, promoted+here)
 }
 
 // furtherToGiveUp returns members that are away without which the acknowledgements of a prepared order are enough, and none that

@@ -356,3 +356,19 @@ func TestPlanGivesUpLearners(t *testing.T) {
 		t.Errorf("order %+v", o)
 	}
 }
+
+// The published list does not have the vote of the third member yet, and its Lease does. The third member and one of the others are a quorum.
+func TestAVoteThatIsNotListedCounts(t *testing.T) {
+	x := newRescue(3)
+	x.o.Record.MemberList.Members = x.o.Record.MemberList.Members[:2]
+	x.away(0)
+	x.away(1)
+	if r := x.wants(t, "give-up"); !slices.Equal(r.plan.giveUp, []string{"demo-a", "demo-b"}) {
+		t.Errorf("the plan gives up %s", r.plan.giveUp)
+	}
+	x.nodeReturns(1) // the two that are here find no leader: the vote can have been removed
+	x.gone(0)
+	if r := x.wants(t, "propose"); len(r.plan.giveUp) > 0 {
+		t.Errorf("the plan gives up %s", r.plan.giveUp)
+	}
+}
