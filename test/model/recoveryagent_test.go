@@ -1,8 +1,6 @@
 package model
 
 import (
-	"slices"
-
 	"github.com/etcd-druid/druid/agent/config"
 	"github.com/etcd-druid/druid/agent/datadir"
 	"github.com/etcd-druid/druid/agent/start"
@@ -57,13 +55,9 @@ func (w *lostWorld) diskReport(k int) *leases.DiskReport {
 	m := &w.members[k]
 	sight := w.sightOf(k)
 	cfg := w.config(k)
-	voters := []uint64{}
-	for id := range w.groups[m.group].voters {
-		voters = append(voters, id)
-	}
-	slices.Sort(voters)
+	voters, uncommitted := w.votersOf(k)
 	report, known := sight.DiskReport(&cfg, datadir.Holding{
-		Revision: w.groups[m.group].base + int64(m.commit), Tail: uint64(m.index + m.tail - m.commit), Voters: voters,
+		Revision: w.groups[m.group].base + int64(m.commit), Tail: uint64(m.index + m.tail - m.commit), Voters: voters, Uncommitted: uncommitted,
 	})
 	if !known {
 		return nil
@@ -207,7 +201,9 @@ func (w *lostWorld) agentActs(k int) bool {
 		if serving < 0 || !m.api {
 			return false
 		}
-		w.rejoin(k, serving)
+		if !w.rejoin(k, serving) {
+			return false
+		}
 	default:
 		return false
 	}

@@ -44,7 +44,8 @@ func (w *lostWorld) backUp(k int) bool {
 
 // observeBackups completes what druid sees.
 func (w *lostWorld) observeBackups(o *policy.Observed) {
-	o.RecoveredRecently = w.recent || w.mutant&mutAlwaysRecent != 0
+	last := w.status.last()
+	o.RecoveredRecently = last != nil && w.now.Sub(last.At.Time) < tenMinutes || w.mutant&mutAlwaysRecent != 0
 	if w.policy.backup && w.reported.EverSaved() {
 		o.Full.Reports, o.SavedUntil = w.reported, time.Unix(1, 0)
 	}
@@ -121,12 +122,14 @@ func (w *lostWorld) checkLoss(k int, order leases.Recovery) {
 	if order.Mode == leases.RecoverBackup {
 		from = w.groups[m.buildOf].parent
 	}
+	done := w.record.Recovered
+	undone := from != w.newest && done != nil && done.Mode == leases.RecoverRestore // the disks hold what a restore undid
 	for j := range w.members {
 		o := &w.members[j]
 		if _, votes := w.groups[from].voters[uint64(o.identity.MemberID)]; order.Mode == leases.RecoverBackup && !votes {
 			continue // druid uses the disk of a learner only where there is no backup
 		}
-		if o.there && o.group == from && !w.has(m.buildOf, w.groups[from].writes[:o.index]) &&
+		if o.there && o.group == from && !undone && !w.has(m.buildOf, w.groups[from].writes[:o.index]) &&
 			o.lease.Disk != nil && o.lease.Disk.Order == order.Name() && w.counts(j) {
 			w.violate("%s is chosen, and the disk of %s has more", names[k], names[j])
 		}
@@ -141,8 +144,9 @@ func (w *lostWorld) checkLoss(k int, order leases.Recovery) {
 	case !order.Approved && w.policy.automatic && w.policy.revisions != nil:
 		permitted = *w.policy.revisions
 	}
-	if has := w.groups[m.buildOf].fork; !unmeasured && has < order.Known-permitted {
-		w.violate("%s has %d writes, and the order permits the loss of %d of %d", names[k], has, permitted, order.Known)
+	known := min(order.Known, w.groups[w.newest].base+int64(len(w.groups[w.newest].writes))) // what was not committed is no loss
+	if has := w.groups[m.buildOf].fork; !unmeasured && has < known-permitted {
+		w.violate("%s has %d writes, and the order permits the loss of %d of %d", names[k], has, permitted, known)
 	}
 	switch {
 	case approved:

@@ -67,7 +67,8 @@ func withoutLearners(list *leases.MemberList) *leases.MemberList {
 }
 
 func (w *lostWorld) desired() policy.Desired {
-	d := policy.Desired{Replicas: len(w.members), ClusterID: w.groups[0].cluster, Epoch: 1}
+	d := policy.Desired{Replicas: len(w.members), Epoch: uint32(w.status.epoch)}
+	d.ClusterID, _ = leases.ParseID(w.status.cluster)
 	d.Recovery = policy.RecoveryWish{Automatic: w.policy.automatic, MaxRevisions: w.policy.revisions, MaxSeconds: w.policy.seconds, Approved: w.approved,
 		Cluster: clusterUID, Namespace: "n", Name: "c"}
 	d.Backup = w.policy.backup
@@ -77,9 +78,11 @@ func (w *lostWorld) desired() policy.Desired {
 	if w.mutant&mutUnasked != 0 {
 		d.Recovery.Automatic, d.Recovery.MaxSeconds = true, new(int64(30))
 	}
-	d.ClusterID, d.Epoch = w.groups[w.newest].cluster, w.groups[w.newest].epoch
 	for k := range w.members {
 		d.Known = append(d.Known, names[k])
+	}
+	if last := w.status.last(); last != nil {
+		d.Recovery.LastEpoch, d.Recovery.LastRequest = uint32(last.Epoch), last.Request
 	}
 	w.wishes(&d)
 	return d
@@ -126,12 +129,15 @@ func (w *lostWorld) plan(di int) bool {
 
 // firstLook plans a step from the caches.
 func (w *lostWorld) firstLook(d *lostDruid) bool {
-	w.from(d.cached, func() { d.seen = w.observe() })
+	var steps []policy.Step
+	w.from(d.cached, func() {
+		d.seen = w.observe()
+		steps = w.steps(d.seen)
+		d.due = w.statusOf(d.seen)
+	})
 	if d.cached == nil {
 		d.looks++
 	}
-	var steps []policy.Step
-	w.from(d.cached, func() { steps = w.steps(d.seen) })
 	for _, step := range steps {
 		if w.mutant&mutNoLateRelease != 0 && (step.Rule == "majority-returned" || step.Rule == "better-disk-report") &&
 			d.seen.Record.Order().Stage == leases.StageExecute {
@@ -214,6 +220,9 @@ func (w *lostWorld) order(step policy.Step, seen policy.Observed, version int) b
 		w.ordered[step.Kind]++
 		w.overdue = false
 		w.countAcks(step.Kind, seen)
+		if order := changed.Order(); order.Restores() && w.agreed[order.Plan] != nil {
+			w.agreed[order.Plan].save = saveName(changed)
+		}
 	}
 	w.say("druid: %s by %s", step.Kind, step.Rule)
 	return true

@@ -11,14 +11,9 @@ const (
 	waitTurns = 10
 )
 
-// recovery is status.recovery, nil if there is none.
-func (w *lostWorld) recovery() *v1alpha1.RecoveryStatus {
-	return w.statusAfter(w.status)
-}
-
 // waits is the phase of status.recovery if it says what the user must do, else empty.
 func (w *lostWorld) waits() v1alpha1.RecoveryPhase {
-	switch r := w.recovery(); {
+	switch r := w.status.recovery; {
 	case r == nil, r.Message == "":
 	case r.Phase == v1alpha1.RecoveryProposed && r.Approve != "", r.Phase == v1alpha1.RecoveryRefused:
 		return r.Phase
@@ -63,21 +58,24 @@ func (w *lostWorld) turn() {
 	}
 	w.live(all...)
 	for range 3 {
-		w.plan(0)
-		w.plan(1)
+		for di := range w.druids {
+			w.plan(di)
+			w.report(di)
+		}
 	}
 }
 
-// turns takes turns until done, and returns how many. The ten minutes after a recovery pass meanwhile.
+// turns takes turns until done, and returns how many. Time passes meanwhile.
 func (w *lostWorld) turns(done func() bool) (n int, ok bool) {
 	for ; n < lostTurns && w.bad == ""; n++ {
 		if done() {
 			return n, true
 		}
 		w.turn()
-		if n == lostTurns/6 {
-			w.recent, w.overdue = false, true
+		if n%waitTurns == 0 {
+			w.now = w.now.Add(tenMinutes)
 		}
+		w.overdue = w.overdue || n == waitTurns
 	}
 	return n, w.bad == "" && done()
 }
@@ -153,7 +151,7 @@ func (w *lostWorld) checkWaits(phase v1alpha1.RecoveryPhase) {
 	if phase == v1alpha1.RecoveryRefused && w.hasSource() && !w.damaged {
 		w.stuck("refuses a recovery, although there is a source")
 	}
-	if phase == v1alpha1.RecoveryProposed && w.policy.automatic && w.policy.permits(w.recovery().Plan) {
+	if phase == v1alpha1.RecoveryProposed && w.policy.automatic && w.policy.permits(w.status.recovery.Plan) {
 		w.stuck("waits for the approval of a plan that the policy permits")
 	}
 }
@@ -166,7 +164,7 @@ func (p lostPolicy) permits(plan *v1alpha1.RecoveryPlan) bool {
 
 // stuck reports that the cluster does not become healthy.
 func (w *lostWorld) stuck(how string) {
-	w.violate("%s %s: the record is %+v, the order %+v, the status %+v", isStuck, how, w.record, w.record.Order(), w.recovery())
+	w.violate("%s %s: the record is %+v, the order %+v, the status %+v", isStuck, how, w.record, w.record.Order(), w.status.recovery)
 }
 
 const isStuck = "after the faults, the cluster"

@@ -44,8 +44,8 @@ func (w *lostWorld) build(k int) {
 	}
 	id := uint64(1000 + w.nonces)
 	var writes []int
-	group := lostGroup{cluster: cluster, epoch: record.Epoch, voters: map[uint64]int{id: k}, lineage: record.Lineage, base: w.groups[w.newest].base,
-		parent: w.groups[w.newest].parent}
+	group := lostGroup{cluster: cluster, epoch: record.Epoch, lineage: record.Lineage, base: w.groups[w.newest].base, parent: w.groups[w.newest].parent}
+	group.voters = map[uint64]int{id: k}
 	switch order := m.sight.Record.Order(); {
 	case order.Restores():
 		var ok bool
@@ -100,7 +100,7 @@ func (w *lostWorld) form(k int) {
 	if order.Restores() {
 		w.checkRestored(k, order)
 	}
-	w.newest, w.recent = m.buildOf, true
+	w.newest = m.buildOf
 	w.formedBy[order.Mode]++
 	if !w.update(version, formed, nil) {
 		w.violate("the model cannot record %+v", formed)
@@ -138,17 +138,22 @@ func (w *lostWorld) has(g int, writes []int) bool {
 
 // rejoin takes a member into the raft group g: its data goes to quarantine, and it learns under a new ID. Its agent
 // withdraws the disk report after that, with a renewal.
-func (w *lostWorld) rejoin(k, g int) {
+func (w *lostWorld) rejoin(k, g int) bool {
 	m := &w.members[k]
+	if !w.commit(g) { // the entry that changes the list
+		return false
+	}
 	w.nonces++
 	id := uint64(1000 + w.nonces)
-	w.groups[g].voters, w.groups[g].learners = others(w.groups[g].voters, k), others(w.groups[g].learners, k)
-	w.groups[g].learners[id] = k
+	list := lostList{voters: others(w.groups[g].voters, k), learners: others(w.groups[g].learners, k)}
+	list.learners[id] = k
+	w.groups[g].lists(list)
 	cfg := w.config(k)
 	m.identity = start.IdentityFileOf(&cfg, m.sight.Record, m.lease, w.groups[g].cluster, id)
 	m.lostLog = holding(w.groups[g])
 	m.there, m.group, m.index, m.run, m.built = true, g, len(w.groups[g].writes), true, datadir.IdentityFile{}
 	w.publishList(g)
+	return true
 }
 
 // others are the raft IDs of the other members.
@@ -182,8 +187,8 @@ func (w *lostWorld) publishList(g int) {
 	w.version++
 }
 
-// vote lets a learner decide by the table whether it gets its vote, by what its Lease and the record say now. etcd lets it catch up before.
-func (w *lostWorld) vote(k int) bool {
+// mayVote lets a learner decide by the table whether it requests its vote, by what its Lease and the record say now.
+func (w *lostWorld) mayVote(k int) bool {
 	m := &w.members[k]
 	g, id := &w.groups[m.group], uint64(m.identity.MemberID)
 	_, serves := w.quorum(m.group)
@@ -202,13 +207,48 @@ func (w *lostWorld) vote(k int) bool {
 	if w.mutant&mutUnreported != 0 {
 		f.Reported = rules.Yes
 	}
-	if membership.DecidePromotion(f).Verdict != membership.PromoteMember {
+	return membership.DecidePromotion(f).Verdict == membership.PromoteMember
+}
+
+// vote promotes a learner. etcd lets it catch up before. The entry of its vote reaches it later.
+func (w *lostWorld) vote(k int) bool {
+	if !w.mayVote(k) {
 		return false
 	}
+	m := &w.members[k]
+	g := &w.groups[m.group]
 	m.lostLog, m.index = holding(*g), len(g.writes)
-	delete(g.learners, id)
-	g.voters[id] = k
-	w.publishList(m.group)
+	if w.commit(m.group) {
+		w.promote(m.group, uint64(m.identity.MemberID))
+	}
+	return true
+}
+
+// promote is the effect of an entry that was committed.
+func (w *lostWorld) promote(g int, id uint64) {
+	k, learns := w.groups[g].learners[id]
+	if !learns {
+		return
+	}
+	list := lostList{voters: others(w.groups[g].voters, k), learners: others(w.groups[g].learners, k)}
+	list.voters[id] = k
+	w.groups[g].lists(list)
 	w.say("%s votes", names[k])
+}
+
+// proposeVote appends the promotion of a learner to the log of the leader, and to no other.
+func (w *lostWorld) proposeVote(k int) bool {
+	if !w.mayVote(k) {
+		return false
+	}
+	m := &w.members[k]
+	up, _ := w.quorum(m.group)
+	slices.SortStableFunc(up, w.elect)
+	leader := &w.members[up[0]]
+	if leader.promotes != 0 || leader.leading != w.groups[m.group].term || !w.propose(up[0]) {
+		return false
+	}
+	leader.promotes = uint64(m.identity.MemberID)
+	w.say("%s appends the vote of %s", names[up[0]], names[k])
 	return true
 }

@@ -47,6 +47,7 @@ func (w *lostWorld) live(ks ...int) {
 	if !w.idle {
 		w.approve()
 	}
+	w.report(0)
 	if !w.restoring.on {
 		return
 	}
@@ -57,7 +58,6 @@ func (w *lostWorld) live(ks ...int) {
 		w.save(false)
 	}
 	w.serve()
-	w.report()
 }
 
 func (w *lostWorld) stage(stage leases.Stage) func() bool {
@@ -254,6 +254,26 @@ var lostHistories = map[string]struct {
 		reached = w.commit(0) && reached
 		w.until(never, 0)
 		return reached && w.commit(0)
+	}},
+	// The first two members acknowledge a write that the third one lacks, and lose their disks. No approval is needed within the bounds.
+	"a plan beyond the bounds, policy Automatic": {mutUnbounded, func(w *lostWorld) bool {
+		w.policy = lostPolicies[2]
+		reached := w.commit(0) && w.renew(0)
+		w.lose(0, 1)
+		return w.until(func() bool { return w.newest > 0 }, allOf...) && reached
+	}},
+	// The record is lost before the member that formed the raft group uses its data, and druid makes it again from the status, without a lineage.
+	"built data that is not used": {mutNoPlace, func(w *lostWorld) bool {
+		w.lose(1, 2)
+		reached := w.until(func() bool { return w.newest == 1 }, allOf...)
+		for range 3 {
+			w.plan(0)
+			w.report(0)
+		}
+		reached = w.status.epoch == 2 && reached
+		w.there, w.version = false, w.version+1
+		w.faultsOver()
+		return reached
 	}},
 	// The user declared two members destroyed that are only cut off. They serve until they read the record.
 	"a raft group that serves after it was replaced": {mutLateServes, func(w *lostWorld) bool {

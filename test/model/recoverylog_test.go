@@ -2,6 +2,7 @@ package model
 
 import (
 	"cmp"
+	"maps"
 	"slices"
 
 	"github.com/etcd-druid/druid/agent/datadir"
@@ -16,6 +17,8 @@ type lostLog struct {
 	commit  int    // the commit index of the hard state: a follower learns with the next message what is committed
 	seen    uint64 // the highest term that the member knows
 	leading uint64 // the term in which it was elected, until it follows another leader or its etcd ends
+	// promotes is the raft ID that an entry of the tail promotes, 0 for none.
+	promotes uint64
 }
 
 // last is the position of the last entry in the log of a member.
@@ -32,6 +35,38 @@ func (w *lostWorld) last(k int) datadir.Position {
 func (w *lostWorld) elect(a, b int) int {
 	at, to := w.last(a), w.last(b)
 	return cmp.Or(cmp.Compare(to.Term, at.Term), cmp.Compare(to.Index, at.Index), cmp.Compare(w.members[b].leading, w.members[a].leading))
+}
+
+// lists is the effect of an entry that was committed at the end of the log.
+func (g *lostGroup) lists(list lostList) {
+	list.at = len(g.writes)
+	g.before = append(g.before, g.lostList)
+	g.lostList = list
+}
+
+// votersOf are the voters by the log of a member, as its disk report has them: what the log adds to those that it knows to be committed. The
+// uncommitted ones are only in entries after that.
+func (w *lostWorld) votersOf(k int) (voters, uncommitted []uint64) {
+	m := &w.members[k]
+	g := &w.groups[m.group]
+	ids := map[uint64]bool{}
+	for _, list := range append(slices.Clip(g.before), g.lostList) {
+		if list.at <= m.commit {
+			ids = map[uint64]bool{}
+		}
+		for id := range list.voters {
+			if list.at <= m.index && !ids[id] {
+				if ids[id] = true; list.at > m.commit {
+					uncommitted = append(uncommitted, id)
+				}
+			}
+		}
+	}
+	if m.promotes != 0 && !ids[m.promotes] {
+		ids[m.promotes], uncommitted = true, append(uncommitted, m.promotes)
+	}
+	slices.Sort(uncommitted)
+	return slices.Sorted(maps.Keys(ids)), uncommitted
 }
 
 // commit acknowledges one write by a quorum, and by no other member. Another member leads if the leader is not among them: it first commits
@@ -60,15 +95,22 @@ func (w *lostWorld) commit(g int) bool {
 	for range leader.tail {
 		w.add(group, leader.of)
 	}
-	w.add(group, group.term)
+	promotes := leader.promotes
+	if promotes == 0 {
+		w.add(group, group.term)
+	}
 	for _, k := range up[:membership.Quorum(len(group.voters))] {
 		m := &w.members[k]
-		m.index, m.tail, m.commit, m.seen = len(group.writes), 0, len(group.writes)-1, group.term
+		m.index, m.tail, m.promotes, m.commit, m.seen = len(group.writes), 0, 0, len(group.writes)-1, group.term
 		if m != leader {
 			m.leading = 0
 		}
 	}
 	leader.commit = leader.index
+	if promotes != 0 { // the next entry needs a quorum of the new list
+		w.promote(g, promotes)
+		return w.commit(g)
+	}
 	return true
 }
 
@@ -94,7 +136,7 @@ func (w *lostWorld) replicate(k int) bool {
 		return false
 	}
 	if m.leading < group.term { // its leader has another log
-		m.tail, m.leading = 0, 0
+		m.tail, m.promotes, m.leading = 0, 0, 0
 	}
 	m.index, m.commit, m.seen = len(group.writes), len(group.writes), group.term
 	return true

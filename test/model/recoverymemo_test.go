@@ -17,9 +17,9 @@ import (
 
 // said is what the policies say of some facts.
 type said struct {
-	steps    []policy.Step
-	recovery map[string]*v1alpha1.RecoveryStatus // by the status before
-	e        policy.Evaluation
+	steps  []policy.Step
+	status map[string]lostStatus // by the status before
+	e      policy.Evaluation
 }
 
 // checkedRepeat is how many repeats of facts there are for one that is decided again, and compared.
@@ -28,29 +28,34 @@ const checkedRepeat = 64
 // evaluate decides every policy, or returns what was decided of the same facts.
 func (w *lostWorld) evaluate(d policy.Desired, o policy.Observed) *said {
 	w.facts = appendFacts(appendFacts(w.facts[:0], reflect.ValueOf(&d).Elem()), reflect.ValueOf(&o).Elem())
-	if known := w.known[string(w.facts)]; known != nil {
+	if known := w.said[string(w.facts)]; known != nil {
 		if w.repeats++; w.repeats%checkedRepeat == 0 && !reflect.DeepEqual(known.steps, policy.Steps(policy.Evaluate(d, o))) {
 			w.violate("the policies do not say the same of the same facts: %+v", known.steps)
 		}
 		return known
 	}
 	e := policy.Evaluate(d, o)
-	s := &said{steps: policy.Steps(e), recovery: map[string]*v1alpha1.RecoveryStatus{}, e: e}
-	w.known[string(w.facts)] = s
+	s := &said{steps: policy.Steps(e), status: map[string]lostStatus{}, e: e}
+	w.said[string(w.facts)] = s
 	return s
 }
 
-// statusAfter is status.recovery that follows from the one before.
-func (w *lostWorld) statusAfter(before *v1alpha1.RecoveryStatus) *v1alpha1.RecoveryStatus {
-	d := w.desired()
-	s := w.evaluate(d, w.observeFor(d))
-	w.facts = appendFacts(w.facts[:0], reflect.ValueOf(&before).Elem())
-	r, known := s.recovery[string(w.facts)]
+// statusAfter is the status that follows from the one before. It is that one if nothing is new.
+func (w *lostWorld) statusAfter(before lostStatus, d policy.Desired, o policy.Observed) lostStatus {
+	s := w.evaluate(d, o)
+	now := metav1.NewTime(w.now)
+	w.facts = fmt.Append(w.facts[:0], before.cluster, before.epoch, w.now.Unix())
+	w.facts = appendFacts(w.facts, reflect.ValueOf(&before.recovery).Elem())
+	after, known := s.status[string(w.facts)]
 	if !known {
-		r = policy.Status(s.e, v1alpha1.EtcdClusterStatus{Recovery: before}, nil, 1, metav1.Time{}).Recovery
-		s.recovery[string(w.facts)] = r
+		next := policy.Status(s.e, v1alpha1.EtcdClusterStatus{ClusterID: before.cluster, Epoch: before.epoch, Recovery: before.recovery}, nil, 1, now)
+		after = lostStatus{next.ClusterID, next.Epoch, next.Recovery}
+		s.status[string(w.facts)] = after
 	}
-	return r
+	if reflect.DeepEqual(before, after) {
+		return before
+	}
+	return after
 }
 
 // appendFacts appends all of a value, so that two values with the same bytes are equal.

@@ -19,7 +19,7 @@ import (
 // five, if no voter is the source, or while an order stands, the user gives up only members that are destroyed, as the plan asks: those that come
 // back could be a quorum with another one.
 func (w *lostWorld) approve() bool {
-	r := w.statusAfter(nil)
+	r := w.status.recovery
 	if r == nil || r.Plan == nil || r.Approve == "" || w.approved == r.Plan.Hash {
 		return false
 	}
@@ -31,7 +31,7 @@ func (w *lostWorld) approve() bool {
 		return false // it is not destroyed
 	}
 	w.approved, w.losses[r.Plan.Hash] = r.Plan.Hash, r.Plan.LostRevisions
-	w.agree(r.Plan.Hash)
+	w.agree(r.Plan)
 	w.say("user: approves %s from %s", r.Plan.Hash, r.Plan.Member)
 	if w.gaveUp += len(r.Plan.GiveUp); len(r.Plan.GiveUp) > 0 {
 		w.say("user: gives up %s", r.Plan.GiveUp)
@@ -65,8 +65,24 @@ var lostActions = []lostAction{
 	{"write", 30, func(w *lostWorld, k int) bool { return w.commit(k%len(w.groups)) || w.commit(w.newest) }},
 	{"replicate", 20, (*lostWorld).replicate},
 	{"propose", 12, (*lostWorld).propose},
+	{"propose a vote", 12, (*lostWorld).proposeVote},
 	{"back up", 20, (*lostWorld).backUp},
-	{"ten minutes", 4, func(w *lostWorld, _ int) bool { was := w.recent; w.recent = false; return was }},
+	{"status", 60, func(w *lostWorld, k int) bool { return w.report(k % 2) }},
+	{"caches", 4, func(w *lostWorld, k int) bool {
+		if d := &w.druids[k%2]; d.cached == nil {
+			d.cached = w.cache()
+		} else {
+			d.cached = nil
+		}
+		return true
+	}},
+	{"druid ends", 2, func(w *lostWorld, k int) bool {
+		d := &w.druids[k%2]
+		was := d.step != nil
+		*d = lostDruid{}
+		return was
+	}},
+	{"ten minutes", 4, func(w *lostWorld, _ int) bool { w.now = w.now.Add(tenMinutes); return true }},
 	{"etcd ends", 2, func(w *lostWorld, k int) bool { was := w.members[k].run; w.members[k].run = false; return was }},
 	{"agent ends", 2, func(w *lostWorld, k int) bool {
 		m := &w.members[k]
@@ -98,12 +114,16 @@ var lostActions = []lostAction{
 		return w.there
 	}},
 	{"record lost", 1, func(w *lostWorld, k int) bool {
-		if !w.there {
+		back := leases.Record{}
+		if w.old != nil && k > 0 {
+			back = *w.old
+		}
+		if !w.there || w.undoes(back) {
 			return false
 		}
 		w.version++
-		if w.there = k > 0 && w.old != nil; w.there {
-			w.record = *w.old
+		if w.there = back.Epoch > 0; w.there {
+			w.record = back
 		}
 		return true
 	}},

@@ -13,16 +13,14 @@ var walkMutations = map[string]struct {
 	// from is the seed of the first walk: soon before one that finds the mutation.
 	from uint64
 }{
-	"no release":                              {mutNoRelease, "^" + isStuck, 0},
-	"no order in place of another":            {mutNoOther, "^" + isStuck, 130},
+	"no release":                              {mutNoRelease, "^" + isStuck, 80},
+	"no order in place of another":            {mutNoOther, "^" + isStuck, 1280},
 	"no record in place of one that was lost": {mutNoRecord, "^" + isStuck, 0},
-	"built data that is not used":             {mutNoPlace, "^" + isStuck, 185},
-	"no limit of learners":                    {mutNoLimit, "^" + isStuck, 20},
-	"a recovery that is always the last":      {mutAlwaysRecent, "^" + isStuck + " waits for the approval", 20},
-	"an older backup than the order names":    {mutOldBackup, "the order permits the loss of", 30},
-	"a backup although a disk has more":       {mutDisksUnused, "the disk of .* has more", 0},
+	"no limit of learners":                    {mutNoLimit, "^" + isStuck, 30},
+	"a recovery that is always the last":      {mutAlwaysRecent, "^" + isStuck + " waits for the approval", 115},
+	"an older backup than the order names":    {mutOldBackup, "the order permits the loss of", 80},
+	"a backup although a disk has more":       {mutDisksUnused, "the disk of .* has more", 110},
 	"a plan without approval, policy Manual":  {mutUnasked, "the user did not approve order", 20},
-	"a plan beyond bounds, policy Automatic":  {mutUnbounded, "the order permits the loss of", 805},
 }
 
 // mutationWalks is how many walks a mutation may take to be found.

@@ -3,6 +3,7 @@ package model
 import (
 	"fmt"
 	"slices"
+	"time"
 
 	"github.com/etcd-druid/druid/agent/datadir"
 	"github.com/etcd-druid/druid/agent/start"
@@ -45,19 +46,25 @@ const (
 
 // lostGroup is a raft group. writes has the numbers of the committed writes in its log, and terms the term of each.
 type lostGroup struct {
-	cluster  uint64
-	epoch    uint32
-	voters   map[uint64]int // the member of each raft ID
-	learners map[uint64]int
-	writes   []int
-	terms    []uint64
-	term     uint64 // of the last leader
-	lineage  string
-	parent   int   // the raft group from whose backups it was restored
-	base     int64 // the revision before its first write, and served is how many writes it had at the last one through the Service
-	served   int
-	stored   int   // how many of its writes are in the backup store
-	fork     int64 // the revision of the raft group before up to which it continues that
+	cluster uint64
+	epoch   uint32
+	lostList
+	before  []lostList // the earlier lists of members
+	writes  []int
+	terms   []uint64
+	term    uint64 // of the last leader
+	lineage string
+	parent  int   // the raft group from whose backups it was restored
+	base    int64 // the revision before its first write, and served is how many writes it had at the last one through the Service
+	served  int
+	stored  int   // how many of its writes are in the backup store
+	fork    int64 // the revision of the raft group before up to which it continues that
+}
+
+// lostList are the members of a raft group, by a change in its log. A list is not changed after that.
+type lostList struct {
+	voters, learners map[uint64]int // the member of each raft ID
+	at               int            // how long the log is with the change
 }
 
 // lostMember is a member: its node, its volume, its agent and its Lease.
@@ -99,6 +106,7 @@ type lostDruid struct {
 	half       bool                // it confirms its step, and read only the Pods yet
 	cached     *lostCache          // what its caches have, nil if they are up to date
 	early      *lostCache          // what a mutation lets it read before the Pods
+	due        *statusWrite        // the status that follows from its last look, until it writes that
 	looks      int                 // how often it looked, by caches that are up to date
 }
 
@@ -119,14 +127,15 @@ type lostWorld struct {
 	newest        int                         // the raft group that was formed last
 	excused       bool                        // the user gave up a member that is not lost, or a backup is not in this world
 	policy        lostPolicy
-	reported      leases.Backup     // what the Lease of full backups says
-	recent        bool              // the last recovery was less than ten minutes ago
+	reported      leases.Backup // what the Lease of full backups says
+	status        lostStatus
+	now           time.Time         // it passes in steps of ten minutes
 	counted       [lostMost]bool    // whose acknowledgements druid saw when it ordered to execute
 	losses        map[string]*int64 // how many revisions the plans lose that the user approved, nil for unknown
 	mutant        lostMutation
 	bad           string
 	story         []string
-	known         map[string]*said // what the policies say of facts
+	said          map[string]*said // what the policies say of facts
 	facts         []byte           // a buffer for the last facts
 	repeats       int              // how often the facts were known
 	restoring
@@ -152,7 +161,7 @@ func newLostWorld(mutant lostMutation) *lostWorld { return newLostWorldOf(3, mut
 func newLostWorldOf(size int, mutant lostMutation) *lostWorld {
 	w := &lostWorld{
 		there: true, members: make([]lostMember, size), mutant: mutant, policy: lostPolicies[0], ordered: map[policy.Kind]int{},
-		formedBy: map[leases.RecoveryMode]int{}, losses: map[string]*int64{}, known: map[string]*said{},
+		formedBy: map[leases.RecoveryMode]int{}, losses: map[string]*int64{}, said: map[string]*said{}, now: time.Unix(0, 0),
 	}
 	w.record = leases.Record{
 		Phase: leases.PhaseFormed, Epoch: 1, FormedEpoch: 1, Nonce: "first", Lineage: leases.LineageOf(1, "first"), MaxLearners: leases.MaxLearners,
@@ -160,8 +169,8 @@ func newLostWorldOf(size int, mutant lostMutation) *lostWorld {
 	}
 	token := w.record.Token("n", "c", clusterUID)
 	_, cluster, _ := membership.ExpectedIDs(names[0], peerURLs[0][0], token)
-	w.record.ClusterID = cluster
-	w.groups = []lostGroup{{cluster: cluster, epoch: 1, term: 1, voters: map[uint64]int{}, lineage: w.record.Lineage}}
+	w.record.ClusterID, w.status = cluster, lostStatus{cluster: leases.FormatID(cluster), epoch: 1}
+	w.groups = []lostGroup{{cluster: cluster, epoch: 1, term: 1, lostList: lostList{voters: map[uint64]int{}}, lineage: w.record.Lineage}}
 	list := leases.MemberList{}
 	for k := range w.members {
 		id := uint64(100 + k)

@@ -1,8 +1,10 @@
 package model
 
 import (
+	"fmt"
 	"slices"
 
+	"github.com/etcd-druid/druid/api/v1alpha1"
 	"github.com/etcd-druid/druid/druid/policy"
 	"github.com/etcd-druid/druid/leases"
 )
@@ -57,11 +59,11 @@ func (w *lostWorld) answer(k int) bool {
 	}
 }
 
-// agree remembers what the user approves.
-func (w *lostWorld) agree(hash string) {
-	if plan := w.record.Restore.Plan; w.restoring.on && plan.Final() && w.agreed[hash] == nil {
-		w.agreed[hash] = &agreement{lineage: plan.Lineage, revision: plan.Revision, save: saveName(w.record)}
-		w.plans = append(w.plans, hash)
+// agree remembers what the user approves. The final backup is that of the order.
+func (w *lostWorld) agree(plan *v1alpha1.RecoveryPlan) {
+	if plan.Source == v1alpha1.RecoveryFromRestore && w.agreed[plan.Hash] == nil {
+		w.agreed[plan.Hash] = &agreement{backup: plan.Backup}
+		w.plans = append(w.plans, plan.Hash)
 	}
 }
 
@@ -84,8 +86,8 @@ func (w *lostWorld) checkRestored(k int, order leases.Recovery) {
 		w.violate("the user did not approve the plan %s of order %s", order.Plan, order.Name())
 		return
 	}
-	if a.lineage != order.Lineage || a.revision != order.Revision {
-		w.violate("order %s restores revision %d of lineage %s, and the user approved %d of %s", order.Name(), order.Revision, order.Lineage, a.revision, a.lineage)
+	if backup := fmt.Sprintf("%s@%d", order.Lineage, order.Revision); backup != a.backup {
+		w.violate("order %s restores %s, and the user approved %s", order.Name(), backup, a.backup)
 	}
 	if a.carried {
 		w.violate("the plan %s is carried out twice", order.Plan)

@@ -19,10 +19,17 @@ func (w *lostWorld) unplaced() bool {
 	return w.newest > 0 && !ok && len(w.groups[w.newest].voters) == 1
 }
 
+// undoes says whether the new raft group is lost if the record is set back to this one, or is deleted: its data can be built again, or nothing
+// but the record shows yet that it was formed.
+func (w *lostWorld) undoes(record leases.Record) bool {
+	again := record.Order() != nil && record.Order().Stage == leases.StageExecute
+	return w.unplaced() && (again || w.status.epoch < int64(w.groups[w.newest].epoch))
+}
+
 // rolledBack sets the record back to the copy of a stage.
 func rolledBack(to leases.Stage) restoreFault {
 	return func(w *lostWorld, old map[leases.Stage]leases.Record) {
-		if copied, ok := old[to]; ok && (to != leases.StageExecute || !w.unplaced()) {
+		if copied, ok := old[to]; ok && !w.undoes(copied) {
 			w.record, w.version = copied, w.version+1
 		}
 	}
@@ -39,7 +46,11 @@ var restoreFaults = map[string]restoreFault{
 			w.members[k].acknowledged, w.members[k].step, w.answers[k] = "", lostLook, leases.RestorePlan{}
 		}
 	},
-	"the record is deleted": func(w *lostWorld, _ map[leases.Stage]leases.Record) { w.there, w.version = false, w.version+1 },
+	"the record is deleted": func(w *lostWorld, _ map[leases.Stage]leases.Record) {
+		if !w.undoes(leases.Record{}) {
+			w.there, w.version = false, w.version+1
+		}
+	},
 	"a volume is wiped": func(w *lostWorld, _ map[leases.Stage]leases.Record) {
 		if w.newest == 0 || len(w.groups[w.newest].voters) > 1 { // else it has the only copy
 			w.members[0].run = false

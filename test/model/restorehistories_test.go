@@ -182,8 +182,12 @@ func (w *lostWorld) before(happens func()) {
 // lateLabel suspends a druid that is about to send clients to a Pod until another one is about to write the order.
 func (w *lostWorld) lateLabel() bool {
 	reached := w.until(func() bool { return w.record.Restore.Plan.Final() }, allOf...)
+	for range 3 {
+		w.plan(0)
+	}
+	w.report(0)
 	w.labels[2].serving = false
-	reached = w.plan(1) && reached && w.druids[1].step.Kind == policy.LabelPod
+	reached = w.plan(1) && reached && w.druids[1].step.Kind == policy.LabelPod && w.approve()
 	reached = w.until(w.prepares, allOf...) && reached
 	w.plan(1)
 	w.serve()

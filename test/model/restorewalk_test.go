@@ -17,7 +17,6 @@ var restoreActions = []lostAction{
 	{"plan a restore", 60, (*lostWorld).answer},
 	{"final backup", 30, func(w *lostWorld, _ int) bool { return w.save(false) }},
 	{"final backup fails", 1, func(w *lostWorld, _ int) bool { return w.save(true) }},
-	{"status", 40, func(w *lostWorld, _ int) bool { return w.report() }},
 	{"client", 40, func(w *lostWorld, _ int) bool { return w.serve() }},
 	{"an earlier approval", 2, func(w *lostWorld, k int) bool {
 		if len(w.plans) == 0 {
@@ -28,20 +27,6 @@ var restoreActions = []lostAction{
 	}},
 	{"the time limit", 1, func(w *lostWorld, _ int) bool { was := w.overdue; w.overdue = true; return !was }},
 	{"damage", 1, func(w *lostWorld, _ int) bool { w.damaged = !w.damaged; return true }},
-	{"caches", 3, func(w *lostWorld, k int) bool {
-		if d := &w.druids[k%2]; d.cached == nil {
-			d.cached = w.cache()
-		} else {
-			d.cached = nil
-		}
-		return true
-	}},
-	{"druid ends", 2, func(w *lostWorld, k int) bool {
-		d := &w.druids[k%2]
-		was := d.step != nil
-		*d = lostDruid{}
-		return was
-	}},
 }
 
 // request sets spec.recovery.restore: to a revision, or to all that a lineage has.

@@ -31,10 +31,8 @@ const (
 
 // agreement is what the user approved.
 type agreement struct {
-	lineage  string
-	revision int64
-	save     string
-	carried  bool
+	backup, save string
+	carried      bool
 }
 
 // finalBackup is the backup of the state that a restore replaces.
@@ -55,7 +53,7 @@ type lostCache struct {
 	record   leases.Record
 	there    bool
 	wish     *leases.RestoreTarget
-	status   *v1alpha1.RecoveryStatus
+	status   lostStatus
 	approved string
 	saves    map[string]*finalBackup
 }
@@ -86,7 +84,6 @@ type restoring struct {
 	on       bool
 	mutant   restoreMutation
 	wish     *leases.RestoreTarget
-	status   *v1alpha1.RecoveryStatus
 	overdue  bool
 	damaged  bool // no backup can be restored
 	saves    map[string]*finalBackup
@@ -117,9 +114,6 @@ func (w *lostWorld) wishes(d *policy.Desired) {
 		return
 	}
 	d.Backup, d.Recovery.Store, d.Recovery.Restore = true, "store", w.wish
-	if w.status != nil && w.status.Last != nil {
-		d.Recovery.LastEpoch, d.Recovery.LastRequest = uint32(w.status.Last.Epoch), w.status.Last.Request
-	}
 	if w.without(mutUnapproved) || w.without(mutAlwaysAgain) && w.approved != "" {
 		d.Recovery.Approved = ""
 		if r := policy.Status(policy.Evaluate(*d, w.observeFor(*d)), v1alpha1.EtcdClusterStatus{}, nil, 1, metav1.Time{}).Recovery; r != nil && r.Plan != nil {
@@ -221,15 +215,6 @@ func (w *lostWorld) restoreStep(step policy.Step, version int) bool {
 	}
 	w.ordered[step.Kind]++
 	w.say("druid: %s by %s", step.Kind, step.Rule)
-	return true
-}
-
-// report writes status.recovery.
-func (w *lostWorld) report() bool {
-	if !w.restoring.on {
-		return false
-	}
-	w.status = w.recovery()
 	return true
 }
 
