@@ -5,17 +5,12 @@ import (
 	"fmt"
 	"net"
 	"os"
-	"os/exec"
 	"slices"
 	"strings"
 	"sync"
 	"testing"
 	"time"
 
-	"github.com/chromedp/cdproto/cdp"
-	"github.com/chromedp/cdproto/emulation"
-	"github.com/chromedp/cdproto/network"
-	"github.com/chromedp/cdproto/runtime"
 	"github.com/chromedp/chromedp"
 	"golang.org/x/sync/errgroup"
 
@@ -23,44 +18,22 @@ import (
 	"github.com/etcd-druid/druid/internal/view"
 	"github.com/etcd-druid/druid/internal/webui"
 	"github.com/etcd-druid/druid/test/situations"
+	"github.com/etcd-druid/druid/test/ui/browser"
 )
 
-// maxWait with pages that need milliseconds on an idle machine.
-const maxWait = 2 * time.Minute
-
-// programs are the names of Chromium, the smallest first.
-var programs = []string{"chromium-headless-shell", "chromium", "google-chrome"}
-
-// browser is the Chromium of all tests. Each test has a tab of its own.
-var browser context.Context
+// chromium is that of all tests. Each test has a tab of its own.
+var chromium browser.Browser
 
 func TestMain(m *testing.M) { os.Exit(run(m)) }
 
 func run(m *testing.M) int {
-	path := ""
-	for _, name := range programs {
-		if found, err := exec.LookPath(name); err == nil {
-			path = found
-			break
-		}
-	}
-	if path == "" {
-		_, _ = fmt.Fprintf(os.Stderr, "none of %s is installed: run make setup\n", strings.Join(programs, ", "))
+	started, stop, err := browser.Start(context.Background())
+	if err != nil {
+		_, _ = fmt.Fprintln(os.Stderr, err)
 		return 1
 	}
-	options := append(slices.Clone(chromedp.DefaultExecAllocatorOptions[:]), chromedp.ExecPath(path))
-	if os.Geteuid() == 0 {
-		options = append(options, chromedp.NoSandbox) // Chromium has no sandbox for root
-	}
-	allocator, stop := chromedp.NewExecAllocator(context.Background(), options...)
 	defer stop()
-	started, end := chromedp.NewContext(allocator)
-	defer end()
-	browser = started //nolint:fatcontext // the browser is started once
-	if err := chromedp.Do(browser); err != nil {
-		_, _ = fmt.Fprintf(os.Stderr, "start %s: %v\n", path, err)
-		return 1
-	}
+	chromium = started
 	return m.Run()
 }
 
@@ -131,17 +104,12 @@ func every() *source { return &source{clusters: situations.Views()} }
 
 // tab is a page that a test looks at.
 type tab struct {
-	*testing.T
-	ctx context.Context
-	// base is the address of the server, and stop ends it.
-	base string
-	stop func()
-
-	mu       sync.Mutex
-	problems []string
+	*browser.Tab
+	// end ends the server.
+	end func()
 }
 
-// visit serves the source, and opens its first page in a tab of its own, in which other windows have left no cookie.
+// visit serves the source, and opens its first page in a tab of its own.
 func visit(t *testing.T, from webui.Source, first ...chromedp.Action[chromedp.Void]) *tab {
 	t.Helper()
 	var config net.ListenConfig
@@ -156,93 +124,17 @@ func visit(t *testing.T, from webui.Source, first ...chromedp.Action[chromedp.Vo
 	serving, stop := context.WithCancel(t.Context())
 	var group errgroup.Group
 	group.Go(func() error { return server.Serve(serving, listener) })
-	ctx, closeTab := chromedp.NewContext(browser, chromedp.WithNewBrowserContext())
-	ctx, expire := context.WithTimeout(ctx, maxWait)
-	base, _, _ := strings.Cut(server.URL(), "/?")
-	p := &tab{T: t, ctx: ctx, base: base, stop: stop}
 	t.Cleanup(func() {
-		expire()
-		closeTab()
 		stop()
 		if err := group.Wait(); err != nil {
 			t.Error(err)
 		}
-		for _, problem := range p.problems {
-			t.Error(problem)
-		}
 	})
-	if err := chromedp.Listen(ctx, p.note); err != nil {
-		t.Fatal(err)
-	}
-	p.do(append(first, call(network.Enable, network.EnableParams{}), chromedp.Navigate(server.URL()), chromedp.WaitReady(chromedp.CSS("#notice")))...)
-	return p
-}
-
-// note keeps what must not happen on a page.
-func (p *tab) note(event any) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	switch e := event.(type) {
-	case *runtime.EventExceptionThrown:
-		p.problems = append(p.problems, "the script failed: "+e.ExceptionDetails.Text)
-	case *runtime.EventConsoleAPICalled:
-		p.problems = append(p.problems, fmt.Sprintf("the console has %s %v", e.Type, e.Args))
-	case *network.EventRequestWillBeSent:
-		if !strings.HasPrefix(e.Request.URL, p.base+"/") && !strings.HasPrefix(e.Request.URL, "data:") { // the icon of a field of the browser is data
-			p.problems = append(p.problems, "it asks for "+e.Request.URL)
-		}
-	default:
-	}
-}
-
-// call is a command of the browser whose answer has nothing to read.
-func call[P any](command cdp.Command[P, cdp.Empty], params P) chromedp.Action[chromedp.Void] {
-	return chromedp.Func(func(ctx context.Context, t *chromedp.Target) error {
-		_, err := cdp.Call(ctx, t, command, params)
-		return err
-	})
-}
-
-func (p *tab) do(actions ...chromedp.Action[chromedp.Void]) {
-	p.Helper()
-	if err := chromedp.Do(p.ctx, actions...); err != nil {
-		p.Fatal(err)
-	}
-}
-
-func (p *tab) open(path string) {
-	p.Helper()
-	p.do(chromedp.Navigate(p.base+path), chromedp.WaitReady(chromedp.CSS("#notice")))
-}
-
-// eval returns the value of an expression.
-func eval[T any](p *tab, expression string) T {
-	p.Helper()
-	return ask(p, chromedp.Evaluate[T](expression))
-}
-
-// ask returns the result of an action.
-func ask[T any](p *tab, action chromedp.Action[T]) T {
-	p.Helper()
-	value, err := chromedp.Run(p.ctx, action)
-	if err != nil {
-		p.Fatal(err)
-	}
-	return value
-}
-
-// eventually waits until an expression is true.
-func (p *tab) eventually(expression string) {
-	p.Helper()
-	if _, err := chromedp.Run(p.ctx, chromedp.Poll[chromedp.Void](expression, chromedp.WithPollingTimeout(maxWait/2))); err != nil {
-		p.Fatalf("%s: %v", expression, err)
-	}
-}
-
-// look sets the width of the window in pixels, and the colors that the user prefers.
-func (p *tab) look(width int64, scheme string) {
-	p.Helper()
-	p.do(chromedp.EmulateViewport(width, 800), call(emulation.SetEmulatedMedia, emulation.SetEmulatedMediaParams{Features: []*emulation.MediaFeature{
-		{Name: "prefers-color-scheme", Value: scheme}, {Name: "prefers-reduced-motion", Value: "reduce"},
-	}}))
+	base, _, _ := strings.Cut(server.URL(), "/?")
+	p := chromium.Tab(t, base)
+	p.Do(append(first, chromedp.Navigate(server.URL()), chromedp.WaitReady(chromedp.CSS("#notice")))...)
+	return &tab{p, func() {
+		p.MayFail()
+		stop()
+	}}
 }

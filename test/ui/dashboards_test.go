@@ -2,7 +2,6 @@ package ui
 
 import (
 	"bytes"
-	"context"
 	"flag"
 	"fmt"
 	"image/png"
@@ -13,6 +12,8 @@ import (
 
 	"github.com/chromedp/cdproto/page"
 	"github.com/chromedp/chromedp"
+
+	"github.com/etcd-druid/druid/test/ui/browser"
 )
 
 var dashboards = flag.String("dashboards", "", "the folder with the page of test/dashboards, to write the images of the dashboard again")
@@ -53,24 +54,17 @@ func TestDashboardImagesAreOnTheirPage(t *testing.T) {
 // draw takes a screenshot of a row of the dashboard. The image has the digest of what it shows.
 func draw(t *testing.T, row int) []byte {
 	t.Helper()
-	ctx, closeTab := chromedp.NewContext(browser, chromedp.WithNewBrowserContext())
-	defer closeTab()
-	ctx, expire := context.WithTimeout(ctx, maxWait)
-	defer expire()
-	p := &tab{T: t, ctx: ctx, base: "file://" + *dashboards}
-	if err := chromedp.Listen(ctx, p.note); err != nil {
-		t.Fatal(err)
-	}
-	p.look(dashboardWidth, "light")
-	p.do(chromedp.Navigate(fmt.Sprintf("%s/index.html#%d", p.base, row)))
-	p.eventually(`document.body.dataset.digest`)
-	p.do(chromedp.EmulateViewport(dashboardWidth, int64(eval[float64](p, `document.body.scrollHeight`))))
-	taken, err := chromedp.Call(p.ctx, page.CaptureScreenshot, page.CaptureScreenshotParams{})
+	p := chromium.Tab(t, "file://"+*dashboards)
+	p.Look(dashboardWidth, "light")
+	p.Do(chromedp.Navigate(fmt.Sprintf("file://%s/index.html#%d", *dashboards, row)))
+	p.Eventually(`document.body.dataset.digest`)
+	p.Do(chromedp.EmulateViewport(dashboardWidth, int64(browser.Eval[float64](p, `document.body.scrollHeight`))))
+	taken, err := browser.Get(p, page.CaptureScreenshot, page.CaptureScreenshotParams{})
 	if err != nil {
 		t.Fatal(err)
 	}
-	if text := eval[string](p, `document.body.innerText`); strings.Contains(text, "No data") || len(p.problems) > 0 {
-		t.Fatalf("row %d has problems %q, and shows:\n%s", row, p.problems, text)
+	if text := browser.Eval[string](p, `document.body.innerText`); strings.Contains(text, "No data") || len(p.Problems()) > 0 {
+		t.Fatalf("row %d has problems %q, and shows:\n%s", row, p.Problems(), text)
 	}
-	return small(t, taken.Data, eval[string](p, `document.body.dataset.digest`))
+	return small(t, taken.Data, browser.Eval[string](p, `document.body.dataset.digest`))
 }

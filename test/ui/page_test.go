@@ -1,8 +1,6 @@
 package ui
 
 import (
-	_ "embed"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"slices"
@@ -10,7 +8,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/chromedp/cdproto/accessibility"
 	"github.com/chromedp/cdproto/cdp"
 	"github.com/chromedp/cdproto/emulation"
 	"github.com/chromedp/cdproto/performance"
@@ -20,50 +17,16 @@ import (
 	"github.com/etcd-druid/druid/internal/view"
 	"github.com/etcd-druid/druid/internal/webui"
 	"github.com/etcd-druid/druid/test/situations"
+	"github.com/etcd-druid/druid/test/ui/browser"
 )
-
-// faults is an expression: what is wrong with the look of the page.
-//
-//go:embed faults.js
-var faults string
 
 // narrow is the width of a small phone, middle that of a small window in which tables are still tables, and wide that
 // of a desktop, in CSS pixels.
 const (
-	narrow = 360
+	narrow = browser.Narrow
 	middle = 1300
 	wide   = 1440
 )
-
-// roles returns the names of the elements of each role in the tree that screen readers see.
-func (p *tab) roles() map[string][]string {
-	p.Helper()
-	all := map[string][]string{}
-	tree, err := chromedp.Call(p.ctx, accessibility.GetFullAXTree, accessibility.GetFullAXTreeParams{})
-	if err != nil {
-		p.Fatal(err)
-	}
-	for _, node := range tree.Nodes {
-		if node.Ignored || node.Role == nil {
-			continue
-		}
-		role := p.text(node.Role)
-		all[role] = append(all[role], p.text(node.Name))
-	}
-	return all
-}
-
-// text is a value of the tree, empty without one.
-func (p *tab) text(value *accessibility.Value) (text string) {
-	p.Helper()
-	if value == nil || len(value.Value) == 0 {
-		return ""
-	}
-	if err := json.Unmarshal(value.Value, &text); err != nil {
-		p.Fatalf("%s: %v", value.Value, err)
-	}
-	return text
-}
 
 func TestEachSituationReadsWellInEachWindow(t *testing.T) {
 	from := every()
@@ -74,16 +37,20 @@ func TestEachSituationReadsWellInEachWindow(t *testing.T) {
 	}
 	from.clusters = append(from.clusters, long)
 	p := visit(t, from)
-	paths := []string{"/", "/clusters/no/such", "/clusters/serving/demo/backups", "/clusters/serving/demo/backups?at=2026-11-20T10:30"}
+	const missing = "/clusters/no/such"
+	paths := []string{"/", "/clusters/serving/demo/backups", "/clusters/serving/demo/backups?at=2026-11-20T10:30"}
 	for _, c := range from.clusters {
 		paths = append(paths, webui.ClusterPath(c.Namespace, c.Name))
 	}
-	for _, path := range paths {
-		p.open(path)
+	for _, path := range append(paths, missing) {
+		if path == missing {
+			p.MayFail()
+		}
+		p.Open(path)
 		for _, width := range []int64{narrow, middle, wide} {
 			for _, scheme := range []string{"light", "dark"} {
-				p.look(width, scheme)
-				for _, fault := range eval[[]string](p, faults) {
+				p.Look(width, scheme)
+				for _, fault := range p.Faults() {
 					t.Errorf("%s, %d pixels, %s: %s", path, width, scheme, fault)
 				}
 			}
@@ -95,9 +62,9 @@ func TestStatesAreReadByTextAndRole(t *testing.T) {
 	from := every()
 	p := visit(t, from)
 	for _, width := range []int64{narrow, wide} {
-		p.look(width, "light")
-		p.open("/")
-		roles := p.roles()
+		p.Look(width, "light")
+		p.Open("/")
+		roles := p.Roles()
 		if !slices.Contains(roles["heading"], "EtcdClusters") || !slices.Contains(roles["table"], "EtcdClusters, the worst first") ||
 			len(roles["rowheader"]) != len(from.clusters) {
 			t.Errorf("%d pixels: headings %q, tables %q, %d rows", width, roles["heading"], roles["table"], len(roles["rowheader"]))
@@ -110,8 +77,8 @@ func TestStatesAreReadByTextAndRole(t *testing.T) {
 				t.Errorf("%d pixels: row %d says %q, want %q", width, i, roles["cell"][i*9], want)
 			}
 		}
-		p.open("/clusters/quorum-lost-with-a-plan/demo")
-		roles = p.roles()
+		p.Open("/clusters/quorum-lost-with-a-plan/demo")
+		roles = p.Roles()
 		for _, want := range []string{"quorum-lost-with-a-plan/demo", "What now", "Members", "Backups", "Certificates", "Conditions", "Last decisions", "Events"} {
 			if !slices.Contains(roles["heading"], want) {
 				t.Errorf("%d pixels: no heading %q in %q", width, want, roles["heading"])
@@ -122,7 +89,7 @@ func TestStatesAreReadByTextAndRole(t *testing.T) {
 				t.Errorf("%d pixels: no table %q in %q", width, want, roles["table"])
 			}
 		}
-		if text := eval[string](p, `document.getElementById("head").innerText`); !strings.Contains(text, "✖ QuorumLost for 11m") {
+		if text := browser.Eval[string](p.Tab, `document.getElementById("head").innerText`); !strings.Contains(text, "✖ QuorumLost for 11m") {
 			t.Errorf("it says %q", text)
 		}
 	}
@@ -131,25 +98,25 @@ func TestStatesAreReadByTextAndRole(t *testing.T) {
 func TestDisksAndTheRestorableWindowAreRead(t *testing.T) {
 	p := visit(t, every())
 	for _, width := range []int64{narrow, wide} {
-		p.look(width, "light")
-		p.open("/clusters/slow-disk/demo")
-		roles := p.roles()
+		p.Look(width, "light")
+		p.Open("/clusters/slow-disk/demo")
+		roles := p.Roles()
 		if width == wide && !slices.Contains(roles["columnheader"], "Free, disk") {
 			t.Errorf("the columns are %q", roles["columnheader"])
 		}
 		for member, want := range map[string]string{"demo-bqdq7": "4.5 GiB, OK", "demo-lgmkl": "4.5 GiB, unknown", "demo-sx47z": "4.5 GiB, VerySlow"} {
-			if got := eval[string](p, fmt.Sprintf(`document.querySelector("#m-%s [data-label='Free, disk']").textContent`, member)); got != want {
+			if got := browser.Eval[string](p.Tab, fmt.Sprintf(`document.querySelector("#m-%s [data-label='Free, disk']").textContent`, member)); got != want {
 				t.Errorf("%d pixels: the disk of %s is %q, want %q", width, member, got, want)
 			}
 			if !slices.Contains(roles["cell"], want) && !slices.ContainsFunc(roles["cell"], func(cell string) bool { return strings.HasSuffix(cell, want) }) {
 				t.Errorf("%d pixels: no cell says %q: %q", width, want, roles["cell"])
 			}
 		}
-		if tone := eval[string](p, `document.querySelector("#m-demo-sx47z [data-label='Free, disk'] span").className`); tone != "bad" {
+		if tone := browser.Eval[string](p.Tab, `document.querySelector("#m-demo-sx47z [data-label='Free, disk'] span").className`); tone != "bad" {
 			t.Errorf("a very slow disk has the tone %q", tone)
 		}
 		const window = "restorable: from 2026-11-22T04:00:00Z (47h ago) to 2026-11-24T02:59:54Z (6s ago)"
-		if text := eval[string](p, `document.getElementById("backups").innerText`); !strings.Contains(text, window) {
+		if text := browser.Eval[string](p.Tab, `document.getElementById("backups").innerText`); !strings.Contains(text, window) {
 			t.Errorf("%d pixels: it says %q, want the window %q", width, text, window)
 		}
 	}
@@ -159,9 +126,9 @@ func TestTheKeyboardReachesEverything(t *testing.T) {
 	p := visit(t, every())
 	var seen []string
 	for range 6 {
-		p.do(chromedp.KeyEvent(kb.Tab))
-		seen = append(seen, eval[string](p, `document.activeElement.textContent || document.activeElement.id`))
-		if visible := eval[bool](p, `(() => { const s = getComputedStyle(document.activeElement), r = document.activeElement.getBoundingClientRect();
+		p.Do(chromedp.KeyEvent(kb.Tab))
+		seen = append(seen, browser.Eval[string](p.Tab, `document.activeElement.textContent || document.activeElement.id`))
+		if visible := browser.Eval[bool](p.Tab, `(() => { const s = getComputedStyle(document.activeElement), r = document.activeElement.getBoundingClientRect();
 			return s.outlineStyle !== "none" && parseFloat(s.outlineWidth) >= 2 && r.left >= 0 && r.right <= innerWidth; })()`); !visible {
 			t.Errorf("the focus on %q cannot be seen", seen[len(seen)-1])
 		}
@@ -169,8 +136,8 @@ func TestTheKeyboardReachesEverything(t *testing.T) {
 	if want := []string{"Skip to the content", "All clusters", "q", "problems", "Apply", "demo"}; !slices.Equal(seen, want) {
 		t.Errorf("the keyboard goes to %q, want %q", seen, want)
 	}
-	p.do(chromedp.KeyEvent(kb.Enter), chromedp.WaitVisible(chromedp.CSS("#head")))
-	if title := eval[string](p, "document.title"); title != "✖ QuorumLost quorum-lost/demo - druid" {
+	p.Do(chromedp.KeyEvent(kb.Enter), chromedp.WaitVisible(chromedp.CSS("#head")))
+	if title := browser.Eval[string](p.Tab, "document.title"); title != "✖ QuorumLost quorum-lost/demo - druid" {
 		t.Errorf("the first cluster is %q", title)
 	}
 }
@@ -178,45 +145,45 @@ func TestTheKeyboardReachesEverything(t *testing.T) {
 func TestThePageFollowsChanges(t *testing.T) {
 	from := every()
 	p := visit(t, from)
-	p.open("/clusters/member-down/demo")
-	p.eventually(`document.getElementById("live").textContent === "Live"`)
-	p.do(chromedp.Focus(chromedp.CSS("#d-Ready")), chromedp.Evaluate[chromedp.Void](`window.stays = document.getElementById("m-demo-bqdq7")`))
+	p.Open("/clusters/member-down/demo")
+	p.Eventually(`document.getElementById("live").textContent === "Live"`)
+	p.Do(chromedp.Focus(chromedp.CSS("#d-Ready")), chromedp.Evaluate[chromedp.Void](`window.stays = document.getElementById("m-demo-bqdq7")`))
 	healed := view.Of(situations.Serving(), situations.Now)
 	from.replace("member-down", healed)
 	begun := time.Now()
-	p.eventually(`document.getElementById("head").innerText.includes("● Serving")`)
+	p.Eventually(`document.getElementById("head").innerText.includes("● Serving")`)
 	t.Logf("the page shows a change after %s", time.Since(begun).Round(time.Millisecond))
-	p.eventually(`document.title === "● Serving member-down/demo - druid"`)
-	p.eventually(`document.getElementById("m-demo-sx47z").innerText.includes("Ready")`)
-	if !eval[bool](p, `document.activeElement.id === "d-Ready" && window.stays === document.getElementById("m-demo-bqdq7")`) {
+	p.Eventually(`document.title === "● Serving member-down/demo - druid"`)
+	p.Eventually(`document.getElementById("m-demo-sx47z").innerText.includes("Ready")`)
+	if !browser.Eval[bool](p.Tab, `document.activeElement.id === "d-Ready" && window.stays === document.getElementById("m-demo-bqdq7")`) {
 		t.Error("a change takes the focus, or replaces what has not changed")
 	}
 	from.fail(errors.New("the network is <down>"))
-	p.eventually(`document.querySelector("[role=alert]") && document.querySelector("[role=alert]").innerText.includes("The network is <down>.")`)
-	if !eval[bool](p, `document.getElementById("head").innerText.includes("Serving")`) {
+	p.Eventually(`document.querySelector("[role=alert]") && document.querySelector("[role=alert]").innerText.includes("The network is <down>.")`)
+	if !browser.Eval[bool](p.Tab, `document.getElementById("head").innerText.includes("Serving")`) {
 		t.Error("after an error the last data is gone")
 	}
 	from.fail(nil)
-	p.eventually(`!document.querySelector("[role=alert]")`)
-	p.stop()
-	p.eventually(`document.getElementById("live").textContent.startsWith("kubectl druid ui does not answer. What you see is old.")`)
+	p.Eventually(`!document.querySelector("[role=alert]")`)
+	p.end()
+	p.Eventually(`document.getElementById("live").textContent.startsWith("kubectl druid ui does not answer. What you see is old.")`)
 }
 
 func TestAClickOnTheTimelineChoosesAMoment(t *testing.T) {
 	p := visit(t, every())
 	for _, width := range []int64{narrow, wide} {
-		p.look(width, "light")
-		p.open("/clusters/serving/demo/backups")
+		p.Look(width, "light")
+		p.Open("/clusters/serving/demo/backups")
 		// The middle of the second bar of 20 days is 10 days ago, in the gap of the first lineage.
-		p.do(chromedp.Click(chromedp.CSS("tbody tr:nth-child(2) .bar")), chromedp.WaitReady(chromedp.CSS("#restores")))
-		if text := eval[string](p, `document.getElementById("restores").innerText`); !strings.Contains(text, "No lineage can be restored to this time.") {
+		p.Do(chromedp.Click(chromedp.CSS("tbody tr:nth-child(2) .bar")), chromedp.WaitReady(chromedp.CSS("#restores")))
+		if text := browser.Eval[string](p.Tab, `document.getElementById("restores").innerText`); !strings.Contains(text, "No lineage can be restored to this time.") {
 			t.Errorf("%d pixels: it says %q", width, text)
 		}
-		if at := eval[string](p, `document.getElementById("at").value`); !strings.HasPrefix(at, "2026-11-13T") && !strings.HasPrefix(at, "2026-11-14T") {
+		if at := browser.Eval[string](p.Tab, `document.getElementById("at").value`); !strings.HasPrefix(at, "2026-11-13T") && !strings.HasPrefix(at, "2026-11-14T") {
 			t.Errorf("%d pixels: a click chooses %s", width, at)
 		}
-		p.open("/clusters/serving/demo/backups?at=2026-11-20T10:30")
-		if text := eval[string](p, `document.querySelector("#restores code").textContent`); !strings.Contains(text,
+		p.Open("/clusters/serving/demo/backups?at=2026-11-20T10:30")
+		if text := browser.Eval[string](p.Tab, `document.querySelector("#restores code").textContent`); !strings.Contains(text,
 			`"time":"2026-11-20T10:30:00Z","lineage":"00000002-51aa07be"`) {
 			t.Errorf("%d pixels: the command is %q", width, text)
 		}
@@ -224,14 +191,14 @@ func TestAClickOnTheTimelineChoosesAMoment(t *testing.T) {
 }
 
 func TestThePageNeedsNoScript(t *testing.T) {
-	p := visit(t, every(), call(emulation.SetScriptExecutionDisabled, emulation.SetScriptExecutionDisabledParams{Value: true}))
-	p.do(chromedp.SendKeys(chromedp.CSS("#q"), "quorumlost"+kb.Enter), chromedp.WaitReady(chromedp.CSS("#q[value=quorumlost]")))
-	text := ask(p, chromedp.TextContent(chromedp.CSS("main")))
+	p := visit(t, every(), browser.Call(emulation.SetScriptExecutionDisabled, emulation.SetScriptExecutionDisabledParams{Value: true}))
+	p.Do(chromedp.SendKeys(chromedp.CSS("#q"), "quorumlost"+kb.Enter), chromedp.WaitReady(chromedp.CSS("#q[value=quorumlost]")))
+	text := browser.Ask(p.Tab, chromedp.TextContent(chromedp.CSS("main")))
 	if !strings.Contains(text, "The filter shows 2.") {
 		t.Errorf("the filter says %q", text)
 	}
-	p.do(chromedp.Click(chromedp.CSS("tbody a")), chromedp.WaitReady(chromedp.CSS("#head")))
-	text = ask(p, chromedp.TextContent(chromedp.CSS("body")))
+	p.Do(chromedp.Click(chromedp.CSS("tbody a")), chromedp.WaitReady(chromedp.CSS("#head")))
+	text = browser.Ask(p.Tab, chromedp.TextContent(chromedp.CSS("body")))
 	for _, want := range []string{"Reload this page to see changes.", "QuorumLost", "kubectl -n quorum-lost get pods,leases"} {
 		if !strings.Contains(text, want) {
 			t.Errorf("the page does not say %q:\n%s", want, text)
@@ -248,10 +215,10 @@ func TestTextsOfOthersRunNothing(t *testing.T) {
 	from.clusters[0] = c
 	p := visit(t, from)
 	for _, path := range []string{"/", webui.ClusterPath(c.Namespace, c.Name)} {
-		p.open(path)
-		p.eventually(`document.getElementById("live").textContent === "Live"`)
-		p.eventually(fmt.Sprintf(`document.body.innerText.includes(%q)`, "<script>window.ran=1</script>"))
-		if eval[bool](p, `"ran" in window || document.querySelector("main img, main script") !== null`) {
+		p.Open(path)
+		p.Eventually(`document.getElementById("live").textContent === "Live"`)
+		p.Eventually(fmt.Sprintf(`document.body.innerText.includes(%q)`, "<script>window.ran=1</script>"))
+		if browser.Eval[bool](p.Tab, `"ran" in window || document.querySelector("main img, main script") !== null`) {
 			t.Errorf("%s runs the text of an object", path)
 		}
 	}
@@ -274,13 +241,13 @@ func TestManyClustersPaintFast(t *testing.T) {
 	}
 	view.Sort(from.clusters)
 	p := visit(t, from)
-	p.do(call(performance.Enable, performance.EnableParams{TimeDomain: performance.EnableTimeDomainThreadTicks}))
+	p.Do(browser.Call(performance.Enable, performance.EnableParams{TimeDomain: performance.EnableTimeDomainThreadTicks}))
 	before := p.busy()
-	p.open("/")
-	p.eventually(`performance.getEntriesByName("first-contentful-paint").length > 0`)
+	p.Open("/")
+	p.Eventually(`performance.getEntriesByName("first-contentful-paint").length > 0`)
 	busy := p.busy() - before
-	painted := time.Duration(eval[float64](p, `performance.getEntriesByName("first-contentful-paint")[0].startTime`) * float64(time.Millisecond))
-	if rows := eval[int](p, `document.querySelectorAll("tbody tr").length`); rows != manyClusters {
+	painted := time.Duration(browser.Eval[float64](p.Tab, `performance.getEntriesByName("first-contentful-paint")[0].startTime`) * float64(time.Millisecond))
+	if rows := browser.Eval[int](p.Tab, `document.querySelectorAll("tbody tr").length`); rows != manyClusters {
 		t.Errorf("it has %d rows", rows)
 	}
 	t.Logf("%d clusters: first paint %s after the request, %s of a core", manyClusters, painted.Round(time.Millisecond), busy.Round(time.Millisecond))
@@ -292,7 +259,7 @@ func TestManyClustersPaintFast(t *testing.T) {
 // busy is how long the main thread of the page has used a core.
 func (p *tab) busy() time.Duration {
 	p.Helper()
-	found, err := chromedp.Call(p.ctx, performance.GetMetrics, cdp.Empty{})
+	found, err := browser.Get(p.Tab, performance.GetMetrics, cdp.Empty{})
 	if err != nil {
 		p.Fatal(err)
 	}

@@ -22,6 +22,7 @@ import (
 
 	"github.com/etcd-druid/druid/internal/view"
 	"github.com/etcd-druid/druid/test/situations"
+	"github.com/etcd-druid/druid/test/ui/browser"
 )
 
 var screenshots = flag.Bool("screenshots", false, "write the screenshots of the documentation again")
@@ -80,16 +81,16 @@ func TestScreenshotsShowThePageAsItIs(t *testing.T) {
 	}
 	p := visit(t, fleet())
 	for _, shot := range shots {
-		p.look(middle, shot.scheme)
-		p.open(shot.path)
-		p.eventually(`!document.body.dataset.live || document.getElementById("live").textContent === "Live"`)
-		text := eval[string](p, `document.body.innerText`)
+		p.Look(middle, shot.scheme)
+		p.Open(shot.path)
+		p.Eventually(`!document.body.dataset.live || document.getElementById("live").textContent === "Live"`)
+		text := browser.Eval[string](p.Tab, `document.body.innerText`)
 		digest := fmt.Sprintf("%x", sha256.Sum256([]byte(text+string(style))))
 		path := filepath.Join(images, shot.file)
 		if *screenshots {
-			height := int64(eval[float64](p, fmt.Sprintf(`Math.ceil(document.querySelector(%q).getBoundingClientRect().bottom + scrollY) + 16`, shot.last)))
-			p.do(chromedp.EmulateViewport(middle, height, chromedp.EmulateScale(scale)))
-			taken, err := chromedp.Call(p.ctx, page.CaptureScreenshot, page.CaptureScreenshotParams{})
+			height := int64(browser.Eval[float64](p.Tab, fmt.Sprintf(`Math.ceil(document.querySelector(%q).getBoundingClientRect().bottom + scrollY) + 16`, shot.last)))
+			p.Do(chromedp.EmulateViewport(middle, height, chromedp.EmulateScale(scale)))
+			taken, err := browser.Get(p.Tab, page.CaptureScreenshot, page.CaptureScreenshotParams{})
 			if err != nil {
 				t.Fatal(err)
 			}
