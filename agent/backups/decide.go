@@ -33,6 +33,9 @@ const unsound = CatalogEmpty | CatalogBroken | CatalogBehind
 // ruleFoundBroken takes a full backup because the newest one was found to be invalid.
 const ruleFoundBroken = "found-broken"
 
+// ruleAsked takes a full backup because a request asks for it, and not because one is due.
+const ruleAsked = "asked"
+
 // backupTable is the name of backupRules in the metric of all decisions, and in docs/reference/decisions.md.
 const backupTable = "agent/backups.backupRules"
 
@@ -48,7 +51,7 @@ var backupRules = rules.New(Wait, []rules.Row[Facts, Verdict]{
 		Why: "a full backup can take longer than etcd keeps revisions, so the changes in the meantime are recorded alongside it"},
 	{Name: "full-running", When: Facts{Full: FullRunning}, Verdict: Wait,
 		Why: "one full backup at a time"},
-	{Name: "asked", When: Facts{Asked: rules.Yes}, Verdict: TakeFull,
+	{Name: ruleAsked, When: Facts{Asked: rules.Yes}, Verdict: TakeFull,
 		Why: "a full backup is requested"},
 	{Name: "full-failed", When: Facts{CatalogState: unsound | CatalogComplete, Full: FullResting, Asked: rules.No}, Verdict: Wait,
 		Why: "a failed full backup is retried after a pause"},

@@ -84,6 +84,12 @@ func (s *session) fullEnded(ctx context.Context, r fullResult, err error) {
 	if ctx.Err() != nil {
 		return
 	}
+	if err != nil && r.why == ruleAsked {
+		// The request gets the error. None is due, so no later one would remove the error from the Lease.
+		s.Metrics.failed(kindFull)
+		s.log.WarnContext(ctx, "requested full backup failed", "err", err)
+		return
+	}
 	if err != nil {
 		s.full.failed(time.Now())
 		s.Metrics.failed(kindFull)

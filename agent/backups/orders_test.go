@@ -265,6 +265,16 @@ func TestAnOrderThatFailsReportsWhy(t *testing.T) {
 	if answer := o.answered(fullLease, "bad", leases.SnapshotFailed); !strings.Contains(answer.Error, "no space") || answer.Object != "" {
 		t.Errorf("answered %+v", answer)
 	}
+	// No full backup is due, so that nothing would remove an error from the Lease. The end of one attempt is noted before the next begins.
+	o.order(fullLease, "bad again")
+	o.answered(fullLease, "bad again", leases.SnapshotFailed)
+	session, _ := a.at()
+	session.reporter.mu.Lock()
+	problem := session.reporter.full.Error
+	session.reporter.mu.Unlock()
+	if problem != "" {
+		t.Errorf("after a request that failed, the agent reports %q", problem)
+	}
 	f.broken.Store(false)
 	o.order(fullLease, "good again")
 	o.answered(fullLease, "good again", leases.SnapshotSucceeded)
