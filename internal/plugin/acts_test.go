@@ -240,13 +240,38 @@ func TestSnapshotIsRequestedAndAwaited(t *testing.T) {
 	}
 }
 
-// TestSnapshotRefusedWithoutBackups: a snapshot of a cluster without backups is refused.
-func TestSnapshotRefusedWithoutBackups(t *testing.T) {
-	s := newStage(t, env.APIServer(t))
-	s.put(situation(t, "without-backup"))
-	_, errs, code := s.run("snapshot", "demo")
-	if contains(t, errs, "has no spec.backup"); code != 1 {
-		t.Errorf("exit code %d", code)
+// TestSnapshotRefused: a snapshot of a cluster without backups is refused, and one that no agent can make.
+func TestSnapshotRefused(t *testing.T) {
+	for name, says := range map[string]string{
+		"without-backup": "has no spec.backup", "paused": "is paused, so no agent can make a backup. Resume it first: kubectl druid",
+	} {
+		s := newStage(t, env.APIServer(t))
+		s.put(situation(t, name))
+		_, errs, code := s.run("snapshot", "demo")
+		if contains(t, errs, says); code != 1 {
+			t.Errorf("%s: exit code %d", name, code)
+		}
+		list, err := s.dynamic.Resource(snapshotResource).Namespace(s.namespace).List(t.Context(), metav1.ListOptions{})
+		if err != nil || len(list.Items) > 0 {
+			t.Errorf("%s: %d EtcdSnapshots, %v", name, len(list.Items), err)
+		}
+	}
+}
+
+// TestEtcdctlNeedsAMember: without a member that serves, etcdctl says what to do.
+func TestEtcdctlNeedsAMember(t *testing.T) {
+	for name, says := range map[string]string{
+		"paused":                  "it is paused, so no etcd runs. Resume it first: kubectl druid -n default resume demo --replicas",
+		"quorum-lost-with-a-plan": "no member is ready. See what they wait for: kubectl druid -n default status demo. Or choose one",
+	} {
+		o := situation(t, name)
+		v := view.Of(o, situations.Now)
+		for i := range v.Members {
+			v.Members[i].State = string(v1alpha1.MemberNotReady)
+		}
+		if _, err := selection("").choose(o.Cluster, v, ""); err == nil || !strings.Contains(err.Error(), says) {
+			t.Errorf("%s: %v, want %s", name, err, says)
+		}
 	}
 }
 

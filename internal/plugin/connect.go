@@ -70,7 +70,7 @@ func (s selection) connectionData(c v1alpha1.EtcdCluster) connectionData {
 	if ready := meta.FindStatusCondition(c.Status.Conditions, v1alpha1.ConditionReady); ready != nil && ready.Status != metav1.ConditionTrue {
 		next := " See what to do: " + s.invoke(c, "status")
 		if ready.Reason == v1alpha1.ReasonPaused {
-			next = " Start the members: " + s.invoke(c, "resume")
+			next = " Start the members: " + s.resume(c)
 		}
 		d.Problem, down = sentence(ready.Message)+next, ready.Status == metav1.ConditionFalse
 	}

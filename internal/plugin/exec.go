@@ -45,7 +45,7 @@ func (o *options) etcdctlCommand() *cobra.Command {
 		if err != nil {
 			return err
 		}
-		pod, err := choose(view.Of(objects, o.now()), member)
+		pod, err := k.choose(objects.Cluster, view.Of(objects, o.now()), member)
 		if err != nil {
 			return fmt.Errorf("EtcdCluster %s/%s: %w", k.namespace, args[0], err)
 		}
@@ -63,13 +63,16 @@ func (o *options) etcdctlCommand() *cobra.Command {
 }
 
 // choose returns the Pod in which etcdctl runs.
-func choose(c view.Cluster, member string) (string, error) {
+func (s selection) choose(c v1alpha1.EtcdCluster, v view.Cluster, member string) (string, error) {
+	if v.State == view.StatePaused {
+		return "", fmt.Errorf("it is paused, so no etcd runs. Resume it first: %s", s.resume(c))
+	}
 	serving := ""
-	for _, m := range c.Members {
+	for _, m := range v.Members {
 		switch {
 		case m.Name == member:
 			return member, nil
-		case m.State == string(v1alpha1.MemberReady) && (serving == "" || m.Name == c.Leader):
+		case m.State == string(v1alpha1.MemberReady) && (serving == "" || m.Name == v.Leader):
 			serving = m.Name
 		default: // it does not serve, or another one is chosen
 		}
@@ -78,7 +81,7 @@ func choose(c view.Cluster, member string) (string, error) {
 	case member != "":
 		return "", fmt.Errorf("it has no member %s", member)
 	case serving == "":
-		return "", errors.New("no member is ready. Choose one with --member")
+		return "", fmt.Errorf("no member is ready. See what they wait for: %s. Or choose one whose etcd runs with --member", s.invoke(c, "status"))
 	default:
 		return serving, nil
 	}

@@ -97,7 +97,7 @@ func cannotLead(m view.Member) error {
 	case m.Role == string(leases.RoleLearner):
 		return fmt.Errorf("member %s is a learner, which does not vote", m.Name)
 	case m.State != string(v1alpha1.MemberReady):
-		return fmt.Errorf("member %s is %s: %s", m.Name, or(m.State), or(m.Message))
+		return fmt.Errorf("member %s is %s: %s", m.Name, or(m.State), or(strings.TrimSuffix(m.Message, ".")))
 	default:
 		return nil
 	}

@@ -48,6 +48,11 @@ func TestOnlyAReadyVoterTakesTheLeadership(t *testing.T) {
 			t.Errorf("%v, want %s", err, want)
 		}
 	}
+	v := view.Of(o, situations.Now)
+	v.Members[1].State, v.Members[1].Message = string(v1alpha1.MemberNotReady), "Its disk is full."
+	if err := selection("").movable(o.Cluster, v, "demo-lgmkl"); err == nil || err.Error() != "member demo-lgmkl is NotReady: Its disk is full" {
+		t.Errorf("to a member that is not ready: %v", err)
+	}
 }
 
 // The command of the agent runs in the Pod of the leader.

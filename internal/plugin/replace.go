@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"github.com/spf13/cobra"
+	"k8s.io/apimachinery/pkg/api/meta"
 
 	"github.com/etcd-druid/druid/api/v1alpha1"
 )
@@ -98,7 +99,7 @@ func claimToo(c v1alpha1.EtcdCluster, keep bool) string {
 
 // replaceable says why the member cannot be replaced.
 func (s selection) replaceable(c v1alpha1.EtcdCluster, member string) error {
-	asked := c.Annotations[v1alpha1.ReplaceAnnotation]
+	asked, ready := c.Annotations[v1alpha1.ReplaceAnnotation], meta.FindStatusCondition(c.Status.Conditions, v1alpha1.ConditionReady)
 	switch {
 	case c.DeletionTimestamp != nil:
 		return errors.New("the EtcdCluster is being deleted")
@@ -108,6 +109,8 @@ func (s selection) replaceable(c v1alpha1.EtcdCluster, member string) error {
 		return notMember(c, member)
 	case c.Spec.Replicas == 0:
 		return fmt.Errorf("the EtcdCluster is paused. Resume it first: %s", s.resume(c))
+	case ready != nil && ready.Reason == v1alpha1.ReasonQuorumLost:
+		return fmt.Errorf("no quorum serves, and without one no member can join. See what to do: %s", s.invoke(c, "status"))
 	case asked == member:
 		return fmt.Errorf("its replacement is requested already. See the progress: %s", s.invoke(c, "status"))
 	case slices.Contains(memberNames(c), asked):

@@ -7,6 +7,7 @@ import (
 
 	"github.com/spf13/cobra"
 	rbacv1 "k8s.io/api/rbac/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/etcd-druid/druid/api/v1alpha1"
@@ -65,9 +66,14 @@ func TestAMemberIsReplacedOnRequest(t *testing.T) {
 
 func TestWhatCannotBeReplacedIsRefused(t *testing.T) {
 	for want, change := range map[string]func(*v1alpha1.EtcdCluster){
-		"the EtcdCluster is being deleted":      func(c *v1alpha1.EtcdCluster) { c.DeletionTimestamp = &metav1.Time{Time: time.Now()} },
-		"its status has no members yet":         func(c *v1alpha1.EtcdCluster) { c.Status.Members = nil },
-		"the EtcdCluster is paused. Resume":     func(c *v1alpha1.EtcdCluster) { c.Spec.Replicas = 0 },
+		"the EtcdCluster is being deleted":  func(c *v1alpha1.EtcdCluster) { c.DeletionTimestamp = &metav1.Time{Time: time.Now()} },
+		"its status has no members yet":     func(c *v1alpha1.EtcdCluster) { c.Status.Members = nil },
+		"the EtcdCluster is paused. Resume": func(c *v1alpha1.EtcdCluster) { c.Spec.Replicas = 0 },
+		"no quorum serves, and without one no m": func(c *v1alpha1.EtcdCluster) {
+			meta.SetStatusCondition(&c.Status.Conditions, metav1.Condition{
+				Type: v1alpha1.ConditionReady, Status: metav1.ConditionFalse, Reason: v1alpha1.ReasonQuorumLost,
+			})
+		},
 		`"demo-bqdq7" is no member of it. Its `: func(c *v1alpha1.EtcdCluster) { c.Status.Members = c.Status.Members[1:] },
 		"the replacement of member demo-sx47z i": func(c *v1alpha1.EtcdCluster) {
 			c.Annotations = map[string]string{v1alpha1.ReplaceAnnotation: "demo-sx47z"}

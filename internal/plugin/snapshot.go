@@ -72,6 +72,9 @@ func (k *kube) createSnapshot(ctx context.Context, cluster string, f snapshotFla
 	if c.Spec.Backup == nil {
 		return "", fmt.Errorf("EtcdCluster %s/%s has no spec.backup. Set it, or create an EtcdSnapshot with a store of its own", c.Namespace, c.Name)
 	}
+	if c.Spec.Replicas == 0 {
+		return "", fmt.Errorf("EtcdCluster %s/%s is paused, so no agent can make a backup. Resume it first: %s. Nothing was created", c.Namespace, c.Name, k.resume(c))
+	}
 	spec := map[string]any{"clusterRef": map[string]any{"name": cluster}, "type": f.kind}
 	if f.final {
 		spec["final"] = true
