@@ -24,14 +24,19 @@ const (
 
 func (o *options) recoverCommand() *cobra.Command {
 	var hash string
+	w := waiting{timeout: waitTimeout}
 	output := formatTable
 	command := o.forCluster(&cobra.Command{
 		Use:   "recover CLUSTER",
 		Short: "Show the plan of a recovery or of a restore in place, or approve it",
 		Long: "Show the plan of druid to recover an EtcdCluster from a lost quorum, or to restore it in place. This changes nothing.\n" +
-			"With --approve, set the annotation " + v1alpha1.RecoverAnnotation + " to the hash of the plan. druid then carries out this plan and no other.",
-		Example: "  kubectl druid recover demo\n  kubectl druid recover demo --approve 5d41402abc4b2a76",
+			"With --approve, set the annotation " + v1alpha1.RecoverAnnotation + " to the hash of the plan. druid then carries out this plan and no other.\n" +
+			"With --wait too, show the progress, and end when the cluster was formed again. An interrupt ends the command, and not the recovery.",
+		Example: "  kubectl druid recover demo\n  kubectl druid recover demo --approve 5d41402abc4b2a76 --wait",
 	}, func(cmd *cobra.Command, k *kube, args []string) error {
+		if err := w.needs(cmd, "approve"); err != nil {
+			return err
+		}
 		cluster, err := k.cluster(cmd.Context(), args[0])
 		if err != nil {
 			return err
@@ -49,9 +54,10 @@ func (o *options) recoverCommand() *cobra.Command {
 		p := o.page(cmd, k)
 		p.line(cell{text: fmt.Sprintf("You approved plan %s of EtcdCluster %s/%s. druid carries it out.", hash, cluster.Namespace, cluster.Name)})
 		p.line(cell{text: "See the progress: " + k.invoke(cluster, "recover")})
-		return p.err
+		return w.awaitRecovery(cmd, k, p, cluster, hash)
 	})
 	command.Flags().StringVar(&hash, "approve", "", "`hash` of the plan that you approve")
+	w.bind(command, "the plan was carried out, or druid refuses it. It needs --approve")
 	bindOutput(command, &output, dataFormats...)
 	command.MarkFlagsMutuallyExclusive("approve", "output")
 	return command

@@ -20,6 +20,7 @@ const (
 
 func (o *options) replaceCommand() *cobra.Command {
 	var cancel, keep bool
+	w := waiting{timeout: waitTimeout}
 	command := o.forCluster(&cobra.Command{
 		Use:   "replace CLUSTER MEMBER",
 		Short: "Request a new member in the place of a named one, or withdraw that request",
@@ -28,8 +29,9 @@ func (o *options) replaceCommand() *cobra.Command {
 			"member of the EtcdCluster.\n" +
 			"With --keep-volume, add the member to the annotation " + v1alpha1.KeepVolumeAnnotation +
 			" too. druid then keeps its PersistentVolumeClaim, so that you can inspect the data.\n" +
+			"With --wait, show the progress, and end when the member has left. An interrupt ends the command, and not the replacement.\n" +
 			"With --cancel, remove the annotation " + v1alpha1.ReplaceAnnotation + ". The name of the member is optional then.",
-		Example: "  kubectl druid replace demo demo-bqdq7\n  kubectl druid replace demo demo-bqdq7 --keep-volume\n  kubectl druid replace demo --cancel",
+		Example: "  kubectl druid replace demo demo-bqdq7 --wait\n  kubectl druid replace demo demo-bqdq7 --keep-volume\n  kubectl druid replace demo --cancel",
 		Args: func(_ *cobra.Command, args []string) error {
 			if len(args) == 2 || cancel && len(args) == 1 {
 				return nil
@@ -44,17 +46,19 @@ func (o *options) replaceCommand() *cobra.Command {
 		if cancel {
 			return o.cancelReplace(cmd, k, cluster, args[1:])
 		}
-		return o.replace(cmd, k, cluster, args[1], keep)
+		return o.replace(cmd, k, cluster, args[1], keep, w)
 	})
 	command.ValidArgsFunction = o.completeMembers
 	command.Flags().BoolVar(&cancel, "cancel", false, "withdraw the request")
 	command.Flags().BoolVar(&keep, "keep-volume", false, "keep the PersistentVolumeClaim of the member, so that you can inspect its data")
+	w.bind(command, "the member has left, or the request is withdrawn")
 	command.MarkFlagsMutuallyExclusive("cancel", "keep-volume")
+	command.MarkFlagsMutuallyExclusive("cancel", "wait")
 	return command
 }
 
 // replace requests that a member is replaced, and with keep that its volume stays.
-func (o *options) replace(cmd *cobra.Command, k *kube, c v1alpha1.EtcdCluster, member string, keep bool) error {
+func (o *options) replace(cmd *cobra.Command, k *kube, c v1alpha1.EtcdCluster, member string, keep bool, w waiting) error {
 	err := k.replaceable(c, member)
 	if err == nil && keep {
 		err = keepable(c)
@@ -83,7 +87,7 @@ func (o *options) replace(cmd *cobra.Command, k *kube, c v1alpha1.EtcdCluster, m
 	p.line(cell{text: "See the progress: " + k.invoke(c, "status")})
 	p.line(cell{text: "Withdraw the request: " + k.invoke(c, "replace") + " --cancel"})
 	p.line(cell{text: replacePage})
-	return p.err
+	return w.awaitCluster(cmd, k, p, c, "the replacement of member "+member, "status", func(now v1alpha1.EtcdCluster) stand { return replacedStand(now, member) })
 }
 
 // claimToo says what happens to the data of a member that was removed. keep says that the user asks for its volume.

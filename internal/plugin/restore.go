@@ -27,11 +27,12 @@ type restoreFlags struct {
 	latest, apply, cancel bool
 	lineage, toNew        string
 	timeout               time.Duration
+	waiting               waiting
 	output                string
 }
 
 func (o *options) restoreCommand() *cobra.Command {
-	f := restoreFlags{timeout: restoreTimeout, output: formatTable}
+	f := restoreFlags{timeout: restoreTimeout, waiting: waiting{timeout: waitTimeout}, output: formatTable}
 	command := o.forCluster(&cobra.Command{
 		Use:   "restore CLUSTER",
 		Short: "Show what a restore would read and undo, and request it",
@@ -43,6 +44,9 @@ func (o *options) restoreCommand() *cobra.Command {
 		Example: "  kubectl druid restore demo --time 2026-11-23T02:50:00Z\n  kubectl druid restore demo --revision 48000 --apply\n" +
 			"  kubectl druid restore demo --latest --to-new copy > copy.yaml\n  kubectl druid restore demo --cancel",
 	}, func(cmd *cobra.Command, k *kube, args []string) error {
+		if err := f.waiting.needs(cmd, "apply"); err != nil {
+			return err
+		}
 		return o.restore(cmd, k, args[0], f)
 	})
 	flags := command.Flags()
@@ -53,6 +57,7 @@ func (o *options) restoreCommand() *cobra.Command {
 		"`lineage` of the backups. If not set, it is the one in which the cluster saves now. With --to-new, it is the newest")
 	flags.BoolVar(&f.apply, "apply", false, "request the restore, and show the plan of druid")
 	flags.DurationVar(&f.timeout, "timeout", f.timeout, "how long --apply waits for that plan")
+	flags.BoolVar(&f.waiting.wait, "wait", false, "show the progress, and wait until you or others approved that plan and it was carried out. It needs --apply")
 	flags.StringVar(&f.toNew, "to-new", "", "print an EtcdCluster of this `name` that starts with that state")
 	flags.BoolVar(&f.cancel, "cancel", false, "withdraw the request: remove spec.recovery.restore")
 	bindOutput(command, &f.output, dataFormats...)
@@ -156,7 +161,7 @@ func (o *options) restore(cmd *cobra.Command, k *kube, name string, f restoreFla
 	case err != nil && (ended || !f.apply):
 		return fmt.Errorf("%s: %w. Nothing was changed", doing, err)
 	case f.apply: // druid and the leader's agent plan it again, also if this command could ask no agent
-		return o.requestRestore(cmd, k, name, target, r.Plan.Notes, f.timeout)
+		return o.requestRestore(cmd, k, name, target, r.Plan.Notes, f)
 	}
 	if f.output != formatTable {
 		return printData(cmd.OutOrStdout(), r, f.output)

@@ -76,7 +76,7 @@ func targetOf(r v1alpha1.RestoreInPlace) leases.RestoreTarget {
 
 // requestRestore writes the request, and waits for the plan of druid. The agent can have needed minutes for its plan,
 // so the EtcdCluster is read and checked again. notes are those of the agent's plan.
-func (o *options) requestRestore(cmd *cobra.Command, k *kube, name string, target leases.RestoreTarget, notes []string, timeout time.Duration) error {
+func (o *options) requestRestore(cmd *cobra.Command, k *kube, name string, target leases.RestoreTarget, notes []string, f restoreFlags) error {
 	objects, err := k.objects(cmd.Context(), name)
 	if err != nil {
 		return err
@@ -107,7 +107,7 @@ func (o *options) requestRestore(cmd *cobra.Command, k *kube, name string, targe
 	}
 	p.line(cell{text: "druid changes nothing before you approve its plan."})
 	p.waits(c)
-	ctx, cancel := context.WithTimeout(cmd.Context(), timeout)
+	ctx, cancel := context.WithTimeout(cmd.Context(), f.timeout)
 	defer cancel()
 	planned, err := awaited(cmd, "the plan of druid", func() (v1alpha1.EtcdCluster, error) { return k.awaitPlan(ctx, c, target) })
 	switch {
@@ -123,7 +123,7 @@ func (o *options) requestRestore(cmd *cobra.Command, k *kube, name string, targe
 		return fmt.Errorf("restore EtcdCluster %s/%s: druid refuses. Read the cause. To withdraw the request: %s --cancel", c.Namespace, c.Name,
 			k.invoke(c, "restore"))
 	}
-	return p.err
+	return f.waiting.awaitRecovery(cmd, k, p, planned, planned.Status.Recovery.Plan.Hash)
 }
 
 var errNoPlanYet = errors.New("there is no plan yet")

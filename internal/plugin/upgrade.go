@@ -22,14 +22,16 @@ const (
 
 func (o *options) upgradeCommand() *cobra.Command {
 	var apply bool
+	w := waiting{timeout: waitTimeout}
 	output := formatTable
 	command := o.forCluster(&cobra.Command{
 		Use:   "upgrade CLUSTER VERSION",
 		Short: "Show what a change of the etcd version would do, and request it",
 		Long: "Show what a change to another version of etcd would do, member by member, and what it waits for. This changes nothing.\n" +
 			"The version is major.minor.patch, and can be a later or an earlier one. The exit code is 2 if the step is refused or waits for something.\n" +
-			"With --apply, set spec.version. The command then refuses a step that etcd does not support. druid waits for all else.",
-		Example: "  kubectl druid upgrade demo 3.7.3\n  kubectl druid upgrade demo 3.7.3 --apply",
+			"With --apply, set spec.version. The command then refuses a step that etcd does not support. druid waits for all else.\n" +
+			"With --wait too, show the progress, and end when all members run the version. An interrupt ends the command, and not the change.",
+		Example: "  kubectl druid upgrade demo 3.7.3\n  kubectl druid upgrade demo 3.7.3 --apply --wait",
 		Args: func(_ *cobra.Command, args []string) error {
 			if len(args) != 2 {
 				return fmt.Errorf("got %d arguments, want the name of one EtcdCluster and a version of etcd", len(args))
@@ -37,6 +39,9 @@ func (o *options) upgradeCommand() *cobra.Command {
 			return nil
 		},
 	}, func(cmd *cobra.Command, k *kube, args []string) error {
+		if err := w.needs(cmd, "apply"); err != nil {
+			return err
+		}
 		to, ok := versions.Parse(args[1])
 		if !ok || to.String() != args[1] {
 			return fmt.Errorf("%q is no version of etcd, want major.minor.patch without a leading v, like 3.%d.0", args[1], versions.Newest)
@@ -51,7 +56,7 @@ func (o *options) upgradeCommand() *cobra.Command {
 		}
 		p := o.page(cmd, k)
 		if apply {
-			return k.upgrade(cmd, objects.Cluster, u, p)
+			return k.upgrade(cmd, objects.Cluster, u, p, w)
 		}
 		if output == formatTable {
 			p.upgrading(u, objects.Cluster)
@@ -65,6 +70,7 @@ func (o *options) upgradeCommand() *cobra.Command {
 		return err
 	})
 	command.Flags().BoolVar(&apply, "apply", false, "set spec.version")
+	w.bind(command, "all members run the version, or the change has failed. It needs --apply")
 	bindOutput(command, &output, dataFormats...)
 	command.MarkFlagsMutuallyExclusive("apply", "output")
 	return command
@@ -85,7 +91,7 @@ func (s selection) requestableVersion(c v1alpha1.EtcdCluster, u upgrading) error
 }
 
 // upgrade sets spec.version.
-func (k *kube) upgrade(cmd *cobra.Command, c v1alpha1.EtcdCluster, u upgrading, p *page) error {
+func (k *kube) upgrade(cmd *cobra.Command, c v1alpha1.EtcdCluster, u upgrading, p *page, w waiting) error {
 	if len(u.Refused) > 0 {
 		return fmt.Errorf("upgrade EtcdCluster %s/%s: %s. Nothing was changed. %s", c.Namespace, c.Name, strings.Join(u.Refused, "; "), upgradePage)
 	}
@@ -103,7 +109,7 @@ func (k *kube) upgrade(cmd *cobra.Command, c v1alpha1.EtcdCluster, u upgrading, 
 	}
 	p.line(cell{text: "See the progress: " + k.invoke(c, "status")})
 	p.line(cell{text: fmt.Sprintf("Request the version of before: %s %s --apply", k.invoke(c, "upgrade"), or(c.Spec.Version))})
-	return p.err
+	return w.awaitCluster(cmd, k, p, c, "the change to etcd "+u.To, "status", func(now v1alpha1.EtcdCluster) stand { return upgradedStand(now, u.To) })
 }
 
 // upgrading prints what a change of the version would do.
