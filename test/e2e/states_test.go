@@ -3,16 +3,13 @@ package e2e
 import (
 	"context"
 	"errors"
-	"fmt"
 	"maps"
-	"os"
 	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
@@ -22,6 +19,7 @@ import (
 	"github.com/etcd-druid/druid/test/e2e/stories"
 	"github.com/etcd-druid/druid/test/golden"
 	"github.com/etcd-druid/druid/test/rig/lab"
+	"github.com/etcd-druid/druid/test/ui/browser"
 )
 
 const (
@@ -30,6 +28,8 @@ const (
 	verbWithin = time.Minute
 	// leaseSlack is more than the time by which a Lease can be late, for the plugin.
 	leaseSlack = 20 * time.Second
+	// serving is the word for a cluster that is well.
+	serving = "● Serving"
 	// storyOfStates is where the golden files are.
 	storyOfStates = "testdata/states"
 	reportFile    = "report.tar.gz"
@@ -41,8 +41,9 @@ func onlyFirstBackups(c *v1alpha1.EtcdCluster) {
 	c.Spec.Backup.Full.Schedule, c.Spec.Backup.Verify.Schedule = rarely, rarely
 }
 
-// TestFiveStatesAreShown: each verb that reads, and the web page, show what is wrong and what to do.
-// A cluster with backups goes through five states. In each of them, the output of the verbs is that of the golden files.
+// TestFiveStatesAreShown: each verb, and the web page, show what is wrong and what to do.
+// A cluster with backups goes through five states. In each of them, the output of the verbs is that of the golden files, and a browser that
+// stays open shows the state.
 func TestFiveStatesAreShown(t *testing.T) {
 	stories.Begin(t)
 	s3, namespace := rig.MakeSavedNamespace(t, bucket)
@@ -53,6 +54,7 @@ func TestFiveStatesAreShown(t *testing.T) {
 	}
 	s.names, s.restFor = s.namesOf(t), c.AgentTimings(t).LeaseDuration+leaseSlack
 	c.Agree(t, 3, formWithin)
+	s.opensOnThePage(t)
 	stories.Resting(t, func() { // the first verification does not wait for the schedule
 		awaitCondition(t, c, v1alpha1.ConditionBackupVerified, metav1.ConditionTrue, verificationWithin, "")
 	})
@@ -64,7 +66,7 @@ func TestFiveStatesAreShown(t *testing.T) {
 		// begin brings the state about, and end ends it.
 		begin func(t *testing.T, s *shownStates) (end func())
 	}{
-		{"healthy", "● Serving", []string{"Nothing to do."}, isHealthy},
+		{"healthy", serving, []string{"Nothing to do."}, isHealthy},
 		{"backup-failing", "✖ BackupsFailing", []string{"Correct the credentials of the backup store"}, backupsFail},
 		{"degraded", "✖ Degraded", []string{"<broken>"}, memberCannotStart},
 		{"paused", "● Paused", []string{"Resume the cluster when you need it.", "resume demo"}, isPaused},
@@ -72,10 +74,11 @@ func TestFiveStatesAreShown(t *testing.T) {
 	} {
 		ended := false
 		t.Run(state.name, func(t *testing.T) {
+			s.state = state.name
 			end := state.begin(t, s)
 			got := s.atRest(t, state.word)
 			for _, verb := range slices.Sorted(maps.Keys(got)) {
-				golden.File(t, filepath.Join(storyOfStates, state.name, verb+".txt"), got[verb])
+				golden.File(t, s.goldenOf(verb), got[verb])
 			}
 			s.onThePage(t, state.word, adviceOf(got["status"]), state.advice)
 			end()
@@ -93,7 +96,10 @@ func TestFiveStatesAreShown(t *testing.T) {
 type shownStates struct {
 	p    pluginOf
 	s3   *harness.S3
-	page *webPage
+	page *browser.Tab
+	// state is the name of the state, and refused are commands that the verbs refuse in it.
+	state   string
+	refused []string
 	// file is where reports are written.
 	file string
 	// names are those of the story, and members those of the state.
@@ -141,15 +147,23 @@ func rolesOf(view harness.View) states.Names {
 
 func isHealthy(t *testing.T, s *shownStates) (end func()) {
 	t.Helper()
-	s.members = rolesOf(s.p.Agree(t, 3, healWithin))
-	return func() {}
+	view := s.p.Agree(t, 3, healWithin)
+	s.members = rolesOf(view)
+	s.refused = []string{"move-leader demo " + view.Leader(), "resume demo --replicas 3"}
+	return func() {
+		s.changes(t, 0, "snapshot", "--wait")
+		s.changes(t, 0, "move-leader", view.Follower())
+		s.changes(t, 0, "replace", view.Follower())
+		s.changes(t, 0, "replace", "--cancel")
+		s.p.Agree(t, 3, healWithin)
+	}
 }
 
 // backupsFail makes the credentials of the store wrong, and writes what cannot be saved.
 func backupsFail(t *testing.T, s *shownStates) (end func()) {
 	t.Helper()
 	c := s.p.Cluster
-	s.members = rolesOf(c.Agree(t, 3, healWithin))
+	s.members, s.refused = rolesOf(c.Agree(t, 3, healWithin)), nil
 	restore, etcd := s.s3.Revoke(t, c.Namespace), c.Etcd(t)
 	stories.Resting(t, func() {
 		harness.Eventually(t, healWithin, "BackupReady is False", func(ctx context.Context) error {
@@ -164,8 +178,10 @@ func backupsFail(t *testing.T, s *shownStates) (end func()) {
 		})
 	})
 	return func() {
+		s.changes(t, 1, "snapshot", "--wait")
 		restore()
 		stories.Resting(t, func() { awaitCondition(t, c, v1alpha1.ConditionBackupReady, metav1.ConditionTrue, healWithin, "") })
+		s.followsOnThePage(t, serving)
 	}
 }
 
@@ -177,6 +193,7 @@ func memberCannotStart(t *testing.T, s *shownStates) (end func()) {
 	member := view.Follower()
 	s.members = rolesOf(view)
 	s.members[member] = "<broken>"
+	s.refused = []string{"move-leader demo " + member}
 	hold, volume := c.HoldDown(t, member), c.VolumeOf(t, member)
 	volume.Refuse(t)
 	former := string(c.MustPod(t, member).UID)
@@ -186,7 +203,9 @@ func memberCannotStart(t *testing.T, s *shownStates) (end func()) {
 		c.AwaitCondition(t, healWithin, v1alpha1.ConditionDegraded, metav1.ConditionTrue, v1alpha1.ReasonMemberCannotStart, member)
 	})
 	return func() {
+		s.changes(t, 0, "snapshot", "--wait")
 		volume.Accept(t)
+		s.followsOnThePage(t, serving)
 		same(t, view, c.Agree(t, 3, healWithin))
 		c.AwaitCondition(t, healWithin, v1alpha1.ConditionDegraded, metav1.ConditionFalse)
 	}
@@ -195,15 +214,17 @@ func memberCannotStart(t *testing.T, s *shownStates) (end func()) {
 func isPaused(t *testing.T, s *shownStates) (end func()) {
 	t.Helper()
 	c := s.p.Cluster
-	s.acts(t, "pause", c.Name)
+	s.changes(t, 0, "pause")
 	c.AwaitCondition(t, scaleWithin, v1alpha1.ConditionProgressing, metav1.ConditionFalse, v1alpha1.ReasonPaused)
 	s.members = states.Names{}
 	for _, member := range c.MemberNames(t) {
 		s.members[member] = "<kept>"
+		s.refused = []string{"pause demo", "snapshot demo", "move-leader demo", "replace demo " + member}
 	}
 	return func() {
-		s.acts(t, "resume", c.Name, "--replicas", "3")
+		s.changes(t, 0, "resume", "--replicas", "3")
 		c.Agree(t, 3, scaleWithin)
+		s.followsOnThePage(t, serving)
 	}
 }
 
@@ -224,97 +245,21 @@ func losesItsQuorum(t *testing.T, s *shownStates) (end func()) {
 	for _, member := range lost {
 		s.members[member] = "<lost>"
 	}
+	s.refused = []string{"move-leader demo", "replace demo " + lost[0], "resume demo --replicas 3"}
 	at := loseVolumes(t, c, lost...)
 	stories.Resting(t, func() {
 		awaitPlan(t, c, at)
 		awaitCondition(t, c, v1alpha1.ConditionBackupReady, metav1.ConditionFalse, healWithin, "")
 	})
-	return func() {}
-}
-
-// acts runs a verb that changes the cluster. druid writes the status meanwhile, so that a request can be refused.
-func (s *shownStates) acts(t *testing.T, args ...string) {
-	t.Helper()
-	harness.Eventually(t, time.Minute, strings.Join(args, " "), func(ctx context.Context) error {
-		if stdout, stderr, code := s.p.run(ctx, "", slices.Clone(args)...); code != 0 {
-			return fmt.Errorf("exit code %d, %s%s", code, stdout, stderr)
+	return func() {
+		s.changes(t, 0, "snapshot")
+		proposed, err := c.Get(t.Context())
+		if err != nil || proposed.Status.Recovery == nil || proposed.Status.Recovery.Plan == nil {
+			t.Fatalf("no plan to approve: %v", err)
 		}
-		return nil
-	})
-}
-
-// verbs are those that read, by the name of their golden file.
-func (s *shownStates) verbs() map[string][]string {
-	name := s.p.Name
-	return map[string][]string{
-		"get": {"get"}, "get-wide": {"get", "--output", "wide"}, "status": {"status", name}, "why": {"why", name}, "backups": {"backups", name},
-		"recover": {"recover", name}, "check": {"check", name}, "connect": {"connect", name}, "logs": {"logs", name, "--tail", "20"},
-		"version": {"version"}, "upgrade": {"upgrade", name, s.upgrade}, "restore": {"restore", name, "--latest"},
+		s.changes(t, 0, "recover", "--approve", proposed.Status.Recovery.Plan.Hash, "--wait")
+		c.Agree(t, 3, healWithin)
+		s.followsOnThePage(t, serving)
+		s.changes(t, 0, "replace", lost[0], "--wait") // the new member can share a node with another, which the states before must not see
 	}
-}
-
-// atRest returns what the verbs print in a state, without what differs from run to run, once it stays the same.
-func (s *shownStates) atRest(t *testing.T, word string) (got map[string]string) {
-	t.Helper()
-	since := time.Now()
-	harness.Eventually(t, healWithin, "the output at rest", func(context.Context) error {
-		now := s.round(t)
-		if !maps.Equal(got, now) {
-			diff := cmp.Diff(got, now)
-			got, since = now, time.Now()
-			return fmt.Errorf("it changed:\n%s", diff)
-		}
-		if !strings.Contains(got["status"], word) {
-			return fmt.Errorf("status does not have %q:\n%s", word, got["status"])
-		}
-		if time.Since(since) < s.restFor {
-			return errors.New("it did not change")
-		}
-		return nil
-	})
-	return got
-}
-
-// round runs each verb once.
-func (s *shownStates) round(t *testing.T) map[string]string {
-	t.Helper()
-	printed := map[string]string{"report": s.report(t)}
-	for verb, args := range s.verbs() {
-		shown := asPrinted
-		if verb == "logs" {
-			shown = func(stdout string) string { return states.LogSources(stdout, s.replaced()) }
-		}
-		printed[verb] = s.run(t, args, shown)
-	}
-	return printed
-}
-
-func asPrinted(stdout string) string { return stdout }
-
-// run returns a command and what it prints, as in a terminal.
-func (s *shownStates) run(t *testing.T, args []string, shown func(stdout string) string) string {
-	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), verbWithin)
-	defer cancel()
-	stdout, stderr, code := s.p.run(ctx, "", slices.Clone(args)...)
-	return s.steady(fmt.Sprintf("$ kubectl druid %s\n%s%s[exit code %d]\n", strings.Join(args, " "), shown(stdout), stderr, code))
-}
-
-// report writes a report, and returns what the verb prints and which files about the cluster are in the report.
-func (s *shownStates) report(t *testing.T) string {
-	t.Helper()
-	printed := s.run(t, []string{"report", s.p.Name, "--output", s.file}, asPrinted)
-	found, err := unpacked(s.file)
-	if err := errors.Join(err, os.Remove(s.file)); err != nil {
-		t.Fatal(err)
-	}
-	var names []string
-	for name := range found {
-		// How often a container was restarted differs, and druid is not of this story alone.
-		if strings.HasPrefix(name, s.p.Namespace+"/") && !strings.Contains(name, ".previous.") {
-			names = append(names, s.steady(name))
-		}
-	}
-	slices.Sort(names)
-	return printed + strings.Join(slices.Compact(names), "\n") + "\n"
 }

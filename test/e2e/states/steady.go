@@ -27,12 +27,14 @@ func (n Names) replace(text string) string {
 
 // racy is what differs with the order of two events, and what replaces it. When a quorum is lost, the agent of the leader reports the end of
 // its watch, or it is no longer the leader before. The member that was kept in a pause resumed, and the others joined.
+// A look at an EtcdSnapshot can miss a phase.
 var racy = []struct {
 	pattern *regexp.Regexp
 	instead string
 }{
-	{regexp.MustCompile(`(?m)^(Backups +)✖ failing: watch etcd .*\n +`), "$1"},
-	{regexp.MustCompile(`are not saved(: watch etcd |: see above|\. No agent reported an error).*?\. Until`), "are not saved: <reason>. Until"},
+	{regexp.MustCompile(`(?m)^(unknown|Pending|Running)(: .*)?\n`), ""},
+	{regexp.MustCompile(`(?m)^(Backups +)✖ failing: watch etcd\b.*\n +`), "$1"},
+	{regexp.MustCompile(`are not saved(: watch etcd\b|: see above|\. No agent reported an error).*?\. Until`), "are not saved: <reason>. Until"},
 	{regexp.MustCompile(`the rule (?:(?:finish-)?join|resume[a-z-]*)(: \S+#start-)[a-z-]+`), "the rule <join or resume>$1<join or resume>"},
 }
 
@@ -52,6 +54,12 @@ var volatile = []struct {
 	{regexp.MustCompile(`-before(-\d+)+\b`), "-before-<version>"},
 	// Followers change their version in the order of their generated names.
 	{regexp.MustCompile(`replaces the Pod of <\w+>`), "replaces the Pod of <member>"},
+	// The generated name of an EtcdSnapshot.
+	{regexp.MustCompile(`\b(EtcdSnapshot \S+/|etcdsnapshot )[a-z0-9-]+-[a-z0-9]{5}\b`), "$1<snapshot>"},
+	// The order of members is that of their generated names.
+	{regexp.MustCompile(`(Its members are) [^.]*`), "$1 <members>"},
+	// etcdctl measures.
+	{regexp.MustCompile(`\btook = \S+`), "took = <age>"},
 	// A request to a store.
 	{regexp.MustCompile(`\brequest [0-9A-Z]{8,}\b`), "request <id>"},
 	{regexp.MustCompile(`[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}\b`), "<id>"},

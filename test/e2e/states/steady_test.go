@@ -64,6 +64,16 @@ func TestSteadyOutputOfTwoRuns(t *testing.T) {
 				"LINEAGE     BEGAN    FORK AT   REVISIONS   FULLS   DELTAS\n" +
 				"<lineage>   <time>   none      <n> - <n>   <n>     <n>\n",
 		},
+		"a backup on request": {
+			first:  "EtcdSnapshot default/demo-x7k2p created\nPending\nRunning: member demo-bqdq7 makes it\nSucceeded\n  revision 7, 1.0 MiB\n",
+			second: "EtcdSnapshot default/demo-zzzzz created\nSucceeded\n  revision 1,234, 20 KiB\n",
+			want:   "EtcdSnapshot default/<snapshot> created\nSucceeded\n  revision <n>, <size>\n",
+		},
+		"a refusal and a measurement": {
+			first:  "\"x\" is no member of it. Its members are demo-bqdq7, demo-lgmkl. Nothing was changed\nit is healthy: took = 1.93ms\n",
+			second: "\"x\" is no member of it. Its members are demo-2wwww, demo-zzzzz. Nothing was changed\nit is healthy: took = 12ms\n",
+			want:   "\"x\" is no member of it. Its members are <members>. Nothing was changed\nit is healthy: took = <age>\n",
+		},
 		"a spec, a lineage and a leader of druid": {
 			first:  "generation 1, accepted 00000001-4c312e589c73c8c8 druid-1_7ad0386f-3e0f-40e9-a3f2-0123456789ab leads",
 			second: "generation 1,234, accepted 00000003-9f31c2d4 druid-1_00000000-3e0f-40e9-a3f2-0123456789ab leads",
