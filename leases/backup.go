@@ -3,6 +3,7 @@ package leases
 import (
 	"context"
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -277,6 +278,15 @@ type Verification struct {
 	// successful verification.
 	Trouble string
 	Tried   time.Time
+}
+
+// AllBroken returns the invalid objects, with the one of the verdict.
+func (v Verification) AllBroken() []string {
+	known := slices.Clone(v.KnownBroken)
+	if v.Broken != "" && !slices.Contains(known, v.Broken) {
+		known = append(known, v.Broken)
+	}
+	return known
 }
 
 // DecodeVerification reads the Lease of full backups. Any error wraps ErrUnreadable.

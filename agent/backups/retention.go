@@ -129,7 +129,7 @@ func (s *session) evidence(ctx context.Context) (catalog.Evidence, error) {
 	if v.VerifiedFull != "" {
 		e.Verified[v.VerifiedFull] = true
 	}
-	for _, key := range knownBroken(v) {
+	for _, key := range v.AllBroken() {
 		e.Broken[key] = true
 	}
 	return e, nil

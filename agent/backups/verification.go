@@ -151,7 +151,7 @@ func found(before leases.Verification, r verify.Result, self Identity, now time.
 		// One of several suspects can be intact, and so is the full backup that was verified. The most likely suspect is the full backup of a
 		// member that is not among the majority.
 		if (len(r.Suspects) <= 1 || r.Untrusted && r.Object == r.Full) && r.Object != before.VerifiedFull {
-			v.KnownBroken = knownBroken(v)
+			v.KnownBroken = v.AllBroken()
 		}
 		return v
 	case verify.Unknown:
@@ -165,15 +165,6 @@ func found(before leases.Verification, r verify.Result, self Identity, now time.
 		v.Trouble = r.Reason
 	}
 	return v
-}
-
-// knownBroken returns the objects that v reports as invalid, and the object of its verdict.
-func knownBroken(v leases.Verification) []string {
-	known := slices.Clone(v.KnownBroken)
-	if v.Broken != "" && !slices.Contains(known, v.Broken) {
-		known = append(known, v.Broken)
-	}
-	return known
 }
 
 // thereStill removes the objects that the store no longer has. It keeps all of them if the listing fails.

@@ -5,6 +5,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
+	"strings"
 
 	"github.com/etcd-druid/druid/agent/datadir/volume"
 	"github.com/etcd-druid/druid/backup/catalog"
@@ -21,9 +23,32 @@ func targetOf(t leases.RestoreTarget, current string) catalog.Target {
 	return catalog.Target{Revision: t.Revision, Time: t.Time, Lineage: catalog.Lineage(cmp.Or(t.Lineage, current))}
 }
 
-// planOrdered plans what the order restores, without the full backups that contain more than its target. current is the lineage that
-// the cluster record names. The plan of a restore in place follows from the target in the same way as in the dry run, because a plan
-// in the lineage of the approved plan alone could continue after the fork.
+// knownBroken returns the objects that verifications found broken, as the Lease of full backups reports them. If that Lease cannot be
+// understood, nothing is known about them, and druid asks for an approval.
+func (b *Bootstrapper) knownBroken(ctx context.Context) ([]string, error) {
+	ctx, cancel := context.WithTimeout(ctx, kubernetesTimeout)
+	defer cancel()
+	_, v, err := b.store.Full(ctx)
+	switch {
+	case errors.Is(err, leases.ErrAbsent):
+		return nil, nil
+	case errors.Is(err, leases.ErrUnreadable):
+		b.log.WarnContext(ctx, "results of verifications not understood, no backup counts as broken", "err", err)
+		return nil, nil
+	case err != nil:
+		return nil, fmt.Errorf("read which backups are broken: %w", err)
+	}
+	return v.AllBroken(), nil
+}
+
+// brokenIn returns the objects of a plan that are broken.
+func brokenIn(p catalog.Plan, broken []string) []string {
+	return slices.DeleteFunc(objectsOf(p), func(key string) bool { return !slices.Contains(broken, key) })
+}
+
+// planOrdered plans what the order restores, without some objects: the full backups that contain more than its target, and what is damaged
+// or broken. current is the lineage that the cluster record names. The plan of a restore in place follows from the target in the same way as
+// in the dry run, because a plan in the lineage of the approved plan alone could continue after the fork.
 func planOrdered(listed catalog.Catalog, order *leases.Recovery, current string, without []string) (catalog.Plan, error) {
 	target := catalog.Target{Lineage: catalog.Lineage(order.Lineage)}
 	switch {
@@ -55,26 +80,59 @@ func bumpAbove(known int64, plan *catalog.Plan) int64 {
 }
 
 // runOrdered restores what the order names. A full backup can contain more than its name says. If one contains more than the target,
-// the next older one is used.
-func (b *Bootstrapper) runOrdered(ctx context.Context, backups store.Store, listed catalog.Catalog, current string, g *regroup,
+// the next older one is used. An object that is damaged, or that a verification found broken, is left out if the others lead as far as the
+// order says. A broken one is used otherwise: you approved that.
+func (b *Bootstrapper) runOrdered(ctx context.Context, backups store.Store, listed catalog.Catalog, current string, g *regroup, broken []string,
 	inform func(string)) (restore.Result, error) {
-	var without []string
+	var without, around []string
+	var damage error
 	for {
-		plan, err := planOrdered(listed, &g.order, current, without)
+		plan, err := planOrdered(listed, &g.order, current, slices.Concat(without, around, broken))
 		if err != nil {
+			plan, err = planOrdered(listed, &g.order, current, slices.Concat(without, around))
+		}
+		switch {
+		case err != nil && damage != nil:
+			return restore.Result{}, fmt.Errorf("%w; without it: %w", damage, err)
+		case err != nil:
 			return restore.Result{}, err
 		}
-		crash.Before("restore-recovered")
-		result, err := restore.Run(ctx, restore.Config{
-			Store: backups, Plan: plan, DataDir: volume.RestoredPath(b.cfg.VolumePath), Name: b.cfg.Member, PeerURLs: []string{g.peerURL},
-			InitialCluster: b.cfg.Member + "=" + g.peerURL, Token: g.token, EtcdVersion: b.cfg.EtcdVersion, Quota: b.cfg.Quota(), Auth: b.authData(),
-			Bump: bumpAbove(g.order.Known, &plan), ClearAlarms: true, Progress: b.progress(ctx, inform),
-		})
-		crash.After("restore-recovered")
-		if !errors.Is(err, restore.ErrTooNew) {
+		b.log.InfoContext(ctx, "restore started", "full", plan.Full.Key, "deltas", len(plan.Deltas), "reach", plan.Reach, "notes", plan.Notes)
+		report := reportAround(around, reportBroken(brokenIn(plan, broken), inform))
+		report("restoring " + plan.Full.Key)
+		result, err := b.runPlan(ctx, backups, plan, g, report)
+		key, damaged := damagedIn(plan, err)
+		switch {
+		case errors.Is(err, restore.ErrTooNew):
+			b.log.InfoContext(ctx, "full backup contains more than the target, an older one is used", "full", plan.Full.Key, "err", err)
+			without = append(without, plan.Full.Key)
+		case damaged:
+			b.log.WarnContext(ctx, "damaged backup skipped", "object", key, "err", err)
+			around, damage = append(around, key), err
+		default:
 			return result, err
 		}
-		b.log.InfoContext(ctx, "full backup contains more than the target, an older one is used", "full", plan.Full.Key, "err", err)
-		without = append(without, plan.Full.Key)
+	}
+}
+
+// runPlan restores a plan next to the data directory.
+func (b *Bootstrapper) runPlan(ctx context.Context, backups store.Store, plan catalog.Plan, g *regroup, inform func(string)) (restore.Result, error) {
+	crash.Before("restore-recovered")
+	result, err := restore.Run(ctx, restore.Config{
+		Store: backups, Plan: plan, DataDir: volume.RestoredPath(b.cfg.VolumePath), Name: b.cfg.Member, PeerURLs: []string{g.peerURL},
+		InitialCluster: b.cfg.Member + "=" + g.peerURL, Token: g.token, EtcdVersion: b.cfg.EtcdVersion, Quota: b.cfg.Quota(), Auth: b.authData(),
+		Bump: bumpAbove(g.order.Known, &plan), ClearAlarms: true, Progress: b.progress(ctx, inform),
+	})
+	crash.After("restore-recovered")
+	return result, err
+}
+
+// reportBroken adds the broken objects that a restore uses to its reported progress.
+func reportBroken(used []string, inform func(string)) func(string) {
+	if len(used) == 0 {
+		return inform
+	}
+	return func(words string) {
+		inform(words + ", with objects that a verification found broken: " + strings.Join(used, ", "))
 	}
 }

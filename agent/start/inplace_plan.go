@@ -31,7 +31,11 @@ func (b *Bootstrapper) PlanRestore(ctx context.Context, target leases.RestoreTar
 	if err != nil {
 		return leases.RestorePlan{}, fmt.Errorf("the backup store cannot be read, the agent tries again: %w", err)
 	}
-	plan, size, err := b.planTarget(ctx, backups, listed, targetOf(target, current))
+	broken, err := b.knownBroken(ctx)
+	if err != nil {
+		return leases.RestorePlan{}, fmt.Errorf("the agent tries again: %w", err)
+	}
+	plan, size, err := b.planTarget(ctx, backups, listed, targetOf(target, current), broken)
 	switch {
 	case isUnplanned(err):
 		return leases.RestorePlan{}, fmt.Errorf("set another target in spec.recovery.restore: no backup leads to %s: %w", target, err)
@@ -50,9 +54,10 @@ func (b *Bootstrapper) PlanRestore(ctx context.Context, target leases.RestoreTar
 
 // planTarget plans what leads to the target, and returns the size that the database will have at least. It reads the end of the full
 // backup, and uses an older one instead of one that is known to contain more than the target.
-func (b *Bootstrapper) planTarget(ctx context.Context, backups store.Store, listed catalog.Catalog, target catalog.Target) (catalog.Plan, int64, error) {
+func (b *Bootstrapper) planTarget(ctx context.Context, backups store.Store, listed catalog.Catalog, target catalog.Target,
+	broken []string) (catalog.Plan, int64, error) {
 	for {
-		plan, err := listed.Plan(target)
+		plan, err := planSound(listed, target, broken)
 		if err != nil {
 			return plan, 0, err
 		}
@@ -62,6 +67,26 @@ func (b *Bootstrapper) planTarget(ctx context.Context, backups store.Store, list
 		}
 		target = target.Except(plan.Full.Key)
 	}
+}
+
+// planSound plans without the broken objects if that leads as far as with them. Otherwise, notes name those in the plan.
+func planSound(listed catalog.Catalog, t catalog.Target, broken []string) (catalog.Plan, error) {
+	plan, err := listed.Plan(t)
+	used := brokenIn(plan, broken)
+	if err != nil || len(used) == 0 {
+		return plan, err
+	}
+	for _, key := range broken {
+		t = t.Except(key)
+	}
+	sound, lost := listed.Plan(t)
+	if restOf(plan, sound, catalog.Plan{}, lost) == RestEqual {
+		return sound, nil
+	}
+	for _, key := range used {
+		plan.Notes = append(plan.Notes, fmt.Sprintf("a verification found %s broken, and no other backup leads as far: the restored values can be wrong", key))
+	}
+	return plan, nil
 }
 
 // isUnplanned reports whether the catalog has no plan for a target.

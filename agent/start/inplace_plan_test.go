@@ -31,7 +31,7 @@ func planning(t *testing.T, path string, change func(*config.Config)) *Bootstrap
 	if change != nil {
 		change(&cfg)
 	}
-	b, err := New(Options{Config: cfg, Log: slog.New(slog.DiscardHandler), Registerer: prometheus.NewRegistry()})
+	b, err := New(Options{Config: cfg, Store: leases.NewStore(fullLease{}, "c"), Log: slog.New(slog.DiscardHandler), Registerer: prometheus.NewRegistry()})
 	must(t, err)
 	return b
 }

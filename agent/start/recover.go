@@ -173,7 +173,11 @@ func (b *Bootstrapper) fromBackup(ctx context.Context, o *observation, g *regrou
 	if err != nil {
 		return restore.Result{}, err
 	}
-	return b.runOrdered(ctx, backups, listed, o.record.record.Lineage, g, inform)
+	broken, err := b.knownBroken(ctx)
+	if err != nil {
+		return restore.Result{}, err
+	}
+	return b.runOrdered(ctx, backups, listed, o.record.record.Lineage, g, broken, inform)
 }
 
 // reform records the raft group as Formed. This is the commit point: no etcd of the new raft group ran before, and the old

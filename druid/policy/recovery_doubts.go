@@ -1,6 +1,7 @@
 package policy
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 
@@ -72,6 +73,12 @@ func (s source) doubts(o Observed) (all []string) {
 		add("the data of the members differs, and no majority has the same: compare their data before you approve the disk of member %s",
 			s.member.Name)
 	}
+	switch object := s.brokenBackup(o); {
+	case object != "":
+		add("a verification found %s broken: the values in the backup can be wrong", object)
+	case s.mode == leases.RecoverBackup && o.Full.Unreadable:
+		add("whether the backups are broken is unknown: the Lease of the full backups cannot be parsed")
+	}
 	if s.lost != "" {
 		add("%s", s.lost)
 	}
@@ -79,7 +86,24 @@ func (s source) doubts(o Observed) (all []string) {
 }
 
 // disputed says whether the data of the source might not be that of the cluster: a comparison found other data, and no majority
-// has that of the source.
+// has that of the source, or a verification found the backup broken.
 func (s source) disputed(o Observed) bool {
-	return s.mode == leases.RecoverSurvivor && (s.member.oddData(o) || o.Record.Undecided != (leases.Undecided{}))
+	return s.brokenBackup(o) != "" || s.mode == leases.RecoverSurvivor && (s.member.oddData(o) || o.Record.Undecided != (leases.Undecided{}))
+}
+
+// brokenBackup returns the object that makes the source doubtful, if it is a backup: the one that the last verification of its lineage found
+// broken, or else the newest full backup if that is known to be broken. The agent leaves it out where others lead as far, but druid cannot
+// see that.
+func (s source) brokenBackup(o Observed) string {
+	v, newest := o.Full.Verified, o.Full.Reports
+	switch {
+	case s.mode != leases.RecoverBackup:
+		return ""
+	case v.Verdict == leases.VerdictBroken && v.Lineage == s.lineage:
+		return cmp.Or(v.Broken, v.Full, "the backup")
+	case newest.Lineage == s.lineage && newest.Object != "" && slices.Contains(v.AllBroken(), newest.Object):
+		return newest.Object
+	default:
+		return ""
+	}
 }
