@@ -66,6 +66,10 @@ func (s *session) retain(ctx context.Context) (err error) {
 	if err != nil {
 		return err
 	}
+	if s.config.Verify.Schedule != "" && !knowsVerified(listed, evidence) {
+		s.log.InfoContext(ctx, "nothing deleted, no full backup is verified")
+		return s.sweep(ctx)
+	}
 	for _, v := range listed.Retain(s.self.Lineage, policy(s.config.Retention), evidence, time.Now()) {
 		if v.Keep {
 			continue
@@ -86,6 +90,17 @@ func (s *session) retain(ctx context.Context) (err error) {
 		}
 	}
 	return s.sweep(ctx)
+}
+
+// knowsVerified reports whether the store has a full backup that was verified, and is not known to be broken since. Otherwise each full backup
+// can be the only intact one: the backups were not verified yet, or the Lease with the results was deleted.
+func knowsVerified(c catalog.Catalog, e catalog.Evidence) bool {
+	for key := range e.Verified {
+		if c.Holds(key) && !e.Broken[key] {
+			return true
+		}
+	}
+	return false
 }
 
 // restores says whether a restore in place is requested or ordered. Nothing is deleted meanwhile: the final backup before it must not make
@@ -116,7 +131,7 @@ func (s *session) survey(ctx context.Context) (catalog.Catalog, catalog.Evidence
 }
 
 // evidence returns the results of verifications. While they cannot be read, nothing is deleted. Without a Lease, there
-// are no results.
+// are no results, see knowsVerified.
 func (s *session) evidence(ctx context.Context) (catalog.Evidence, error) {
 	e := catalog.Evidence{Verified: map[string]bool{}, Broken: map[string]bool{}}
 	_, v, err := s.Leases.Full(ctx)
