@@ -45,11 +45,11 @@ func (h History) fork() int64 {
 	return h.Formation.Fork
 }
 
-// wasFormed returns when h began: as its bootstrap record says, or when its first object was made. ok is false if
-// neither is known.
+// wasFormed returns when h began: as its bootstrap record says, or when its first object was made if that was earlier. The clock of the
+// writer of the record was ahead then. ok is false if neither is known.
 func (h History) wasFormed() (at time.Time, ok bool) {
 	if h.Formation != nil {
-		return h.Formation.Created, true
+		at, ok = h.Formation.Created, true
 	}
 	for _, f := range h.Fulls {
 		if !ok || f.At.Before(at) {

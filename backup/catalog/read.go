@@ -30,7 +30,7 @@ func Read(ctx context.Context, s store.Store, prefix string) (Catalog, error) {
 // delete nothing and plan no restore, because the lineage may belong to this cluster. If the store does not respond,
 // Survey returns err.
 func Survey(ctx context.Context, s store.Store, prefix string) (c Catalog, unread, err error) {
-	b := catalogBuilder{c: Catalog{Prefix: prefix}, bootstraps: map[Lineage]bool{}}
+	b := catalogBuilder{c: Catalog{Prefix: prefix}, bootstraps: map[Lineage]time.Time{}}
 	for object, err := range s.List(ctx, join(prefix, "")) {
 		if err != nil {
 			return Catalog{}, nil, fmt.Errorf("read the catalog of backups: %w", store.Because(ctx, err))
@@ -40,7 +40,8 @@ func Survey(ctx context.Context, s store.Store, prefix string) (c Catalog, unrea
 	}
 	for i := range b.c.Histories {
 		h := &b.c.Histories[i]
-		if !b.bootstraps[h.Lineage] {
+		modified, found := b.bootstraps[h.Lineage]
+		if !found {
 			h.BootstrapProblem = "there is no " + BootstrapKey(prefix, h.Lineage)
 			continue
 		}
@@ -55,6 +56,7 @@ func Survey(ctx context.Context, s store.Store, prefix string) (c Catalog, unrea
 		case err != nil:
 			return Catalog{}, nil, fmt.Errorf("read the catalog of backups: %w", store.Because(ctx, err))
 		default:
+			formation.Created = notAfter(formation.Created, modified)
 			h.Formation = &formation
 		}
 	}
@@ -87,8 +89,9 @@ func notAfter(said, modified time.Time) time.Time {
 }
 
 type catalogBuilder struct {
-	c          Catalog
-	bootstraps map[Lineage]bool
+	c Catalog
+	// bootstraps has the lineages with a bootstrap record, and when the store had it.
+	bootstraps map[Lineage]time.Time
 }
 
 func (b *catalogBuilder) add(object store.Object) {
@@ -110,7 +113,7 @@ func (b *catalogBuilder) add(object store.Object) {
 		b.c.UnknownObjects = append(b.c.UnknownObjects, object.Key)
 	case rest == bootstrapName:
 		b.history(l)
-		b.bootstraps[l] = true
+		b.bootstraps[l] = object.Modified
 	default:
 		h := b.history(l)
 		h.UnknownObjects = append(h.UnknownObjects, object.Key)
@@ -162,7 +165,8 @@ type Formation struct {
 	ClusterID   string `json:"clusterID,omitempty"`
 	ClusterUID  string `json:"clusterUID,omitempty"`
 	EtcdVersion string `json:"etcdVersion,omitempty"`
-	// Created is the time of the bootstrap by the clock of the writer.
+	// Created is the time of the bootstrap by the clock of the writer. In a catalog, it is when the store had the record, where that clock
+	// was ahead.
 	Created time.Time `json:"created"`
 }
 

@@ -143,6 +143,62 @@ func TestObjectAgeByStoreClock(t *testing.T) {
 	}
 }
 
+// The record of a lineage that a clock ahead wrote hides no writes: a time after the fork belongs to the new lineage. Where the store does
+// not know better, the first object of the lineage does.
+func TestBootstrapAgeByStoreClock(t *testing.T) {
+	begin := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
+	hour := func(n int) time.Time { return begin.Add(time.Duration(n) * time.Hour) }
+	for name, test := range map[string]struct {
+		created, modified time.Time
+		target            time.Time
+		want              Lineage // empty: no backup has that state
+		reach             int64
+	}{
+		"before the fork":                                     {hour(10), hour(10), hour(9), first, 20},
+		"after the fork":                                      {hour(10), hour(10), hour(12), second, 40},
+		"a clock that was ahead":                              {hour(14), hour(10), hour(12), second, 40},
+		"a clock that was ahead, and before":                  {hour(14), hour(10), hour(9), first, 20},
+		"a clock that was ahead, and before the first backup": {hour(14), hour(10), hour(10).Add(30 * time.Minute), "", 0},
+		"a copy of the store":                                 {hour(14), hour(99), hour(12), second, 40},
+		"a copy of the store, and before":                     {hour(14), hour(99), hour(9), first, 20},
+		"a record that was written late":                      {hour(10), hour(13), hour(12), second, 40},
+		"a store that does not know the time":                 {hour(14), time.Unix(0, 0), hour(12), second, 40},
+	} {
+		path := t.TempDir()
+		s, err := dir.Open(store.Directory{Path: path})
+		if err != nil {
+			t.Fatal(err)
+		}
+		save := func(key string, when time.Time) {
+			t.Helper()
+			put(t, s, key, "content")
+			if err := os.Chtimes(filepath.Join(path, key), when, when); err != nil {
+				t.Fatal(err)
+			}
+		}
+		for _, f := range []Formation{{Lineage: first, Created: begin}, {Lineage: second, Parent: first, Fork: 20, Created: test.created}} {
+			if err := WriteBootstrap(t.Context(), s, prefix, f); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if err := os.Chtimes(filepath.Join(path, BootstrapKey(prefix, second)), test.modified, test.modified); err != nil {
+			t.Fatal(err)
+		}
+		save(FullKey(prefix, first, 10, begin), begin)
+		save(DeltaKey(prefix, first, 11, 20, hour(9)), hour(9))
+		save(FullKey(prefix, second, 30, hour(11)), hour(11))
+		save(DeltaKey(prefix, second, 31, 40, hour(12)), hour(12))
+		c, err := Read(t.Context(), s, prefix)
+		if err != nil {
+			t.Fatal(err)
+		}
+		p, err := c.Plan(Target{Time: test.target})
+		if p.Full.Lineage != test.want || p.Reach != test.reach || errors.Is(err, ErrOutside) != (test.want == "") {
+			t.Errorf("%s: to revision %d of lineage %s, %v; want %d of %s", name, p.Reach, p.Full.Lineage, err, test.reach, test.want)
+		}
+	}
+}
+
 // Files to which an archiver gave the time 0 are not older than their names say. Otherwise retention would delete
 // them, and a restore by time would include too much.
 func TestATimeThatNoStoreHasIsNotKnown(t *testing.T) {
