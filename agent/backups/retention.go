@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"time"
 
 	"github.com/etcd-druid/druid/agent/config"
@@ -18,7 +19,8 @@ const orphanAge = 24 * time.Hour
 
 // Prune deletes what retention does not keep, once at the start and after each full backup, until ctx ends and at most
 // hangTimeout longer. It needs the leader's Lease, which Run does not need. It does nothing while Run has no session,
-// or one whose backups are not complete: the objects might belong to another cluster, or be the only ones left.
+// or one whose backups are not complete: the objects might belong to another cluster, or be the only ones left. Unfinished
+// uploads are removed also if the objects might belong to another cluster.
 func (d *Duty) Prune(ctx context.Context) error {
 	tries := attempts{pace: d.readPace}
 	d.prune()
@@ -35,10 +37,11 @@ func (d *Duty) Prune(ctx context.Context) error {
 			continue
 		case <-d.pruning:
 		}
-		if !s.sound.Load() {
-			continue // the session says when it is
+		work := s.deletions()
+		if work == nil {
+			continue // the session says when there is some
 		}
-		err := d.pass(ctx, s.retain)
+		err := d.pass(ctx, work)
 		if err == nil {
 			tries.succeeded()
 			continue
@@ -163,12 +166,39 @@ func (s *session) drop(ctx context.Context, v catalog.Verdict) error {
 	return nil
 }
 
+// deletions returns what may be deleted now, nil for nothing. Where only a doubt blocks retention, unfinished uploads may be.
+func (s *session) deletions() func(context.Context) error {
+	switch {
+	case s.sound.Load():
+		return s.retain
+	case s.whole.Load():
+		return s.sweepAlone
+	default:
+		return nil
+	}
+}
+
+// sweepAlone removes unfinished uploads while doubt about the store blocks deletions: no process continues an upload of another one.
+func (s *session) sweepAlone(ctx context.Context) (err error) {
+	t, err := s.begins(ctx)
+	if err != nil {
+		return err
+	}
+	defer func() { t.done(err) }()
+	return s.sweep(ctx)
+}
+
 func (s *session) sweep(ctx context.Context) error {
+	return sweep(ctx, s.store, s.config.Prefix, s.log)
+}
+
+// sweep removes the uploads below a prefix that did not end.
+func sweep(ctx context.Context, in store.Store, prefix string, log *slog.Logger) error {
 	crash.Before("sweep-uploads")
-	n, err := s.store.Sweep(ctx, s.config.Prefix+"/", orphanAge)
+	n, err := in.Sweep(ctx, prefix+"/", orphanAge)
 	crash.After("sweep-uploads")
 	if n > 0 {
-		s.log.InfoContext(ctx, "orphaned uploads removed", "uploads", n)
+		log.InfoContext(ctx, "orphaned uploads removed", "uploads", n)
 	}
 	return err
 }

@@ -66,6 +66,7 @@ func (s *Save) Run(ctx context.Context) (a Artifact, err error) {
 		if err == nil {
 			answered = time.Now()
 			if a, err = s.take(ctx, client); err == nil {
+				s.sweep(ctx)
 				return a, s.readBack(ctx, a)
 			}
 		}
@@ -77,6 +78,16 @@ func (s *Save) Run(ctx context.Context) (a Artifact, err error) {
 		}
 		s.Log.WarnContext(ctx, "snapshot of etcd failed, retrying", "endpoint", s.Endpoint, "err", err)
 		await(ctx, nil, savePace.after(failures))
+	}
+}
+
+// sweep removes the uploads of this cluster that did not end. The cluster can have ended, and then no agent removes them. A failure does not
+// matter to the backup.
+func (s *Save) sweep(ctx context.Context) {
+	ctx, cancel := context.WithTimeout(ctx, bearTimeout)
+	defer cancel()
+	if err := sweep(ctx, s.Store, s.Prefix, s.Log); err != nil {
+		s.Log.WarnContext(ctx, "orphaned uploads not removed", "err", err)
 	}
 }
 
@@ -170,6 +181,7 @@ func (s *Save) Drop(ctx context.Context, key string) (a Artifact, err error) {
 	if err != nil {
 		return a, err
 	}
+	s.sweep(ctx)
 	found, exists := find(listed, key)
 	if !exists {
 		return a, nil

@@ -188,12 +188,13 @@ func (s *session) learn(ctx context.Context, changed <-chan struct{}) {
 	look(ctx)
 }
 
-// resolvePending requests a retention run once the backups are found to be complete and beyond doubt.
+// resolvePending requests a retention run once the backups are found to be complete, and once they are beyond doubt.
 func (s *session) resolvePending() {
 	whole := s.catalogState == CatalogComplete
 	switch was := s.whole.Swap(whole); {
 	case whole && !was:
 		s.Metrics.hinder(time.Time{})
+		s.prune()
 	case was && !whole:
 		s.Metrics.hinder(time.Now())
 	}
