@@ -117,7 +117,7 @@ func New(o Options) (*Agent, error) {
 	a.launch = launch.NewServer(c.SocketPath, decider{a.bootstrapper, a}, o.Log)
 	a.observes()
 	a.renewer = leases.NewRenewer(store, c.Member, c.PodUID, a.renewal, o.Log)
-	a.renewer.Renewed = func(err error) { a.beats.beat(loopRenewer); a.metrics.renewed(err) }
+	a.renewer.Renewed = func(err error) { a.beats.beat(loopRenewer); a.metrics.renewed(err); a.bootstrapper.Renewed(err) }
 	a.election = leases.NewElection(store, c.Member, o.Log)
 	options := a.leaderOptions(store)
 	a.duties = duties.New(options)

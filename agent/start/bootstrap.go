@@ -109,8 +109,10 @@ type Bootstrapper struct {
 	known    bool
 	// comparedStart: the data of the running etcd was compared with that of the other members, by etcd or by the agent.
 	comparedStart atomic.Bool
-	// later has an element if the leader's duties read of a later raft group or of an order to restore, see WatchOrders.
-	later chan struct{}
+	// later has an element if the leader's duties read of a later raft group or of an order to restore, or if the member Lease is renewed
+	// again after a failure, see WatchOrders. unrenewed says that the last renewal failed.
+	later     chan struct{}
+	unrenewed bool
 
 	// These fields are used by one goroutine at a time: that of launch or that of FinishStart.
 	last    Decision

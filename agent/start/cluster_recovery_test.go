@@ -2,6 +2,7 @@ package start
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -16,6 +17,7 @@ import (
 	"github.com/etcd-druid/druid/agent/datadir/volume"
 	"github.com/etcd-druid/druid/agent/launch"
 	"github.com/etcd-druid/druid/backup/store"
+	"github.com/etcd-druid/druid/internal/loop"
 	"github.com/etcd-druid/druid/leases"
 )
 
@@ -368,7 +370,28 @@ func (c *cluster) leads(name string) bool {
 // A majority that serves learns from the record that the cluster was formed again without it: it was cut off, and given up.
 // The leader's agent stops its etcd, and then the others, which have no quorum, stop theirs. All data is kept.
 func TestAMajorityThatWasReplacedStops(t *testing.T) {
+	replacedMajority(t, func(m *member, record leases.Record, leads bool) {
+		if leads {
+			m.b.CompleteRecord(record) // as the duties of the leader do with each record that they read
+		}
+	})
+}
+
+// The agent of the leader is still cut off, and those of the followers renew their Leases again.
+func TestFollowersOfAReplacedMajorityStop(t *testing.T) {
+	replacedMajority(t, func(m *member, _ leases.Record, leads bool) {
+		if !leads {
+			m.b.Renewed(errors.New("cut off"))
+			m.b.Renewed(nil)
+		}
+	})
+}
+
+// replacedMajority waits until each member of a cluster that was formed again elsewhere stopped. learn says what an agent learns.
+func replacedMajority(t *testing.T, learn func(m *member, record leases.Record, leads bool)) {
+	t.Helper()
 	c, _ := formed(t)
+	loop.Sleep(t.Context(), 2*watchInterval) // each agent read the record in this raft term
 	order := leases.Recovery{Epoch: 2, Nonce: "0123", Mode: leases.RecoverSurvivor, Chosen: "c-x", Report: "report"}
 	attempt := leases.RecoveryAttempt{Order: order.Name(), Nonce: "4567", PodUID: "other", ClusterID: "abc"}
 	c.changeRecord("the cluster is formed again elsewhere", func(r leases.Record) (leases.Record, error) {
@@ -390,11 +413,9 @@ func TestAMajorityThatWasReplacedStops(t *testing.T) {
 	})
 	record, _ := c.record()
 	stopped := map[string]bool{}
-	c.eventually("the agent of each leader in turn stops it", func() error {
+	c.eventually("each agent stops its etcd", func() error {
 		for name, m := range c.members {
-			if c.leads(name) {
-				m.b.CompleteRecord(record) // as the duties of the leader do with each record that they read
-			}
+			learn(m, record, c.leads(name))
 			if rules := m.rules(); len(rules) > 0 && rules[len(rules)-1] == "await-quorum" {
 				stopped[name] = true
 			}

@@ -85,8 +85,9 @@ func callsOf(r recordState, identityFile datadir.IdentityFile) Calls {
 }
 
 // WatchOrders follows a running etcd, and stops it if the record calls for that. It reads the record if a read of etcd failed, in
-// each new raft term, or if the leader's duties read of what ends an etcd that serves. The term changes when the leader was stopped.
-// So the others need not wait for the loss of the quorum. ctx must end when etcd does. stop must stop etcd.
+// each new raft term, while the record has an order, if the leader's duties read of what ends an etcd that serves, and if the Lease of
+// the member is renewed again after a failure. The term changes when the leader was stopped. So the others need not wait for the loss of
+// the quorum. ctx must end when etcd does. stop must stop etcd.
 func (b *Bootstrapper) WatchOrders(ctx context.Context, stop func(ctx context.Context, reason string) error) error {
 	for w := (watched{}); ; {
 		look, again := b.nextLook(ctx)
@@ -97,11 +98,11 @@ func (b *Bootstrapper) WatchOrders(ctx context.Context, stop func(ctx context.Co
 		if look == lookDue && !news {
 			continue
 		}
-		read, err := b.follow(ctx, serves, stop)
+		idle, err := b.follow(ctx, serves, stop)
 		if err != nil {
 			return err
 		}
-		if !read {
+		if !idle {
 			w.term = 0 // the next look reads the record again
 		}
 	}
@@ -135,7 +136,7 @@ type looks uint8
 
 const (
 	lookDue   looks = iota // the interval is over
-	lookLater              // the leader's duties read of a later raft group, or of an order to restore
+	lookLater              // the record may have a later raft group or an order to restore, see Bootstrapper.later
 )
 
 // nextLook waits until a look is due. It returns false if ctx ended.
@@ -152,8 +153,9 @@ func (b *Bootstrapper) nextLook(ctx context.Context) (looks, bool) {
 	}
 }
 
-// follow reads the record, and stops etcd if the record calls for that. It returns whether the record could be read.
-func (b *Bootstrapper) follow(ctx context.Context, serves rules.Answer, stop func(ctx context.Context, reason string) error) (read bool, err error) {
+// follow reads the record, and stops etcd if the record calls for that. It returns whether the record calls for nothing. An order that
+// stands can be followed by another raft group, also while etcd serves.
+func (b *Bootstrapper) follow(ctx context.Context, serves rules.Answer, stop func(ctx context.Context, reason string) error) (idle bool, err error) {
 	identityFile, known := b.Identity()
 	if !known {
 		return false, nil
@@ -162,13 +164,24 @@ func (b *Bootstrapper) follow(ctx context.Context, serves rules.Answer, stop fun
 	reading, cancel := context.WithTimeout(ctx, kubernetesTimeout)
 	r.record, r.version, r.err = b.store.Record(reading)
 	cancel()
-	d := runRules.Decide(RunFacts{Serves: serves, Calls: callsOf(r, identityFile)})
+	calls := callsOf(r, identityFile)
+	d := runRules.Decide(RunFacts{Serves: serves, Calls: calls})
 	if d.Verdict == StopEtcd && ctx.Err() == nil {
 		b.log.InfoContext(ctx, "etcd stopped for a recovery", "rule", d.Rule)
 		b.metrics.WithLabelValues(runTable, d.Rule).Inc()
 		return true, stop(ctx, d.Why)
 	}
-	return r.err == nil, nil
+	return calls == CallsNothing, nil
+}
+
+// Renewed receives the result of each renewal of the member Lease. The first success after a failure asks for a read of the record: while
+// the API server was unreachable, the cluster can have been formed again without this member. An etcd with a quorum does not read the
+// record itself while its raft term lasts, and the agent of its leader can still be cut off.
+func (b *Bootstrapper) Renewed(err error) {
+	failed := b.unrenewed
+	if b.unrenewed = err != nil; failed && err == nil {
+		b.lookAtRecord()
+	}
 }
 
 // compareGroup compares a record that the leader's duties read with the data on which etcd runs. An etcd with a quorum does not
@@ -177,6 +190,11 @@ func (b *Bootstrapper) compareGroup(record leases.Record, identityFile datadir.I
 	if callsOf(recordState{record: record}, identityFile)&(CallsLater|CallsRestore) == 0 {
 		return
 	}
+	b.lookAtRecord()
+}
+
+// lookAtRecord asks WatchOrders for a read of the record.
+func (b *Bootstrapper) lookAtRecord() {
 	select {
 	case b.later <- struct{}{}:
 	default: // one look is enough
