@@ -92,12 +92,13 @@ func (b *Bootstrapper) quarantineAs(ctx context.Context, o *observation, content
 }
 
 // quarantineReason returns the reason for which the data is quarantined: intact for intact data of the present raft group. Data that a
-// later raft group replaced can be the only copy of writes, also if it is damaged or went back in time.
+// later raft group replaced can be the only copy of writes, also if it is damaged or went back in time. So can data of a later raft group
+// than the record names, because the record went back.
 func (o *observation) quarantineReason(intact string) string {
 	switch {
 	case o.Data == Differing:
 		return datadir.ReasonDiffers
-	case o.Epoch == Fenced && o.volume.identityFile.Formed:
+	case o.Epoch == Fenced && o.volume.identityFile.Formed, ofLaterGroup(o.volume.identityFile, o.record.record):
 		return datadir.ReasonSuperseded
 	case o.Data == Intact:
 		return intact

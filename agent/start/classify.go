@@ -210,6 +210,11 @@ func ranInLaterGroup(identityFile datadir.IdentityFile, own ownLease) bool {
 	return own.err == nil && own.member.ClusterID != 0 && own.member.ClusterID != uint64(identityFile.ClusterID) && own.member.Epoch > identityFile.Epoch
 }
 
+// ofLaterGroup reports whether the data is of a raft group that was formed after the one that the record names.
+func ofLaterGroup(identityFile datadir.IdentityFile, r leases.Record) bool {
+	return identityFile.Formed && uint64(identityFile.ClusterID) != r.ClusterID && identityFile.Epoch > max(r.Epoch, r.FormedEpoch)
+}
+
 // groupOf compares the raft group of the data with that of the record, and with the one that the member Lease reports. The record can be
 // absent, or an earlier copy of it can be restored, and a raft group that had one voter would then lead alone.
 func groupOf(cfg config.Config, v volumeState, own ownLease, r recordState) Epoch {

@@ -15,20 +15,28 @@ func TestWhyDataGoesToQuarantine(t *testing.T) {
 	const otherwise = "other-id"
 	for _, data := range []Data{Empty, Intact, Stale, Corrupt, Foreign, Newer, DataUnread, Differing} {
 		for _, epoch := range []Epoch{EpochUnknown, Current, Fenced, Prepared} {
-			for _, formed := range []bool{false, true} {
+			for bits := range 8 {
+				formed, later, same := bits&1 != 0, bits&2 != 0, bits&4 != 0
 				o := &observation{}
-				o.Data, o.Epoch, o.volume.identityFile.Formed = data, epoch, formed
+				o.Data, o.Epoch, o.volume.identityFile = data, epoch, datadir.IdentityFile{Formed: formed, ClusterID: 0xc, Epoch: 2}
+				o.record.record = leases.Record{Phase: leases.PhaseFormed, ClusterID: 0xd, Epoch: 2, FormedEpoch: 2}
+				if later {
+					o.volume.identityFile.Epoch = 3
+				}
+				if same {
+					o.record.record.ClusterID = 0xc
+				}
 				want := data.String()
 				switch {
 				case data == Differing:
 					want = datadir.ReasonDiffers
-				case epoch == Fenced && formed:
+				case (epoch == Fenced || later && !same) && formed:
 					want = datadir.ReasonSuperseded
 				case data == Intact:
 					want = otherwise
 				}
 				if got := o.quarantineReason(otherwise); got != want {
-					t.Errorf("%s data, epoch %s, formed %t: %q, want %q", data, epoch, formed, got, want)
+					t.Errorf("%s data, epoch %s, formed %t, later %t, same raft group %t: %q, want %q", data, epoch, formed, later, same, got, want)
 				}
 			}
 		}

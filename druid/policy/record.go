@@ -90,7 +90,7 @@ func recordFactsOf(e Evaluation) recordFacts {
 		lost: rules.YesNoOf(len(lostNames(e.Desired, e.Observed)) > 0),
 	}
 	latest, epoch := latestGroup(e.Desired, e.Observed)
-	f.behind = rules.YesNoOf(epoch > e.Record.FormedEpoch && latest != e.Record.ClusterID && !recordServes(e.Observed))
+	f.behind = rules.YesNoOf(epoch > e.Record.FormedEpoch && latest != e.Record.ClusterID && (!recordServes(e.Observed) || statusLater(e.Desired, e.Record)))
 	f.ahead = rules.YesNoOf(recordAhead(e.Desired, e.Observed))
 	switch listed := len(e.Record.Members); {
 	case listed == 0 && e.Replicas == 0:

@@ -151,6 +151,38 @@ func TestOneMemberMovesNoServingRecord(t *testing.T) {
 	}
 }
 
+// The record was rolled back to its copy from before a recovery, and the earlier raft group has a quorum again. The status names the later one.
+func TestStatusCorrectsARolledBackRecord(t *testing.T) {
+	for name, c := range map[string]struct {
+		id    uint64
+		epoch uint32
+		moves bool
+	}{
+		"the status is as old": {7, 1, false}, "the raft group of the recovery": {8, 2, true}, "another one, no later epoch": {8, 1, false},
+		"the epoch is unknown": {8, 0, false}, "the same raft group, a later epoch": {7, 2, false},
+	} {
+		x := newRescue(3)
+		x.d.ClusterID, x.d.Epoch = c.id, c.epoch
+		for i := range 3 {
+			m := x.member(i)
+			m.Reports.Role, m.Reports.ClusterID, m.Reports.Epoch, m.Liveness, m.EtcdReady = leases.RoleMember, 7, 1, leases.Live, true
+		}
+		x.member(2).Reports.ClusterID, x.member(2).Reports.Epoch, x.member(2).Reports.Lineage = 8, 2, "00000002-ee"
+		steps := Steps(Evaluate(x.d, x.o))
+		i := slices.IndexFunc(steps, func(s Step) bool { return s.Rule == "record-behind" && s.Record != nil })
+		if (i >= 0) != c.moves {
+			t.Errorf("%s: the record moves: %t, want %t: %+v", name, i >= 0, c.moves, steps)
+			continue
+		}
+		if !c.moves {
+			continue
+		}
+		if r, ok := steps[i].RestoreRecord(x.o.Record, x.o.Record.Phase); !ok || r.ClusterID != 8 || r.FormedEpoch != 2 || r.Nonce != "ee" {
+			t.Errorf("%s: record %+v", name, r)
+		}
+	}
+}
+
 // A record names a raft group that was not formed, while a quorum serves. druid takes it back. It takes back no raft group of a
 // recovery, although the members that stopped for it still count as live, and none that a member reports.
 func TestARecordAheadOfAQuorumIsCorrected(t *testing.T) {

@@ -205,6 +205,12 @@ func differsFromStatus(d Desired, o Observed) bool {
 	return !recovered && (r.ClusterID != d.ClusterID || max(r.Epoch, r.FormedEpoch) > d.Epoch)
 }
 
+// statusLater says whether the status names a later raft group than the record. Only druid writes the status, and only after the record. So the
+// record went back, also if its earlier raft group has a quorum again.
+func statusLater(d Desired, r leases.Record) bool {
+	return d.ClusterID != 0 && d.ClusterID != r.ClusterID && d.Epoch > r.FormedEpoch
+}
+
 // reportedByAMember says whether a Lease reports the raft group of the record, where it is not that of the status, or a later one.
 func reportedByAMember(d Desired, o Observed) bool {
 	for _, m := range o.Members {
