@@ -139,9 +139,17 @@ func ReadTail(ctx context.Context, dir string, above uint64) (*Tail, error) {
 	return t, nil
 }
 
-// Each calls do with the entries of the tail in their order. Only one entry at a time is in memory.
+// Each calls do with the entries of the tail in their order. Only one entry at a time is in memory. It fails if it does not read all of the
+// entries that ReadTail found, for example on a disk that fails.
 func (t *Tail) Each(ctx context.Context, do func(*raftpb.Entry) error) error {
-	err := t.each(ctx, do)
+	var read uint64
+	err := t.each(ctx, func(e *raftpb.Entry) error {
+		read = e.GetIndex()
+		return do(e)
+	})
+	if err == nil && read != t.Last.Index {
+		err = fmt.Errorf("it had entries up to index %d, and now it can be read only up to index %d", t.Last.Index, max(read, t.Above))
+	}
 	if err != nil {
 		return fmt.Errorf("read the log in %s: %w", t.wal, err)
 	}

@@ -178,6 +178,30 @@ func TestTailPassesErrorsOn(t *testing.T) {
 	}
 }
 
+// A log that was read whole can end earlier when it is read again, because the disk fails. That is an error, and not a shorter tail.
+func TestTailThatBecameShorterIsAnError(t *testing.T) {
+	for name, test := range map[string]struct {
+		above uint64
+		flips bool
+		fails bool
+	}{
+		"as it was": {2, false, false}, "damaged since": {2, true, true}, "damaged, and nothing above": {9, true, false},
+	} {
+		dir := writeLog(t, entries(1, 1, 9), committed(1, 9))
+		tail, err := ReadTail(t.Context(), dir, test.above)
+		must(t, err)
+		if test.flips {
+			path := walPaths(t, dir)[0]
+			ends := recordEnds(t, path)
+			flip(t, path, ends[len(ends)-4]-10)
+		}
+		if err := tail.Each(t.Context(), func(*raftpb.Entry) error { return nil }); (err != nil) != test.fails ||
+			test.fails && !strings.Contains(err.Error(), "up to index 9, and now it can be read only up to index ") {
+			t.Errorf("%s: %v; want an error %t", name, err, test.fails)
+		}
+	}
+}
+
 // Only the log of this data is damaged, so its database can still be used.
 func TestCorruptDataCanHaveAWholeDatabase(t *testing.T) {
 	tests := map[string]struct {
