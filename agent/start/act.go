@@ -65,7 +65,7 @@ func (b *Bootstrapper) order(identityFile datadir.IdentityFile, s start) (*launc
 		return nil, err
 	}
 	b.forgetVolume() // etcd changes it from now on
-	b.acknowledged = ""
+	b.acknowledged, b.withdrawn = "", false
 	b.comparedStart.Store(!s.unchecked)
 	b.setIdentity(identityFile)
 	return &launch.Order{Version: launch.ProtocolVersion, Kind: launch.OrderStart, Path: b.cfg.EtcdPath, Argv: args}, nil
@@ -129,6 +129,9 @@ const resumeSlots = 5
 // resume starts etcd on its data. With these flags, etcd cannot form a new cluster even if the data vanishes before
 // etcd opens it.
 func (b *Bootstrapper) resume(ctx context.Context, o *observation) (*launch.Order, error) {
+	if o.volume.identityFile.Prepared > 0 && !b.withdrawn {
+		return nil, b.withdraw(ctx) // look again: druid can count the acknowledgement until now
+	}
 	if o.Listed == NoQuorum && !loop.Sleep(ctx, b.stagger(o)) {
 		return nil, context.Cause(ctx)
 	}
@@ -137,9 +140,6 @@ func (b *Bootstrapper) resume(ctx context.Context, o *observation) (*launch.Orde
 		return nil, err
 	}
 	if identityFile.Prepared > 0 {
-		if withdrawn, err := b.withdraw(ctx); !withdrawn {
-			return nil, err
-		}
 		if err := b.unprepare(ctx, &identityFile); err != nil {
 			return nil, err
 		}

@@ -131,9 +131,10 @@ type Bootstrapper struct {
 	// notRun counts the consecutive starts in which the etcd program could not be run.
 	notRun      int
 	storeAnswer storeAnswer
-	// acknowledged is the name of the recovery order that the claim of the volume acknowledges, and rebuilds counts the
-	// failed attempts in a row to carry one out.
+	// acknowledged is the name of the recovery order that the claim of the volume acknowledges, withdrawn says that the Lease
+	// acknowledges none since, and rebuilds counts the failed attempts in a row to carry one out.
 	acknowledged string
+	withdrawn    bool
 	rebuilds     int
 	unrestorable permanentFailure
 	attemptAt    restore.Progress // the progress of the present attempt

@@ -87,7 +87,7 @@ func (b *Bootstrapper) prepare(ctx context.Context, o *observation) error {
 			return err
 		}
 	}
-	b.acknowledged = order.Name()
+	b.acknowledged, b.withdrawn = order.Name(), false
 	b.forgetVolume() // it is inspected completely now
 	b.log.InfoContext(ctx, "recovery order acknowledged", "order", order.Name(), "chosen", order.Chosen)
 	return nil
@@ -108,9 +108,10 @@ func (b *Bootstrapper) unprepare(ctx context.Context, identityFile *datadir.Iden
 
 // withdraw removes the disk report from the member Lease, and with it the acknowledgement of an order. druid counts a member that
 // acknowledges as one that cannot serve, so the acknowledgement must end before the fence. It patches a Lease without a disk report
-// too, which changes nothing: a renewal can have removed the disk report a moment before. It returns false if another write came
-// first.
-func (b *Bootstrapper) withdraw(ctx context.Context) (bool, error) {
+// too, which changes nothing: a renewal can have removed the disk report a moment before. If another write came first, it withdraws nothing.
+// druid can choose a member by the acknowledgement until then. So the caller observes the record and the member list again before etcd
+// starts.
+func (b *Bootstrapper) withdraw(ctx context.Context) error {
 	b.acknowledged = ""
 	b.held(nil) // what is written later must not be the old report
 	ctx, cancel := context.WithTimeout(ctx, kubernetesTimeout)
@@ -118,20 +119,21 @@ func (b *Bootstrapper) withdraw(ctx context.Context) (bool, error) {
 	lease, err := b.store.Marks(ctx, b.cfg.Member)
 	switch {
 	case err != nil:
-		return false, fmt.Errorf("withdraw the acknowledgement of a recovery order: %w", err)
+		return fmt.Errorf("withdraw the acknowledgement of a recovery order: %w", err)
 	case lease.PodUID != b.cfg.PodUID:
-		return false, fmt.Errorf("withdraw the acknowledgement of a recovery order: the member Lease names the Pod with UID %q, and this Pod has UID %s",
+		return fmt.Errorf("withdraw the acknowledgement of a recovery order: the member Lease names the Pod with UID %q, and this Pod has UID %s",
 			lease.PodUID, b.cfg.PodUID)
 	}
 	crash.Before("withdraw-disk-report")
 	_, err = b.store.PublishDiskReport(ctx, b.cfg.Member, lease.LeaseVersion, nil)
 	crash.After("withdraw-disk-report")
 	if errors.Is(err, leases.ErrConflict) {
-		return false, nil
+		return nil
 	}
 	if err != nil {
-		return false, fmt.Errorf("withdraw the acknowledgement of a recovery order: %w", err)
+		return fmt.Errorf("withdraw the acknowledgement of a recovery order: %w", err)
 	}
+	b.withdrawn = true
 	b.log.InfoContext(ctx, "disk report withdrawn before etcd starts")
-	return true, nil
+	return nil
 }
