@@ -6,12 +6,14 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/etcd-druid/druid/api/v1alpha1"
+	"github.com/etcd-druid/druid/leases"
 	"github.com/etcd-druid/druid/manifests"
 )
 
@@ -242,4 +244,31 @@ func (s *stage) agentGiven(name string) error {
 		return errors.New("the agent is of another image")
 	}
 	return nil
+}
+
+// TestAgentsFollowWithoutAQuorum: while no quorum serves, no agent renews, and each is replaced after the one before wrote its version.
+func TestAgentsFollowWithoutAQuorum(t *testing.T) {
+	c, names := attended(t)
+	for _, name := range names {
+		c.kubelet(name, false)
+		c.agentStatus(name, "first", "")
+		c.says(name, leases.Prefix+"agent-version", "v1")
+	}
+	c.after(2 * time.Hour) // the Leases are stale
+	c.manifests.AgentImage = youngerImage
+	for i, name := range names {
+		c.pass()
+		c.have("at once", youngerImage, names, names[:i+1]...)
+		c.agentStatus(name, "second", "")
+		c.after(2 * lingerTimeout)
+		c.have("while the new one has not written its version", youngerImage, names, names[:i+1]...)
+		if d := c.degraded(t); strings.Contains(d.Message, "does not start") {
+			t.Errorf("an agent that runs is late: %+v", d)
+		}
+		c.says(name, leases.Prefix+"agent-version", "v2")
+		c.pass()
+		c.have("the moment that it did", youngerImage, names, names[:i+1]...)
+		c.after(stable)
+	}
+	c.have("in the end", youngerImage, names, names...)
 }

@@ -47,10 +47,11 @@ type firstRenewal struct {
 	renewal renewal
 }
 
-// renewal identifies one state of a Lease.
+// renewal identifies one state of a Lease, or only the version of the agent in it.
 type renewal struct {
 	uid       types.UID
 	renewTime time.Time
+	version   string
 }
 
 // fact is something about a cluster that druid tolerates for a limited time.

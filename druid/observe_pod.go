@@ -178,7 +178,8 @@ func agentStopped(pod *corev1.Pod) bool {
 
 // observeArrival follows an agent that was replaced until it has worked for some seconds. That it works shows in a renewal of its
 // member's Lease that was not there when its container was first seen: who was before it cannot have made that. A druid that just
-// started knows of no renewal, and takes it for one that is not confirmed yet.
+// started knows of no renewal, and takes it for one that is not confirmed yet. While no quorum serves, no agent of a voter renews. Then
+// another version of the agent in the Lease shows that it works, and an agent that runs is not late.
 func (r *Reconciler) observeArrival(o *observation, m *policy.Member, pod *corev1.Pod) {
 	replaced, run := manifests.AgentReplaced(pod)
 	if !replaced {
@@ -194,8 +195,11 @@ func (r *Reconciler) observeArrival(o *observation, m *policy.Member, pod *corev
 		lease     = o.leases[m.Name]
 		which     = m.PodUID + " " + m.AgentImage + " " + pod.Annotations[manifests.AnnotationAgentBefore]
 		lastKnown = r.memory.renewedSince(fact{o.cluster.UID, m.Name + " agent heard"}, which+container, runs, renewalOf(lease))
-		stable    = r.still(o, *m, "agent renews", which+container, lastKnown && runs && m.Liveness == leases.Live, enough)
-		silent    = !lastKnown && m.Liveness != leases.Unknown
+		lost      = policy.QuorumLost(o.desired, o.observed)
+		wrote     = r.memory.renewedSince(fact{o.cluster.UID, m.Name + " agent version"}, which, true, renewal{version: m.Reports.AgentVersion})
+		works     = lastKnown && m.Liveness == leases.Live || lost && wrote
+		stable    = r.still(o, *m, "agent renews", which+container, works && runs, enough)
+		silent    = !lastKnown && m.Liveness != leases.Unknown && !(lost && runs)
 		overdue   = r.still(o, *m, "agent comes", which, silent, lingerTimeout)
 		arriving  = policy.ArrivalUnconfirmed
 	)

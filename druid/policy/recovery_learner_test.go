@@ -115,15 +115,25 @@ func TestALearnerThatRunsIsAwaited(t *testing.T) {
 		})
 	}
 	// Before there is an order, druid says what to do about an agent that would never acknowledge it.
-	for agent, rule := range map[AgentMake]string{AgentOutdated: "refused", AgentCurrent: "prepare"} {
+	const old = "the agent of member demo-d does not know recovery orders. Wait until druid has updated the agents"
+	for name, test := range map[string]struct {
+		change func(*Member)
+		rule   string
+		words  string
+	}{
+		"an agent with the image of druid":      {func(*Member) {}, "prepare", ""},
+		"an agent that never wrote its version": {func(m *Member) { m.Agent = AgentOutdated }, "refused", old},
+		"an agent of an earlier release":        {func(m *Member) { m.Agent, m.Reports.AgentVersion = AgentOutdated, "v0.1.0" }, "prepare", ""},
+	} {
 		x := newRescue(4)
-		x.o.Record.MemberList.Members[3].Learner, x.member(3).Reports.Role, x.member(3).Agent = true, leases.RoleLearner, agent
+		x.o.Record.MemberList.Members[3].Learner, x.member(3).Reports.Role = true, leases.RoleLearner
+		test.change(x.member(3))
 		x.d.Recovery.Automatic = true
 		x.report(0, leases.DiskIntact).Voters = "a,b,c"
 		x.report(1, leases.DiskEmpty)
 		x.report(2, leases.DiskEmpty)
-		if r := x.wants(t, rule); (agent == AgentOutdated) != strings.HasPrefix(r.obstacle, "the agent of member demo-d does not know recovery orders") {
-			t.Errorf("the obstacle is %q", r.obstacle)
+		if r := x.wants(t, test.rule); r.obstacle != test.words {
+			t.Errorf("%s: the obstacle is %q", name, r.obstacle)
 		}
 	}
 }

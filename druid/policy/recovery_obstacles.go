@@ -31,7 +31,7 @@ func (r *recovery) obstacleTo(best source, found bool, d Desired, o Observed) st
 			"Bring back a node or a volume of a member, or restore an older backup into a new EtcdCluster with spec.bootstrap.restore" + earlierData(o)
 	}
 	if old := r.withoutOrders(); old != "" {
-		return "the agent of member " + old + " does not know recovery orders. Wait until druid has updated the agents, or delete that Pod"
+		return "the agent of member " + old + " does not know recovery orders. Wait until druid has updated the agents"
 	}
 	if c := best.report; c != nil && best.mode == leases.RecoverSurvivor && c.Free > 0 && c.Free < c.Size+newLogSpace {
 		return fmt.Sprintf("the volume of member %s has %d bytes free, and a copy of its database with a new log needs %d. Increase spec.storage.size",
@@ -82,11 +82,13 @@ func earlierData(o Observed) string {
 	return ". The volumes of " + strings.Join(names, ", ") + " have the data of an earlier raft group: do not delete them before you have copied what you need"
 }
 
-// withoutOrders is a member that runs an agent which does not know recovery orders, or "".
+// withoutOrders is a member that runs an agent which does not know recovery orders, or "". While etcd runs, there is no disk report. But
+// each agent of a release knows orders, and writes its version to the Lease.
 func (r *recovery) withoutOrders() string {
 	for _, p := range r.ofGroup() {
 		m := p.member
-		if p.known && m.Pod == PodLive && !m.NodeLost && (p.report == nil || !p.report.Orders) && m.Agent != AgentCurrent {
+		knows := m.Agent == AgentCurrent || p.report == nil && m.Reports.AgentVersion != "" || p.report != nil && p.report.Orders
+		if p.known && m.Pod == PodLive && !m.NodeLost && !knows {
 			return m.Name
 		}
 	}
