@@ -81,7 +81,7 @@ var recoveryRows = rules.New(recoverNothing, []rules.Row[recoveryFacts, recovery
 		Verdict: recoverPrepare,
 		Why:     "the selected member cannot carry out the order, and another source or another member can"},
 	{Name: "cannot-execute", When: recoveryFacts{standing: standingExecute, failed: rules.Yes}, Verdict: recoverRefuse,
-		Why: "the selected member cannot carry out the order before you act. Its agent tries again, and druid replaces its Pod if the spec changed"},
+		Why: "the selected member cannot carry out the order before you act. Its agent tries again. druid replaces its Pod or its agent if that is outdated"},
 	{Name: "executing", When: recoveryFacts{standing: standingExecute}, Verdict: recoverWait,
 		Why: "the chosen agent forms the new raft group"},
 	{Name: "await-acknowledgements", When: recoveryFacts{standing: standingPrepare, acks: acksFew, further: rules.No}, Verdict: recoverWait,

@@ -97,24 +97,30 @@ func (s source) holdsAs(other source) bool {
 		s.lastTerm == other.lastTerm && s.last == other.last
 }
 
-// ruleCorrectedPod is the rule by which failedStep deletes a Pod.
-const ruleCorrectedPod = "cannot-execute-corrected"
+// The rules by which failedStep deletes a Pod, and replaces an agent.
+const (
+	ruleCorrectedPod = "cannot-execute-corrected"
+	ruleFailedAgent  = "cannot-execute-agent-outdated"
+)
 
 // failedStep replaces the Pod of the selected member by one of the corrected spec: a larger quota or another version of etcd needs a new
 // Pod. No etcd runs in the present one, because its agent acknowledges the order. Data in the Pod is lost with it, so a Pod that has some
-// stays.
+// stays. An agent with an outdated image is replaced in its Pod: no other agent tries to carry out the order.
 func failedStep(e Evaluation, leaving map[string]bool, add func(Step)) {
 	r := e.recovery
 	if r.rule != ruleCannotExecute {
 		return
 	}
 	m, listed := e.member(r.order.Chosen)
-	if !listed || leaving[m.Name] || m.Make != MakeOutdated || m.Pod != PodLive || m.NodeLost || m.volatile() && m.Reports.Disk.State != leases.DiskEmpty {
+	if !listed || leaving[m.Name] || m.Pod != PodLive || m.NodeLost {
 		return
 	}
-	if e.upgrade.gateFor(m, e.Desired, e.Observed) == gateRefused {
-		return
+	inPod := m.volatile() && m.Reports.Disk.State != leases.DiskEmpty
+	switch {
+	case m.Make == MakeOutdated && !inPod && e.upgrade.gateFor(m, e.Desired, e.Observed) != gateRefused:
+		leaving[m.Name] = true
+		add(Step{Kind: DeletePod, Rule: ruleCorrectedPod, Stage: StageDelete, Member: m.Name, PodUID: m.PodUID, Toll: TollNone})
+	case m.Agent == AgentOutdated:
+		add(Step{Kind: ReplaceAgent, Rule: ruleFailedAgent, Stage: StageDelete, Member: m.Name, PodUID: m.PodUID})
 	}
-	leaving[m.Name] = true
-	add(Step{Kind: DeletePod, Rule: ruleCorrectedPod, Stage: StageDelete, Member: m.Name, PodUID: m.PodUID, Toll: TollNone})
 }

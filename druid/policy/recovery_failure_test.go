@@ -201,6 +201,40 @@ func TestDiskOfSameDataIsUsedInstead(t *testing.T) {
 	}
 }
 
+// A newer agent may carry out what the agent of the selected member cannot. It is replaced in its Pod, because data in the Pod stays then, and
+// no other agent is.
+func TestTheAgentThatFailedIsReplaced(t *testing.T) {
+	const agent, pod = "ReplaceAgent cannot-execute-agent-outdated demo-a", "DeletePod cannot-execute-corrected demo-a"
+	for name, test := range map[string]struct {
+		change func(*Member)
+		want   string
+	}{
+		"an outdated agent":                     {func(*Member) {}, agent},
+		"data in the Pod":                       {func(m *Member) { m.Claim = ClaimUnwanted }, agent},
+		"data in the Pod, and a corrected spec": {func(m *Member) { m.Claim, m.Make = ClaimUnwanted, MakeOutdated }, agent},
+		"a corrected spec":                      {func(m *Member) { m.Make = MakeOutdated }, pod},
+		"a current agent":                       {func(m *Member) { m.Agent = AgentCurrent }, ""},
+		"an order that does not fail":           {func(m *Member) { m.Reports.Disk.Failed = "" }, ""},
+		"a node that is away":                   {func(m *Member) { m.NodeLost = true }, ""},
+	} {
+		x := fromDisk(t)
+		for i := range 3 {
+			x.member(i).Agent = AgentOutdated
+		}
+		x.member(0).Reports.Disk.Failed = leases.FailedData
+		test.change(x.member(0))
+		var got []string
+		for _, s := range Steps(Evaluate(x.d, x.o)) {
+			if s.Kind == ReplaceAgent || s.Kind == DeletePod {
+				got = append(got, strings.Join([]string{string(s.Kind), s.Rule, s.Member}, " "))
+			}
+		}
+		if strings.Join(got, ", ") != test.want {
+			t.Errorf("%s: druid takes %q, want %q", name, got, test.want)
+		}
+	}
+}
+
 // twoDisks is a cluster of seven whose first member forms the raft group from its disk by an order that you approved. The second one has the
 // same data, and the other disks are empty.
 func twoDisks(t *testing.T) *rescue {

@@ -85,8 +85,8 @@ func recoverySteps(e Evaluation) ([]Step, bool) {
 }
 
 // recoveringSteps keep the members able to carry out the order. druid repairs, removes, changes and deletes nothing else
-// while an order stands: a Pod that is not ready can hold the best data. The exception is the Pod of a selected member that cannot carry
-// out the order as it is.
+// while an order stands: a Pod that is not ready can hold the best data. The exception is the Pod or the agent of a selected member that
+// cannot carry out the order as it is.
 func recoveringSteps(e Evaluation) []Step {
 	stages, add := staged()
 	sharedSteps(e.Observed, add)
