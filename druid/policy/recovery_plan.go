@@ -122,7 +122,7 @@ func recoveryOf(d Desired, o Observed, listed []Member) recovery {
 
 // recoverable says whether druid may form the raft group of the cluster again.
 func recoverable(d Desired, o Observed) bool {
-	return !d.Deleted && d.Replicas > 0 && o.RecordState&(RecordFormed|RecordRecovering) != 0 && o.Record.FormedEpoch > 0 && !o.Record.Leaving
+	return wanted(d, o) && o.Record.FormedEpoch > 0 && !o.Record.Leaving
 }
 
 // recordBehind says whether a member formed a later raft group than the record names.

@@ -262,3 +262,39 @@ func TestARecordAheadOfAQuorumIsCorrected(t *testing.T) {
 		})
 	}
 }
+
+// The spec requests a pause while the members acknowledge an order. The order ends first, and the pause follows.
+func TestAPauseWaitsForTheOrder(t *testing.T) {
+	x := newRescue(1)
+	x.report(0, leases.DiskStale)
+	x.d.Recovery.Approved = x.wants(t, "propose").plan.hash
+	x.apply(t, PrepareRecovery)
+	x.d.Replicas = 0
+	phase := func(want v1alpha1.RecoveryPhase) {
+		t.Helper()
+		if s := recoveryStatus(Evaluate(x.d, x.o), nil, metav1.NewTime(rescueStart)); s == nil || s.Phase != want || !QuorumLost(x.d, x.o) {
+			t.Errorf("the status is %+v, want %s; the quorum is lost: %t", s, want, QuorumLost(x.d, x.o))
+		}
+	}
+	x.wants(t, "await-acknowledgements")
+	phase(v1alpha1.RecoveryPreparing)
+	x.report(0, leases.DiskStale)
+	x.apply(t, ExecuteRecovery)
+	phase(v1alpha1.RecoveryExecuting)
+	a := leases.RecoveryAttempt{Order: x.o.Record.Order().Name(), Nonce: "ff", PodUID: "pod-demo-a", ClusterID: "8"}
+	claimed, err := x.o.Record.Claimed(a)
+	if err != nil {
+		t.Fatal(err)
+	}
+	done := leases.Recovered{Epoch: 2, Mode: leases.RecoverSurvivor, Member: "demo-a", Revision: 1000}
+	if x.o.Record, err = claimed.Reformed(a, done, leases.Fork{Parent: "00000001-aa", Revision: 7}); err != nil {
+		t.Fatal(err)
+	}
+	m := x.member(0)
+	x.o.RecordState, x.o.Record.MemberList = RecordFormed, &leases.MemberList{Members: []leases.ListedMember{{ID: "b", Name: m.Name}}}
+	m.Liveness, m.EtcdReady, m.Reports.Disk = leases.Live, true, nil
+	m.Reports.ID, m.Reports.ClusterID, m.Reports.Epoch, m.Reports.Role = 11, 8, 2, leases.RoleLeader
+	if e := Evaluate(x.d, x.o); e.pause.rule != "pause" || e.recovery.rule != "not-ours" {
+		t.Errorf("the pause is decided by rule %s, the recovery by %s", e.pause.rule, e.recovery.rule)
+	}
+}

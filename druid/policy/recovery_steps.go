@@ -17,7 +17,13 @@ func QuorumLost(d Desired, o Observed) bool {
 	if o.Record.Order().Restores() {
 		return false // etcd is stopped on purpose
 	}
-	return !d.Deleted && d.Replicas > 0 && o.RecordState&(RecordFormed|RecordRecovering) != 0 && groupQuorum(o, o.listed()) == rules.No
+	return wanted(d, o) && groupQuorum(o, o.listed()) == rules.No
+}
+
+// wanted says whether the cluster has or had a raft group that is to serve. An order ends before the cluster is paused: its members stopped
+// etcd, and only a formed cluster can be paused.
+func wanted(d Desired, o Observed) bool {
+	return !d.Deleted && (d.Replicas > 0 || o.Record.Order() != nil) && o.RecordState&(RecordFormed|RecordRecovering) != 0
 }
 
 // recoveryStep writes the order of a recovery to the record, or removes it.
