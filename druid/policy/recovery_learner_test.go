@@ -168,6 +168,42 @@ func TestWhatOnlyALearnerHasIsALoss(t *testing.T) {
 	}
 }
 
+// The volume of the only voter is lost. The disk of a learner has more than the backup: it is the source, and needs your approval.
+func TestALearnerWithMoreThanTheBackup(t *testing.T) {
+	for name, test := range map[string]struct {
+		change func(*rescue)
+		rule   string
+		mode   leases.RecoveryMode
+	}{
+		"its disk has more":                 {func(*rescue) {}, "propose", leases.RecoverSurvivor},
+		"its disk has as much":              {func(x *rescue) { x.o.Full.Reports.Revision = 100 }, "propose", leases.RecoverSurvivor},
+		"the backup has more":               {func(x *rescue) { x.o.Full.Reports.Revision = 101 }, "prepare", leases.RecoverBackup},
+		"its disk is of another lineage":    {func(x *rescue) { x.member(1).Reports.Disk.Lineage = "00000001-bb" }, "prepare", leases.RecoverBackup},
+		"its disk is of another raft group": {func(x *rescue) { x.member(1).Reports.Disk.Cluster = "6" }, "prepare", leases.RecoverBackup},
+		"its disk is older than it was":     {func(x *rescue) { x.member(1).Reports.Disk.State = leases.DiskStale }, "prepare", leases.RecoverBackup},
+		"its etcd runs":                     {func(x *rescue) { x.member(1).Reports.Disk = nil }, "propose", leases.RecoverSurvivor},
+		"it knows that it has a vote":       {func(x *rescue) { x.member(1).Reports.Disk.Voters = "a,b" }, "prepare", leases.RecoverSurvivor},
+	} {
+		t.Run(name, func(t *testing.T) {
+			x := newRescue(2).backedUp()
+			x.o.SavedUntil = rescueStart
+			x.d.Recovery.Automatic, x.d.Recovery.MaxRevisions, x.d.Recovery.MaxSeconds = true, nil, new(int64(60))
+			x.o.Record.MemberList.Members[1].Learner, x.member(1).Reports.Role = true, leases.RoleLearner
+			x.report(0, leases.DiskEmpty)
+			x.report(1, leases.DiskIntact).Voters = "a"
+			test.change(x)
+			r := x.decide()
+			if r.plan == nil {
+				t.Fatalf("rule %s, obstacle %q", r.rule, r.obstacle)
+			}
+			needs := strings.Join(r.plan.needs, "; ")
+			if r.rule != test.rule || r.plan.source.mode != test.mode || (r.rule == "propose") != strings.Contains(needs, "demo-b was a learner") {
+				t.Errorf("by rule %s the source is %s of %s; the plan needs %q", r.rule, r.plan.source.mode, r.plan.source.member.Name, needs)
+			}
+		})
+	}
+}
+
 // While a restore in place is ordered, a learner cannot serve without a voter, and its data is undone.
 func TestARestoreAwaitsNoLearnerAlone(t *testing.T) {
 	for open, want := range map[bool]bool{true: true, false: false} {
