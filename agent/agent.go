@@ -182,12 +182,12 @@ func (a *Agent) leaderOptions(store *leases.Store) duties.Options {
 				ClusterID: uint64(identityFile.ClusterID), MemberID: uint64(identityFile.MemberID), Member: c.Member, PodUID: c.PodUID,
 			}, known && identityFile.Formed
 		},
-		PeerURL:      func(name string) string { return a.transport.PeerURL(a.host(name), c.PeerPort) },
-		Grace:        func() time.Duration { return time.Duration(a.live.Current().SuperfluousGracePeriod) },
-		RemoveOthers: func() bool { return a.live.Current().RemoveOthers },
-		Complete:     a.bootstrapper.CompleteRecord,
-		PlanRestore:  a.bootstrapper.PlanRestore,
-		Fsync:        a.speed.now,
+		PeerURL:               func(name string) string { return a.transport.PeerURL(a.host(name), c.PeerPort) },
+		Grace:                 func() time.Duration { return time.Duration(a.live.Current().SuperfluousGracePeriod) },
+		RemoveExternalMembers: func() bool { return a.live.Current().RemoveExternalMembers },
+		Complete:              a.bootstrapper.CompleteRecord,
+		PlanRestore:           a.bootstrapper.PlanRestore,
+		Fsync:                 a.speed.now,
 		Defrag: func(now time.Time) duties.DefragPolicy {
 			live := a.live.Current()
 			return defragPolicy(live.Defragmentation, live.Backup != nil, c.QuotaBackendBytes, now)

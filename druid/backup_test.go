@@ -52,7 +52,7 @@ func TestBackupReadyFollowsTheLeases(t *testing.T) {
 	s.saves(full, day)
 	s.backupIs(metav1.ConditionTrue, v1alpha1.ReasonFullBackupSucceeded)
 	s.saves(delta, day)
-	s.backupIs(metav1.ConditionTrue, v1alpha1.ReasonIncrementalBackupSucceeded)
+	s.backupIs(metav1.ConditionTrue, v1alpha1.ReasonDeltaBackupSucceeded)
 	s.minAvailable(2)
 
 	s.supersedes("00000009-old")
@@ -60,16 +60,16 @@ func TestBackupReadyFollowsTheLeases(t *testing.T) {
 	s.words(v1alpha1.ConditionBackupReady, []string{"00000009-old", "prefix"}, nil)
 	s.minAvailable(2)
 	s.supersedes("")
-	s.backupIs(metav1.ConditionTrue, v1alpha1.ReasonIncrementalBackupSucceeded)
+	s.backupIs(metav1.ConditionTrue, v1alpha1.ReasonDeltaBackupSucceeded)
 
 	// A second is what it promises now, and then it is silent.
 	s.saves(delta, time.Second)
 	s.fails(delta, "bucket backups: access denied")
-	s.backupIs(metav1.ConditionFalse, v1alpha1.ReasonIncrementalBackupFailed)
+	s.backupIs(metav1.ConditionFalse, v1alpha1.ReasonDeltaBackupFailed)
 	s.words(v1alpha1.ConditionBackupReady, []string{"Changes since about " + time.Now().UTC().Format("2006-01-02 "), "access denied",
 		"Unauthorized: correct the credentials of the backup store", "druid removes no member"}, nil)
 	s.minAvailable(3)
-	s.reported(v1alpha1.ReasonIncrementalBackupFailed, "")
+	s.reported(v1alpha1.ReasonDeltaBackupFailed, "")
 	s.scale("demo", 1)
 	s.condition("demo", v1alpha1.ConditionProgressing, metav1.ConditionFalse, v1alpha1.ReasonScaleDownBlocked)
 
@@ -95,7 +95,7 @@ func TestBackupReadyFollowsTheLeases(t *testing.T) {
 		s.renew(names)
 		s.saves(delta, day)
 	}
-	s.backupIs(metav1.ConditionTrue, v1alpha1.ReasonIncrementalBackupSucceeded)
+	s.backupIs(metav1.ConditionTrue, v1alpha1.ReasonDeltaBackupSucceeded)
 	s.slot() // now the one that is too many may go
 	s.beat = nil
 	s.patchCluster(backupsOff)

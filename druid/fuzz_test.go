@@ -196,7 +196,7 @@ var clusterSpecs = []string{
 		`"users":[{"name":"app","roles":["app"]}],"roles":[{"name":"app","permissions":[{"key":"/a/","prefix":true,"type":"ReadWrite"}]}],` +
 		`"passwordsSecretRef":{"name":"passwords"}}}`,
 	`"spec":{"replicas":3,"storage":{"size":"1Gi"},"bootstrap":{"join":{"endpoints":["https://etcd-0.old:2379"],` +
-		`"tls":{"secretRef":{"name":"old"}},"removeOthers":true}}}`,
+		`"tls":{"secretRef":{"name":"old"}},"removeExternalMembers":true}}}`,
 	`"spec":{"replicas":3,"storage":{"size":"1Gi"},"env":[{"name":"GOGC","value":"$(X)"}],"nodeSelector":{"disk":"fast"},` +
 		`"additionalMetadata":{"labels":{"a":"b"},"annotations":{"c":"d"}},"networkPolicy":{"clients":[{"podSelector":{}}],"metrics":[]},` +
 		`"leaderService":{"enabled":true},"clientService":{"type":"LoadBalancer"},"defragmentation":{"schedule":"0 3 * * ` +

@@ -66,7 +66,7 @@ func TestQueuedEditsEndInTheLast(t *testing.T) {
 		w.look()
 		c.adopted(true)
 	}
-	if reported := strings.Join(c.reported(), "\n"); strings.Count(reported, v1alpha1.ReasonSpecChanged) != 5 || strings.Contains(reported, "was adopted") {
+	if reported := strings.Join(c.reported(), "\n"); strings.Count(reported, v1alpha1.EventSpecChangePending) != 5 || strings.Contains(reported, "was accepted") {
 		t.Errorf("each edit is reported once to wait, events are\n%s", reported)
 	}
 	if message := c.progressing().Message; !strings.Contains(message,

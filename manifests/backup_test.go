@@ -293,12 +293,12 @@ func TestTheWordThatOthersMayGoChangesNoPod(t *testing.T) {
 		return string(raw), content.Data["config.yaml"]
 	}
 	before, kept := render()
-	cluster.Spec.Bootstrap.Join.RemoveOthers = true
+	cluster.Spec.Bootstrap.Join.RemoveExternalMembers = true
 	after, released := render()
 	if before != after {
 		t.Errorf("the Pod was\n%s\nand is\n%s", before, after)
 	}
-	if strings.Contains(kept, "removeOthers") || !strings.Contains(released, "removeOthers: true") {
+	if strings.Contains(kept, "removeExternalMembers") || !strings.Contains(released, "removeExternalMembers: true") {
 		t.Errorf("the agents read\n%s\nand then\n%s", kept, released)
 	}
 }

@@ -21,7 +21,7 @@ func configMap(cluster *v1alpha1.EtcdCluster, reloadable config.Reloadable) (*co
 		reloadable.LogLevel = strings.ToLower(string(cluster.Spec.LogLevel))
 	}
 	reloadable.Defragmentation = defragmentation(cluster.Spec.Defragmentation)
-	reloadable.RemoveOthers = RemovesOthers(cluster)
+	reloadable.RemoveExternalMembers = RemovesExternalMembers(cluster)
 	reloadable.Issuers = issuers(cluster)
 	reloadable.APIClients = apiClients(cluster)
 	reloadable.Auth = auth(cluster)
@@ -163,8 +163,8 @@ func joinSecret(cluster *v1alpha1.EtcdCluster) string {
 // Joins reports whether the first member of the cluster joins a running one.
 func Joins(cluster *v1alpha1.EtcdCluster) bool { return joined(cluster) != nil }
 
-// RemovesOthers reports whether the members of the joined cluster may be removed.
-func RemovesOthers(cluster *v1alpha1.EtcdCluster) bool {
+// RemovesExternalMembers reports whether the members of the joined cluster may be removed.
+func RemovesExternalMembers(cluster *v1alpha1.EtcdCluster) bool {
 	spec := joined(cluster)
-	return spec != nil && spec.RemoveOthers
+	return spec != nil && spec.RemoveExternalMembers
 }

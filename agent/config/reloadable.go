@@ -27,9 +27,9 @@ type Reloadable struct {
 	ComparisonInterval Duration `json:"comparisonInterval"`
 	// Backup is nil for a cluster without backups.
 	Backup *Backup `json:"backup,omitempty"`
-	// RemoveOthers is the user's permission to remove external members of a joined cluster. It has no effect in a
+	// RemoveExternalMembers is the user's permission to remove external members of a joined cluster. It has no effect in a
 	// cluster that was formed here.
-	RemoveOthers bool `json:"removeOthers,omitempty"`
+	RemoveExternalMembers bool `json:"removeExternalMembers,omitempty"`
 	// Defragmentation says when the leader's agent may defragment the members' databases.
 	Defragmentation Defragmentation `json:"defragmentation"`
 	// Issuers are the certificate authorities that the members of the formed cluster use.

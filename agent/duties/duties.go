@@ -58,8 +58,8 @@ type Options struct {
 	PeerURL func(name string) string
 	// Grace returns the grace period in force for superfluous members.
 	Grace func() time.Duration
-	// RemoveOthers says whether the user allows the removal of the external members of a joined raft group. nil means no.
-	RemoveOthers func() bool
+	// RemoveExternalMembers says whether the user allows the removal of the external members of a joined raft group. nil means no.
+	RemoveExternalMembers func() bool
 	// Complete adds the fields that a recreated record lacks, and says whether it lacked any. It can be nil.
 	Complete func(leases.Record) (leases.Record, bool)
 	// Defrag returns the configuration in force for defragmentations; nil disables them. Defragmented receives each
@@ -114,8 +114,8 @@ type Duties struct {
 
 // New returns the duties with the default intervals.
 func New(o Options) *Duties {
-	if o.RemoveOthers == nil {
-		o.RemoveOthers = func() bool { return false }
+	if o.RemoveExternalMembers == nil {
+		o.RemoveExternalMembers = func() bool { return false }
 	}
 	return &Duties{
 		Options: o, poll: pollInterval, recordAge: recordInterval, revert: revertAfter, comparePause: comparePause,

@@ -88,7 +88,7 @@ func (r *removal) facts(self Cluster, view membership.View, m membership.Member,
 		Kind:          membership.KindOf(m),
 		Adopted:       rules.AnswerOf(r.record.Adopted()),
 		// The health of the desired voters is checked when the removal is due.
-		Released: rules.AnswerOf(r.RemoveOthers() && !r.record.Leaving && allVote(view, r.record.Members)),
+		Released: rules.AnswerOf(r.RemoveExternalMembers() && !r.record.Leaving && allVote(view, r.record.Members)),
 		Coming:   coming,
 		Quorum:   rules.Unknown,
 		Elapsed:  rules.AnswerOf(seen && time.Since(since) >= r.Grace()),

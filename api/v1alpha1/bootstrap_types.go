@@ -3,7 +3,7 @@ package v1alpha1
 import metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 // BootstrapSpec configures how a new cluster starts: empty, from a backup, or as further members of a running etcd
-// cluster. After the cluster has formed, only join.removeOthers has an effect.
+// cluster. After the cluster has formed, only join.removeExternalMembers has an effect.
 //
 // +kubebuilder:validation:XValidation:rule="!has(self.restore) || !has(self.join)",message="bootstrap.restore and bootstrap.join must not both be set: a cluster starts from a backup or joins a running cluster"
 type BootstrapSpec struct {
@@ -17,7 +17,7 @@ type BootstrapSpec struct {
 }
 
 // JoinSpec configures which running etcd cluster the members join. The members join as learners, one at a time, and
-// become voters when they have caught up. Leadership moves to them. The external members stay until removeOthers is
+// become voters when they have caught up. Leadership moves to them. The external members stay until removeExternalMembers is
 // set. The running cluster must run the minor version of spec.version, must be healthy, and must not use
 // authentication. If its peers use TLS, set spec.tls.peer.secretRef to certificates that its members trust.
 //
@@ -34,12 +34,12 @@ type JoinSpec struct {
 	// tls is how druid's members connect to the client port of the running cluster. Set it if that port uses TLS.
 	// +optional
 	TLS *JoinTLS `json:"tls,omitempty"`
-	// removeOthers removes the external members, one at a time, when all members of this EtcdCluster are healthy
+	// removeExternalMembers removes the external members, one at a time, when all members of this EtcdCluster are healthy
 	// voters. Set it when no client connects to the external members any more. A removed member does not come
 	// back. While external members are left, you can set it to false again. It is the only field of bootstrap that you can
 	// change.
 	// +optional
-	RemoveOthers bool `json:"removeOthers,omitempty"`
+	RemoveExternalMembers bool `json:"removeExternalMembers,omitempty"`
 }
 
 // JoinTLS configures TLS to a running cluster.

@@ -54,7 +54,7 @@ func testRefusesChangesThatDataWouldNotSurvive(t *testing.T, clusters dynamic.Re
 		"another Secret of a join": {
 			[]edit{{"spec.bootstrap", joinSecurely("https://a:2379")}},
 			[]edit{{"spec.bootstrap", joinSecurely("https://a:2379")}, {joinField + ".tls.secretRef.name", "other"}},
-			"bootstrap must not change, except for join.removeOthers;",
+			"bootstrap must not change, except for join.removeExternalMembers;",
 		},
 		"TLS of peers while others are there": {
 			[]edit{{"spec.bootstrap", join("http://a:2379")}}, []edit{{"spec.bootstrap", join("http://a:2379")}, {"spec.tls", object{"peer": automatic()}}},
@@ -65,16 +65,16 @@ func testRefusesChangesThatDataWouldNotSurvive(t *testing.T, clusters dynamic.Re
 			[]edit{{"spec.bootstrap", join("http://a:2379")}}, "tls.peer must not be added or removed while external members are in the cluster",
 		},
 		"TLS of peers when others may go": {
-			[]edit{{"spec.bootstrap", join("http://a:2379")}, {joinField + ".removeOthers", true}},
-			[]edit{{"spec.bootstrap", join("http://a:2379")}, {joinField + ".removeOthers", true}, {"spec.tls", object{"peer": automatic()}}}, "",
+			[]edit{{"spec.bootstrap", join("http://a:2379")}, {joinField + ".removeExternalMembers", true}},
+			[]edit{{"spec.bootstrap", join("http://a:2379")}, {joinField + ".removeExternalMembers", true}, {"spec.tls", object{"peer": automatic()}}}, "",
 		},
 		"TLS of clients while others are there": {
 			[]edit{{"spec.bootstrap", join("http://a:2379")}}, []edit{{"spec.bootstrap", join("http://a:2379")}, {"spec.tls", object{"client": automatic()}}}, "",
 		},
 		"other endpoints of a join": {[]edit{{"spec.bootstrap", join("http://a:2379")}}, []edit{{"spec.bootstrap", join("http://b:2379")}},
-			"bootstrap must not change, except for join.removeOthers;"},
+			"bootstrap must not change, except for join.removeExternalMembers;"},
 		"the word that others may go": {
-			[]edit{{"spec.bootstrap", join("http://a:2379")}}, []edit{{"spec.bootstrap", join("http://a:2379")}, {joinField + ".removeOthers", true}}, "",
+			[]edit{{"spec.bootstrap", join("http://a:2379")}}, []edit{{"spec.bootstrap", join("http://a:2379")}, {joinField + ".removeExternalMembers", true}}, "",
 		},
 		"no backup after a restore": {[]edit{{restoreField + ".from", nil}}, []edit{{restoreField + ".from", nil}, {"spec.backup", nil}}, ""},
 		"another store":             {nil, []edit{{"spec.backup.store", map[string]any{"directory": map[string]any{"claimName": "a"}}}}, ""},

@@ -110,8 +110,7 @@ const (
 	ReasonReconciled = "Reconciled"
 	// ReasonSpecAccepted: druid accepted the spec for the first time.
 	ReasonSpecAccepted = "SpecAccepted"
-	// ReasonSpecChanged: druid accepted a spec change and has not acted on it yet. It is also the reason of the Event
-	// for a pending spec change.
+	// ReasonSpecChanged: druid accepted a spec change and has not acted on it yet.
 	ReasonSpecChanged = "SpecChanged"
 	// ReasonRetryAfterDeadline: druid accepted a spec change because the deadline of the change in progress has
 	// passed.
@@ -131,7 +130,7 @@ const (
 	// ReasonScalingUp: new members join.
 	ReasonScalingUp = "ScalingUp"
 	// ReasonExternalMembersPresent: the members joined a running cluster, and the external members remain until you
-	// set spec.bootstrap.join.removeOthers.
+	// set spec.bootstrap.join.removeExternalMembers.
 	ReasonExternalMembersPresent = "ExternalMembersPresent"
 	// ReasonRemovingExternalMembers: the external members are removed, one at a time.
 	ReasonRemovingExternalMembers = "RemovingExternalMembers"
@@ -204,12 +203,12 @@ const (
 const (
 	// ReasonFullBackupSucceeded: a full backup is saved. Changes since then are not saved yet.
 	ReasonFullBackupSucceeded = "FullBackupSucceeded"
-	// ReasonIncrementalBackupSucceeded: a full backup and the changes since then are saved.
-	ReasonIncrementalBackupSucceeded = "IncrementalBackupSucceeded"
+	// ReasonDeltaBackupSucceeded: a full backup and the changes since then are saved.
+	ReasonDeltaBackupSucceeded = "DeltaBackupSucceeded"
 	// ReasonFullBackupFailed: the newest full backup is too old, or there is none.
 	ReasonFullBackupFailed = "FullBackupFailed"
-	// ReasonIncrementalBackupFailed: changes are not saved.
-	ReasonIncrementalBackupFailed = "IncrementalBackupFailed"
+	// ReasonDeltaBackupFailed: changes are not saved.
+	ReasonDeltaBackupFailed = "DeltaBackupFailed"
 	// ReasonBackupStoreNotAttached: no backup was made, because Pods do not mount the volume of the store yet.
 	ReasonBackupStoreNotAttached = "BackupStoreNotAttached"
 	// ReasonBackupClaimMissing: the PersistentVolumeClaim of spec.backup.store does not exist, or it is being deleted.

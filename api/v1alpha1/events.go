@@ -32,6 +32,8 @@ const (
 	EventMemberNotReady = "MemberNotReady"
 	// EventKnownEtcdBug: members run an etcd release with a bug that a later release fixes.
 	EventKnownEtcdBug = "KnownEtcdBug"
+	// EventSpecChangePending: druid accepts a spec change later, because an earlier change is in progress.
+	EventSpecChangePending = "SpecChangePending"
 	// EventScalingDown: druid chose a member to remove.
 	EventScalingDown = "ScalingDown"
 	// EventMemberRemoved: a member was removed from the cluster and from its record.
@@ -68,8 +70,8 @@ const (
 	EventResumed = "Resumed"
 	// EventRetainedVolumesFound: a cluster starts empty while volumes of an earlier cluster of its name exist.
 	EventRetainedVolumesFound = "RetainedVolumesFound"
-	// EventRecovered: Degraded is not True any more.
-	EventRecovered = "Recovered"
+	// EventProblemResolved: Degraded is not True any more.
+	EventProblemResolved = "ProblemResolved"
 )
 
 // Reasons of the Events of an EtcdSnapshot. The latter two are about a backup that was to be deleted with it.

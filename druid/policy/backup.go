@@ -49,7 +49,7 @@ func backupsOf(d Desired, o Observed) backups {
 
 // failing reports whether backups fail. Unknown does not count.
 func (b backups) failing() bool {
-	return b.reason == v1alpha1.ReasonFullBackupFailed || b.reason == v1alpha1.ReasonIncrementalBackupFailed
+	return b.reason == v1alpha1.ReasonFullBackupFailed || b.reason == v1alpha1.ReasonDeltaBackupFailed
 }
 
 // block reports whether the action must wait, because backups fail.

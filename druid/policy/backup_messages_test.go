@@ -48,7 +48,7 @@ func TestMessagesOfBackupReady(t *testing.T) {
 		},
 		"a failure counts more than the claim": {
 			Desired{Backup: true}, func(o *Observed) { unsaved(o); o.StoreClaim = StoreClaim{Name: "archive", Missing: true} }, metav1.ConditionTrue,
-			v1alpha1.ReasonIncrementalBackupFailed, "allows no eviction. PersistentVolumeClaim archive does not exist", "IncrementalBackupFailed",
+			v1alpha1.ReasonDeltaBackupFailed, "allows no eviction. PersistentVolumeClaim archive does not exist", "DeltaBackupFailed",
 		},
 		"begins with a mistake": {
 			Desired{Backup: true, BackupProblem: "schedule 0 25"}, begins, "", v1alpha1.ReasonBackupSpecInvalid, "schedule 0 25", "BackupSpecInvalid",
@@ -67,28 +67,28 @@ func TestMessagesOfBackupReady(t *testing.T) {
 			"FullBackupFailed",
 		},
 		"a cause of a newer agent": {
-			Desired{Backup: true}, func(o *Observed) { unsaved(o); o.Delta.Reports.Cause = "Frozen" }, metav1.ConditionTrue, v1alpha1.ReasonIncrementalBackupFailed,
-			"changes are not saved: Frozen: bucket backups: access denied. Until", "IncrementalBackupFailed",
+			Desired{Backup: true}, func(o *Observed) { unsaved(o); o.Delta.Reports.Cause = "Frozen" }, metav1.ConditionTrue, v1alpha1.ReasonDeltaBackupFailed,
+			"changes are not saved: Frozen: bucket backups: access denied. Until", "DeltaBackupFailed",
 		},
 		"the first one is there": {
 			Desired{Backup: true}, func(o *Observed) { saved(o); o.Delta = never() }, metav1.ConditionUnknown,
 			v1alpha1.ReasonFullBackupSucceeded, "Changes since then are not saved yet", "FullBackupSucceeded",
 		},
 		"all is saved": {
-			Desired{Backup: true}, saved, metav1.ConditionTrue, v1alpha1.ReasonIncrementalBackupSucceeded, "all changes since then are saved", "",
+			Desired{Backup: true}, saved, metav1.ConditionTrue, v1alpha1.ReasonDeltaBackupSucceeded, "all changes since then are saved", "",
 		},
 		"all is saved again": {
-			Desired{Backup: true}, saved, metav1.ConditionFalse, v1alpha1.ReasonIncrementalBackupSucceeded, "all changes since then are saved",
-			"IncrementalBackupSucceeded",
+			Desired{Backup: true}, saved, metav1.ConditionFalse, v1alpha1.ReasonDeltaBackupSucceeded, "all changes since then are saved",
+			"DeltaBackupSucceeded",
 		},
 		"deltas stop": {
-			Desired{Backup: true}, unsaved, metav1.ConditionTrue, v1alpha1.ReasonIncrementalBackupFailed,
-			"changes are not saved: bucket backups: access denied. Until", "IncrementalBackupFailed",
+			Desired{Backup: true}, unsaved, metav1.ConditionTrue, v1alpha1.ReasonDeltaBackupFailed,
+			"changes are not saved: bucket backups: access denied. Until", "DeltaBackupFailed",
 		},
 		"deltas stop, and druid continues": {
-			Desired{Backup: true, WhenFailing: WhenFailingContinue}, unsaved, metav1.ConditionTrue, v1alpha1.ReasonIncrementalBackupFailed,
+			Desired{Backup: true, WhenFailing: WhenFailingContinue}, unsaved, metav1.ConditionTrue, v1alpha1.ReasonDeltaBackupFailed,
 			"access denied. Until a backup succeeds, druid removes no member. It replaces Pods and allows evictions, because spec.backup.whenFailing is Continue.",
-			"IncrementalBackupFailed",
+			"DeltaBackupFailed",
 		},
 		"full backups stop without a reason": {
 			Desired{Backup: true}, func(o *Observed) { saved(o); o.Full.Liveness = leases.Stale }, metav1.ConditionTrue,
@@ -109,11 +109,11 @@ func TestMessagesOfBackupReady(t *testing.T) {
 		},
 		"deltas stop, and it is known when": {
 			Desired{Backup: true}, func(o *Observed) { unsaved(o); savedAt(o) }, metav1.ConditionTrue,
-			v1alpha1.ReasonIncrementalBackupFailed, "changes since about 2026-11-26 13:04 UTC are not saved: bucket", "IncrementalBackupFailed",
+			v1alpha1.ReasonDeltaBackupFailed, "changes since about 2026-11-26 13:04 UTC are not saved: bucket", "DeltaBackupFailed",
 		},
 		"no deltas were ever saved": {
 			Desired{Backup: true}, func(o *Observed) { unsaved(o); savedAt(o); o.Delta.Reports.Revision = 0 }, metav1.ConditionTrue,
-			v1alpha1.ReasonIncrementalBackupFailed, "changes since about 2026-11-25 00:00 UTC are not saved: bucket", "IncrementalBackupFailed",
+			v1alpha1.ReasonDeltaBackupFailed, "changes since about 2026-11-25 00:00 UTC are not saved: bucket", "DeltaBackupFailed",
 		},
 		"someone else's Leases": {
 			Desired{Backup: true}, func(o *Observed) { o.Full = Snapshot{Lease: LeaseForeign, Liveness: leases.Unknown}; o.Delta = o.Full }, "",

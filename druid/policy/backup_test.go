@@ -31,7 +31,7 @@ func TestBackupReadyOnlyIfKnown(t *testing.T) {
 			return "calls a backup good that stopped"
 		case status == metav1.ConditionTrue && (f.full == leases.Never || !known):
 			return "calls a backup good that was not reported"
-		case reason == v1alpha1.ReasonIncrementalBackupSucceeded && f.delta == leases.Never:
+		case reason == v1alpha1.ReasonDeltaBackupSucceeded && f.delta == leases.Never:
 			return "calls changes saved that were not saved"
 		case status == metav1.ConditionTrue && f.superseded == rules.Yes:
 			return "calls a backup good that a restore of the latest would not take"
@@ -160,7 +160,7 @@ func TestWhatTheStatusReportedIsReadBack(t *testing.T) {
 	for reported, c := range map[BackupReported]metav1.Condition{
 		BackupReportedGood:        {Status: metav1.ConditionTrue, Reason: v1alpha1.ReasonFullBackupSucceeded},
 		BackupReportedFullFailed:  {Status: metav1.ConditionFalse, Reason: v1alpha1.ReasonFullBackupFailed},
-		BackupReportedDeltaFailed: {Status: metav1.ConditionFalse, Reason: v1alpha1.ReasonIncrementalBackupFailed},
+		BackupReportedDeltaFailed: {Status: metav1.ConditionFalse, Reason: v1alpha1.ReasonDeltaBackupFailed},
 		BackupReportedElse:        {Status: metav1.ConditionFalse, Reason: v1alpha1.ReasonBackupSpecInvalid},
 	} {
 		c.Type = v1alpha1.ConditionBackupReady

@@ -38,7 +38,7 @@ func BackupReportedBy(conditions []metav1.Condition) BackupReported {
 		return BackupReportedGood
 	case c.Reason == v1alpha1.ReasonFullBackupFailed:
 		return BackupReportedFullFailed
-	case c.Reason == v1alpha1.ReasonIncrementalBackupFailed:
+	case c.Reason == v1alpha1.ReasonDeltaBackupFailed:
 		return BackupReportedDeltaFailed
 	default:
 		return BackupReportedElse
@@ -59,12 +59,12 @@ var backupRows = rules.New(conditionVerdict{metav1.ConditionUnknown, v1alpha1.Re
 	{Name: "full-still-overdue", When: backupFacts{paused: rules.No, full: leases.Unknown, reported: BackupReportedFullFailed},
 		Verdict: conditionVerdict{metav1.ConditionFalse, v1alpha1.ReasonFullBackupFailed}},
 	{Name: "delta-overdue", When: backupFacts{paused: rules.No, full: anyLiveness &^ leases.Stale, delta: leases.Stale},
-		Verdict: conditionVerdict{metav1.ConditionFalse, v1alpha1.ReasonIncrementalBackupFailed}},
+		Verdict: conditionVerdict{metav1.ConditionFalse, v1alpha1.ReasonDeltaBackupFailed}},
 	{Name: "delta-never-succeeded", When: backupFacts{paused: rules.No, full: anyLiveness &^ leases.Stale, delta: leases.Never, deltaFailed: rules.Yes},
-		Verdict: conditionVerdict{metav1.ConditionFalse, v1alpha1.ReasonIncrementalBackupFailed}},
+		Verdict: conditionVerdict{metav1.ConditionFalse, v1alpha1.ReasonDeltaBackupFailed}},
 	{Name: "delta-still-overdue", When: backupFacts{paused: rules.No, full: anyLiveness &^ leases.Stale, delta: leases.Unknown,
 		reported: BackupReportedDeltaFailed},
-		Verdict: conditionVerdict{metav1.ConditionFalse, v1alpha1.ReasonIncrementalBackupFailed}},
+		Verdict: conditionVerdict{metav1.ConditionFalse, v1alpha1.ReasonDeltaBackupFailed}},
 	{Name: "claim-missing", When: backupFacts{paused: rules.No, full: anyLiveness &^ leases.Stale, delta: anyLiveness &^ leases.Stale, claim: storeClaimMissing},
 		Verdict: conditionVerdict{metav1.ConditionFalse, v1alpha1.ReasonBackupClaimMissing}},
 	{Name: "claim-not-shared", When: backupFacts{paused: rules.No, full: anyLiveness &^ leases.Stale, delta: anyLiveness &^ leases.Stale,
@@ -76,13 +76,13 @@ var backupRows = rules.New(conditionVerdict{metav1.ConditionUnknown, v1alpha1.Re
 		valid: rules.Yes, superseded: rules.Yes},
 		Verdict: conditionVerdict{metav1.ConditionFalse, v1alpha1.ReasonBackupSuperseded}},
 	{Name: "saved", When: backupFacts{paused: rules.No, full: leases.Live, delta: leases.Live, valid: rules.Yes, superseded: rules.No},
-		Verdict: conditionVerdict{metav1.ConditionTrue, v1alpha1.ReasonIncrementalBackupSucceeded}},
+		Verdict: conditionVerdict{metav1.ConditionTrue, v1alpha1.ReasonDeltaBackupSucceeded}},
 	{Name: "still-saved", When: backupFacts{paused: rules.No, full: leases.Live | leases.Unknown, delta: leases.Live | leases.Unknown, valid: rules.Yes,
 		superseded: rules.No, reported: BackupReportedGood},
-		Verdict: conditionVerdict{metav1.ConditionTrue, v1alpha1.ReasonIncrementalBackupSucceeded}},
+		Verdict: conditionVerdict{metav1.ConditionTrue, v1alpha1.ReasonDeltaBackupSucceeded}},
 	{Name: "saved-again", When: backupFacts{paused: rules.No, full: leases.Unknown, delta: leases.Live, valid: rules.Yes, superseded: rules.No,
 		reported: BackupReportedDeltaFailed},
-		Verdict: conditionVerdict{metav1.ConditionTrue, v1alpha1.ReasonIncrementalBackupSucceeded}},
+		Verdict: conditionVerdict{metav1.ConditionTrue, v1alpha1.ReasonDeltaBackupSucceeded}},
 	{Name: "full-saved", When: backupFacts{paused: rules.No, full: leases.Live, delta: leases.Never, deltaFailed: rules.No, valid: rules.Yes,
 		superseded: rules.No},
 		Verdict: conditionVerdict{metav1.ConditionTrue, v1alpha1.ReasonFullBackupSucceeded}},
@@ -140,7 +140,7 @@ var backupSentences = map[string]func(messageContext) string{
 	v1alpha1.ReasonFullBackupSucceeded: func(messageContext) string {
 		return "a full backup is saved. Changes since then are not saved yet"
 	},
-	v1alpha1.ReasonIncrementalBackupSucceeded: func(messageContext) string {
+	v1alpha1.ReasonDeltaBackupSucceeded: func(messageContext) string {
 		return "a full backup and all changes since then are saved, within spec.backup.delta.period"
 	},
 	v1alpha1.ReasonFullBackupFailed: func(p messageContext) string {
@@ -149,7 +149,7 @@ var backupSentences = map[string]func(messageContext) string{
 		}
 		return "the first full backup failed" + because(p.Full) + p.blocked()
 	},
-	v1alpha1.ReasonIncrementalBackupFailed: func(p messageContext) string {
+	v1alpha1.ReasonDeltaBackupFailed: func(p messageContext) string {
 		return "changes" + p.since() + " are not saved" + because(p.Delta) + p.blocked()
 	},
 	v1alpha1.ReasonPaused: func(p messageContext) string {

@@ -34,7 +34,7 @@ func degradedEvents(was, is metav1.Condition, inform announcer) {
 	case is.Status == metav1.ConditionTrue:
 		inform(true, is.Reason, "", "%s", is.Message)
 	case was.Status == metav1.ConditionTrue:
-		inform(false, v1alpha1.EventRecovered, "", "%s is over", was.Reason)
+		inform(false, v1alpha1.EventProblemResolved, "", "%s is over", was.Reason)
 	}
 }
 

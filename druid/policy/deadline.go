@@ -133,6 +133,6 @@ func PendingEvent(d Desired, before v1alpha1.EtcdClusterStatus) (Event, bool) {
 	if d.Pending == 0 || d.Expired || d.HandsOff != "" || strings.Contains(was.Message, generation(d.Pending)) {
 		return Event{}, false
 	}
-	return Event{Reason: v1alpha1.ReasonSpecChanged, Note: fmt.Sprintf("%s waits until the change in progress is complete, at most until %s",
+	return Event{Reason: v1alpha1.EventSpecChangePending, Note: fmt.Sprintf("%s waits until the change in progress is complete, at most until %s",
 		generation(d.Pending), d.Deadline.UTC().Format(time.RFC3339))}, true
 }

@@ -60,8 +60,8 @@ type Desired struct {
 	KeepVolumes []string
 	// ClaimsGo says that the claims are deleted with the EtcdCluster.
 	ClaimsGo bool
-	// RemoveOthers says that the user allows the removal of the external members of a joined raft group.
-	RemoveOthers bool
+	// RemoveExternalMembers says that the user allows the removal of the external members of a joined raft group.
+	RemoveExternalMembers bool
 	// Deleted says that the EtcdCluster has a deletionTimestamp. Foreground and Orphans say how it was deleted.
 	// NamespaceGoes says that its namespace is being deleted; druid reads that only for an EtcdCluster that has the
 	// finalizer.

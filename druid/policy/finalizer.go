@@ -235,7 +235,7 @@ func externalsOf(d Desired, o Observed) externals {
 	switch {
 	case o.RecordState != RecordFormed || !o.Record.Adopted() || listed && len(others) == 0:
 		return externalsNone
-	case d.RemoveOthers:
+	case d.RemoveExternalMembers:
 		return externalsGo
 	default:
 		return externalsStay

@@ -231,7 +231,7 @@ func TestOthersInARaftGroupThatWasJoined(t *testing.T) {
 	}{
 		"they are kept, and no voter is evicted": {
 			o: whole(sharing("etcd-0", "etcd-1")), want: raised, reason: v1alpha1.ReasonExternalMembersPresent,
-			words: "all members joined. 2 members of the former cluster are still in the raft group (etcd-0, etcd-1). Set spec.bootstrap.join.removeOthers",
+			words: "all members joined. 2 members of the former cluster are still in the raft group (etcd-0, etcd-1). Set spec.bootstrap.join.removeExternalMembers",
 		},
 		"before they are listed they are taken to be there": {
 			o: whole(unreported), want: raised, reason: v1alpha1.ReasonExternalMembersPresent,
@@ -263,7 +263,7 @@ func TestOthersInARaftGroupThatWasJoined(t *testing.T) {
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
-			d := Desired{Replicas: 3, RemoveOthers: test.release}
+			d := Desired{Replicas: 3, RemoveExternalMembers: test.release}
 			checkSteps(t, test.want, short(Steps(Evaluate(d, test.o))))
 			checkProgress(t, d, test.o, test.reason, test.words)
 		})

@@ -66,7 +66,7 @@ var sentences = map[string]func(messageContext) string{
 		return fmt.Sprintf("%d of %s joined", p.joined(), count(p.wanted()))
 	},
 	v1alpha1.ReasonExternalMembersPresent: func(p messageContext) string {
-		return "all members joined. " + othersLeft(p) + ". Set spec.bootstrap.join.removeOthers when no client connects to them any more"
+		return "all members joined. " + othersLeft(p) + ". Set spec.bootstrap.join.removeExternalMembers when no client connects to them any more"
 	},
 	v1alpha1.ReasonRemovingExternalMembers: func(p messageContext) string {
 		return othersLeft(p) + ". The leader's agent removes them one at a time"

@@ -254,7 +254,7 @@ func TestAnEditThatWaitsIsReportedOnce(t *testing.T) {
 	d.Pending = 7
 	o := edited(brought(0))
 	e, waits := PendingEvent(d, v1alpha1.EtcdClusterStatus{})
-	if !waits || e.Reason != v1alpha1.ReasonSpecChanged || !strings.Contains(e.Note, "generation 7") {
+	if !waits || e.Reason != v1alpha1.EventSpecChangePending || !strings.Contains(e.Note, "generation 7") {
 		t.Errorf("got %+v, %t", e, waits)
 	}
 	s := Status(Evaluate(d, o), v1alpha1.EtcdClusterStatus{ProgressDeadline: new(metav1.NewTime(someTime))}, nil, 6, metav1.Now())

@@ -219,7 +219,7 @@ func TestEventsReportTransitionsOnce(t *testing.T) {
 			"Warning ObjectNotOwned: Lease of the leader exists and has another owner. If nothing uses it, delete it. Otherwise give this EtcdCluster another name.",
 		}},
 		"it is free again": {after(none, func(o *Observed) { o.LeaderLease = LeaseForeign }), nil, []string{
-			"Normal Recovered: ObjectNotOwned is over.",
+			"Normal ProblemResolved: ObjectNotOwned is over.",
 		}},
 		"a Lease is all that is unknown": {after(none), []func(*Observed){func(o *Observed) { o.Members[0].Liveness = leases.Unknown }}, nil},
 	}

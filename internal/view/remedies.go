@@ -76,13 +76,13 @@ var remedies = map[string]remedy{
 	v1alpha1.ReasonAuthRequiredNotConfigured: {"Set spec.auth.enabled to true, with TLS of clients and peers.", "",
 		"how-to/back-up/restore.md#if-the-restore-is-blocked"},
 
-	v1alpha1.ReasonFullBackupFailed:        {"Find out why the backup fails.", "", failing},
-	v1alpha1.ReasonIncrementalBackupFailed: {"Find out why the backup fails.", "", failing},
-	v1alpha1.ReasonBackupStoreNotAttached:  {"Check that the rolling update goes on. It gives the Pods access to the backup store.", "", failing},
-	v1alpha1.ReasonBackupClaimMissing:      {"Create the PersistentVolumeClaim of the backup store.", "", failing},
-	v1alpha1.ReasonBackupClaimNotShared:    {"Use a PersistentVolumeClaim to which all members can write, or a bucket.", "", failing},
-	v1alpha1.ReasonBackupSpecInvalid:       {"Correct spec.backup.", "", failing},
-	v1alpha1.ReasonBackupSuperseded:        {"Set a prefix in spec.backup.store that no other cluster uses.", "", failing},
+	v1alpha1.ReasonFullBackupFailed:       {"Find out why the backup fails.", "", failing},
+	v1alpha1.ReasonDeltaBackupFailed:      {"Find out why the backup fails.", "", failing},
+	v1alpha1.ReasonBackupStoreNotAttached: {"Check that the rolling update goes on. It gives the Pods access to the backup store.", "", failing},
+	v1alpha1.ReasonBackupClaimMissing:     {"Create the PersistentVolumeClaim of the backup store.", "", failing},
+	v1alpha1.ReasonBackupClaimNotShared:   {"Use a PersistentVolumeClaim to which all members can write, or a bucket.", "", failing},
+	v1alpha1.ReasonBackupSpecInvalid:      {"Correct spec.backup.", "", failing},
+	v1alpha1.ReasonBackupSuperseded:       {"Set a prefix in spec.backup.store that no other cluster uses.", "", failing},
 	v1alpha1.ReasonVerificationFailed: {"Look for the cause of the invalid object. An agent makes and verifies a new full backup.", "",
 		"how-to/back-up/verify.md"},
 
@@ -113,7 +113,7 @@ func (v Cluster) remedy(c Condition) Step {
 	if r.page != "" {
 		step.Docs = docs + r.page
 	}
-	if failed := c.Reason == v1alpha1.ReasonFullBackupFailed || c.Reason == v1alpha1.ReasonIncrementalBackupFailed; failed && v.Backup != nil {
+	if failed := c.Reason == v1alpha1.ReasonFullBackupFailed || c.Reason == v1alpha1.ReasonDeltaBackupFailed; failed && v.Backup != nil {
 		step.Do = cmp.Or(backupRemedies[leases.BackupCause(v.Backup.Cause)], step.Do)
 	}
 	member := v.namedIn(c.Message)

@@ -60,7 +60,7 @@ func TestOneStepPerCause(t *testing.T) {
 	progressing := of(v1alpha1.ConditionProgressing, "True", v1alpha1.ReasonRepairingMember, "Member a-1 is being restarted.")
 	members := of(v1alpha1.ConditionAllMembersReady, "False", v1alpha1.ReasonMembersNotReady, "Member a-1: disk.")
 	degraded := of(v1alpha1.ConditionDegraded, "True", v1alpha1.ReasonMemberCannotStart, "Member a-1: disk; member a-2: disk.")
-	backups := of(v1alpha1.ConditionBackupReady, "False", v1alpha1.ReasonIncrementalBackupFailed, "Not saved.")
+	backups := of(v1alpha1.ConditionBackupReady, "False", v1alpha1.ReasonDeltaBackupFailed, "Not saved.")
 	newer := of(v1alpha1.ConditionDegraded, "True", "New", "Broken.")
 	starts := Step{Do: "Correct what keeps member a-1 from starting.", Command: command, Docs: docs + notReady}
 	ready := Step{Do: "Find out why member a-1 is not ready.", Command: command, Docs: docs + notReady}

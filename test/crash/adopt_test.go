@@ -40,7 +40,7 @@ func endpointsOf(running []*member.Member) []string {
 func (c *cluster) release() {
 	c.t.Helper()
 	r := quick()
-	r.RemoveOthers = true
+	r.RemoveExternalMembers = true
 	content, err := r.YAML()
 	c.must(err)
 	for _, p := range c.pods {

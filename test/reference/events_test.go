@@ -84,7 +84,7 @@ names in angle brackets stand for values.
 
 const conditionPreface = `druid emits these Events when the condition changes to this status or reason. The message is that of the condition. ` +
 	"`Spread`" + ` becomes
-True without an Event if it was never False. An Event ` + "`Recovered`" + ` follows when ` + "`Degraded`" + ` is not True any more.
+True without an Event if it was never False. An Event ` + "`ProblemResolved`" + ` follows when ` + "`Degraded`" + ` is not True any more.
 
 `
 

@@ -100,7 +100,7 @@ func backupsFailing(o *view.Objects) {
 	delta.Spec.RenewTime = &metav1.MicroTime{Time: ago(12 * time.Minute)}
 	delta.Annotations[leases.Prefix+"error"], delta.Annotations[leases.Prefix+"error-cause"] = failure, string(leases.BackupUnauthorized)
 	delta.Annotations[leases.Prefix+"lag"] = "12m0s"
-	set(o, v1alpha1.ConditionBackupReady, metav1.ConditionFalse, v1alpha1.ReasonIncrementalBackupFailed,
+	set(o, v1alpha1.ConditionBackupReady, metav1.ConditionFalse, v1alpha1.ReasonDeltaBackupFailed,
 		"Changes are not saved: Unauthorized: correct the credentials of the backup store, or their permissions. The error is: "+failure+
 			". Until a backup succeeds, druid removes no member and allows no eviction.", 11*time.Minute)
 	tools(o, v1alpha1.ConditionReconciling, v1alpha1.ConditionBackupReady)

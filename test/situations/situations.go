@@ -107,7 +107,7 @@ func Serving() view.Objects {
 	set(&o, v1alpha1.ConditionProgressing, metav1.ConditionFalse, v1alpha1.ReasonReconciled, "3 members as requested.", 47*time.Hour)
 	set(&o, v1alpha1.ConditionDegraded, metav1.ConditionFalse, v1alpha1.ReasonAsExpected, "No problem is known.", 47*time.Hour)
 	set(&o, v1alpha1.ConditionSpread, metav1.ConditionTrue, v1alpha1.ReasonMembersSpread, "Each voter runs on a node of its own.", 47*time.Hour)
-	set(&o, v1alpha1.ConditionBackupReady, metav1.ConditionTrue, v1alpha1.ReasonIncrementalBackupSucceeded,
+	set(&o, v1alpha1.ConditionBackupReady, metav1.ConditionTrue, v1alpha1.ReasonDeltaBackupSucceeded,
 		"A full backup and all changes since then are saved, within spec.backup.delta.period.", 47*time.Hour)
 	set(&o, v1alpha1.ConditionBackupVerified, metav1.ConditionTrue, v1alpha1.ReasonVerificationSucceeded,
 		"An agent restored the backups, and they hold what etcd reported.", 46*time.Hour)

@@ -107,7 +107,7 @@ type state [3]string
 
 // resting are the conditions of a cluster at rest.
 var resting = []state{
-	{"AllMembersReady", "True", "AllReady"}, {"BackupReady", "True", "IncrementalBackupSucceeded"}, {"BackupVerified", "True", "VerificationSucceeded"},
+	{"AllMembersReady", "True", "AllReady"}, {"BackupReady", "True", "DeltaBackupSucceeded"}, {"BackupVerified", "True", "VerificationSucceeded"},
 	{"Degraded", "False", "AsExpected"}, {"Progressing", "False", "Reconciled"}, {"Ready", "True", "Quorate"}, {"Spread", "True", "MembersSpread"},
 }
 
@@ -130,7 +130,7 @@ var troubles = []struct {
 	{"media", "catalog", state{"Degraded", "True", "NodeLost"}, 9, always},
 	{"payments", "orders", state{"AllMembersReady", "False", "MembersNotReady"}, joins, votes},
 	{"payments", "orders", state{"Progressing", "True", "ReplacingMember"}, joins, removed},
-	{"search", "index", state{"BackupReady", "False", "IncrementalBackupFailed"}, 38, always},
+	{"search", "index", state{"BackupReady", "False", "DeltaBackupFailed"}, 38, always},
 }
 
 // in is the number of clusters with this state, or absent.

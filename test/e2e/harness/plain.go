@@ -158,12 +158,12 @@ func (p *Plain) statefulSet(meta metav1.ObjectMeta, image string) *appsv1.Statef
 	return set
 }
 
-// Joins lets the EtcdCluster join it, of the version that it runs; removeOthers says that its members may go.
-func (p *Plain) Joins(t testing.TB, minor string, removeOthers bool) Option {
+// Joins lets the EtcdCluster join it, of the version that it runs; removeExternalMembers says that its members may go.
+func (p *Plain) Joins(t testing.TB, minor string, removeExternalMembers bool) Option {
 	t.Helper()
 	version := p.rig.EtcdVersion(t, minor)
 	return func(c *v1alpha1.EtcdCluster) {
-		join := &v1alpha1.JoinSpec{RemoveOthers: removeOthers}
+		join := &v1alpha1.JoinSpec{RemoveExternalMembers: removeExternalMembers}
 		for _, name := range p.names() {
 			join.Endpoints = append(join.Endpoints, v1alpha1.JoinEndpoint(fmt.Sprintf("%s://%s:%d", p.scheme(), p.host(name), config.ClientPort)))
 		}
