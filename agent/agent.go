@@ -66,7 +66,7 @@ type Agent struct {
 	duties       *duties.Duties
 	takeover     *duties.Takeover
 	departure    *duties.Departure
-	odd          *duties.OddMember
+	differing    *duties.DifferingMember
 	backups      *backups.Duty
 	access       *access.Access
 	// equal says that the last comparison of this leadership found nothing that differs, and that no Lease says so.
@@ -133,7 +133,7 @@ func New(o Options) (*Agent, error) {
 		Store: store, Dial: options.Dial, Member: c.Member, PodUID: c.PodUID, Endpoints: joined, PeerURL: options.PeerURL, Log: o.Log,
 		Decisions: options.Decisions, Marked: a.marked,
 	}
-	a.odd = a.newOddMember(options)
+	a.differing = a.newDifferingMember(options)
 	if a.backups, err = a.newBackups(store); err != nil {
 		return nil, err
 	}
@@ -200,8 +200,8 @@ func (a *Agent) leaderOptions(store *leases.Store) duties.Options {
 	}
 }
 
-func (a *Agent) newOddMember(o duties.Options) *duties.OddMember {
-	return &duties.OddMember{
+func (a *Agent) newDifferingMember(o duties.Options) *duties.DifferingMember {
+	return &duties.DifferingMember{
 		Store: o.Store, Dial: o.Dial, Local: o.Local, Self: o.Self, Marked: a.differs, Log: o.Log, Decisions: o.Decisions,
 		Unchecked: a.bootstrapper.Unchecked, Compared: a.bootstrapper.Compared,
 	}
@@ -216,7 +216,7 @@ func (a *Agent) Run(ctx context.Context) error {
 		"pending":       a.resolvePending,
 		"barriers":      a.watchBarriers,
 		"recovery":      a.watchOrders,
-		"odd":           a.watchDifference,
+		"differing":     a.watchDifference,
 		loopObserver:    a.observer.Run,
 		loopRenewer:     a.renewer.Run,
 		"leader":        a.lead,

@@ -26,8 +26,8 @@ func (a *Agent) newBackups(store *leases.Store) (*backups.Duty, error) {
 		Majority: func(ctx context.Context, clusterID uint64) ([]uint64, error) {
 			return duties.Majority(ctx, a.clients.Dial, a.local(), clusterID)
 		},
-		HandOn:  decider{agent: a}.transfer,
-		Scratch: cmp.Or(a.options.Scratch, config.ScratchDir), Quota: a.options.Config.QuotaBackendBytes, Metrics: metrics, Log: a.log,
+		MoveLeader: decider{agent: a}.transfer,
+		Scratch:    cmp.Or(a.options.Scratch, config.ScratchDir), Quota: a.options.Config.QuotaBackendBytes, Metrics: metrics, Log: a.log,
 	}), nil
 }
 

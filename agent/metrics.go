@@ -113,7 +113,7 @@ func newSpeedGauge() *prometheus.GaugeVec {
 func newComparisonGauge() *prometheus.GaugeVec {
 	return prometheus.NewGaugeVec(prometheus.GaugeOpts{
 		Name: "etcd_agent_comparison",
-		Help: "1 for the verdict of the last comparison of all voters: Same, Odd, Tie or Unknown. Only the leader's agent reports it.",
+		Help: "1 for the verdict of the last comparison of all voters: Same, Differing, Tie or Unknown. Only the leader's agent reports it.",
 	}, []string{"verdict"})
 }
 

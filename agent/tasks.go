@@ -153,7 +153,7 @@ func (a *Agent) watchOrders(ctx context.Context) error {
 
 // watchDifference stops an etcd whose data differs from that of a majority of all voters.
 func (a *Agent) watchDifference(ctx context.Context) error {
-	return a.watch(ctx, "odd", a.odd.Run)
+	return a.watch(ctx, "differing", a.differing.Run)
 }
 
 // watch follows each etcd that launch runs, and calls run, which can stop it, for a task of the agent.

@@ -52,7 +52,7 @@ var phases = map[string]func(s *stage, name string){
 		s.editLease(leases.RecordName(name), func(l *coordinationv1.Lease) { l.Annotations["etcd.druid.dev/epoch"] = "many" })
 		s.condition(name, v1alpha1.ConditionDegraded, metav1.ConditionTrue, v1alpha1.ReasonRecordUnreadable)
 	},
-	"record-foreign": func(s *stage, name string) {
+	"record-not-owned": func(s *stage, name string) {
 		foreign := &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Namespace: s.namespace, Name: leases.RecordName(name)}}
 		if err := s.Create(s.Context(), foreign); err != nil {
 			s.Fatal(err)

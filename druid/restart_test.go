@@ -116,7 +116,7 @@ func TestNoRestartThatRepairsNothing(t *testing.T) {
 		"the others are no quorum": {members: 3, trouble: func(c *clocked, names []string) { c.kubelet(names[2], false) }},
 		"the only member":          {members: 1},
 		"the agent says what it waits for": {members: 3, trouble: func(c *clocked, names []string) {
-			c.says(names[0], leases.Prefix+"rule", "foreign-data")
+			c.says(names[0], leases.Prefix+"rule", "mismatched-data")
 			c.says(names[0], leases.Prefix+"reason", "the data on the volume does not belong to this member")
 		}},
 		"another member is being replaced": {members: 3, trouble: func(c *clocked, names []string) {

@@ -27,8 +27,8 @@ type Difference struct {
 // Of says whether the difference belongs to the member ID.
 func (d Difference) Of(id uint64) bool { return id != 0 && d.MemberID == FormatID(id) }
 
-// Odd says whether the data of the member with its present ID is known to differ from that of a majority of all voters.
-func (m Member) Odd() bool { return m.Differs.Of(m.ID) }
+// DataDiffers says whether the data of the member with its present ID is known to differ from that of a majority of all voters.
+func (m Member) DataDiffers() bool { return m.Differs.Of(m.ID) }
 
 // parseDifference reads the annotation. An unreadable one says nothing: the next comparison writes it again.
 func parseDifference(s string) Difference {

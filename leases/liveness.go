@@ -193,11 +193,11 @@ type claimFacts struct {
 
 // claims is the complete policy. The first match wins. The default is to wait.
 var claims = rules.New(claimWait, []rules.Row[claimFacts, claim]{
-	{Name: "out-of-reach", When: claimFacts{holding: heldUnknown}, Verdict: claimWait},
-	{Name: "ours", When: claimFacts{holding: heldByUs}, Verdict: claimWrite},
-	{Name: "lost", When: claimFacts{leading: rules.Yes}, Verdict: claimLose},
-	{Name: "not-made-yet", When: claimFacts{holding: heldAbsent}, Verdict: claimWait},
-	{Name: "given-back", When: claimFacts{holding: heldByNoOne}, Verdict: claimWrite},
-	{Name: "held", When: claimFacts{elapsed: rules.No}, Verdict: claimWait},
-	{Name: "run-out", When: claimFacts{elapsed: rules.Yes}, Verdict: claimWrite},
+	{Name: "api-unreachable", When: claimFacts{holding: heldUnknown}, Verdict: claimWait},
+	{Name: "held-by-us", When: claimFacts{holding: heldByUs}, Verdict: claimWrite},
+	{Name: "held-by-another", When: claimFacts{leading: rules.Yes}, Verdict: claimLose},
+	{Name: "lease-absent", When: claimFacts{holding: heldAbsent}, Verdict: claimWait},
+	{Name: "released", When: claimFacts{holding: heldByNoOne}, Verdict: claimWrite},
+	{Name: "not-expired", When: claimFacts{elapsed: rules.No}, Verdict: claimWait},
+	{Name: "expired", When: claimFacts{elapsed: rules.Yes}, Verdict: claimWrite},
 })

@@ -43,8 +43,8 @@ type Verdict string
 const (
 	// VerdictSame: all voters have the same data.
 	VerdictSame Verdict = "Same"
-	// VerdictOdd: the data of a voter differs from that of a majority of all voters.
-	VerdictOdd Verdict = "Odd"
+	// VerdictDiffering: the data of a voter differs from that of a majority of all voters.
+	VerdictDiffering Verdict = "Differing"
 	// VerdictTie: data differs, and no majority of all voters has the same.
 	VerdictTie Verdict = "Tie"
 	// VerdictUnknown: nothing is known to differ, and not all voters could be compared.
@@ -64,7 +64,7 @@ type VerdictFacts struct {
 
 // verdicts is the complete policy on the result of a comparison. The first match wins.
 var verdicts = rules.New(VerdictUnknown, []rules.Row[VerdictFacts, Verdict]{
-	{Name: "odd", When: VerdictFacts{Differs: rules.Yes, Majority: rules.Yes}, Verdict: VerdictOdd,
+	{Name: "differing", When: VerdictFacts{Differs: rules.Yes, Majority: rules.Yes}, Verdict: VerdictDiffering,
 		Why: "a majority of all voters has the same data, and another voter has other data"},
 	{Name: "tie", When: VerdictFacts{Differs: rules.Yes, Majority: rules.No}, Verdict: VerdictTie,
 		Why: "voters have different data, and no majority of all voters has the same data"},
@@ -82,8 +82,8 @@ type Comparison struct {
 	// Contents is what the voters reported, at Revision.
 	Contents []Content
 	Revision int64
-	// Odd are the voters whose data differs from that of the majority, if the verdict is Odd.
-	Odd []Content
+	// Differing are the voters whose data differs from that of the majority, if the verdict is Differing.
+	Differing []Content
 	// Majority is the data that more than half of all voters have. The member ID is that of one of them.
 	Majority Content
 	// Confirmed is the revision of an earlier comparison with the same result, 0 for none.
@@ -110,7 +110,7 @@ func Judge(voters int, contents []Content) Comparison {
 			}
 		case one.comparesWith(c.Majority):
 			if compared++; one.Hash != c.Majority.Hash {
-				f.Differs, c.Odd = rules.Yes, append(c.Odd, one)
+				f.Differs, c.Differing = rules.Yes, append(c.Differing, one)
 			}
 		}
 	}
@@ -138,8 +138,8 @@ func Confirm(first, second Comparison) Comparison {
 	if second.Verdict == VerdictTie {
 		return second
 	}
-	second.Odd = slices.DeleteFunc(slices.Clone(second.Odd), func(c Content) bool { return !first.Names(c.MemberID) })
-	if len(second.Odd) == 0 {
+	second.Differing = slices.DeleteFunc(slices.Clone(second.Differing), func(c Content) bool { return !first.Names(c.MemberID) })
+	if len(second.Differing) == 0 {
 		return unknown
 	}
 	return second
@@ -155,7 +155,7 @@ func (c Comparison) Agreeing() (ids []uint64) {
 	return ids
 }
 
-// Names says whether the member with id is one of the odd ones.
+// Names says whether the member with id is one of the differing ones.
 func (c Comparison) Names(id uint64) bool {
-	return slices.ContainsFunc(c.Odd, func(odd Content) bool { return odd.MemberID == id })
+	return slices.ContainsFunc(c.Differing, func(differing Content) bool { return differing.MemberID == id })
 }

@@ -12,20 +12,20 @@ type Found uint8
 // The verdicts.
 const (
 	FoundSame Found = 1 << iota
-	FoundOdd
+	FoundDiffering
 	FoundTie
 	FoundUnknown
 )
 
-func (f Found) String() string { return rules.Word(f, "same", "odd", "tie", "unknown") }
+func (f Found) String() string { return rules.Word(f, "same", "differing", "tie", "unknown") }
 
 // Found returns the verdict as a fact.
 func (c Comparison) Found() Found {
 	switch c.Verdict {
 	case VerdictSame:
 		return FoundSame
-	case VerdictOdd:
-		return FoundOdd
+	case VerdictDiffering:
+		return FoundDiffering
 	case VerdictTie:
 		return FoundTie
 	case VerdictUnknown:
@@ -41,8 +41,8 @@ type ComparisonFacts struct {
 	Found         Found        `fact:"voters are"`
 	// Undecided: the record says that no majority has the same data.
 	Undecided rules.YesNo `fact:"record says undecided"`
-	// Ours: the record lists an odd voter.
-	Ours rules.YesNo `fact:"odd voter is desired"`
+	// Ours: the record lists a differing voter.
+	Ours rules.YesNo `fact:"differing voter is desired"`
 	// Marked: the Lease of a desired voter says that its data differs.
 	Marked rules.Answer `fact:"a Lease has the mark"`
 	// Quiet: no member replaces itself, and no agent began to remove one. druid withdraws a request for a removal while a member is marked.
@@ -59,7 +59,7 @@ const (
 	// ComparisonKeep: nothing is to be done. ComparisonWait: something differs or is unknown, and the agent compares again.
 	ComparisonKeep ComparisonVerdict = "Keep"
 	ComparisonWait ComparisonVerdict = "Wait"
-	// ComparisonMark marks the odd member on its Lease, and ComparisonUnmark removes a mark.
+	// ComparisonMark marks the differing member on its Lease, and ComparisonUnmark removes a mark.
 	ComparisonMark   ComparisonVerdict = "Mark"
 	ComparisonUnmark ComparisonVerdict = "Unmark"
 	// ComparisonReport writes to the record that no majority has the same data, and ComparisonWithdraw removes that.
@@ -81,15 +81,15 @@ var comparisons = rules.New(ComparisonWait, []rules.Row[ComparisonFacts, Compari
 		Why: "no majority of all voters has the same data; nothing that could be evidence is changed until one has"},
 	{Name: "decided", When: ComparisonFacts{Undecided: rules.Yes}, Verdict: ComparisonWithdraw,
 		Why: "a majority of all voters has the same data again"},
-	{Name: "odd-external", When: ComparisonFacts{Found: FoundOdd, Ours: rules.No}, Verdict: ComparisonWait,
+	{Name: "differing-external", When: ComparisonFacts{Found: FoundDiffering, Ours: rules.No}, Verdict: ComparisonWait,
 		Why: "the data of an external member differs; replace that member yourself"},
-	{Name: "odd-marked", When: ComparisonFacts{Found: FoundOdd, Marked: rules.Yes | rules.Unknown}, Verdict: ComparisonWait,
+	{Name: "differing-reported", When: ComparisonFacts{Found: FoundDiffering, Marked: rules.Yes | rules.Unknown}, Verdict: ComparisonWait,
 		Why: "one member at a time is replaced, and one is marked already"},
-	{Name: "odd-later", When: ComparisonFacts{Found: FoundOdd, Quiet: rules.No}, Verdict: ComparisonWait,
+	{Name: "differing-during-change", When: ComparisonFacts{Found: FoundDiffering, Quiet: rules.No}, Verdict: ComparisonWait,
 		Why: "another member replaces itself or is being removed"},
-	{Name: "odd", When: ComparisonFacts{Found: FoundOdd}, Verdict: ComparisonMark,
+	{Name: "differing", When: ComparisonFacts{Found: FoundDiffering}, Verdict: ComparisonMark,
 		Why: "the member receives no clients, compares again by itself, and is replaced"},
-	{Name: "marks-unread", When: ComparisonFacts{Found: FoundSame, Marked: rules.Unknown}, Verdict: ComparisonWait,
+	{Name: "reports-unread", When: ComparisonFacts{Found: FoundSame, Marked: rules.Unknown}, Verdict: ComparisonWait,
 		Why: "a member Lease could not be read, and it might still have a mark"},
 	{Name: "equal-again", When: ComparisonFacts{Found: FoundSame, Marked: rules.Yes}, Verdict: ComparisonUnmark,
 		Why: "the data of the marked member is that of all others"},
@@ -109,20 +109,20 @@ type OwnData uint8
 
 // The results.
 const (
-	OwnAgrees    OwnData = 1 << iota // the own data is that of a majority of all voters; others may be the odd ones
-	OwnOdd                           // the own data differs from that of a majority of all voters
+	OwnAgrees    OwnData = 1 << iota // the own data is that of a majority of all voters; others may be the differing ones
+	OwnDiffering                     // the own data differs from that of a majority of all voters
 	OwnUndecided                     // not known, or the own member is no voter
 )
 
-func (o OwnData) String() string { return rules.Word(o, "agrees", "odd", "undecided") }
+func (o OwnData) String() string { return rules.Word(o, "agrees", "differing", "undecided") }
 
 // OwnDataOf returns what a comparison says about the member with id. It agrees only if its own hash was compared: a learner has none, and a
 // hash at another compaction says nothing.
 func OwnDataOf(c Comparison, id uint64) OwnData {
 	switch {
 	case c.Names(id):
-		return OwnOdd
-	case c.Verdict != VerdictSame && c.Verdict != VerdictOdd:
+		return OwnDiffering
+	case c.Verdict != VerdictSame && c.Verdict != VerdictDiffering:
 		return OwnUndecided
 	case slices.ContainsFunc(c.Contents, func(own Content) bool {
 		return own.MemberID == id && own.comparesWith(c.Majority) && own.Hash == c.Majority.Hash
@@ -145,37 +145,39 @@ const (
 
 func (s SlotState) String() string { return rules.Word(s, "free", "ours", "taken") }
 
-// OddFacts is the complete input of DecideOdd, for a member whose Lease says that its data differs.
-type OddFacts struct {
+// DifferingFacts is the complete input of DecideDiffering, for a member whose Lease says that its data differs.
+type DifferingFacts struct {
 	// Authoritative is as in ComparisonFacts, and the Lease names this Pod.
 	Authoritative rules.Answer `fact:"record authoritative"`
 	Own           OwnData      `fact:"own comparison"`
 	Slot          SlotState    `fact:"slot for a replacement"`
 }
 
-// OddVerdict is the next step of the agent of a marked member.
-type OddVerdict string
+// DifferingVerdict is the next step of the agent of a marked member.
+type DifferingVerdict string
 
 // The verdicts.
 const (
-	OddKeep    OddVerdict = "Keep"
-	OddWait    OddVerdict = "Wait"
-	OddReplace OddVerdict = "Replace"
+	DifferingKeep    DifferingVerdict = "Keep"
+	DifferingWait    DifferingVerdict = "Wait"
+	DifferingReplace DifferingVerdict = "Replace"
 )
 
-// oddMembers is the complete policy of the agent of a marked member. The first match wins.
-var oddMembers = rules.New(OddWait, []rules.Row[OddFacts, OddVerdict]{
-	{Name: "record-not-authoritative", When: OddFacts{Authoritative: notYes}, Verdict: OddWait,
+// differingMembers is the complete policy of the agent of a marked member. The first match wins.
+var differingMembers = rules.New(DifferingWait, []rules.Row[DifferingFacts, DifferingVerdict]{
+	{Name: "record-not-authoritative", When: DifferingFacts{Authoritative: notYes}, Verdict: DifferingWait,
 		Why: "the mark might belong to another raft group or to another Pod"},
-	{Name: "not-confirmed", When: OddFacts{Own: OwnUndecided}, Verdict: OddWait,
+	{Name: "not-confirmed", When: DifferingFacts{Own: OwnUndecided}, Verdict: DifferingWait,
 		Why: "the member's own comparison did not find which data a majority of all voters has"},
-	{Name: "agrees", When: OddFacts{Own: OwnAgrees}, Verdict: OddKeep,
+	{Name: "agrees", When: DifferingFacts{Own: OwnAgrees}, Verdict: DifferingKeep,
 		Why: "the member's own comparison finds that its data is that of a majority; the leader's agent removes the mark"},
-	{Name: "slot-taken", When: OddFacts{Slot: SlotOther}, Verdict: OddWait,
+	{Name: "slot-taken", When: DifferingFacts{Slot: SlotOther}, Verdict: DifferingWait,
 		Why: "another member replaces itself or is being removed"},
-	{Name: "replace", When: OddFacts{Own: OwnOdd}, Verdict: OddReplace,
+	{Name: "replace", When: DifferingFacts{Own: OwnDiffering}, Verdict: DifferingReplace,
 		Why: "a majority of all voters serves with other data; etcd stops, the agent moves the data to quarantine, and the member joins again"},
 })
 
-// DecideOdd returns the next step of the agent of a marked member.
-func DecideOdd(f OddFacts) rules.Decision[OddVerdict] { return oddMembers.Decide(f) }
+// DecideDiffering returns the next step of the agent of a marked member.
+func DecideDiffering(f DifferingFacts) rules.Decision[DifferingVerdict] {
+	return differingMembers.Decide(f)
+}

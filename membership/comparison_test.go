@@ -14,11 +14,11 @@ func TestVerdictsAreSafeForAllFacts(t *testing.T) {
 	checkTable(t, verdicts, "verdicts", "Result of a comparison: membership.verdicts",
 		"Asked by the leader's agent, and by the agent of a marked member, with the hashes of all voters.", func(f VerdictFacts, d rules.Decision[Verdict]) string {
 			switch {
-			case d.Verdict == VerdictOdd && f.Majority != rules.Yes:
+			case d.Verdict == VerdictDiffering && f.Majority != rules.Yes:
 				return "no majority of all voters says which data is good"
 			case d.Verdict == VerdictSame && (f.Differs != rules.No || f.Whole != rules.Yes):
 				return "voters that differ or did not answer are called the same"
-			case f.Differs == rules.Yes && d.Verdict != VerdictOdd && d.Verdict != VerdictTie:
+			case f.Differs == rules.Yes && d.Verdict != VerdictDiffering && d.Verdict != VerdictTie:
 				return "a difference is not reported"
 			}
 			return ""
@@ -34,7 +34,7 @@ func TestComparisonsAreSafeForAllFacts(t *testing.T) {
 				return "changes what might belong to another raft group"
 			case acts && f.Found == FoundUnknown:
 				return "acts on what is not known"
-			case d.Verdict == ComparisonMark && (f.Found != FoundOdd || f.Ours != rules.Yes || f.Marked != rules.No || f.Quiet != rules.Yes):
+			case d.Verdict == ComparisonMark && (f.Found != FoundDiffering || f.Ours != rules.Yes || f.Marked != rules.No || f.Quiet != rules.Yes):
 				return "marks without a majority, another member, or a second one"
 			case d.Verdict == ComparisonDisarm && (f.Found != FoundSame || f.Undecided == rules.Yes || f.Marked != rules.No):
 				return "disarms CORRUPT while data might differ"
@@ -47,17 +47,17 @@ func TestComparisonsAreSafeForAllFacts(t *testing.T) {
 		})
 }
 
-// TestOddMemberReplacementSafe: odd members are replaced safely for all facts.
-func TestOddMemberReplacementSafe(t *testing.T) {
-	checkTable(t, oddMembers, "oddMembers", "Replacement of an odd member: membership.oddMembers",
-		"Asked by the agent of a member whose Lease has the mark.", func(f OddFacts, d rules.Decision[OddVerdict]) string {
-			if d.Verdict != OddReplace {
+// TestDifferingReplacementSafe: differing members are replaced safely for all facts.
+func TestDifferingReplacementSafe(t *testing.T) {
+	checkTable(t, differingMembers, "differingMembers", "Replacement of a differing member: membership.differingMembers",
+		"Asked by the agent of a member whose Lease has the mark.", func(f DifferingFacts, d rules.Decision[DifferingVerdict]) string {
+			if d.Verdict != DifferingReplace {
 				return ""
 			}
 			switch {
 			case f.Authoritative != rules.Yes:
 				return "the mark may be of another group or Pod"
-			case f.Own != OwnOdd:
+			case f.Own != OwnDiffering:
 				return "replaced without its own comparison"
 			case f.Slot == SlotOther:
 				return "two members at once"
@@ -76,7 +76,7 @@ func TestUncheckedStartResolutionSafe(t *testing.T) {
 				return "the voters may be of another group"
 			case d.Verdict != UncheckedWait && f.Own == OwnUndecided:
 				return "acts on what is not known"
-			case d.Verdict == UncheckedMark && f.Own != OwnOdd:
+			case d.Verdict == UncheckedMark && f.Own != OwnDiffering:
 				return "marks a member with the data of a majority"
 			case d.Verdict == UncheckedDone && (f.Own != OwnAgrees || f.OthersDiffer != rules.No):
 				return "the comparisons end while data differs"
@@ -137,23 +137,23 @@ func wrongVerdict(voters int, kinds []int, got Comparison) string {
 			most = kind
 		}
 	}
-	var odd []uint64
+	var differing []uint64
 	for i, kind := range kinds {
 		if most != 0 && kind != 0 && kind != most && (kind <= 3) == (most <= 3) {
-			odd = append(odd, uint64(i+1))
+			differing = append(differing, uint64(i+1))
 		}
 	}
 	want := VerdictUnknown
 	switch {
-	case len(odd) > 0:
-		want = VerdictOdd
+	case len(differing) > 0:
+		want = VerdictDiffering
 	case most == 0 && (low > 1 || high > 1):
 		want = VerdictTie
 	case count[most] == voters && most != 0:
 		want = VerdictSame
 	}
 	var named []uint64
-	for _, c := range got.Odd {
+	for _, c := range got.Differing {
 		named = append(named, c.MemberID)
 	}
 	var agreeing []uint64
@@ -162,22 +162,22 @@ func wrongVerdict(voters int, kinds []int, got Comparison) string {
 			agreeing = append(agreeing, uint64(i+1))
 		}
 	}
-	if got.Verdict != want || !slices.Equal(named, odd) || !slices.Equal(got.Agreeing(), agreeing) {
-		return fmt.Sprintf("got %s %v, and %v agree; want %s %v, and %v", got.Verdict, named, got.Agreeing(), want, odd, agreeing)
+	if got.Verdict != want || !slices.Equal(named, differing) || !slices.Equal(got.Agreeing(), agreeing) {
+		return fmt.Sprintf("got %s %v, and %v agree; want %s %v, and %v", got.Verdict, named, got.Agreeing(), want, differing, agreeing)
 	}
 	return ""
 }
 
 // TestDifferenceNeedsSecondRevision: a difference is confirmed at a second revision.
 func TestDifferenceNeedsSecondRevision(t *testing.T) {
-	odd := func(revision int64, ids ...uint64) Comparison {
-		c := Comparison{Verdict: VerdictOdd, Rule: "odd", Revision: revision, Majority: Content{Revision: revision, Hash: 7}}
+	differing := func(revision int64, ids ...uint64) Comparison {
+		c := Comparison{Verdict: VerdictDiffering, Rule: "differing", Revision: revision, Majority: Content{Revision: revision, Hash: 7}}
 		for _, id := range ids {
-			c.Odd = append(c.Odd, Content{MemberID: id, Revision: revision, Hash: 8})
+			c.Differing = append(c.Differing, Content{MemberID: id, Revision: revision, Hash: 8})
 		}
 		return c
 	}
-	confirmed := odd(9, 1)
+	confirmed := differing(9, 1)
 	confirmed.Confirmed = 8
 	unknown := Comparison{Verdict: VerdictUnknown, Rule: "not-confirmed"}
 	same := Comparison{Verdict: VerdictSame, Rule: "same", Revision: 9}
@@ -185,12 +185,12 @@ func TestDifferenceNeedsSecondRevision(t *testing.T) {
 		return Comparison{Verdict: VerdictTie, Rule: "tie", Revision: revision, Confirmed: confirmed}
 	}
 	for name, test := range map[string]struct{ first, second, want Comparison }{
-		"the same member at two revisions":   {odd(8, 1), odd(9, 1), confirmed},
-		"two members, and only one of them":  {odd(8, 1, 2), odd(9, 1), confirmed},
-		"another member":                     {odd(8, 1), odd(9, 2), unknown},
-		"one revision only":                  {odd(9, 1), odd(9, 1), unknown},
-		"a difference that is not repeated":  {odd(8, 1), same, unknown},
-		"a difference, and then no majority": {odd(8, 1), tie(9, 0), unknown},
+		"the same member at two revisions":   {differing(8, 1), differing(9, 1), confirmed},
+		"two members, and only one of them":  {differing(8, 1, 2), differing(9, 1), confirmed},
+		"another member":                     {differing(8, 1), differing(9, 2), unknown},
+		"one revision only":                  {differing(9, 1), differing(9, 1), unknown},
+		"a difference that is not repeated":  {differing(8, 1), same, unknown},
+		"a difference, and then no majority": {differing(8, 1), tie(9, 0), unknown},
 		"no majority at two revisions":       {tie(8, 0), tie(9, 0), tie(9, 8)},
 		"no majority at one revision":        {tie(9, 0), tie(9, 0), unknown},
 		"no difference":                      {same, same, same},

@@ -61,15 +61,15 @@ func TestTheOwnDataOfMembersThatDiffer(t *testing.T) {
 	at := func(id uint64, compaction int64, hash uint32) Content {
 		return Content{MemberID: id, Revision: 9, CompactRevision: compaction, Hash: hash}
 	}
-	odd := Judge(5, []Content{at(1, 2, 7), at(2, 2, 7), at(3, 2, 7), at(4, 2, 8), at(5, 1, 9)})
-	for id, want := range map[uint64]OwnData{1: OwnAgrees, 4: OwnOdd, 5: OwnUndecided, 6: OwnUndecided} {
-		if got := OwnDataOf(odd, id); odd.Verdict != VerdictOdd || got != want {
-			t.Errorf("%s: member %d is %s, want %s", odd.Verdict, id, got, want)
+	differing := Judge(5, []Content{at(1, 2, 7), at(2, 2, 7), at(3, 2, 7), at(4, 2, 8), at(5, 1, 9)})
+	for id, want := range map[uint64]OwnData{1: OwnAgrees, 4: OwnDiffering, 5: OwnUndecided, 6: OwnUndecided} {
+		if got := OwnDataOf(differing, id); differing.Verdict != VerdictDiffering || got != want {
+			t.Errorf("%s: member %d is %s, want %s", differing.Verdict, id, got, want)
 		}
 	}
 	later := Confirm(Judge(3, []Content{{MemberID: 1, Revision: 8, Hash: 7}, {MemberID: 2, Revision: 8, Hash: 7}, {MemberID: 3, Revision: 8, Hash: 8}}),
 		Judge(3, []Content{at(1, 0, 7), at(2, 0, 7), at(3, 0, 8)}))
-	for id, want := range map[uint64]OwnData{1: OwnAgrees, 2: OwnAgrees, 3: OwnOdd} {
+	for id, want := range map[uint64]OwnData{1: OwnAgrees, 2: OwnAgrees, 3: OwnDiffering} {
 		if got := OwnDataOf(later, id); got != want {
 			t.Errorf("confirmed: member %d is %s, want %s", id, got, want)
 		}

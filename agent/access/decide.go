@@ -70,7 +70,7 @@ var callers = rules.New(verdict(http.StatusForbidden), []rules.Row[facts, verdic
 		Why: "the certificate belongs to a client that may not act: set agentAPI for the client in spec.tls.client.clients, or send a token",
 	},
 	{
-		Name: "nothing-shown", Verdict: http.StatusUnauthorized,
+		Name: "no-credentials", Verdict: http.StatusUnauthorized,
 		Why: "the caller is unknown: send a token of Kubernetes in the header Authorization, or show a client certificate of the cluster",
 	},
 })

@@ -34,7 +34,7 @@ const unsound = CatalogEmpty | CatalogBroken | CatalogBehind
 const ruleFoundBroken = "found-broken"
 
 // ruleAsked takes a full backup because a request asks for it, and not because one is due.
-const ruleAsked = "asked"
+const ruleAsked = "requested"
 
 // backupTable is the name of backupRules in the metric of all decisions, and in docs/reference/decisions.md.
 const backupTable = "agent/backups.backupRules"
@@ -43,11 +43,11 @@ const backupTable = "agent/backups.backupRules"
 var backupRules = rules.New(Wait, []rules.Row[Facts, Verdict]{
 	{Name: "not-read", When: Facts{CatalogState: CatalogUnknown}, Verdict: Wait,
 		Why: "the store or etcd did not respond; both are read again"},
-	{Name: "ahead", When: Facts{CatalogState: CatalogAhead}, Verdict: Wait,
+	{Name: "catalog-ahead", When: Facts{CatalogState: CatalogAhead}, Verdict: Wait,
 		Why: "the store has revisions that etcd never had; two histories must not be mixed, so you have to check which one is right"},
-	{Name: "go-on", When: Facts{CatalogState: CatalogComplete, Recorder: RecorderOff}, Verdict: RecordOn,
+	{Name: "resume-recording", When: Facts{CatalogState: CatalogComplete, Recorder: RecorderOff}, Verdict: RecordOn,
 		Why: "the saved revisions have no gap"},
-	{Name: "begin", When: Facts{CatalogState: unsound, Recorder: RecorderOff}, Verdict: RecordAgain,
+	{Name: "start-recording", When: Facts{CatalogState: unsound, Recorder: RecorderOff}, Verdict: RecordAgain,
 		Why: "a full backup can take longer than etcd keeps revisions, so the changes in the meantime are recorded alongside it"},
 	{Name: "full-running", When: Facts{Full: FullRunning}, Verdict: Wait,
 		Why: "one full backup at a time"},
@@ -59,7 +59,7 @@ var backupRules = rules.New(Wait, []rules.Row[Facts, Verdict]{
 		Why: "delta backups cannot be restored without a full backup"},
 	{Name: "broken", When: Facts{CatalogState: CatalogBroken, Full: FullIdle, Asked: rules.No}, Verdict: TakeFull,
 		Why: "only a new full backup closes the gap"},
-	{Name: "behind", When: Facts{CatalogState: CatalogBehind, Full: FullIdle, Asked: rules.No}, Verdict: TakeFull,
+	{Name: "catalog-behind", When: Facts{CatalogState: CatalogBehind, Full: FullIdle, Asked: rules.No}, Verdict: TakeFull,
 		Why: "a watch of that many changes would delay writes; a full backup reads them once"},
 	{Name: ruleFoundBroken, When: Facts{CatalogState: CatalogComplete, Full: FullIdle, Asked: rules.No, Doubted: rules.Yes}, Verdict: TakeFull,
 		Why: "the saved backups do not restore a state that the cluster had"},

@@ -76,8 +76,8 @@ type Options struct {
 	Scratch string
 	// Quota of etcd's database in bytes. 0 is etcd's default.
 	Quota int64
-	// HandOn moves leadership to another member, if there is one. It is nil if that is not possible.
-	HandOn func(context.Context)
+	// MoveLeader moves leadership to another member, if there is one. It is nil if that is not possible.
+	MoveLeader func(context.Context)
 	// Equal says whether the data of the members is not known to differ, since this agent leads. nil means always. Otherwise no
 	// backup is deleted.
 	Equal func() bool

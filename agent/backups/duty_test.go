@@ -121,7 +121,7 @@ func TestLastDeltaSavedAtLeadershipEnd(t *testing.T) {
 	client, s := g.client(0), opened(t, c)
 	savedUpTo(t, s, 1)
 	eventually(t, "deltas are recorded", func() error {
-		if a.fired("begin") == 0 {
+		if a.fired("start-recording") == 0 {
 			return errors.New("not yet")
 		}
 		return nil
@@ -222,7 +222,7 @@ func TestNothingIsSavedOnTopOfAnotherHistory(t *testing.T) {
 			mustPut(t, s, catalog.FullKey(prefix, lineage, 4, time.Now()), "full")
 			mustPut(t, s, catalog.FullKey(prefix, lineage, 5, time.Now()), "full")
 			mustPut(t, s, catalog.DeltaKey(prefix, lineage, 6, 5000, time.Now()), "delta")
-		}, "ahead"},
+		}, "catalog-ahead"},
 		"a lineage of another cluster": {func(t *testing.T, g *group, c *config.Backup) {
 			t.Helper()
 			err := catalog.WriteBootstrap(t.Context(), opened(t, c), prefix,

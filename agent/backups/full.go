@@ -149,12 +149,12 @@ const fewBroken = 2
 // Replacement is what to do about a newest full backup that was found to be invalid.
 type Replacement string
 
-// The replacements. HandOn moves leadership to another member, because the database of this one can have a damaged
+// The replacements. MoveLeader moves leadership to another member, because the database of this one can have a damaged
 // page.
 const (
 	NoReplacement Replacement = "Nothing"
 	ReplaceNow    Replacement = "Full"
-	HandOn        Replacement = "HandOn"
+	MoveLeader    Replacement = "MoveLeader"
 	ReplaceLater  Replacement = "Rest"
 )
 
@@ -178,7 +178,7 @@ var replaceRules = rules.New(NoReplacement, []rules.Row[ReplaceFacts, Replacemen
 		Why: "the newest full backup is not known to be invalid"},
 	{Name: "replace", When: ReplaceFacts{Broken: rules.Yes, Repeated: rules.No}, Verdict: ReplaceNow,
 		Why: "the saved backups do not restore a state that the cluster had"},
-	{Name: "hand-on", When: ReplaceFacts{Broken: rules.Yes, Repeated: rules.Yes, Few: rules.Yes}, Verdict: HandOn,
+	{Name: "move-leader", When: ReplaceFacts{Broken: rules.Yes, Repeated: rules.Yes, Few: rules.Yes}, Verdict: MoveLeader,
 		Why: "two invalid backups in a row can come from a damaged page of this member's database; that of another member can be intact"},
 	{Name: "replace-later", When: ReplaceFacts{Broken: rules.Yes, Repeated: rules.Yes, Few: rules.No, Rested: rules.No}, Verdict: ReplaceLater,
 		Why: "more full backups would fill the store and not solve the problem"},
@@ -235,14 +235,14 @@ func (s *session) differed(memberID uint64) bool {
 	return memberID != 0 && s.Differed != nil && slices.Contains(s.Differed(), memberID)
 }
 
-// handOn moves leadership once because of invalid full backups, if another member can lead.
-func (s *session) handOn(ctx context.Context) {
-	if s.fulling || s.replacement(time.Now()) != HandOn {
+// moveLeader moves leadership once because of invalid full backups, if another member can lead.
+func (s *session) moveLeader(ctx context.Context) {
+	if s.fulling || s.replacement(time.Now()) != MoveLeader {
 		return
 	}
 	s.replacing.handed = true
-	s.log.WarnContext(ctx, "leadership transfer requested because full backups of this member are invalid", "full", s.newest.Key, "rule", "hand-on")
-	if s.HandOn != nil {
-		s.HandOn(ctx)
+	s.log.WarnContext(ctx, "leadership transfer requested because full backups of this member are invalid", "full", s.newest.Key, "rule", "move-leader")
+	if s.MoveLeader != nil {
+		s.MoveLeader(ctx)
 	}
 }

@@ -29,7 +29,7 @@ func TestBrokenFullReplacedForAllFacts(t *testing.T) {
 			return "replaces what is not broken, or leaves what is"
 		case got == ReplaceNow && f.Repeated == rules.Yes && f.Rested == rules.No:
 			return "a full without a pause"
-		case got == HandOn && (f.Repeated == rules.No || f.Few == rules.No):
+		case got == MoveLeader && (f.Repeated == rules.No || f.Few == rules.No):
 			return "leadership moves too early, or again"
 		}
 		return ""
@@ -57,8 +57,8 @@ func TestTwoBrokenFullsMoveLeadership(t *testing.T) {
 		newest:    catalog.Full{Key: "c"},
 		replacing: replacing{fulls: []string{"a", "b", "c"}, taken: attempts{failures: 1}},
 	}
-	if got := s.replacement(time.Now()); got != HandOn {
-		t.Errorf("got %s, want %s", got, HandOn)
+	if got := s.replacement(time.Now()); got != MoveLeader {
+		t.Errorf("got %s, want %s", got, MoveLeader)
 	}
 }
 
@@ -154,7 +154,7 @@ func rottenAgent(t *testing.T, takes int64) (a *neighbour, c *config.Backup, put
 	c.Verify = config.Verify{Schedule: "0 3 * * *"}
 	a = agentOf(g, 0)
 	handed, puts = make(chan struct{}, 10), &atomic.Int64{}
-	a.HandOn = func(context.Context) { handed <- struct{}{} }
+	a.MoveLeader = func(context.Context) { handed <- struct{}{} }
 	a.Scratch, a.verificationLook, a.verificationReserve = t.TempDir(), 100*time.Millisecond, 0
 	a.Open = func(ctx context.Context, c store.Config) (store.Store, error) {
 		s, err := open.Open(ctx, c)

@@ -198,8 +198,8 @@ func TestWhatIsFarBehindIsFollowedByAFull(t *testing.T) {
 		backlog int64
 		fires   string
 		fulls   int
-	}{{1000, "go-on", before}, {9, "behind", before + 1}} {
-		if test.fires == "behind" {
+	}{{1000, "resume-recording", before}, {9, "catalog-behind", before + 1}} {
+		if test.fires == "catalog-behind" {
 			put(t, client, 10)
 		}
 		a := agentOf(g, 0)
@@ -237,7 +237,7 @@ func TestRecorderFarBehindGetsFull(t *testing.T) {
 	a.start()
 	eventually(t, "the recorder is ended", func() error {
 		put(t, client, 20)
-		if a.fired("behind") == 0 {
+		if a.fired("catalog-behind") == 0 {
 			return errWaiting
 		}
 		return nil
@@ -284,8 +284,8 @@ func TestWhatAListingFallsBehindCounts(t *testing.T) {
 	stop := a.start()
 	savedUpTo(t, s, put(t, client, 5))
 	stop()
-	if n := len(history(t, s).Fulls); n != before+1 || a.fired("behind") == 0 {
-		t.Errorf("there are %d fulls, want %d; rule behind fired %v times", n, before+1, a.fired("behind"))
+	if n := len(history(t, s).Fulls); n != before+1 || a.fired("catalog-behind") == 0 {
+		t.Errorf("there are %d fulls, want %d; rule catalog-behind fired %v times", n, before+1, a.fired("catalog-behind"))
 	}
 }
 

@@ -146,7 +146,7 @@ func (s *session) loop(ctx context.Context, current func() (<-chan struct{}, boo
 		}
 		s.learn(ctx, changed)
 		s.resolvePending()
-		s.handOn(ctx)
+		s.moveLeader(ctx)
 		d := Decide(s.facts(time.Now()))
 		s.note(ctx, d)
 		switch d.Verdict {

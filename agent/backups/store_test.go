@@ -85,7 +85,7 @@ func TestTheSuccessorOfAKilledAgentContinues(t *testing.T) {
 	next.Configure(c)
 	next.start()
 	savedUpTo(t, s, last)
-	if next.fired("go-on") == 0 {
+	if next.fired("resume-recording") == 0 {
 		t.Error("the next agent did not go on")
 	}
 	verifyAll(t, s, client, last)

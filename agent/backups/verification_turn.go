@@ -68,13 +68,13 @@ const verificationTable = "agent/backups.verificationRules"
 
 // verificationRules is the complete policy on when backups are verified, and by which agent. The first match wins.
 var verificationRules = rules.New(Wait, []rules.Row[VerificationFacts, Verdict]{
-	{Name: "not-our-turn", When: VerificationFacts{Turn: TurnUnknown | TurnOthers}, Verdict: Wait,
+	{Name: "not-selected", When: VerificationFacts{Turn: TurnUnknown | TurnOthers}, Verdict: Wait,
 		Why: "one member verifies: the first voter by name that does not lead, or the leader if it is the only voter"},
 	{Name: "verification-not-read", When: VerificationFacts{Turn: TurnOurs, Reported: ReportedUnknown}, Verdict: Wait,
 		Why: "the result could not be reported"},
 	{Name: "nothing-saved", When: VerificationFacts{Turn: TurnOurs, Reported: ReportedUnsaved}, Verdict: Wait,
 		Why: "there is nothing to verify"},
-	{Name: "tried", When: VerificationFacts{Turn: TurnOurs, Reported: ReportedNever | ReportedVerified | ReportedBroken, Resting: rules.Yes}, Verdict: Wait,
+	{Name: "retry-paused", When: VerificationFacts{Turn: TurnOurs, Reported: ReportedNever | ReportedVerified | ReportedBroken, Resting: rules.Yes}, Verdict: Wait,
 		Why: "a verification without a result is retried after a pause"},
 	{Name: "never-verified", When: VerificationFacts{Turn: TurnOurs, Reported: ReportedNever, Resting: rules.No}, Verdict: VerifyBackups,
 		Why: "the backups were never verified"},
@@ -83,7 +83,7 @@ var verificationRules = rules.New(Wait, []rules.Row[VerificationFacts, Verdict]{
 	{Name: "verification-due", When: VerificationFacts{Turn: TurnOurs, Reported: ReportedVerified | ReportedBroken, Resting: rules.No, Due: rules.Yes},
 		Verdict: VerifyBackups,
 		Why:     "the schedule requires it"},
-	{Name: "found-out", When: VerificationFacts{Turn: TurnOurs, Reported: ReportedVerified | ReportedBroken, Resting: rules.No, Due: rules.No}, Verdict: Wait,
+	{Name: "result-known", When: VerificationFacts{Turn: TurnOurs, Reported: ReportedVerified | ReportedBroken, Resting: rules.No, Due: rules.No}, Verdict: Wait,
 		Why: "the result is known, and no verification is due"},
 })
 

@@ -71,7 +71,7 @@ var keepRules = rules.New(KeepCopy, []rules.Row[KeepFacts, KeepVerdict]{
 		Why: "etcd could not continue it, and the quorum has its content"},
 	{Name: "later-copy", When: KeepFacts{Held: rules.Yes, Full: rules.No}, Verdict: DropCopy,
 		Why: "one more database does not fit on the volume"},
-	{Name: "watched", When: KeepFacts{Watched: WatchedAll}, Verdict: DropCopy,
+	{Name: "seen-seven-days", When: KeepFacts{Watched: WatchedAll}, Verdict: DropCopy,
 		Why: "this agent counted the seven days itself, and needs no clock that can be set"},
 	{Name: "not-over", When: KeepFacts{Over: rules.No}, Verdict: KeepCopy,
 		Why: "it was replaced less than seven days ago"},
@@ -81,9 +81,9 @@ var keepRules = rules.New(KeepCopy, []rules.Row[KeepFacts, KeepVerdict]{
 		Why: "only the clock of the node says that seven days are over"},
 	{Name: "no-room-to-start", When: KeepFacts{Full: rules.Yes}, Verdict: DropCopy,
 		Why: "two clocks agree, and etcd cannot wait for another day"},
-	{Name: "not-watched", When: KeepFacts{Watched: WatchedBriefly}, Verdict: KeepCopy,
+	{Name: "seen-too-briefly", When: KeepFacts{Watched: WatchedBriefly}, Verdict: KeepCopy,
 		Why: "both clocks can have been wrong when the agent started, or were set since"},
-	{Name: "over", Verdict: DropCopy,
+	{Name: "clocks-agree", Verdict: DropCopy,
 		Why: "two clocks agree, and ran evenly for a day"},
 })
 

@@ -118,7 +118,7 @@ var pruneRules = rules.New(KeepQuarantined, []rules.Row[PruneFacts, PruneVerdict
 	{Name: "other-epoch", When: PruneFacts{Voter: rules.Yes, Quorum: rules.Yes, Current: rules.No | rules.Unknown}, Verdict: KeepQuarantined},
 	{Name: "data-undecided", When: PruneFacts{Voter: rules.Yes, Quorum: rules.Yes, Current: rules.Yes, Undecided: rules.Yes | rules.Unknown},
 		Verdict: KeepQuarantined},
-	{Name: "data-is-elsewhere", When: PruneFacts{Voter: rules.Yes, Quorum: rules.Yes, Current: rules.Yes, Undecided: rules.No}, Verdict: DeleteQuarantined},
+	{Name: "data-on-voters", When: PruneFacts{Voter: rules.Yes, Quorum: rules.Yes, Current: rules.Yes, Undecided: rules.No}, Verdict: DeleteQuarantined},
 })
 
 // DecidePrune decides whether quarantined data may be deleted: only if a healthy quorum of the current epoch, with

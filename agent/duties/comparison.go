@@ -111,7 +111,7 @@ func (r *comparison) conclude(ctx context.Context, self Cluster, view membership
 	if own.PodUID != self.PodUID {
 		authoritative = rules.No // a superseded agent changes nothing
 	}
-	odd, ours := r.oddOf(view, found)
+	differing, ours := r.differingOf(view, found)
 	has, mark := r.marks(ctx, view)
 	d := membership.DecideComparison(membership.ComparisonFacts{
 		Authoritative: authoritative, Found: found.Found(), Undecided: rules.YesNoOf(r.record.Undecided != leases.Undecided{}),
@@ -122,7 +122,7 @@ func (r *comparison) conclude(ctx context.Context, self Cluster, view membership
 	r.note(ctx, view, found, d)
 	switch d.Verdict {
 	case membership.ComparisonMark:
-		return d, markOdd(ctx, r.Store, odd.Name, odd.ID, found)
+		return d, markDiffering(ctx, r.Store, differing.Name, differing.ID, found)
 	case membership.ComparisonUnmark:
 		return d, writeMark(ctx, r.Store, has, leases.Difference{}) // the member has the data of all others
 	case membership.ComparisonReport:
@@ -136,14 +136,14 @@ func (r *comparison) conclude(ctx context.Context, self Cluster, view membership
 	return d, nil
 }
 
-// oddOf returns the odd voter to replace first: the first one by name that the record lists.
-func (r *comparison) oddOf(view membership.View, found membership.Comparison) (odd membership.Member, ours bool) {
+// differingOf returns the differing voter to replace first: the first one by name that the record lists.
+func (r *comparison) differingOf(view membership.View, found membership.Comparison) (differing membership.Member, ours bool) {
 	for _, m := range view.Voters() {
-		if found.Names(m.ID) && r.record.Lists(m.Name) && (!ours || m.Name < odd.Name) {
-			odd, ours = m, true
+		if found.Names(m.ID) && r.record.Lists(m.Name) && (!ours || m.Name < differing.Name) {
+			differing, ours = m, true
 		}
 	}
-	return odd, ours
+	return differing, ours
 }
 
 // marks returns a voter whose Lease says that the data of its present ID differs. It reads the Lease of each desired voter, and reports the
@@ -177,14 +177,14 @@ func (r *comparison) marks(ctx context.Context, view membership.View) (found mar
 	return found, answer
 }
 
-// markOdd writes on the Lease of a member that its data differs, as the comparison found.
-func markOdd(ctx context.Context, store *leases.Store, name string, id uint64, found membership.Comparison) error {
+// markDiffering writes on the Lease of a member that its data differs, as the comparison found.
+func markDiffering(ctx context.Context, store *leases.Store, name string, id uint64, found membership.Comparison) error {
 	lease, err := store.Marks(ctx, name)
 	if err != nil {
 		return err
 	}
-	i := slices.IndexFunc(found.Odd, func(c membership.Content) bool { return c.MemberID == id })
-	return writeMark(ctx, store, marked{name, lease.LeaseVersion}, differenceOf(found, found.Odd[i]))
+	i := slices.IndexFunc(found.Differing, func(c membership.Content) bool { return c.MemberID == id })
+	return writeMark(ctx, store, marked{name, lease.LeaseVersion}, differenceOf(found, found.Differing[i]))
 }
 
 // writeMark changes the mark of a member. The zero difference removes it. After a conflict, the next comparison tries again.
@@ -198,10 +198,10 @@ func writeMark(ctx context.Context, store *leases.Store, m marked, d leases.Diff
 	return err
 }
 
-func differenceOf(found membership.Comparison, odd membership.Content) leases.Difference {
+func differenceOf(found membership.Comparison, differing membership.Content) leases.Difference {
 	return leases.Difference{
-		MemberID: leases.FormatID(odd.MemberID), Revision: odd.Revision, CompactRevision: odd.CompactRevision, Confirmed: found.Confirmed,
-		Hash: fmt.Sprintf("%08x", odd.Hash), Majority: fmt.Sprintf("%08x", found.Majority.Hash),
+		MemberID: leases.FormatID(differing.MemberID), Revision: differing.Revision, CompactRevision: differing.CompactRevision, Confirmed: found.Confirmed,
+		Hash: fmt.Sprintf("%08x", differing.Hash), Majority: fmt.Sprintf("%08x", found.Majority.Hash),
 	}
 }
 
@@ -283,7 +283,7 @@ func Majority(ctx context.Context, dial membership.Dial, local string, clusterID
 // such voters.
 func compareVoters(ctx context.Context, dial membership.Dial, view membership.View) (membership.Comparison, error) {
 	first, err := compareAt(ctx, dial, view, 0)
-	if first.Verdict != membership.VerdictOdd && first.Verdict != membership.VerdictTie {
+	if first.Verdict != membership.VerdictDiffering && first.Verdict != membership.VerdictTie {
 		return first, err
 	}
 	second, err := compareAt(ctx, dial, view, first.Revision)

@@ -126,19 +126,19 @@ func (c *compared) differs(name string) leases.Difference {
 }
 
 // marks waits until the Lease of exactly this member has the mark.
-func (c *compared) marks(odd string) {
+func (c *compared) marks(differing string) {
 	c.t.Helper()
 	began := time.Now()
-	c.eventually("the odd member is marked", func() error {
-		if d := c.differs(odd); !d.Of(c.id(odd)) || d.Confirmed == 0 || d.Confirmed == d.Revision || d.Hash == d.Majority {
-			return fmt.Errorf("the mark of %s is %+v", odd, d)
+	c.eventually("the differing member is marked", func() error {
+		if d := c.differs(differing); !d.Of(c.id(differing)) || d.Confirmed == 0 || d.Confirmed == d.Revision || d.Hash == d.Majority {
+			return fmt.Errorf("the mark of %s is %+v", differing, d)
 		}
 		return nil
 	})
 	c.t.Logf("found after %s", time.Since(began))
-	c.eventually("the duty waits for the member", func() error { return c.hasDecided("odd-marked") })
+	c.eventually("the duty waits for the member", func() error { return c.hasDecided("differing-reported") })
 	for _, name := range c.names {
-		if name != odd && c.differs(name) != (leases.Difference{}) {
+		if name != differing && c.differs(name) != (leases.Difference{}) {
 			c.t.Errorf("member %s is marked too", name)
 		}
 	}
@@ -161,9 +161,9 @@ func (c *compared) raise(name string) {
 	}
 }
 
-// oddMember runs the part of the agent of a marked member, until it stops its etcd.
-func (c *compared) oddMember(name, podUID string) <-chan error {
-	return c.followed(&OddMember{
+// differingMember runs the part of the agent of a marked member, until it stops its etcd.
+func (c *compared) differingMember(name, podUID string) <-chan error {
+	return c.followed(&DifferingMember{
 		Store: c.store, Dial: transport.NewClients(transport.Transport{}).Dial, Local: c.endpoint(name), Decisions: c.decisions, Log: slog.New(slog.DiscardHandler),
 		Self: func() (Cluster, bool) {
 			return Cluster{ClusterID: uint64(c.members[name].Server.Cluster().ID()), MemberID: c.id(name), Member: name, PodUID: podUID}, true
@@ -173,7 +173,7 @@ func (c *compared) oddMember(name, podUID string) <-chan error {
 }
 
 // followed runs o until it stops its etcd.
-func (c *compared) followed(o *OddMember) <-chan error {
+func (c *compared) followed(o *DifferingMember) <-chan error {
 	stopped := make(chan error, 1)
 	ctx, cancel := context.WithCancel(c.t.Context())
 	c.t.Cleanup(cancel)

@@ -131,16 +131,16 @@ func TestOneOfTwoDifferingMembersMarked(t *testing.T) {
 func TestLastRevisionDifferenceWaits(t *testing.T) {
 	const value = "value of the last revision"
 	c := newCompared(t, names)
-	odd := c.followers()[0]
+	differing := c.followers()[0]
 	c.put("last", value)
-	c.flipValue(odd, value)
+	c.flipValue(differing, value)
 	c.duties(c.leader, "mine")
 	c.eventually("a difference at one revision alone decides nothing", func() error { return c.hasDecided("incomplete") })
-	if d := c.differs(odd); d != (leases.Difference{}) {
-		t.Errorf("the mark of %s is %+v", odd, d)
+	if d := c.differs(differing); d != (leases.Difference{}) {
+		t.Errorf("the mark of %s is %+v", differing, d)
 	}
 	c.put("k", "v")
-	c.marks(odd)
+	c.marks(differing)
 }
 
 func TestAMajorityOfAllVotersDecides(t *testing.T) {
@@ -164,7 +164,7 @@ func TestAMajorityOfAllVotersDecides(t *testing.T) {
 		}
 	}
 	c.start(away)
-	c.eventually("the odd member is marked when the third one is back", func() error {
+	c.eventually("the differing member is marked when the third one is back", func() error {
 		record, _, err := c.store.Record(t.Context())
 		if err == nil && (record.Undecided != leases.Undecided{} || !c.differs(c.followers()[0]).Of(c.id(c.followers()[0]))) {
 			err = fmt.Errorf("the record says %+v, and the Lease %+v", record.Undecided, c.differs(c.followers()[0]))
@@ -195,18 +195,18 @@ func TestAMarkIsRemovedWhenAllAreEqual(t *testing.T) {
 // TestCorruptAlarmDisarmedWhenEqual: the alarm corrupt is disarmed when all are equal.
 func TestCorruptAlarmDisarmedWhenEqual(t *testing.T) {
 	c := newCompared(t, names)
-	odd := c.followers()[0]
-	c.flip(odd)
-	c.raise(odd)
+	differing := c.followers()[0]
+	c.flip(differing)
+	c.raise(differing)
 	c.duties(c.leader, "mine")
-	c.marks(odd)
+	c.marks(differing)
 	if _, err := c.client(c.leader).Put(t.Context(), "k", "v"); !errors.Is(err, rpctypes.ErrCorrupt) {
 		t.Fatalf("a write while the alarm is raised: %v", err)
 	}
-	// The odd one leaves, as its replacement would have it. It does not run: an etcd that is not a member panics if it is asked for
+	// The differing one leaves, as its replacement would have it. It does not run: an etcd that is not a member panics if it is asked for
 	// its status.
-	id := c.id(odd)
-	c.stop(odd)
+	id := c.id(differing)
+	c.stop(differing)
 	if err := membership.Remove(t.Context(), c.client(c.leader), id); err != nil {
 		t.Fatal(err)
 	}
@@ -222,12 +222,12 @@ func TestCorruptAlarmDisarmedWhenEqual(t *testing.T) {
 // TestMarkedLeaderMovesLeadership: a marked leader takes the slot and moves leadership.
 func TestMarkedLeaderMovesLeadership(t *testing.T) {
 	c := newCompared(t, names)
-	odd := c.leader
-	c.flip(odd)
-	c.duties(odd, "mine")
-	c.marks(odd)
+	differing := c.leader
+	c.flip(differing)
+	c.duties(differing, "mine")
+	c.marks(differing)
 	select {
-	case err := <-c.oddMember(odd, "mine"):
+	case err := <-c.differingMember(differing, "mine"):
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -235,11 +235,11 @@ func TestMarkedLeaderMovesLeadership(t *testing.T) {
 		t.Fatal("it does not stop its etcd")
 	}
 	record, _, err := c.store.Record(t.Context())
-	want := leases.Replacing{Member: odd, PodUID: "mine", MemberID: leases.FormatID(c.id(odd))}
+	want := leases.Replacing{Member: differing, PodUID: "mine", MemberID: leases.FormatID(c.id(differing))}
 	if err != nil || record.Replacing == nil || *record.Replacing != want {
 		t.Errorf("the slot is %+v, %v, want %+v", record.Replacing, err, want)
 	}
-	if leader, err := c.cluster.leader(); err != nil || leader == odd {
+	if leader, err := c.cluster.leader(); err != nil || leader == differing {
 		t.Errorf("%s leads, %v", leader, err)
 	}
 }
@@ -254,7 +254,7 @@ func TestAMarkWithoutADifferenceStopsNoEtcd(t *testing.T) {
 		t.Fatal(err)
 	}
 	mark := leases.Difference{MemberID: leases.FormatID(c.id(equal)), Hash: "x", Majority: "y"}
-	stopped := c.oddMember(equal, "pod of "+equal)
+	stopped := c.differingMember(equal, "pod of "+equal)
 	if err := c.store.MarkDifference(t.Context(), equal, lease.LeaseVersion, mark); err != nil {
 		t.Fatal(err)
 	}

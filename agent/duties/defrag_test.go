@@ -35,7 +35,7 @@ func TestDefragFollowersThenFormerLeader(t *testing.T) {
 	if n := d.decisionsOf("move-leader"); n != 1 {
 		t.Errorf("leadership was moved %v times, want once", n)
 	}
-	if n := d.decisionsOf("alone"); n != 0 {
+	if n := d.decisionsOf("only-member"); n != 0 {
 		t.Errorf("the leader was defragmented")
 	}
 	for _, name := range names {
@@ -116,7 +116,7 @@ func TestNoDefragUnlessAllHealthy(t *testing.T) {
 		{"disabled", func() {}, func() {}},
 		{"window-closed", func() { d.setPolicy(func(p *DefragPolicy) { p.Window = rules.No }) }, func() {}},
 		{"window-unread", func() { d.setPolicy(func(p *DefragPolicy) { p.Window = rules.Unknown }) }, func() {}},
-		{"no-one", func() { d.setPolicy(func(p *DefragPolicy) { p.Thresholds.FreeBytes = 1 << 40 }) }, func() {}},
+		{"not-fragmented", func() { d.setPolicy(func(p *DefragPolicy) { p.Thresholds.FreeBytes = 1 << 40 }) }, func() {}},
 		{
 			"not-stable", func() { slot(&leases.PendingRemoval{Member: followers[0], Mark: "m"}); d.setPolicy(well) },
 			func() { unblocked(); slot(nil) },
@@ -200,7 +200,7 @@ func TestOnlyMemberDefragInWindowOnly(t *testing.T) {
 	d := newDefragCluster(t, "demo-a")
 	d.fragment()
 	d.agents()
-	d.decidedDefrag("alone-unscheduled", 0)
+	d.decidedDefrag("only-member-unscheduled", 0)
 	if done := d.done(); len(done) != 0 {
 		t.Fatalf("defragmented %+v without a window", done)
 	}
@@ -210,13 +210,13 @@ func TestOnlyMemberDefragInWindowOnly(t *testing.T) {
 	}
 	// The duties do not repeat what they have just done, whatever the state of the database is.
 	d.fragment()
-	before := d.decisionsOf("alone")
+	before := d.decisionsOf("only-member")
 	d.setPolicy(func(p *DefragPolicy) { p.Window = rules.No })
 	d.decidedDefrag("window-closed", 0)
-	noOne := d.decisionsOf("no-one")
+	noOne := d.decisionsOf("not-fragmented")
 	d.setPolicy(func(p *DefragPolicy) { p.Scheduled = rules.Yes })
-	d.decidedDefrag("no-one", noOne)
-	if after := d.decisionsOf("alone"); after != before || len(d.done()) != 1 {
+	d.decidedDefrag("not-fragmented", noOne)
+	if after := d.decisionsOf("only-member"); after != before || len(d.done()) != 1 {
 		t.Errorf("defragmented again within the hour: %+v", d.done())
 	}
 }

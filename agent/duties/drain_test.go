@@ -120,9 +120,9 @@ func TestMarkWithoutSlotOrdersNothing(t *testing.T) {
 	d.agent(leader, podUID(leader), nil)
 	d.mark(others[0], leases.RemovalRequest{State: leases.RemovalRequested, Mark: "stray"})
 	d.edit(func(r *leases.Record) { r.PendingRemoval = &leases.PendingRemoval{Member: others[1], Mark: "m"} })
-	d.decidedDrain("not-asked", 0)
+	d.decidedDrain("not-requested", 0)
 	d.mark(others[1], leases.RemovalRequest{State: leases.RemovalRequested, Mark: "another"})
-	before := testutil.ToFloat64(d.seen.WithLabelValues(drainTable, "mark-unread"))
+	before := testutil.ToFloat64(d.seen.WithLabelValues(drainTable, "request-unread"))
 	api := d.admin.CoordinationV1().Leases(d.namespace)
 	d.eventually("the mark is made unreadable", func() error {
 		lease, err := api.Get(t.Context(), others[1], metav1.GetOptions{})
@@ -132,7 +132,7 @@ func TestMarkWithoutSlotOrdersNothing(t *testing.T) {
 		}
 		return err
 	})
-	d.decidedDrain("mark-unread", before)
+	d.decidedDrain("request-unread", before)
 	if ids := d.listed(leader); len(ids) != 3 {
 		t.Errorf("%d members are listed, want all three", len(ids))
 	}

@@ -164,7 +164,7 @@ func (r *handover) compareDisks(ctx context.Context, self Cluster, view membersh
 // look, if the Lease is about another member ID, or if the member is being removed.
 func (r *handover) reported(m membership.Member, lease leases.Member) time.Duration {
 	before, seen := r.versions[m.Name]
-	if !seen || before == lease.LeaseVersion || lease.ID != m.ID || lease.Removal.State != leases.RemovalNone || lease.Odd() {
+	if !seen || before == lease.LeaseVersion || lease.ID != m.ID || lease.Removal.State != leases.RemovalNone || lease.DataDiffers() {
 		return 0
 	}
 	return lease.Fsync.P99

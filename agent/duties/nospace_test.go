@@ -223,7 +223,7 @@ func TestAnAlarmStaysUntilRepairIsPossible(t *testing.T) {
 	}
 	d.backedUp(lineage, revision)
 	d.writes()
-	if d.nospaceRules("alone") == 0 {
+	if d.nospaceRules("only-member") == 0 {
 		t.Error("the only member was not defragmented")
 	}
 	stop()

@@ -116,7 +116,7 @@ func TestUnstartedLearnerRemovedIfNamed(t *testing.T) {
 		return &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Name: joiner, Annotations: map[string]string{leases.AnnotationRepairing: value}}}
 	}
 	c.duties(leader, "mine")
-	c.decided("desired-coming")
+	c.decided("desired-starting")
 	lease, err := api.Create(t.Context(), say(learner+1), metav1.CreateOptions{})
 	if err != nil {
 		t.Fatal(err)

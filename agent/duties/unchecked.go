@@ -13,7 +13,7 @@ import (
 const uncheckedTable = "membership.uncheckedStarts"
 
 // resolve takes the step that a comparison by a member permits that started without etcd's own check.
-func (o *OddMember) resolve(ctx context.Context, self Cluster, view membership.View, found membership.Comparison,
+func (o *DifferingMember) resolve(ctx context.Context, self Cluster, view membership.View, found membership.Comparison,
 	d rules.Decision[membership.UncheckedVerdict]) error {
 	if o.reported.To(d.Rule) {
 		o.Decisions.WithLabelValues(uncheckedTable, d.Rule).Inc()
@@ -22,7 +22,7 @@ func (o *OddMember) resolve(ctx context.Context, self Cluster, view membership.V
 	}
 	switch d.Verdict {
 	case membership.UncheckedMark:
-		return markOdd(ctx, o.Store, self.Member, self.MemberID, found)
+		return markDiffering(ctx, o.Store, self.Member, self.MemberID, found)
 	case membership.UncheckedLead:
 		if err := o.lead(ctx, self, view); err != nil {
 			return err
@@ -35,9 +35,9 @@ func (o *OddMember) resolve(ctx context.Context, self Cluster, view membership.V
 	return nil
 }
 
-// lead moves leadership to the own member, whose agent then compares all voters and marks the odd one. It does nothing if the own member
+// lead moves leadership to the own member, whose agent then compares all voters and marks the differing one. It does nothing if the own member
 // leads: its agent compared when it began to lead.
-func (o *OddMember) lead(ctx context.Context, self Cluster, view membership.View) error {
+func (o *DifferingMember) lead(ctx context.Context, self Cluster, view membership.View) error {
 	ctx, cancel := context.WithTimeout(ctx, transferTimeout)
 	defer cancel()
 	status, err := membership.StatusOf(ctx, o.Dial, self.ClusterID, membership.Member{ID: self.MemberID, ClientURLs: []string{o.Local}})

@@ -24,9 +24,9 @@ import (
 // TestUncheckedDifferingMemberMarked: an unchecked member whose data differs marks itself.
 func TestUncheckedDifferingMemberMarked(t *testing.T) {
 	c := newCompared(t, names)
-	odd := c.followers()[0]
-	c.flip(odd)
-	stopped, _ := c.unchecked(odd)
+	differing := c.followers()[0]
+	c.flip(differing)
+	stopped, _ := c.unchecked(differing)
 	select {
 	case err := <-stopped:
 		if err != nil {
@@ -35,17 +35,17 @@ func TestUncheckedDifferingMemberMarked(t *testing.T) {
 	case <-time.After(maxWait):
 		t.Fatal("it does not stop its etcd")
 	}
-	if d := c.differs(odd); !d.Of(c.id(odd)) || d.Confirmed == 0 || d.Hash == d.Majority {
+	if d := c.differs(differing); !d.Of(c.id(differing)) || d.Confirmed == 0 || d.Hash == d.Majority {
 		t.Errorf("its mark is %+v", d)
 	}
-	c.hasUnchecked("odd")
+	c.hasUnchecked("differing")
 }
 
-// TestUncheckedGoodMemberLeads: an unchecked member with good data leads and the odd one is marked.
+// TestUncheckedGoodMemberLeads: an unchecked member with good data leads and the differing one is marked.
 func TestUncheckedGoodMemberLeads(t *testing.T) {
 	c := newCompared(t, names)
-	odd, good := c.followers()[0], c.followers()[1]
-	c.flip(odd)
+	differing, good := c.followers()[0], c.followers()[1]
+	c.flip(differing)
 	_, compared := c.unchecked(good)
 	c.eventually(good+" leads", func() error {
 		leader, err := c.cluster.leader()
@@ -60,7 +60,7 @@ func TestUncheckedGoodMemberLeads(t *testing.T) {
 		}
 		return nil
 	})
-	c.hasUnchecked("another-is-odd")
+	c.hasUnchecked("another-differs")
 	if d := c.differs(good); d != (leases.Difference{}) {
 		t.Errorf("the good member is marked: %+v", d)
 	}
@@ -136,7 +136,7 @@ func TestALearnerIsComparedWhenItVotes(t *testing.T) {
 }
 
 func TestEachRunOfEtcdIsComparedAtOnce(t *testing.T) {
-	o := &OddMember{undecided: 1000}
+	o := &DifferingMember{undecided: 1000}
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
 	if err := o.Run(ctx, nil); err != nil || o.undecided != 0 {
@@ -150,10 +150,10 @@ func (c *compared) unchecked(name string) (<-chan error, *atomic.Bool) {
 	return c.followed(o), compared
 }
 
-func (c *compared) uncheckedMember(name string) (*OddMember, *atomic.Bool) {
+func (c *compared) uncheckedMember(name string) (*DifferingMember, *atomic.Bool) {
 	compared := &atomic.Bool{}
 	c.decisions = prometheus.NewCounterVec(prometheus.CounterOpts{Name: "decisions_total", Help: "Decisions."}, []string{"table", "rule"})
-	o := &OddMember{
+	o := &DifferingMember{
 		Store: c.store, Dial: transport.NewClients(transport.Transport{}).Dial, Local: c.endpoint(name), Decisions: c.decisions, Log: slog.New(slog.DiscardHandler),
 		Self: func() (Cluster, bool) {
 			return Cluster{ClusterID: uint64(c.members[name].Server.Cluster().ID()), MemberID: c.id(name), Member: name, PodUID: "pod of " + name}, true

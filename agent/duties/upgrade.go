@@ -186,7 +186,7 @@ func (r *upgrade) compareMembers(ctx context.Context, view membership.View, all 
 	switch membership.Judge(len(contents), contents).Verdict {
 	case membership.VerdictSame:
 		a.Verdict, a.Revision, a.CompactRevision = leases.UpgradeAgree, revision, contents[0].CompactRevision
-	case membership.VerdictOdd, membership.VerdictTie:
+	case membership.VerdictDiffering, membership.VerdictTie:
 		r.comparison.now = true
 		a.Verdict, a.Why = leases.UpgradeDiffer, hashText(view, contents)
 	case membership.VerdictUnknown:

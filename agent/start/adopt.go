@@ -101,15 +101,15 @@ var adoptions = rules.New(adoptionVerdict{mode: ModeRefuse}, []rules.Row[Adoptio
 		Why: "the cluster to join lists this member as a voter, but its data is lost; remove it there with etcdctl member remove"},
 	{Name: "intend-to-join", When: AdoptionFacts{Claimed: Unintended, Source: SourceFit}, Verdict: adoptionVerdict{ModeAdopt, stepClaim},
 		Why: "the cluster record names the raft group before the agent changes that group, so that no agent forms or joins another one"},
-	{Name: "finish-adoption", When: AdoptionFacts{Claimed: Intended, Entry: NewLearner}, Verdict: adoptionVerdict{ModeAdopt, stepEnter},
+	{Name: "finish-joining", When: AdoptionFacts{Claimed: Intended, Entry: NewLearner}, Verdict: adoptionVerdict{ModeAdopt, stepEnter},
 		Why: "this start added the learner, and its etcd has never written a log"},
 	{Name: "drop-old-learner", When: AdoptionFacts{Claimed: Intended, Entry: OldLearner}, Verdict: adoptionVerdict{ModeAdopt, stepDrop},
 		Why: "the agent never starts a raft ID without its data, and the removal of a learner costs no vote"},
 	{Name: "source-unhealthy", When: AdoptionFacts{Source: SourceUnhealthy}, Verdict: adoptionVerdict{ModeWait, noStep},
 		Why: "the cluster to join is not healthy", Detail: "source"},
-	{Name: "adoption-needs", When: AdoptionFacts{Needs: Unmet}, Verdict: adoptionVerdict{ModeWait, noStep},
+	{Name: "joining-needs-unmet", When: AdoptionFacts{Needs: Unmet}, Verdict: adoptionVerdict{ModeWait, noStep},
 		Why: "a requirement for adding this member is not met", Detail: "source needs"},
-	{Name: "adopt", When: AdoptionFacts{Claimed: Intended, Source: SourceFit, Entry: NoEntry, Needs: Met}, Verdict: adoptionVerdict{ModeAdopt, stepEnter},
+	{Name: "add-learner", When: AdoptionFacts{Claimed: Intended, Source: SourceFit, Entry: NoEntry, Needs: Met}, Verdict: adoptionVerdict{ModeAdopt, stepEnter},
 		Why: "a learner does not count for the quorum of the existing members"},
 })
 

@@ -191,7 +191,7 @@ func TestARunningClusterIsJoined(t *testing.T) {
 			}
 			c.lists(running[0].Client, "etcd-0", "etcd-1", "etcd-2", "c-a", "c-b")
 			c.adopted(running)
-			if deeds := adoptedBy(c.members["c-a"]); !slices.Equal(deeds, []string{"intend-to-join", "adopt"}) {
+			if deeds := adoptedBy(c.members["c-a"]); !slices.Equal(deeds, []string{"intend-to-join", "add-learner"}) {
 				t.Errorf("the seed decided by %v", deeds)
 			}
 			if got := c.get("c-b", "here"); got != "before" {
@@ -239,7 +239,7 @@ func TestDeadAgentsLearnerAddedAgain(t *testing.T) {
 	}
 	seed.start()
 	c.lists(running[0].Client, "etcd-0", "c-a")
-	if deeds := adoptedBy(seed); !slices.Equal(deeds, []string{"drop-old-learner", "adopt"}) {
+	if deeds := adoptedBy(seed); !slices.Equal(deeds, []string{"drop-old-learner", "add-learner"}) {
 		t.Errorf("it decided by %v", deeds)
 	}
 	c.adopted(running)
@@ -305,5 +305,5 @@ func TestUnjoinableClusterUntouched(t *testing.T) {
 // adoptedBy returns the rules by which a seed decided. It skips repeated decisions: when etcd did not respond in time,
 // the seed observes again and finds what it did.
 func adoptedBy(seed *member) []string {
-	return slices.Compact(slices.DeleteFunc(seed.deeds(), func(rule string) bool { return rule == "finish-adoption" }))
+	return slices.Compact(slices.DeleteFunc(seed.deeds(), func(rule string) bool { return rule == "finish-joining" }))
 }

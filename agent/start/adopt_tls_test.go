@@ -115,7 +115,7 @@ func TestARunningClusterThatUsesTLSIsJoined(t *testing.T) {
 			}
 			c.lists(there, "etcd-0", "etcd-1", "etcd-2", "c-a", "c-b")
 			c.adopted(s.members)
-			if deeds := adoptedBy(c.members["c-a"]); !slices.Equal(deeds, []string{"intend-to-join", "adopt"}) {
+			if deeds := adoptedBy(c.members["c-a"]); !slices.Equal(deeds, []string{"intend-to-join", "add-learner"}) {
 				t.Errorf("the seed decided by %v", deeds)
 			}
 			if got := c.get("c-b", "here"); got != "before" {

@@ -79,9 +79,9 @@ func againstLease(v volumeState, own leases.Member) (Data, string) {
 	return Intact, ""
 }
 
-// oddAndConfirmed reports whether the data is known to differ from that of a majority of all voters. The mark on the member
-// Lease says so, and this member took the slot for its replacement after it had compared again (duties.OddMember).
-func oddAndConfirmed(cfg config.Config, v volumeState, own ownLease, r recordState) bool {
+// differsAndConfirmed reports whether the data is known to differ from that of a majority of all voters. The mark on the member
+// Lease says so, and this member took the slot for its replacement after it had compared again (duties.DifferingMember).
+func differsAndConfirmed(cfg config.Config, v volumeState, own ownLease, r recordState) bool {
 	id := v.report.MemberID
 	return own.err == nil && own.member.Differs.Of(id) && r.err == nil && r.record.Phase == leases.PhaseFormed &&
 		r.record.ClusterID == v.report.ClusterID && r.record.Replacing != nil && r.record.Replacing.Member == cfg.Member &&

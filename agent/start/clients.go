@@ -54,7 +54,7 @@ var clientRules = rules.New(clientsWait, []rules.Row[clientFacts, clientVerdict]
 		Why: "druid sends clients to a Pod whose Lease reports a voter; the data of that voter is lost"},
 	{Name: "still-in-service", When: clientFacts{serving: servingYes, overdue: rules.No}, Verdict: clientsWait,
 		Why: "druid has not removed this Pod from the client Service yet"},
-	{Name: "druid-is-away", When: clientFacts{serving: servingYes}, Verdict: clientsJoin,
+	{Name: "druid-not-responding", When: clientFacts{serving: servingYes}, Verdict: clientsJoin,
 		Why: "druid does not respond; a member that does not join is worse than clients that try again"},
 	{Name: "no-clients", When: clientFacts{served: rules.No}, Verdict: clientsJoin,
 		Why: "this Pod was not in the client Service"},

@@ -231,7 +231,7 @@ func TestForeignAndSupersededRefused(t *testing.T) {
 	mine := b.cfg.VolumePath
 	b.cfg.VolumePath = other.cfg.VolumePath
 	b.start()
-	c.decides("c-b", "foreign-data")
+	c.decides("c-b", "mismatched-data")
 	b.halt()
 	b.cfg.VolumePath = mine
 	identity := filepath.Join(mine, volume.IdentityFileName)
@@ -239,7 +239,7 @@ func TestForeignAndSupersededRefused(t *testing.T) {
 		t.Fatal(err)
 	}
 	b.start()
-	c.decides("c-b", "foreign-data")
+	c.decides("c-b", "mismatched-data")
 	if says := b.last().Reason; !strings.Contains(says, "identity file") {
 		t.Errorf("without its identity file, it says %q", says)
 	}

@@ -146,7 +146,7 @@ func TestQuarantineEndsWhileEtcdRuns(t *testing.T) {
 		}
 		return nil
 	})
-	if log := m.log(); !strings.Contains(log, `msg="quarantined data deleted" rule=data-is-elsewhere`) {
+	if log := m.log(); !strings.Contains(log, `msg="quarantined data deleted" rule=data-on-voters`) {
 		t.Errorf("the log does not name a deletion: %s", log)
 	}
 }

@@ -46,7 +46,7 @@ var startRules = rules.New(ModeRefuse, []rules.Row[Facts, Mode]{
 		Why: "another Pod has replaced this one as the member; this Pod does not start etcd", Detail: "lease"},
 	{Name: "volume-unread", When: Facts{Data: DataUnread}, Verdict: ModeRefuse,
 		Why: "the volume cannot be inspected (see the log of the agent)", Detail: "data"},
-	{Name: "foreign-data", When: Facts{Data: Foreign}, Verdict: ModeRefuse,
+	{Name: "mismatched-data", When: Facts{Data: Foreign}, Verdict: ModeRefuse,
 		Why: "the data on the volume does not belong to this member; mount the correct volume, or move the data directory away manually", Detail: "data"},
 	{Name: "newer-schema", When: Facts{Data: Newer}, Verdict: ModeRefuse,
 		Why: "the data was written by a newer minor version of etcd; set spec.version back to that version", Detail: "data"},
@@ -120,7 +120,7 @@ var startRules = rules.New(ModeRefuse, []rules.Row[Facts, Mode]{
 		Why: "one member list does not contain this member; waiting for a second list", Detail: "listed"},
 	{Name: "finish-join", When: Facts{Data: Empty, Listed: Unstarted, Joining: JoiningNow}, Verdict: ModeJoin,
 		Why: "this start added the learner, and its etcd has never written a log"},
-	{Name: "await-drain", When: Facts{Slot: SlotLeaving}, Verdict: ModeWait,
+	{Name: "await-removal", When: Facts{Slot: SlotLeaving}, Verdict: ModeWait,
 		Why: "a member is being removed, and no member joins until the removal is complete", Detail: "slot"},
 	{Name: "removed-while-down", When: Facts{Data: Intact, Listed: Unlisted}, Verdict: ModeRejoin,
 		Why: "a quorum no longer lists this member"},
@@ -134,9 +134,9 @@ var startRules = rules.New(ModeRefuse, []rules.Row[Facts, Mode]{
 		Why: "a majority of all voters has other data, and the member found that itself; the agent moves its data to quarantine", Detail: "data"},
 	{Name: "data-lost", When: Facts{Data: unusable, Listed: isListed}, Verdict: ModeReplaceSelf,
 		Why: "the agent never starts a raft ID without its data"},
-	{Name: "other-incarnation", When: Facts{Data: Intact, Listed: isListed, Own: OtherID}, Verdict: ModeReplaceSelf,
+	{Name: "other-member-id", When: Facts{Data: Intact, Listed: isListed, Own: OtherID}, Verdict: ModeReplaceSelf,
 		Why: "the data belongs to an ID that this member no longer has"},
-	{Name: "fenced-data", When: Facts{Data: Intact, Listed: isListed, Epoch: Fenced}, Verdict: ModeReplaceSelf,
+	{Name: "superseded-data", When: Facts{Data: Intact, Listed: isListed, Epoch: Fenced}, Verdict: ModeReplaceSelf,
 		Why: "the data belongs to a superseded bootstrap attempt or to an earlier bootstrap"},
 })
 
@@ -192,7 +192,7 @@ type FallbackFacts struct {
 
 func (h Damage) String() string { return rules.Word(h, "no", "found just now", "found minutes ago") }
 func (r Rest) String() string {
-	return rules.Word(r, "to the same state", "to the same state, but that plan failed", "to less, or another state", "nowhere")
+	return rules.Word(r, "to the same state", "to the same state, but that plan failed", "to less, or another state", "to no state")
 }
 
 // Course is the plan that the agent carries out.
@@ -200,28 +200,28 @@ type Course string
 
 // The courses.
 const (
-	CourseDirect   Course = "Direct" // the one with all objects, whatever was found damaged before
-	CourseFallback Course = "Detour" // the one without those that are damaged
-	CourseNone     Course = "None"   // neither: the user must choose
+	CourseDirect   Course = "Direct"   // the one with all objects, whatever was found damaged before
+	CourseFallback Course = "Fallback" // the one without those that are damaged
+	CourseNone     Course = "None"     // neither: the user must choose
 )
 
-// detours is the complete policy for damaged objects in the plan of a restore. The first match wins. What no rule
+// fallbacks is the complete policy for damaged objects in the plan of a restore. The first match wins. What no rule
 // covers is not restored.
-var detours = rules.New(CourseNone, []rules.Row[FallbackFacts, Course]{
+var fallbacks = rules.New(CourseNone, []rules.Row[FallbackFacts, Course]{
 	{Name: "undamaged", When: FallbackFacts{Damage: Unharmed}, Verdict: CourseDirect,
 		Why: "no object of the plan is known to be damaged"},
-	{Name: "around-damage", When: FallbackFacts{Rest: RestEqual}, Verdict: CourseFallback,
+	{Name: "without-damaged-objects", When: FallbackFacts{Rest: RestEqual}, Verdict: CourseFallback,
 		Why: "other objects contain everything that is requested"},
-	{Name: "look-again", When: FallbackFacts{Damage: DamageOld}, Verdict: CourseDirect,
+	{Name: "recheck-damaged", When: FallbackFacts{Damage: DamageOld}, Verdict: CourseDirect,
 		Why: "the damaged objects might have been replaced with valid copies; each object is read and compared before it is used"},
-	{Name: "tried-in-vain", When: FallbackFacts{Rest: RestVain}, Verdict: CourseFallback,
+	{Name: "fallback-failed", When: FallbackFacts{Rest: RestVain}, Verdict: CourseFallback,
 		Why: "the plan without the damaged objects failed; its error is reported until all objects are checked again"},
-	{Name: "damage-in-the-way", Verdict: CourseNone,
+	{Name: "damage-blocks-restore", Verdict: CourseNone,
 		Why: "the agent never restores less than what is requested"},
 })
 
 // decideFallback returns a decision for every combination of facts, like Decide.
-func decideFallback(f FallbackFacts) rules.Decision[Course] { return detours.Decide(f) }
+func decideFallback(f FallbackFacts) rules.Decision[Course] { return fallbacks.Decide(f) }
 
 // restOf compares a plan without the damaged objects (rest) with the plan that has them (first), and with the plan
 // that failed last (vain). err says that there is no plan without them. Overlapping deltas can lead rest further than

@@ -154,12 +154,12 @@ func TestDecideIsSafeForAllFacts(t *testing.T) {
 		fmt.Sprintf("\n%d combinations of facts; hash of all decisions %016x.\n", all, hash.Sum64()))
 }
 
-// TestDetoursAreSafeForAllFacts also fixes the content of the table.
-func TestDetoursAreSafeForAllFacts(t *testing.T) {
-	cases := rulestest.Check(t, detours, brokenByFallback)
-	rulestest.Section(t, "../../docs/reference/decisions.md", "detours", "A bootstrap from backups that are damaged: agent/start.detours",
+// TestFallbacksAreSafeForAllFacts also fixes the content of the table.
+func TestFallbacksAreSafeForAllFacts(t *testing.T) {
+	cases := rulestest.Check(t, fallbacks, brokenByFallback)
+	rulestest.Section(t, "../../docs/reference/decisions.md", "fallbacks", "A bootstrap from backups that are damaged: agent/start.fallbacks",
 		"The agent of the seed uses this table for the plan that leads to the target of spec.bootstrap.restore. Damaged objects are those that "+
-			"earlier attempts of the same process found.", detours, cases)
+			"earlier attempts of the same process found.", fallbacks, cases)
 }
 
 // brokenByFallback returns the guarantee that a decision violates, or an empty string.

@@ -74,7 +74,7 @@ func classify(cfg config.Config, v volumeState, own ownLease, r recordState) (Fa
 	}
 	var detail string
 	f.Data, detail = classifyData(cfg, v, own)
-	if f.Data == Intact && oddAndConfirmed(cfg, v, own, r) {
+	if f.Data == Intact && differsAndConfirmed(cfg, v, own, r) {
 		f.Data, detail = Differing, fmt.Sprintf("its hash is %s, and that of a majority is %s at revision %d", own.member.Differs.Hash,
 			own.member.Differs.Majority, own.member.Differs.Revision)
 	}

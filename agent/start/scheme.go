@@ -59,7 +59,7 @@ var schemeRows = rules.New(schemeKeep, []rules.Row[schemeFacts, schemeVerdict]{
 		Why: "a change of its URL would make a learner a voter"},
 	{Name: "update-listed", When: schemeFacts{listing: peerVoter, lease: rules.Yes}, Verdict: schemeUpdate,
 		Why: "the other voters are a quorum, and peers cannot connect while etcd is stopped"},
-	{Name: "not-certainly-ours", When: schemeFacts{listing: peerVoter}, Verdict: schemeKeep,
+	{Name: "lease-names-other-pod", When: schemeFacts{listing: peerVoter}, Verdict: schemeKeep,
 		Why: "only the Pod that the Lease names changes the member list"},
 	{Name: "switch-first", When: schemeFacts{listing: peerNoQuorum, lease: rules.Yes, few: rules.Yes}, Verdict: schemeSwitch,
 		Why: "without this member there is no quorum that could change the list"},

@@ -36,8 +36,8 @@ func (b *Bootstrapper) quorumStillServes(ctx context.Context, o *observation) bo
 }
 
 // endedByItself reports whether the previous etcd ended with an error within checkBound. The initial check of etcd ends
-// it so if the data of any other member differs, also if that member is the odd one. The agent compares all voters
-// instead (duties.OddMember).
+// it so if the data of any other member differs, also if that member is the differing one. The agent compares all voters
+// instead (duties.DifferingMember).
 func endedByItself(report launch.Report) bool {
 	exit := report.LastExit
 	return exit != nil && !report.Clean && exit.Signal == "" && exit.Code > 0 && exit.RanFor <= checkBound

@@ -89,7 +89,7 @@ var budgetRows = rules.New(budgetAll, []rules.Row[budgetFacts, budgetVerdict]{
 		Why: "druid replaces outdated Pods one at a time: see condition Progressing"},
 	{Name: "budget-join", When: budgetFacts{unsaved: rules.No, change: budgetJoin}, Verdict: budgetAll,
 		Why: "a member is not known to be a voter: see status.members"},
-	{Name: "budget-stray", When: budgetFacts{unsaved: rules.No, change: budgetStill, strays: rules.Yes}, Verdict: budgetAll,
+	{Name: "budget-removed-pod", When: budgetFacts{unsaved: rules.No, change: budgetStill, strays: rules.Yes}, Verdict: budgetAll,
 		Why: "the Pod of a removed member still has the voter label"},
 	{Name: "budget-one-voter-allowed", When: budgetFacts{unsaved: rules.No, change: budgetStill, strays: rules.No, voters: budgetOneVoter, single: rules.Yes},
 		Verdict: budgetNone, Why: "spec.disruption.singleMember is Allow"},

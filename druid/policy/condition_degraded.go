@@ -130,7 +130,7 @@ func differenceProblems(e Evaluation) (all []Problem) {
 			"delete no backup. See docs/how-to/rescue/data-differs.md", u.Confirmed, u.Revision, u.Hashes)})
 	}
 	for _, m := range e.listed {
-		if d := m.Reports.Differs; m.odd() {
+		if d := m.Reports.Differs; m.dataDiffers() {
 			all = append(all, Problem{Reason: v1alpha1.ReasonDataDiffers, Member: m.Name, Message: fmt.Sprintf("its data differs from that of a majority of all "+
 				"voters at revisions %d and %d (hash %s, and not %s). It receives no clients, and its agent replaces it. "+
 				"The agent moves its data to quarantine",

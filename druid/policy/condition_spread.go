@@ -40,7 +40,7 @@ var spreadRows = rules.New(conditionVerdict{metav1.ConditionUnknown, v1alpha1.Re
 		Verdict: conditionVerdict{metav1.ConditionFalse, v1alpha1.ReasonMembersColocated}},
 	{Name: "not-placed", When: spreadFacts{placement: placementUnclear, paused: rules.No},
 		Verdict: conditionVerdict{metav1.ConditionUnknown, v1alpha1.ReasonMembersNotPlaced}},
-	{Name: "apart", When: spreadFacts{placement: placementApart, paused: rules.No}, Verdict: conditionVerdict{metav1.ConditionTrue, v1alpha1.ReasonMembersSpread}},
+	{Name: "spread", When: spreadFacts{placement: placementApart, paused: rules.No}, Verdict: conditionVerdict{metav1.ConditionTrue, v1alpha1.ReasonMembersSpread}},
 })
 
 // spread is where the voters run: those that share a node, by node, and those without a node.
@@ -124,7 +124,7 @@ func (s spread) sentence(rule, remedy string) string {
 		return s.together() + ". The loss of that node would cost more than one member" + remedy
 	case "paused":
 		return "no member runs"
-	case "apart":
+	case "spread":
 		return "each voter is on a separate node"
 	default:
 		if len(s.homeless) == 0 {

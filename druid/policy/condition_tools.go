@@ -75,7 +75,7 @@ var toolRows = rules.New(toolVerdict{v1alpha1.ConditionReconciling, v1alpha1.Con
 		Why: "druid takes no further step before you act"},
 	{Name: "part-needs-you", When: toolFacts{parts: toolNeeds}, Verdict: toolVerdict{v1alpha1.ConditionStalled, toolParts},
 		Why: "no waiting ends the problem"},
-	{Name: "goes-on", When: toolFacts{progress: toolGoesOn}, Verdict: toolVerdict{v1alpha1.ConditionReconciling, v1alpha1.ConditionProgressing},
+	{Name: "continues", When: toolFacts{progress: toolGoesOn}, Verdict: toolVerdict{v1alpha1.ConditionReconciling, v1alpha1.ConditionProgressing},
 		Why: "the cluster does not match its spec yet"},
 	{Name: "problem-can-end", When: toolFacts{problem: toolAwaits}, Verdict: toolVerdict{v1alpha1.ConditionReconciling, v1alpha1.ConditionDegraded},
 		Why: "the cluster does not match its spec"},

@@ -44,7 +44,7 @@ type overdueRolloutFacts struct {
 // present number of members counts as the desired one.
 var overdueRollouts = rules.New(held, []rules.Row[overdueRolloutFacts, verdict]{
 	{Name: "in-time", When: overdueRolloutFacts{expired: rules.No, verdict: keep | wait | held | remove | mark}, Verdict: keep},
-	{Name: "goes-on", When: overdueRolloutFacts{expired: rules.Yes, verdict: keep | held | mark}, Verdict: keep},
+	{Name: "continues", When: overdueRolloutFacts{expired: rules.Yes, verdict: keep | held | mark}, Verdict: keep},
 	{Name: "after-deadline", When: overdueRolloutFacts{expired: rules.Yes, verdict: wait | remove}, Verdict: held},
 })
 
@@ -87,7 +87,7 @@ func generation(n int64) string { return fmt.Sprintf("generation %d of spec", n)
 
 // adoptionReasons are the reasons of Progressing after an accepted edit, by rule, where the reason is not SpecChanged.
 var adoptionReasons = map[string]string{
-	"first-sight": v1alpha1.ReasonSpecAccepted, "retry-after-deadline": v1alpha1.ReasonRetryAfterDeadline,
+	"first-spec": v1alpha1.ReasonSpecAccepted, "retry-after-deadline": v1alpha1.ReasonRetryAfterDeadline,
 }
 
 // Adopted returns the status after the spec of a generation is accepted. The rest of the status stays, because it

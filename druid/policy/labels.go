@@ -80,7 +80,7 @@ var servingRows = rules.New(labelKeep, []rules.Row[labelFacts, labelVerdict]{
 var voterRows = rules.New(labelKeep, []rules.Row[labelFacts, labelVerdict]{
 	{Name: "removed", When: labelFacts{out: rules.Yes}, Verdict: labelClear},
 	{Name: "votes", When: labelFacts{out: rules.No, says: reportsVoter, liveness: leases.Live}, Verdict: labelSet},
-	{Name: "votes-no-more", When: labelFacts{out: rules.No, says: reportsOther, liveness: leases.Live}, Verdict: labelClear},
+	{Name: "no-longer-votes", When: labelFacts{out: rules.No, says: reportsOther, liveness: leases.Live}, Verdict: labelClear},
 	{Name: "not-certain", When: labelFacts{out: rules.No}, Verdict: labelKeep},
 })
 
@@ -97,7 +97,7 @@ func labelFactsOf(m Member, leaving bool, e Evaluation) labelFacts {
 		formed:     rules.YesNoOf(o.RecordState == RecordFormed),
 		etcdReady:  rules.YesNoOf(m.EtcdReady),
 		nodeLost:   rules.YesNoOf(m.NodeLost),
-		differs:    rules.YesNoOf(m.odd() && 2*odd(e.listed) < len(e.listed)),
+		differs:    rules.YesNoOf(m.dataDiffers() && 2*countDiffering(e.listed) < len(e.listed)),
 		obscure:    rules.YesNoOf(2*obscure(e.listed) >= len(e.listed)),
 	}
 	if m.Lease == LeaseOurs && m.Readable && m.Liveness&(leases.Live|leases.Stale) != 0 {
@@ -109,14 +109,16 @@ func labelFactsOf(m Member, leaving bool, e Evaluation) labelFacts {
 	return f
 }
 
-// odd reports whether the Lease says that the data of the member differs from that of a majority of all voters.
-func (m Member) odd() bool { return m.Lease == LeaseOurs && m.Readable && m.Reports.Odd() }
+// dataDiffers reports whether the Lease says that the data of the member differs from that of a majority of all voters.
+func (m Member) dataDiffers() bool {
+	return m.Lease == LeaseOurs && m.Readable && m.Reports.DataDiffers()
+}
 
-// odd counts such members.
-func odd(listed []Member) int {
+// countDiffering counts such members.
+func countDiffering(listed []Member) int {
 	n := 0
 	for _, m := range listed {
-		if m.odd() {
+		if m.dataDiffers() {
 			n++
 		}
 	}
@@ -212,7 +214,7 @@ var leaderRows = rules.New(labelKeep, []rules.Row[leaderFacts, labelVerdict]{
 	{Name: "leader-without-clients", When: leaderFacts{wanted: rules.Yes, serves: rules.No}, Verdict: labelClear,
 		Why: "a leader to which the client Service sends no clients gets none from here"},
 	{Name: "leads", When: leaderFacts{wanted: rules.Yes, serves: rules.Yes, leads: leadershipOwn}, Verdict: labelSet},
-	{Name: "leads-no-more", When: leaderFacts{wanted: rules.Yes, serves: rules.Yes, leads: leadershipOther}, Verdict: labelClear},
+	{Name: "no-longer-leads", When: leaderFacts{wanted: rules.Yes, serves: rules.Yes, leads: leadershipOther}, Verdict: labelClear},
 	{Name: "leader-not-certain", When: leaderFacts{wanted: rules.Yes, serves: rules.Yes, leads: leadershipUnknown}, Verdict: labelKeep,
 		Why: "an agent that fails does not empty the Service, and a member that leads no more forwards writes"},
 })

@@ -40,14 +40,14 @@ func TestTheLabelOfTheLeaderFollowsIt(t *testing.T) {
 		"a Service":              {wanted, []func(*Observed){leads(0, 2)}, []string{"leads c-a true"}},
 		"at rest":                {wanted, []func(*Observed){leads(0, 2), labelled(0)}, nil},
 		"no leader is known yet": {wanted, nil, nil},
-		"another member leads":   {wanted, []func(*Observed){leads(1, 3), labelled(0)}, []string{"leads-no-more c-a false", "leads c-b true"}},
+		"another member leads":   {wanted, []func(*Observed){leads(1, 3), labelled(0)}, []string{"no-longer-leads c-a false", "leads c-b true"}},
 		"two call themselves leader": {wanted, []func(*Observed){leads(0, 2), leads(1, 3), labelled(0)},
-			[]string{"leads-no-more c-a false", "leads c-b true"}},
+			[]string{"no-longer-leads c-a false", "leads c-b true"}},
 		"the leader's agent is silent": {wanted, []func(*Observed){leads(0, 2), labelled(0), silent(0)}, nil},
 		"it is silent, and another member leads": {wanted, []func(*Observed){leads(0, 2), labelled(0), silent(0), leads(1, 3)},
-			[]string{"leads-no-more c-a false", "leads c-b true"}},
+			[]string{"no-longer-leads c-a false", "leads c-b true"}},
 		"the leader is down, and no other is known": {wanted, []func(*Observed){leads(0, 2), labelled(0), down(0)}, []string{"leader-without-clients c-a false"}},
-		"an election": {wanted, []func(*Observed){labelled(0)}, []string{"leads-no-more c-a false"}},
+		"an election": {wanted, []func(*Observed){labelled(0)}, []string{"no-longer-leads c-a false"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			var got []string

@@ -35,7 +35,7 @@ func (v verdict) String() string {
 var leaseRows = rules.New(wait, []rules.Row[memberFacts, verdict]{
 	{Name: "lease-conflict", When: memberFacts{lease: LeaseForeign}, Verdict: conflict},
 	{Name: "lease-missing", When: memberFacts{lease: LeaseAbsent}, Verdict: create},
-	{Name: "lease-there", When: memberFacts{lease: LeaseOurs}, Verdict: keep},
+	{Name: "lease-exists", When: memberFacts{lease: LeaseOurs}, Verdict: keep},
 })
 
 // claimRows create a claim only while no Pod can run on the volume of the previous claim. The claim of a paused
@@ -48,7 +48,7 @@ var claimRows = rules.New(wait, []rules.Row[memberFacts, verdict]{
 	{Name: "claim-missing", When: memberFacts{claim: ClaimAbsent, pod: PodAbsent | PodUnscheduled, paused: rules.No}, Verdict: create},
 	{Name: "claim-after-pod", When: memberFacts{claim: ClaimAbsent, paused: rules.No}, Verdict: wait},
 	{Name: "claim-terminating", When: memberFacts{claim: ClaimTerminating}, Verdict: wait},
-	{Name: "claim-there", When: memberFacts{claim: ClaimPresent}, Verdict: keep},
+	{Name: "claim-exists", When: memberFacts{claim: ClaimPresent}, Verdict: keep},
 })
 
 // podRows create a lost Pod again at once. They delete a Pod whose claim is deleted, so that the member is repaired on
@@ -72,14 +72,14 @@ var podRows = rules.New(wait, []rules.Row[memberFacts, verdict]{
 	{Name: "pod-of-deleted-claim-held", When: memberFacts{pod: PodUnstarted | PodEnded, claim: ClaimTerminating, spare: rules.No}, Verdict: held,
 		Why: "the volume goes with the Pod, and its data can be the only copy"},
 	{Name: "volume-lost", When: memberFacts{pod: PodLive, claim: ClaimAbsent | ClaimTerminating, spare: rules.Yes}, Verdict: remove},
-	{Name: "mark-after-acknowledgement", When: memberFacts{pod: PodUnscheduled | PodUnstarted | PodLive, marked: rules.No, answered: rules.Yes}, Verdict: wait,
+	{Name: "pod-not-on-lease-acknowledged", When: memberFacts{pod: PodUnscheduled | PodUnstarted | PodLive, marked: rules.No, answered: rules.Yes}, Verdict: wait,
 		Why: "the Lease of the member names the Pod whose agent acknowledged the removal"},
-	{Name: "volume-lost-unmarked", When: memberFacts{pod: PodLive, claim: ClaimTerminating, lease: LeaseOurs, spare: rules.No, marked: rules.No}, Verdict: mark},
+	{Name: "volume-lost-pod-not-on-lease", When: memberFacts{pod: PodLive, claim: ClaimTerminating, lease: LeaseOurs, spare: rules.No, marked: rules.No}, Verdict: mark},
 	{Name: "volume-lost-held", When: memberFacts{pod: PodLive, claim: ClaimAbsent | ClaimTerminating, spare: rules.No}, Verdict: held},
-	{Name: "pod-unmarked", When: memberFacts{pod: PodUnscheduled | PodUnstarted | PodLive, claim: ClaimPresent | ClaimUnwanted, lease: LeaseOurs,
+	{Name: "pod-not-on-lease", When: memberFacts{pod: PodUnscheduled | PodUnstarted | PodLive, claim: ClaimPresent | ClaimUnwanted, lease: LeaseOurs,
 		marked: rules.No},
 		Verdict: mark},
-	{Name: "pod-there", When: memberFacts{pod: PodUnscheduled | PodUnstarted | PodLive}, Verdict: keep},
+	{Name: "pod-exists", When: memberFacts{pod: PodUnscheduled | PodUnstarted | PodLive}, Verdict: keep},
 })
 
 // memberFacts is the complete input of leaseRows, claimRows and podRows.
@@ -190,7 +190,7 @@ var slotRows = rules.New(slotKeep, []rules.Row[slotFacts, slotVerdict]{
 		Why: "another Pod with that name takes the slot over and finishes"},
 	{Name: "slot-evidence", When: slotFacts{taken: rules.Yes, holder: rules.No, comes: rules.No, published: rules.No}, Verdict: slotKeep,
 		Why: "the published member list can be older than the removal, and a recovery counts the vote that the slot names"},
-	{Name: "slot-left-behind", When: slotFacts{taken: rules.Yes, holder: rules.No, comes: rules.No, published: rules.Yes}, Verdict: slotRelease,
+	{Name: "slot-abandoned", When: slotFacts{taken: rules.Yes, holder: rules.No, comes: rules.No, published: rules.Yes}, Verdict: slotRelease,
 		Why: "no Pod with that name starts, and other members might need to replace themselves"},
 })
 
@@ -262,10 +262,10 @@ func (o ownership) String() string {
 // never takes a claim that does not belong to the cluster by its UID, whatever its name is.
 var ownershipRows = rules.New(ownershipKeep, []rules.Row[ownershipFacts, ownership]{
 	{Name: "claim-not-ours", When: ownershipFacts{claim: ClaimAbsent | ClaimForeign | ClaimUnwanted}, Verdict: ownershipKeep},
-	{Name: "claim-going", When: ownershipFacts{claim: ClaimTerminating}, Verdict: ownershipKeep},
-	{Name: "claim-goes-with-cluster", When: ownershipFacts{claim: ClaimPresent, goes: rules.Yes, owned: rules.No}, Verdict: ownershipTake},
-	{Name: "claim-outlives-cluster", When: ownershipFacts{claim: ClaimPresent, goes: rules.No, owned: rules.Yes}, Verdict: ownershipRelease},
-	{Name: "claim-in-step", When: ownershipFacts{claim: ClaimPresent}, Verdict: ownershipKeep},
+	{Name: "claim-terminating", When: ownershipFacts{claim: ClaimTerminating}, Verdict: ownershipKeep},
+	{Name: "claim-deleted-with-cluster", When: ownershipFacts{claim: ClaimPresent, goes: rules.Yes, owned: rules.No}, Verdict: ownershipTake},
+	{Name: "claim-retained", When: ownershipFacts{claim: ClaimPresent, goes: rules.No, owned: rules.Yes}, Verdict: ownershipRelease},
+	{Name: "claim-owner-correct", When: ownershipFacts{claim: ClaimPresent}, Verdict: ownershipKeep},
 })
 
 // ownershipFacts is the complete input of ownershipRows.

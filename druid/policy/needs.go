@@ -65,7 +65,7 @@ var needRows = []need{
 	{"pod-can-start", deedPod, sharedAccount | sharedConfig, 0, []Kind{CreateMemberLease, CreateClaim},
 		"the API server rejects a Pod without its ServiceAccount, and the kubelet does not start it without its volumes; intact data starts without the Role"},
 	{"budget-before-count", deedCount, 0, sharedBudget, nil, "each additional Pod that the budget counts would allow one more eviction"},
-	{"heals-protected", deedHeal, sharedAccount | sharedConfig | sharedBudget, sharedBudget, []Kind{LabelPod},
+	{"repairs-protected", deedHeal, sharedAccount | sharedConfig | sharedBudget, sharedBudget, []Kind{LabelPod},
 		"the Pod can be created again, no other Pod is evicted meanwhile, and it receives no clients"},
 	{"changes-protected", deedChoice, sharedByPods | sharedBudget, sharedByPods | sharedBudget, []Kind{LabelPod},
 		"a running Pod stays until everything that the new Pod needs exists"},

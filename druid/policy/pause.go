@@ -85,20 +85,20 @@ func (p pause) String() string {
 // claim and its name in the record, so that the same member returns with the same data. A missing Pod is not created
 // again, no matter what deleted it: the claim has the data.
 var pauseRows = rules.New(pauseNone, []rules.Row[pauseFacts, pause]{
-	{Name: "not-asked", When: pauseFacts{asked: rules.No}, Verdict: pauseNone,
+	{Name: "not-requested", When: pauseFacts{asked: rules.No}, Verdict: pauseNone,
 		Why: "the spec requests members"},
-	{Name: "nothing-made", When: pauseFacts{asked: rules.Yes, record: RecordAbsent, names: lastMembersNone}, Verdict: pauseRest,
+	{Name: "nothing-created", When: pauseFacts{asked: rules.Yes, record: RecordAbsent, names: lastMembersNone}, Verdict: pauseRest,
 		Why: "the spec never requested a member, so there is nothing to create"},
 	{Name: "not-formed", When: pauseFacts{asked: rules.Yes, record: anyRecord &^ RecordFormed}, Verdict: pauseNone,
 		Why: "a bootstrap that has started finishes first, because only a formed cluster can be resumed"},
 	{Name: "others-leave-first", When: pauseFacts{asked: rules.Yes, record: RecordFormed, names: lastMembersNone | lastMembersOther}, Verdict: pauseNone,
 		Why: "the members are removed like in a scale-down, until one is left"},
-	{Name: "not-alone", When: pauseFacts{asked: rules.Yes, record: RecordFormed, names: lastMembersOne, alone: aloneNo}, Verdict: pauseWait,
+	{Name: "other-members-remain", When: pauseFacts{asked: rules.Yes, record: RecordFormed, names: lastMembersOne, alone: aloneNo}, Verdict: pauseWait,
 		Why: "the raft group has other members, which the leader's agent removes"},
 	{Name: "paused", When: pauseFacts{asked: rules.Yes, record: RecordFormed, names: lastMembersOne, alone: aloneYes | aloneUnknown, pod: PodAbsent},
 		Verdict: pauseRest,
 		Why:     "the claim has the data, and the spec requests no Pod"},
-	{Name: "pod-ends", When: pauseFacts{asked: rules.Yes, record: RecordFormed, names: lastMembersOne, alone: aloneYes | aloneUnknown,
+	{Name: "pod-terminating", When: pauseFacts{asked: rules.Yes, record: RecordFormed, names: lastMembersOne, alone: aloneYes | aloneUnknown,
 		pod: PodTerminating, lastMember: anyLastMember &^ lastMemberAway}, Verdict: pauseEnds,
 		Why: "its kubelet ends the Pod"},
 	{Name: "volume-lost-pod-ended", When: pauseFacts{asked: rules.Yes, record: RecordFormed, names: lastMembersOne, alone: aloneYes | aloneUnknown,
@@ -107,7 +107,7 @@ var pauseRows = rules.New(pauseNone, []rules.Row[pauseFacts, pause]{
 	{Name: "pod-not-ours", When: pauseFacts{asked: rules.Yes, record: RecordFormed, names: lastMembersOne, alone: aloneYes | aloneUnknown,
 		pod: PodForeign | PodEnded}, Verdict: pauseWait,
 		Why: "another rule deletes it, or reports it"},
-	{Name: "last-member-away", When: pauseFacts{asked: rules.Yes, record: RecordFormed, names: lastMembersOne, alone: aloneYes | aloneUnknown,
+	{Name: "last-member-unreachable", When: pauseFacts{asked: rules.Yes, record: RecordFormed, names: lastMembersOne, alone: aloneYes | aloneUnknown,
 		pod: PodLive | PodTerminating, lastMember: lastMemberAway}, Verdict: pauseHeld,
 		Why: "no kubelet would end the Pod, and a node that is only unreachable returns"},
 	{Name: "after-slot", When: pauseFacts{asked: rules.Yes, record: RecordFormed, names: lastMembersOne, alone: aloneYes | aloneUnknown,
@@ -137,7 +137,7 @@ var pauseRows = rules.New(pauseNone, []rules.Row[pauseFacts, pause]{
 	{Name: "after-deadline", When: pauseFacts{asked: rules.Yes, record: RecordFormed, names: lastMembersOne, alone: aloneYes, slot: slotFree,
 		pod: PodLive, volume: rules.Yes, lastMember: lastMemberReady | lastMemberIdle, saved: savedAll | savedBehind, late: rules.Yes}, Verdict: pauseHeld,
 		Why: "the progress deadline has passed, and druid starts no further step"},
-	{Name: "saved-soon", When: pauseFacts{asked: rules.Yes, record: RecordFormed, names: lastMembersOne, alone: aloneYes, slot: slotFree,
+	{Name: "await-backup", When: pauseFacts{asked: rules.Yes, record: RecordFormed, names: lastMembersOne, alone: aloneYes, slot: slotFree,
 		pod: PodLive, volume: rules.Yes, lastMember: lastMemberReady, saved: savedBehind, late: rules.No}, Verdict: pauseDrain,
 		Why: "its agent backs up its data, and it gets no new clients"},
 	{Name: "pause", When: pauseFacts{asked: rules.Yes, record: RecordFormed, names: lastMembersOne, alone: aloneYes, slot: slotFree, pod: PodLive,
@@ -181,7 +181,7 @@ func pauseStateOf(d Desired, o Observed, has evidence, saved backups) pauseState
 		pod: PodAbsent, volume: rules.No, lastMember: lastMemberStays, saved: savedAll, late: rules.YesNoOf(d.Expired),
 	}
 	if f.asked == rules.No || d.Deleted {
-		return pauseState{pause: pauseNone, rule: "not-asked"}
+		return pauseState{pause: pauseNone, rule: "not-requested"}
 	}
 	s := pauseState{}
 	switch listed := o.listed(); {
@@ -248,7 +248,7 @@ func savedOf(m Member, o Observed, b backups) saving {
 // holdingMessage says why the last Pod is not deleted, and what a user can do.
 func holdingMessage(rule string, m Member) string {
 	switch rule {
-	case "last-member-away":
+	case "last-member-unreachable":
 		return "it is on an unreachable node"
 	case "volume-lost":
 		return "its PersistentVolumeClaim was deleted, so its data would be lost with its Pod. Save the data, for example with an EtcdSnapshot"

@@ -32,7 +32,7 @@ func (n quorumNotice) String() string {
 // quorumRows decide what condition Degraded says about a lost quorum. A plan that needs you, and data that is lost with its Pods, are
 // problems of their own, so that no row is about them.
 var quorumRows = rules.New(noticeNone, []rules.Row[quorumFacts, quorumNotice]{
-	{Name: "quorum-not-missed", When: quorumFacts{missed: rules.No}, Verdict: noticeNone,
+	{Name: "quorum-not-lost", When: quorumFacts{missed: rules.No}, Verdict: noticeNone,
 		Why: "a quorum serves, its loss is not certain, or it was lost for no longer than a restart takes"},
 	{Name: "quorum-resumes", When: quorumFacts{missed: rules.Yes, resumes: rules.Yes}, Verdict: noticeNone,
 		Why: "the members of a paused cluster start"},

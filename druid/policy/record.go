@@ -54,7 +54,7 @@ func (o order) String() string {
 // cluster existed before. A record that was deleted is created again as Formed, so that no member forms a second raft
 // group.
 var records = rules.New(orderNothing, []rules.Row[recordFacts, order]{
-	{Name: "record-foreign", When: recordFacts{record: RecordForeign}, Verdict: orderNothing},
+	{Name: "record-not-owned", When: recordFacts{record: RecordForeign}, Verdict: orderNothing},
 	{Name: "record-unreadable", When: recordFacts{record: RecordUnreadable}, Verdict: orderNothing},
 	{Name: "record-behind", When: recordFacts{record: RecordFormed | RecordRecovering, behind: rules.Yes, evidence: evidenceLease | evidenceStatus},
 		Verdict: orderRestore},
@@ -69,7 +69,7 @@ var records = rules.New(orderNothing, []rules.Row[recordFacts, order]{
 	{Name: "scale-up", When: recordFacts{record: RecordForming | RecordFormed, names: namesFew}, Verdict: orderGrow},
 	{Name: "seed-stuck", When: recordFacts{record: RecordForming, known: rules.No, stuck: rules.Yes}, Verdict: orderMoveSeed},
 	{Name: "scale-down-pending", When: recordFacts{record: RecordForming | RecordFormed, names: namesMany}, Verdict: orderNothing},
-	{Name: "record-there", When: recordFacts{record: RecordForming | RecordFormed}, Verdict: orderNothing},
+	{Name: "record-exists", When: recordFacts{record: RecordForming | RecordFormed}, Verdict: orderNothing},
 })
 
 // recordFacts is the complete input of records.
@@ -262,8 +262,8 @@ const (
 // the Lease of the member reports the removal, and it deletes the Lease last. This policy never removes a name: a name
 // that was just chosen has no Lease yet.
 var lostRows = rules.New(lostLeave, []rules.Row[lostFacts, lostVerdict]{
-	{Name: "removed-on-purpose", When: lostFacts{witness: witnessOut}, Verdict: lostLeave},
-	{Name: "no-witness", When: lostFacts{witness: witnessElse}, Verdict: lostLeave},
+	{Name: "removed-on-request", When: lostFacts{witness: witnessOut}, Verdict: lostLeave},
+	{Name: "no-evidence", When: lostFacts{witness: witnessElse}, Verdict: lostLeave},
 	{Name: "member-of-the-group", When: lostFacts{witness: witnessOwn, entry: entryThere | entryUnknown}, Verdict: lostRelist},
 	{Name: "slot-names-it", When: lostFacts{witness: witnessOwn, entry: entryMissing, slot: rules.Yes}, Verdict: lostRelist},
 	{Name: "renews-its-lease", When: lostFacts{witness: witnessOwn, entry: entryMissing, slot: rules.No, live: rules.Yes}, Verdict: lostRelist},

@@ -138,13 +138,13 @@ func TestClaimsKeptForAnyRecord(t *testing.T) {
 			desired: Desired{ClaimsGo: true},
 			change:  func(*Observed) {},
 			want: []string{
-				"TakeClaim claim-goes-with-cluster c-a", "TakeClaim claim-goes-with-cluster c-b", "TakeClaim claim-goes-with-cluster c-c",
+				"TakeClaim claim-deleted-with-cluster c-a", "TakeClaim claim-deleted-with-cluster c-b", "TakeClaim claim-deleted-with-cluster c-c",
 			},
 		},
 		"claims are to stay": {
 			change: owned,
 			want: []string{
-				"ReleaseClaim claim-outlives-cluster c-a", "ReleaseClaim claim-outlives-cluster c-b", "ReleaseClaim claim-outlives-cluster c-c",
+				"ReleaseClaim claim-retained c-a", "ReleaseClaim claim-retained c-b", "ReleaseClaim claim-retained c-c",
 			},
 		},
 		"a claim that no member has any more, next to a record that cannot be read": {
@@ -157,7 +157,7 @@ func TestClaimsKeptForAnyRecord(t *testing.T) {
 				}
 				o.Members = append(o.Members, Member{Name: "c-z", Claim: ClaimPresent, Pod: PodAbsent, Lease: LeaseAbsent})
 			},
-			want: []string{"TakeClaim claim-goes-with-cluster c-z"},
+			want: []string{"TakeClaim claim-deleted-with-cluster c-z"},
 		},
 		"the claim of an earlier cluster": {
 			desired: Desired{ClaimsGo: true},

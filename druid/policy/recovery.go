@@ -59,7 +59,7 @@ func (a acks) String() string { return rules.Word(a, "too few", "enough") }
 // away is not lost, and a raft group is formed only if fewer voters than a quorum of each known list could serve without
 // it, also if each learner that can serve got a vote since.
 var recoveryRows = rules.New(recoverNothing, []rules.Row[recoveryFacts, recoveryVerdict]{
-	{Name: "not-ours", When: recoveryFacts{applies: rules.No}, Verdict: recoverNothing,
+	{Name: "not-applicable", When: recoveryFacts{applies: rules.No}, Verdict: recoverNothing,
 		Why: "the cluster is deleted or paused, never formed, or its record cannot be used"},
 	{Name: "record-behind", When: recoveryFacts{corrects: rules.Yes}, Verdict: recoverNothing,
 		Why: "the members formed another raft group than the record names, and druid corrects the record"},

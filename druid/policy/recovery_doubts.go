@@ -8,10 +8,10 @@ import (
 	"github.com/etcd-druid/druid/leases"
 )
 
-// oddData says whether the data on the volume of the member is known to differ from that of a majority of all voters. While etcd does not
+// holdsDifferingData says whether the data on the volume of the member is known to differ from that of a majority of all voters. While etcd does not
 // run, the disk report has the member ID. An alarm CORRUPT on a disk of the raft group says so too: etcd raises it before an agent can.
-func (m Member) oddData(o Observed) bool {
-	return m.odd() || m.calledCorrupt(o) || m.Lease == LeaseOurs && m.Readable && m.Reports.Disk != nil && m.Reports.Disk.Member != "" &&
+func (m Member) holdsDifferingData(o Observed) bool {
+	return m.dataDiffers() || m.calledCorrupt(o) || m.Lease == LeaseOurs && m.Readable && m.Reports.Disk != nil && m.Reports.Disk.Member != "" &&
 		m.Reports.Differs.MemberID == m.Reports.Disk.Member
 }
 
@@ -43,7 +43,7 @@ func (m Member) decidesOver(earlier leases.DiskReport, id string, o Observed) bo
 		end, prefix = earlier.Applied+earlier.Tail, true // all of this is committed, and what can be read of its log after that can be wrong
 	}
 	return prefix && c.State == leases.DiskIntact && c.Cluster == earlier.Cluster && c.Last > end && max(c.Commit, c.Applied) >= end &&
-		(c.Member == id || slices.Contains(c.VoterIDs(), id)) && (m.Agent == AgentCurrent || m.acknowledges(o)) && !m.odd()
+		(c.Member == id || slices.Contains(c.VoterIDs(), id)) && (m.Agent == AgentCurrent || m.acknowledges(o)) && !m.dataDiffers()
 }
 
 // acknowledges says whether the disk report of the member acknowledges the order in effect.
@@ -56,7 +56,7 @@ func (m Member) acknowledges(o Observed) bool {
 func (s source) doubts(o Observed) (all []string) {
 	add := func(format string, args ...any) { all = append(all, fmt.Sprintf(format, args...)) }
 	switch s.class {
-	case dataIntact, dataOdd: // see below
+	case dataIntact, dataDiffering: // see below
 	case dataStale:
 		add("the disk of member %s is older than what the member reported before", s.member.Name)
 	case dataDatabase:
@@ -66,7 +66,7 @@ func (s source) doubts(o Observed) (all []string) {
 	case s.mode != leases.RecoverSurvivor:
 	case s.member.calledCorrupt(o):
 		add("etcd raised an alarm CORRUPT for member %s: its values can be wrong", s.member.Name)
-	case s.member.oddData(o):
+	case s.member.holdsDifferingData(o):
 		add("the data of member %s differs from that of a majority of all voters: its values can be wrong", s.member.Name)
 	}
 	if s.mode == leases.RecoverSurvivor && o.Record.Undecided != (leases.Undecided{}) {
@@ -88,7 +88,7 @@ func (s source) doubts(o Observed) (all []string) {
 // disputed says whether the data of the source might not be that of the cluster: a comparison found other data, and no majority
 // has that of the source, or a verification found the backup broken.
 func (s source) disputed(o Observed) bool {
-	return s.brokenBackup(o) != "" || s.mode == leases.RecoverSurvivor && (s.member.oddData(o) || o.Record.Undecided != (leases.Undecided{}))
+	return s.brokenBackup(o) != "" || s.mode == leases.RecoverSurvivor && (s.member.holdsDifferingData(o) || o.Record.Undecided != (leases.Undecided{}))
 }
 
 // brokenBackup returns the object that makes the source doubtful, if it is a backup: the one that the last verification of its lineage found

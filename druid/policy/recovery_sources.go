@@ -15,10 +15,10 @@ import (
 type dataClass int
 
 const (
-	dataIntact   dataClass = iota
-	dataStale              // older than what the member reported before
-	dataOdd                // differs from that of a majority of all voters
-	dataDatabase           // the log is damaged, and is used only up to what is known to be committed
+	dataIntact    dataClass = iota
+	dataStale               // older than what the member reported before
+	dataDiffering           // differs from that of a majority of all voters
+	dataDatabase            // the log is damaged, and is used only up to what is known to be committed
 )
 
 // source is a disk or a backup from which a raft group can be formed.
@@ -117,8 +117,8 @@ func diskSource(p oldVoter, o Observed) (source, bool) {
 		last: m.Reports.Raft.LastIndex, revision: m.Reports.Revision, kept: m.Reports.Revision, lineage: m.Reports.Lineage,
 		lost: p.lostAsLearner()}
 	c := p.report
-	if m.oddData(o) {
-		s.class = dataOdd
+	if m.holdsDifferingData(o) {
+		s.class = dataDiffering
 	}
 	if c == nil {
 		return s, (p.holds == holdsHere || p.runsAnother) && m.Readable && m.Reports.ClusterID == o.Record.ClusterID && m.Reports.Revision > 0

@@ -133,7 +133,7 @@ func (m Member) noEqual() string {
 		return "has not joined yet"
 	case m.learns():
 		return "is a learner"
-	case m.odd():
+	case m.dataDiffers():
 		return "has data that differs from that of the others"
 	}
 	return ""
@@ -224,12 +224,12 @@ const (
 // request that an agent had claimed continues under a new slot, because the removal may have happened. druid deletes
 // all others.
 var strayRows = rules.New(strayWait, []rules.Row[strayFacts, strayVerdict]{
-	{Name: "mark-in-order", When: strayFacts{stray: strayNone}, Verdict: strayKeep},
-	{Name: "mark-before-drop", When: strayFacts{record: RecordForming, stray: strayNeverFormed, excess: rules.Yes}, Verdict: strayKeep},
-	{Name: "mark-not-judged", When: strayFacts{record: anyRecord &^ (RecordForming | RecordFormed)}, Verdict: strayKeep},
+	{Name: "request-in-order", When: strayFacts{stray: strayNone}, Verdict: strayKeep},
+	{Name: "request-before-drop", When: strayFacts{record: RecordForming, stray: strayNeverFormed, excess: rules.Yes}, Verdict: strayKeep},
+	{Name: "request-not-decided", When: strayFacts{record: anyRecord &^ (RecordForming | RecordFormed)}, Verdict: strayKeep},
 	{Name: "claim-without-slot", When: strayFacts{record: RecordFormed, stray: strayRemoving, slot: slotFree}, Verdict: strayTakeSlot},
 	{Name: "claim-waits-for-slot", When: strayFacts{record: RecordForming | RecordFormed, stray: strayRemoving}, Verdict: strayWait},
-	{Name: "mark-without-slot", When: strayFacts{record: RecordForming | RecordFormed}, Verdict: strayUnmark},
+	{Name: "request-without-slot", When: strayFacts{record: RecordForming | RecordFormed}, Verdict: strayUnmark},
 })
 
 // leftoverFacts is the complete input of leftoverRows.
@@ -249,9 +249,9 @@ const nothing Kind = ""
 var leftoverRows = rules.New(nothing, []rules.Row[leftoverFacts, Kind]{
 	{Name: "not-acknowledged", When: leftoverFacts{removalAck: removalAckNone}, Verdict: nothing},
 	{Name: "still-listed", When: leftoverFacts{removalAck: removalAckListed}, Verdict: nothing},
-	{Name: "removed-pod-goes", When: leftoverFacts{pod: PodTerminating}, Verdict: nothing},
+	{Name: "removed-pod-terminating", When: leftoverFacts{pod: PodTerminating}, Verdict: nothing},
 	{Name: "removed-pod", When: leftoverFacts{pod: PodUnscheduled | PodUnstarted | PodLive | PodEnded}, Verdict: DeletePod},
-	{Name: "removed-claim-goes", When: leftoverFacts{pod: PodAbsent | PodForeign, claim: ClaimTerminating}, Verdict: nothing},
+	{Name: "removed-claim-terminating", When: leftoverFacts{pod: PodAbsent | PodForeign, claim: ClaimTerminating}, Verdict: nothing},
 	{Name: "removed-claim-retained", When: leftoverFacts{pod: PodAbsent | PodForeign, claim: ClaimPresent, retain: rules.Yes}, Verdict: RetainClaim},
 	{Name: "removed-claim", When: leftoverFacts{pod: PodAbsent | PodForeign, claim: ClaimPresent, retain: rules.No}, Verdict: DeleteClaim},
 	{Name: "removed-lease", When: leftoverFacts{pod: PodAbsent | PodForeign, claim: ClaimAbsent | ClaimForeign | ClaimUnwanted}, Verdict: DeleteLease},

@@ -208,7 +208,7 @@ func TestMembersInMemoryLoseNoQuorumByOurHand(t *testing.T) {
 		}}, []string{"CreatePod pod-missing c-b"}},
 		"the Lease names the Pod as the volume": {three, []func(*Observed){func(o *Observed) {
 			o.Members[1].PodUID, o.Members[1].ClaimUID = "other", "other"
-		}}, []string{"MarkLease pod-unmarked c-b"}},
+		}}, []string{"MarkLease pod-not-on-lease c-b"}},
 		"outdated Pods go one at a time, the leader's last": {three, []func(*Observed){outdated}, []string{
 			"LabelPod leaving c-b serving=false", "DeletePod outdated c-b",
 		}},

@@ -69,7 +69,7 @@ const clientsMarked = clientsPartly | clientsNone
 // restoreRows decide about spec.recovery.restore. Nothing is changed before the user approved the plan that the leader's agent made.
 // Until the new raft group is formed, a release brings the cluster back as it was.
 var restoreRows = rules.New(restoreNothing, []rules.Row[restoreFacts, restoreVerdict]{
-	{Name: "not-ours", When: restoreFacts{applies: rules.No}, Verdict: restoreNothing,
+	{Name: "not-applicable", When: restoreFacts{applies: rules.No}, Verdict: restoreNothing,
 		Why: "the cluster is deleted or paused, never formed, or its record cannot be used"},
 	{Name: "record-behind", When: restoreFacts{corrects: rules.Yes}, Verdict: restoreNothing,
 		Why: "the members formed another raft group than the record names, and druid corrects the record"},

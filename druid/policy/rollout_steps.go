@@ -119,7 +119,7 @@ func outOfTurn(m Member, o Observed) string {
 	if _, other := removalGateOf(m, o); other != "" {
 		return other
 	}
-	if m.odd() {
+	if m.dataDiffers() {
 		return "member " + m.Name + " has data that differs from that of the others"
 	}
 	return "another member is being replaced, removed or repaired"

@@ -101,7 +101,7 @@ func (v rotationVerdict) String() string {
 const (
 	ruleHold     = "wait-for-clients"
 	ruleHoldOld  = "wait-for-old-certificates"
-	ruleTrustNew = "trust-the-new-alone"
+	ruleTrustNew = "trust-only-new"
 	// ruleNoRoom waits for a user.
 	ruleNoRoom = "no-room"
 )

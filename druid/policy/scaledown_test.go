@@ -266,7 +266,7 @@ func TestScaleDownSteps(t *testing.T) {
 		"another member is down":         {one, all(down(0), down(1)), nil},
 		"a member replaces itself":       {one, all(func(o *Observed) { o.Record.Replacing, o.BudgetMin = &leases.Replacing{Member: "c-a"}, 3 }), nil},
 		"a slot for replacing that no member holds": {one, all(leftSlot, func(o *Observed) { leading(o, 0) }), []string{
-			"UpdateRecord slot-left-behind c-x",
+			"UpdateRecord slot-abandoned c-x",
 		}},
 		"no leader publishes that its holder was removed": {one, all(leftSlot), nil},
 		"the published list shows that it was removed":    {one, all(leftSlot, func(o *Observed) { published(o, 0) }), []string{"OpenSlot too-many c-c"}},
@@ -303,10 +303,10 @@ func TestScaleDownSteps(t *testing.T) {
 		"the Pod keeps its vote until it is believed": {one, all(slot, hidden, marked(leases.RemovalDone, "m"), func(o *Observed) { o.LeaderStill = false }), nil},
 		"reverted before it is believed":              {three, all(slot, hidden, marked(leases.RemovalDone, "m"), func(o *Observed) { o.LeaderStill = false }), nil},
 		"a slot of a name that is gone": {three, all(func(o *Observed) { o.Record.PendingRemoval = &leases.PendingRemoval{Member: "c-x", Mark: "m"} }), []string{
-			"FreeSlot slot-left-behind c-x",
+			"FreeSlot slot-abandoned c-x",
 		}},
 		"a request without a slot": {three, all(hidden, marked(leases.RemovalRequested, "m")), []string{
-			"WithdrawRemoval mark-without-slot c-c", "LabelPod voter-serves c-c serving=true",
+			"WithdrawRemoval request-without-slot c-c", "LabelPod voter-serves c-c serving=true",
 		}},
 		"a claim without a slot": {three, all(marked(leases.RemovalBegun, "m")), []string{"OpenSlot claim-without-slot c-c"}},
 		"a claim under another order": {one, all(slot, hidden, marked(leases.RemovalBegun, "x")), []string{

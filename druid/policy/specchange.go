@@ -80,7 +80,7 @@ var adoptions = rules.New(specDecisionWait, []rules.Row[adoptionFacts, specDecis
 	{Name: "awaits-snapshot", When: adoptionFacts{seen: SeenFirst, formationState: formationNeverFormed | formationUnknown, origin: rules.No},
 		Verdict: specDecisionWait,
 		Why:     "the restore is not known yet, and members without it would form an empty cluster"},
-	{Name: "first-sight", When: adoptionFacts{seen: SeenFirst}, Verdict: specDecisionAdopt,
+	{Name: "first-spec", When: adoptionFacts{seen: SeenFirst}, Verdict: specDecisionAdopt,
 		Why: "no spec was accepted yet"},
 	{Name: "same", When: adoptionFacts{seen: SeenSame}, Verdict: specDecisionNothing,
 		Why: "druid is already working on this spec"},
@@ -95,14 +95,14 @@ var adoptions = rules.New(specDecisionWait, []rules.Row[adoptionFacts, specDecis
 		clock: ClockPassed},
 		Verdict: specDecisionAdopt,
 		Why:     "the deadline of the change in progress has passed"},
-	{Name: "no-operation", When: adoptionFacts{seen: SeenEdited, formationState: formationFormed | formationUnknown, reached: rules.No, clock: ClockNone},
+	{Name: "no-change-in-progress", When: adoptionFacts{seen: SeenEdited, formationState: formationFormed | formationUnknown, reached: rules.No, clock: ClockNone},
 		Verdict: specDecisionAdopt,
 		Why:     "no spec change is in progress: members are only repaired, or one is replaced on request"},
-	{Name: "needs-no-operation", When: adoptionFacts{seen: SeenEdited, formationState: formationFormed | formationUnknown, reached: rules.No,
+	{Name: "replaces-nothing", When: adoptionFacts{seen: SeenEdited, formationState: formationFormed | formationUnknown, reached: rules.No,
 		clock: ClockRuns, effect: effectNone},
 		Verdict: specDecisionAdopt,
 		Why:     "it replaces no Pod and no member, and it can correct a backup that blocks everything else"},
-	{Name: "takes-back", When: adoptionFacts{seen: SeenEdited, formationState: formationFormed | formationUnknown, reached: rules.No,
+	{Name: "reverts", When: adoptionFacts{seen: SeenEdited, formationState: formationFormed | formationUnknown, reached: rules.No,
 		clock: ClockRuns, effect: effectBack},
 		Verdict: specDecisionAdopt,
 		Why:     "druid takes no further step of a change that you revert"},
@@ -114,7 +114,7 @@ var adoptions = rules.New(specDecisionWait, []rules.Row[adoptionFacts, specDecis
 		clock: ClockRuns, effect: effectAnother, stalled: rules.No, requested: rules.Yes},
 		Verdict: specDecisionAdopt,
 		Why:     "you request it, and the change in progress continues as the edit says"},
-	{Name: "operation-under-way", When: adoptionFacts{seen: SeenEdited, formationState: formationFormed | formationUnknown, reached: rules.No,
+	{Name: "change-in-progress", When: adoptionFacts{seen: SeenEdited, formationState: formationFormed | formationUnknown, reached: rules.No,
 		clock: ClockRuns, effect: effectAnother, stalled: rules.No, requested: rules.No},
 		Verdict: specDecisionWait,
 		Why:     "druid finishes the change in progress first"},
@@ -269,10 +269,10 @@ type effectFacts struct {
 
 // effects combine the effects on the Pods and on the number of members.
 var effects = rules.New(effectAnother, []rules.Row[effectFacts, effect]{
-	{Name: "hot", When: effectFacts{pods: podsSame, size: sizeSame}, Verdict: effectNone},
+	{Name: "no-restart", When: effectFacts{pods: podsSame, size: sizeSame}, Verdict: effectNone},
 	{Name: "other-pods", When: effectFacts{pods: podsAnother}, Verdict: effectAnother},
 	{Name: "other-size", When: effectFacts{size: sizeAnother}, Verdict: effectAnother},
-	{Name: "back", When: effectFacts{pods: podsSame | podsBack, size: sizeSame | sizeBack}, Verdict: effectBack},
+	{Name: "reverts", When: effectFacts{pods: podsSame | podsBack, size: sizeSame | sizeBack}, Verdict: effectBack},
 })
 
 func (e Edit) effect(d Desired, o Observed) effect {

@@ -185,7 +185,7 @@ func TestSteps(t *testing.T) {
 		},
 		"a new Pod is made known to its Lease": {
 			change: func(o *Observed) { o.Members[0].PodUID = "other" },
-			want:   []string{"MarkLease pod-unmarked c-a"},
+			want:   []string{"MarkLease pod-not-on-lease c-a"},
 		},
 		"all Leases deleted: they come back and no Pod loses a label": {
 			desired: Desired{ClusterID: 9},

@@ -52,7 +52,7 @@ const (
 // growRows decide about the size that a claim requests. Kubernetes does not allow a claim to request less later, so a
 // claim never requests more than the spec.
 var growRows = rules.New(growWait, []rules.Row[growFacts, growVerdict]{
-	{Name: "claim-not-there", When: growFacts{claim: anyClaim &^ ClaimPresent}, Verdict: growKeep,
+	{Name: "claim-absent", When: growFacts{claim: anyClaim &^ ClaimPresent}, Verdict: growKeep,
 		Why: "the claim has another owner or is being deleted; a new claim requests the size in the spec"},
 	{Name: "claim-large-enough", When: growFacts{claim: ClaimPresent, asks: rules.Yes}, Verdict: growKeep,
 		Why: "the claim requests the size in the spec or more"},

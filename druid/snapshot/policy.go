@@ -143,27 +143,27 @@ var snapshotRows = rules.New(stepWait, []rules.Row[snapshotFacts, step]{
 	// The Lease is cleared only after the outcome is in the status.
 	{Name: "concluded", When: snapshotFacts{Phase: phaseFinal, Slot: slotMine}, Verdict: stepClear},
 	{Name: "expired", When: snapshotFacts{Phase: phaseFinal, Expired: rules.Yes}, Verdict: stepDelete},
-	{Name: "over", When: snapshotFacts{Phase: phaseFinal, Expired: rules.No}, Verdict: stepWait},
+	{Name: "finished", When: snapshotFacts{Phase: phaseFinal, Expired: rules.No}, Verdict: stepWait},
 	{Name: "answered", When: snapshotFacts{Phase: openPhase, Slot: slotMine, Answer: finalAnswer}, Verdict: stepConclude},
 	{Name: "cluster-gone", When: snapshotFacts{Phase: openPhase, Cluster: clusterGone}, Verdict: stepFailCluster},
-	{Name: "seen", When: snapshotFacts{Phase: phaseNew, Cluster: clusterThere | clusterMissing}, Verdict: stepAccept},
+	{Name: "accept", When: snapshotFacts{Phase: phaseNew, Cluster: clusterThere | clusterMissing}, Verdict: stepAccept},
 	{Name: "cluster-missing", When: snapshotFacts{Phase: openPhase, Cluster: clusterMissing}, Verdict: stepWait},
 	{Name: "no-backup", When: snapshotFacts{Phase: openPhase, Cluster: clusterThere, Backup: rules.No}, Verdict: stepFailBackup},
 	// The time of Pods counts from the first one: a Pod that is lost again and again does not extend it, and a Pod that the API server refuses
 	// does not stop it.
 	{Name: "overdue", When: snapshotFacts{Phase: openPhase, Cluster: clusterThere, Backup: rules.Yes, Overdue: rules.Yes}, Verdict: stepFailOverdue},
-	{Name: "lost", When: snapshotFacts{Phase: openPhase, Cluster: clusterThere, Backup: rules.Yes, Slot: slotMine, Answer: answerLost}, Verdict: stepRetry},
+	{Name: "answer-lost", When: snapshotFacts{Phase: openPhase, Cluster: clusterThere, Backup: rules.Yes, Slot: slotMine, Answer: answerLost}, Verdict: stepRetry},
 	{Name: "waiting", When: snapshotFacts{Phase: openPhase, Cluster: clusterThere, Backup: rules.Yes, Slot: slotMine | slotUnknown,
 		Answer: unanswered, News: rules.Yes},
 		Verdict: stepReport},
 	{Name: "running", When: snapshotFacts{Phase: phasePending, Cluster: clusterThere, Backup: rules.Yes, Slot: slotMine, Answer: answerRunning},
 		Verdict: stepFollow},
 	{Name: "ordered", When: snapshotFacts{Phase: openPhase, Cluster: clusterThere, Backup: rules.Yes, Slot: slotMine}, Verdict: stepWait},
-	{Name: "not-its-turn", When: snapshotFacts{Phase: openPhase, Cluster: clusterThere, Backup: rules.Yes, Slot: slotTaken}, Verdict: stepWait},
+	{Name: "after-another", When: snapshotFacts{Phase: openPhase, Cluster: clusterThere, Backup: rules.Yes, Slot: slotTaken}, Verdict: stepWait},
 	{Name: "pause-between-pods", When: snapshotFacts{Phase: openPhase, Cluster: clusterThere, Backup: rules.Yes, Slot: slotPausing}, Verdict: stepWait},
 	{Name: "no-lease", When: snapshotFacts{Phase: openPhase, Cluster: clusterThere, Backup: rules.Yes, Slot: slotUnknown}, Verdict: stepWait},
 	// This includes a snapshot that was running: if the request was removed, its response was removed too.
-	{Name: "its-turn", When: snapshotFacts{Phase: openPhase, Cluster: clusterThere, Backup: rules.Yes, Slot: slotFree}, Verdict: stepOrder},
+	{Name: "request-backup", When: snapshotFacts{Phase: openPhase, Cluster: clusterThere, Backup: rules.Yes, Slot: slotFree}, Verdict: stepOrder},
 })
 
 // What the deletion of an EtcdSnapshot that its finalizer holds is about, as one bit per value.
@@ -231,7 +231,7 @@ const notOrdered = anyDeletionSlot &^ deletionSlotOrdered
 // no deletion waits permanently.
 var deletionRows = rules.New(stepWait, []rules.Row[deletionFacts, step]{
 	// The request is removed first, by compare-and-set, so that a backup that is kept after all is not deleted.
-	{Name: "order-taken-back", When: deletionFacts{Backup: deletionOfNothing, Slot: deletionSlotOrdered, Answer: openAnswer}, Verdict: stepClear},
+	{Name: "request-withdrawn", When: deletionFacts{Backup: deletionOfNothing, Slot: deletionSlotOrdered, Answer: openAnswer}, Verdict: stepClear},
 	{Name: "nothing-to-delete", When: deletionFacts{Backup: deletionOfNothing}, Verdict: stepRelease},
 	{Name: "deleted", When: deletionFacts{Backup: deletionWanted, Slot: deletionSlotOrdered, Answer: answerSucceeded}, Verdict: stepReleaseDeleted},
 	{Name: "refused", When: deletionFacts{Backup: deletionWanted, Slot: deletionSlotOrdered, Answer: answerFailed}, Verdict: stepReleaseRefused},
@@ -247,9 +247,9 @@ var deletionRows = rules.New(stepWait, []rules.Row[deletionFacts, step]{
 		Answer: unanswered | answerRunning, Late: rules.No},
 		Verdict: stepWait},
 	// A deletion by a Pod never waits for its turn: it streams nothing from etcd.
-	{Name: "deletion-not-its-turn", When: deletionFacts{Backup: deletionWanted, Cluster: rules.Yes, Slot: deletionSlotTaken, Late: rules.No}, Verdict: stepWait},
+	{Name: "deletion-after-another", When: deletionFacts{Backup: deletionWanted, Cluster: rules.Yes, Slot: deletionSlotTaken, Late: rules.No}, Verdict: stepWait},
 	{Name: "deletion-pause-between-pods", When: deletionFacts{Backup: deletionWanted, Cluster: rules.Yes, Slot: deletionSlotPausing, Late: rules.No},
 		Verdict: stepWait},
 	{Name: "deletion-no-lease", When: deletionFacts{Backup: deletionWanted, Cluster: rules.Yes, Slot: deletionSlotUnknown, Late: rules.No}, Verdict: stepWait},
-	{Name: "deletion-its-turn", When: deletionFacts{Backup: deletionWanted, Cluster: rules.Yes, Slot: deletionSlotFree, Late: rules.No}, Verdict: stepOrder},
+	{Name: "request-deletion", When: deletionFacts{Backup: deletionWanted, Cluster: rules.Yes, Slot: deletionSlotFree, Late: rules.No}, Verdict: stepOrder},
 })

@@ -107,7 +107,7 @@ var calls = map[Program][]string{
 		// Join and promotion.
 		"report-learner", "add-learner", "identity-file-join", "promote",
 		// Replacement.
-		"take-slot", "remove-self", "free-slot", "take-slot-odd",
+		"take-slot", "remove-self", "free-slot", "take-slot-differing",
 		"update-peer-url", "identity-file-scheme",
 		// The volume.
 		"make-data-dir", "describe-quarantine", "rename-quarantine", "drop-identity-file", "drop-leftover", "begin-prune", "prune",

@@ -157,7 +157,7 @@ func (c *cluster) replaced(name string) {
 			return fmt.Errorf("its data is not kept: %v", names)
 		}
 		lease, err := c.store.Member(c.t.Context(), name)
-		if err == nil && lease.Odd() {
+		if err == nil && lease.DataDiffers() {
 			err = fmt.Errorf("the Lease says %+v", lease.Differs)
 		}
 		return err

@@ -210,9 +210,9 @@ func (c *cluster) works(directory string) {
 	c.ask(c.other(p))
 	c.drained(p)
 	c.heals()
-	odd := c.pods[c.other(c.leader())]
-	c.flip(odd)
-	c.replaced(odd.name)
+	differing := c.pods[c.other(c.leader())]
+	c.flip(differing)
+	c.replaced(differing.name)
 }
 
 // backsUp requests a full backup from the secure port of each agent. One of a follower names the leader, or forwards the request.

@@ -29,20 +29,20 @@ func TestDifferingMemberReplaced(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	odd := view.Follower()
-	volume := c.VolumeOf(t, odd)
+	differing := view.Follower()
+	volume := c.VolumeOf(t, differing)
 	volume.FlipByte(t, value)
 	w := harness.Write(t, c.EtcdService(t))
 	w.AwaitWrites(t, 50, scaleWithin)
 	began := time.Now()
 	for _, member := range c.MemberNames(t) {
-		if member != odd && member != view.Leader() {
+		if member != differing && member != view.Leader() {
 			c.MoveLeader(t, member) // its agent compares when it begins to lead
 		}
 	}
-	harness.Eventually(t, healWithin, odd+" votes under another ID", func(ctx context.Context) error {
-		m, err := c.Member(ctx, odd)
-		if err == nil && (m.ID == 0 || leases.FormatID(m.ID) == view.Members[odd].ID || m.Role != leases.RoleMember || m.Odd()) {
+	harness.Eventually(t, healWithin, differing+" votes under another ID", func(ctx context.Context) error {
+		m, err := c.Member(ctx, differing)
+		if err == nil && (m.ID == 0 || leases.FormatID(m.ID) == view.Members[differing].ID || m.Role != leases.RoleMember || m.DataDiffers()) {
 			err = fmt.Errorf("its Lease says %s, and %+v", m.HolderIdentity(), m.Differs)
 		}
 		return err
@@ -55,11 +55,11 @@ func TestDifferingMemberReplaced(t *testing.T) {
 		t.Error("the former data is not kept")
 	}
 	after := c.Agree(t, 3, healWithin)
-	replaced(t, view, after, odd)
+	replaced(t, view, after, differing)
 	w.AwaitWrites(t, 50, scaleWithin)
 	w.Stop(t, c.Etcd(t))
-	harness.Eventually(t, healWithin, odd+" has the value", func(ctx context.Context) error {
-		got, err := c.Etcd(t, odd).Get(ctx, "damaged")
+	harness.Eventually(t, healWithin, differing+" has the value", func(ctx context.Context) error {
+		got, err := c.Etcd(t, differing).Get(ctx, "damaged")
 		if err == nil && (len(got.Kvs) != 1 || string(got.Kvs[0].Value) != value) {
 			err = errors.New("it has another one")
 		}

@@ -68,7 +68,7 @@ func shrinking(only string) *setup {
 const asked = leases.RemovalRequested
 
 // blind are the rows of the drain that look at the others.
-var blind = []string{"quorum-back", "quorum", "others-back", "others-not-healthy"}
+var blind = []string{"revert-no-quorum", "quorum", "revert-others-not-healthy", "others-not-healthy"}
 
 // leaving is a healthy cluster of which one member is this far on its way out.
 func leaving(replicas int, far leases.RemovalState, only string) *setup {

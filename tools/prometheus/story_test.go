@@ -256,11 +256,11 @@ var seen = map[string][]float64{
 // happened is what each member counted, and when.
 var happened = map[string]map[string][]float64{
 	"orders-bqdq7": {
-		`etcd_agent_backup_failures_total,kind="Delta"`:                                      {41, 41.5},
-		`etcd_agent_decisions_total,table="agent/backups.backupRules",rule="go-on"`:          {moves},
-		`etcd_agent_decisions_total,table="membership.defrags",rule="follower"`:              {45},
-		`etcd_agent_decisions_total,table="membership.drains",rule="remove"`:                 {removed},
-		`etcd_agent_defragmentation_seconds_sum,member="orders-w9t5c",result="defragmented"`: {45, 45},
+		`etcd_agent_backup_failures_total,kind="Delta"`:                                        {41, 41.5},
+		`etcd_agent_decisions_total,table="agent/backups.backupRules",rule="resume-recording"`: {moves},
+		`etcd_agent_decisions_total,table="membership.defrags",rule="follower"`:                {45},
+		`etcd_agent_decisions_total,table="membership.drains",rule="remove"`:                   {removed},
+		`etcd_agent_defragmentation_seconds_sum,member="orders-w9t5c",result="defragmented"`:   {45, 45},
 	},
 	"orders-k4x2m": {
 		`etcd_agent_decisions_total,table="agent/backups.backupRules",rule="due"`: {10},

@@ -34,7 +34,7 @@ var scenarios = map[crash.Program]map[string][]string{
 		"adoption":                          {"claim-bootstrap", "add-learner", "identity-file-join", "record-formed"},
 		"replacement":                       {"take-slot", "rename-quarantine", "remove-self", "report-learner", "add-learner", "promote", "free-slot"},
 		"a member whose data differs":       {"mark-difference"},
-		"a marked member":                   {"take-slot-odd"},
+		"a marked member":                   {"take-slot-differing"},
 		"members without a majority":        {"report-undecided"},
 		"the alarm CORRUPT":                 {"disarm-corrupt"},
 		"rejoin":                            {"rename-quarantine"},

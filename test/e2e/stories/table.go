@@ -70,7 +70,7 @@ var Table = []Story{
 	{"TestSteadyClusterCostsFewRequests", InTurn, Alongside, 3, 150, "agent agent/duties druid leases"},
 	{"TestClientsServedWithBrokenAgents", InTurn, Alongside, 3, 90, "agent agent/launch/... cmd/launch druid"},
 	{"TestDifferingMemberReplaced", InTurn, Alongside, 3, 60, ofData + " agent/duties membership leases"},
-	{"TestOddMembersOfFiveReplaced", InTurn, Alongside, 5, 150, ofData + " agent/duties membership leases"},
+	{"TestDifferingMembersOfFiveReplaced", InTurn, Alongside, 5, 150, ofData + " agent/duties membership leases"},
 	{"TestDataOfThreeMembersThatDiffers", InTurn, Alongside, 3, 290, ofData + " agent/duties membership leases druid/policy"},
 	{"TestTwoNodesOutOfServiceReturn", InTurn, Alone, 3, 130, ofRecovery + " " + ofNodes},
 	{"TestNodeDiskAndVolumeWithoutClass", InTurn, Alongside, 1, 90, ofVolumes + " " + ofData},

@@ -25,28 +25,28 @@ const foundWithin = 10 * time.Second
 
 // One byte changes in the database of the leader of five members, and then of two of five at once, each another byte.
 // The agents replace one member after another. A writer notices an election at most, and the former data is kept.
-func TestOddMembersOfFiveReplaced(t *testing.T) {
+func TestDifferingMembersOfFiveReplaced(t *testing.T) {
 	stories.Begin(t)
 	c := rig.Apply(t, harness.Replicas(5), withTLSAndAuth)
 	view := awaitSecured(t, c, 5)
 	t.Run("the leader", func(t *testing.T) {
-		view = oddLeaderIsReplaced(t, c, view)
+		view = differingLeaderIsReplaced(t, c, view)
 	})
 	if t.Failed() {
 		return
 	}
 	t.Run("two members", func(t *testing.T) {
-		var odd []string
+		var differing []string
 		for _, member := range c.MemberNames(t) {
-			if member != view.Leader() && len(odd) < 2 {
-				odd = append(odd, member)
+			if member != view.Leader() && len(differing) < 2 {
+				differing = append(differing, member)
 			}
 		}
-		volumes := differ(t, c, "two", odd...)
+		volumes := differ(t, c, "two", differing...)
 		w := harness.Write(t, c.EtcdService(t))
 		w.AwaitWrites(t, 20, scaleWithin)
-		began := goodLeads(t, c, view, odd...)
-		view = replacesEach(t, c, view, began, odd...)
+		began := goodLeads(t, c, view, differing...)
+		view = replacesEach(t, c, view, began, differing...)
 		keepsFormerData(t, c, view, "two", volumes)
 		servedThroughElections(t, w)
 		w.Stop(t, c.Etcd(t))
@@ -64,9 +64,9 @@ func TestDataOfThreeMembersThatDiffers(t *testing.T) {
 		name string
 		do   func(*testing.T, *harness.Cluster, harness.View) harness.View
 	}{
-		{"the leader", oddLeaderIsReplaced},
-		{"a good member starts next to an odd one", goodStartsNextToOdd},
-		{"a rolling update", rollsNextToOdd},
+		{"the leader", differingLeaderIsReplaced},
+		{"a good member starts next to a differing one", goodStartsNextToDiffering},
+		{"a rolling update", rollsNextToDiffering},
 		{"one of two, and the third is away", tieWaitsForTheThird},
 		{"each of the three", youDecide},
 	} {
@@ -76,26 +76,26 @@ func TestDataOfThreeMembersThatDiffers(t *testing.T) {
 	}
 }
 
-// oddLeaderIsReplaced changes a byte of a follower, which then leads: its agent compares the members and finds itself.
-func oddLeaderIsReplaced(t *testing.T, c *harness.Cluster, view harness.View) harness.View {
+// differingLeaderIsReplaced changes a byte of a follower, which then leads: its agent compares the members and finds itself.
+func differingLeaderIsReplaced(t *testing.T, c *harness.Cluster, view harness.View) harness.View {
 	t.Helper()
-	odd := view.Follower()
-	volumes := differ(t, c, "leader", odd)
+	differing := view.Follower()
+	volumes := differ(t, c, "leader", differing)
 	w := harness.Write(t, c.EtcdService(t))
 	w.AwaitWrites(t, 20, scaleWithin)
-	after := replacesEach(t, c, view, compares(t, c, odd), odd)
+	after := replacesEach(t, c, view, compares(t, c, differing), differing)
 	keepsFormerData(t, c, after, "leader", volumes)
 	servedThroughElections(t, w)
 	w.Stop(t, c.Etcd(t))
 	return after
 }
 
-// goodStartsNextToOdd replaces the Pod of a good follower while no comparison has found the odd one. etcd's own check refuses that start.
-func goodStartsNextToOdd(t *testing.T, c *harness.Cluster, view harness.View) harness.View {
+// goodStartsNextToDiffering replaces the Pod of a good follower while no comparison has found the differing one. etcd's own check refuses that start.
+func goodStartsNextToDiffering(t *testing.T, c *harness.Cluster, view harness.View) harness.View {
 	t.Helper()
-	odd := view.Follower()
-	good := slices.DeleteFunc(allBut(t, c, odd), func(m string) bool { return m == view.Leader() })[0]
-	volumes := differ(t, c, "start", odd)
+	differing := view.Follower()
+	good := slices.DeleteFunc(allBut(t, c, differing), func(m string) bool { return m == view.Leader() })[0]
+	volumes := differ(t, c, "start", differing)
 	w := harness.Write(t, c.EtcdService(t))
 	w.AwaitWrites(t, 20, scaleWithin)
 	former, began := string(c.MustPod(t, good).UID), time.Now()
@@ -108,18 +108,18 @@ func goodStartsNextToOdd(t *testing.T, c *harness.Cluster, view harness.View) ha
 		return c.Answers(ctx, c.Etcd(t, good), good)
 	})
 	t.Logf("%s answered %s after its Pod was deleted", good, time.Since(began).Round(time.Second))
-	after := replacesEach(t, c, view, time.Time{}, odd)
+	after := replacesEach(t, c, view, time.Time{}, differing)
 	keepsFormerData(t, c, after, "start", volumes)
 	servedThroughElections(t, w)
 	w.Stop(t, c.Etcd(t))
 	return after
 }
 
-// rollsNextToOdd replaces all Pods while one member differs.
-func rollsNextToOdd(t *testing.T, c *harness.Cluster, view harness.View) harness.View {
+// rollsNextToDiffering replaces all Pods while one member differs.
+func rollsNextToDiffering(t *testing.T, c *harness.Cluster, view harness.View) harness.View {
 	t.Helper()
-	odd, before := view.Follower(), podsOf(t, c, view)
-	volumes := differ(t, c, "roll", odd)
+	differing, before := view.Follower(), podsOf(t, c, view)
+	volumes := differ(t, c, "roll", differing)
 	w := harness.Write(t, c.EtcdService(t))
 	w.AwaitWrites(t, 20, scaleWithin)
 	began := time.Now()
@@ -139,7 +139,7 @@ func rollsNextToOdd(t *testing.T, c *harness.Cluster, view harness.View) harness
 	c.AwaitCondition(t, scaleWithin, "Progressing", "False", "Reconciled")
 	after := c.AwaitMembers(t, 3, healWithin)
 	t.Logf("the rolling update took %s", time.Since(began).Round(time.Second))
-	replaced(t, view, after, odd)
+	replaced(t, view, after, differing)
 	keepsFormerData(t, c, after, "roll", volumes)
 	servedThroughElections(t, w)
 	w.Stop(t, c.Etcd(t))
@@ -149,18 +149,18 @@ func rollsNextToOdd(t *testing.T, c *harness.Cluster, view harness.View) harness
 // tieWaitsForTheThird changes a byte of one of two members while the third one is away.
 func tieWaitsForTheThird(t *testing.T, c *harness.Cluster, view harness.View) harness.View {
 	t.Helper()
-	odd := view.Follower()
-	away := slices.DeleteFunc(allBut(t, c, odd), func(m string) bool { return m == view.Leader() })[0]
+	differing := view.Follower()
+	away := slices.DeleteFunc(allBut(t, c, differing), func(m string) bool { return m == view.Leader() })[0]
 	hold := c.HoldDown(t, away)
-	volumes := differ(t, c, "tie", odd)
-	w := harness.Write(t, c.Etcd(t, odd, view.Leader()))
+	volumes := differ(t, c, "tie", differing)
+	w := harness.Write(t, c.Etcd(t, differing, view.Leader()))
 	w.AwaitWrites(t, 20, scaleWithin)
-	quarantined := len(volumes[odd].Quarantined(t))
+	quarantined := len(volumes[differing].Quarantined(t))
 	running := map[string]int{}
-	for _, member := range []string{odd, view.Leader()} {
+	for _, member := range []string{differing, view.Leader()} {
 		running[member] = c.Process(t, member, harness.Etcd)
 	}
-	compares(t, c, odd)
+	compares(t, c, differing)
 	took := harness.Eventually(t, healWithin, "the record says undecided", func(ctx context.Context) error {
 		record, err := c.Record(ctx)
 		if err == nil && record.Undecided == (leases.Undecided{}) {
@@ -186,13 +186,13 @@ func tieWaitsForTheThird(t *testing.T, c *harness.Cluster, view harness.View) ha
 				return fmt.Errorf("etcd of %s (%d) ended", member, pid)
 			}
 		}
-		if now := len(volumes[odd].Quarantined(t)); now != quarantined {
-			return fmt.Errorf("the volume of %s has %d directories in quarantine, and had %d", odd, now, quarantined)
+		if now := len(volumes[differing].Quarantined(t)); now != quarantined {
+			return fmt.Errorf("the volume of %s has %d directories in quarantine, and had %d", differing, now, quarantined)
 		}
 		return nil
 	})
 	hold.Release(t)
-	after := replacesEach(t, c, view, time.Time{}, odd)
+	after := replacesEach(t, c, view, time.Time{}, differing)
 	c.AwaitCondition(t, healWithin, v1alpha1.ConditionDegraded, "False")
 	keepsFormerData(t, c, after, "tie", volumes)
 	w.Stop(t, c.Etcd(t))
@@ -204,22 +204,22 @@ func tieWaitsForTheThird(t *testing.T, c *harness.Cluster, view harness.View) ha
 func youDecide(t *testing.T, c *harness.Cluster, view harness.View) harness.View {
 	t.Helper()
 	good := view.Leader()
-	odd := allBut(t, c, good)
-	volumes := differ(t, c, "decide", odd...)
+	differing := allBut(t, c, good)
+	volumes := differ(t, c, "decide", differing...)
 	w := harness.Write(t, c.EtcdService(t))
 	w.AwaitWrites(t, 20, scaleWithin)
-	compares(t, c, odd[0])
+	compares(t, c, differing[0])
 	c.AwaitCondition(t, healWithin, v1alpha1.ConditionDegraded, "True", v1alpha1.ReasonDataUndecided)
 	p := openPage(t, "how-to/rescue/data-differs.md", c)
-	p.replaced["<member>"], p.replaced["<member ID>"] = odd[0], view.Members[good].ID
+	p.replaced["<member>"], p.replaced["<member ID>"] = differing[0], view.Members[good].ID
 	p.before["etcdctl --endpoints=http://localhost:2379 snapshot save <member>.db"] = func() { isForwarded(t) }
 	p.follow(t)
-	if saved, err := os.Stat(filepath.Join(p.dir, odd[0]+".db")); err != nil || saved.Size() == 0 {
-		t.Errorf("the page saved no file of %s: %v", odd[0], err)
+	if saved, err := os.Stat(filepath.Join(p.dir, differing[0]+".db")); err != nil || saved.Size() == 0 {
+		t.Errorf("the page saved no file of %s: %v", differing[0], err)
 	}
-	after := replacesEach(t, c, view, time.Time{}, odd...)
+	after := replacesEach(t, c, view, time.Time{}, differing...)
 	c.AwaitCondition(t, healWithin, v1alpha1.ConditionDegraded, "False")
-	delete(volumes, odd[0]) // the page deleted its claim
+	delete(volumes, differing[0]) // the page deleted its claim
 	keepsFormerData(t, c, after, "decide", volumes)
 	w.Stop(t, c.Etcd(t))
 	return after
@@ -237,12 +237,12 @@ func isForwarded(t *testing.T) {
 	})
 }
 
-// oddValue is the value of a member's key of which one byte changes on the disk of that member.
-func oddValue(part, member string) string {
+// differingValue is the value of a member's key of which one byte changes on the disk of that member.
+func differingValue(part, member string) string {
 	return fmt.Sprintf("value of %s of %s, of which one byte changes on one disk", part, member)
 }
 
-func oddKey(part, member string) string { return "/odd/" + part + "/" + member }
+func differingKey(part, member string) string { return "/differing/" + part + "/" + member }
 
 // differ changes one byte in the database of each of the members, and each time in another value. Nothing writes meanwhile.
 func differ(t *testing.T, c *harness.Cluster, part string, members ...string) map[string]harness.Volume {
@@ -255,24 +255,24 @@ func differ(t *testing.T, c *harness.Cluster, part string, members ...string) ma
 		})
 	}
 	for _, member := range members {
-		put(oddKey(part, member), oddValue(part, member))
+		put(differingKey(part, member), differingValue(part, member))
 	}
-	put("/odd/later", part) // a difference in the last revision could not be confirmed
-	put("/odd/last", part)
+	put("/differing/later", part) // a difference in the last revision could not be confirmed
+	put("/differing/last", part)
 	volumes := map[string]harness.Volume{}
 	for _, member := range members {
 		volumes[member] = c.VolumeOf(t, member)
-		volumes[member].FlipByte(t, oddValue(part, member))
+		volumes[member].FlipByte(t, differingValue(part, member))
 	}
 	// On a busy machine, etcd can have the page in memory for longer than at rest, and write it again.
 	for i, again := 0, true; again; i++ {
 		last := fmt.Sprintf("the writes of %s after the change: %d", part, i)
-		put("/odd/after", last)
+		put("/differing/after", last)
 		again = false
 		for _, member := range members {
-			if volumes[member].Keeps(t, oddValue(part, member), last) {
+			if volumes[member].Keeps(t, differingValue(part, member), last) {
 				t.Logf("etcd of %s wrote the value again", member)
-				volumes[member].FlipByte(t, oddValue(part, member))
+				volumes[member].FlipByte(t, differingValue(part, member))
 				again = true
 			}
 		}
@@ -280,10 +280,10 @@ func differ(t *testing.T, c *harness.Cluster, part string, members ...string) ma
 	return volumes
 }
 
-// goodLeads moves leadership to a member that is not odd. Its agent compares when it begins to lead.
-func goodLeads(t *testing.T, c *harness.Cluster, view harness.View, odd ...string) (began time.Time) {
+// goodLeads moves leadership to a member that is not differing. Its agent compares when it begins to lead.
+func goodLeads(t *testing.T, c *harness.Cluster, view harness.View, differing ...string) (began time.Time) {
 	t.Helper()
-	good := slices.DeleteFunc(c.MemberNames(t), func(m string) bool { return m == view.Leader() || slices.Contains(odd, m) })
+	good := slices.DeleteFunc(c.MemberNames(t), func(m string) bool { return m == view.Leader() || slices.Contains(differing, m) })
 	return compares(t, c, good[0])
 }
 
@@ -301,12 +301,12 @@ func compares(t *testing.T, c *harness.Cluster, member string) (began time.Time)
 	return time.Now()
 }
 
-// replacesEach waits until each odd member is found and then votes under another ID. The first one is found and replaced within the bounds
+// replacesEach waits until each differing member is found and then votes under another ID. The first one is found and replaced within the bounds
 // after the comparison began, or replaced within the bound after it was found if that time is not known. A later one is replaced within the
 // bound after the one before.
-func replacesEach(t *testing.T, c *harness.Cluster, before harness.View, began time.Time, odd ...string) harness.View {
+func replacesEach(t *testing.T, c *harness.Cluster, before harness.View, began time.Time, differing ...string) harness.View {
 	t.Helper()
-	left, called := slices.Clone(odd), time.Now()
+	left, called := slices.Clone(differing), time.Now()
 	for from := began; len(left) > 0; from = time.Now() {
 		member := awaitMark(t, c, before, left)
 		if from.IsZero() {
@@ -327,8 +327,8 @@ func replacesEach(t *testing.T, c *harness.Cluster, before harness.View, began t
 	}
 	after := c.Agree(t, len(before.Members), healWithin)
 	for name, id := range before.IDs() {
-		if now := after.IDs()[name]; (now != id) != slices.Contains(odd, name) {
-			harness.Unsafe(t, "%s has ID %s and had %s; odd were %v", name, now, id, odd)
+		if now := after.IDs()[name]; (now != id) != slices.Contains(differing, name) {
+			harness.Unsafe(t, "%s has ID %s and had %s; differing were %v", name, now, id, differing)
 		}
 	}
 	return after
@@ -354,11 +354,11 @@ func awaitMark(t *testing.T, c *harness.Cluster, before harness.View, members []
 }
 
 // awaitVotes waits until the member votes under another ID than before.
-func awaitVotes(t *testing.T, c *harness.Cluster, before harness.View, odd string) {
+func awaitVotes(t *testing.T, c *harness.Cluster, before harness.View, differing string) {
 	t.Helper()
-	harness.Eventually(t, healWithin, odd+" votes under another ID", func(ctx context.Context) error {
-		m, err := c.Member(ctx, odd)
-		if err == nil && (m.ID == 0 || leases.FormatID(m.ID) == before.IDs()[odd] || m.Role == leases.RoleLearner || m.Odd()) {
+	harness.Eventually(t, healWithin, differing+" votes under another ID", func(ctx context.Context) error {
+		m, err := c.Member(ctx, differing)
+		if err == nil && (m.ID == 0 || leases.FormatID(m.ID) == before.IDs()[differing] || m.Role == leases.RoleLearner || m.DataDiffers()) {
 			err = fmt.Errorf("its Lease says %s, and %+v", m.HolderIdentity(), m.Differs)
 		}
 		return err
@@ -373,8 +373,8 @@ func keepsFormerData(t *testing.T, c *harness.Cluster, after harness.View, part 
 			t.Errorf("the former data of %s is not kept", member)
 		}
 		harness.Eventually(t, healWithin, member+" has the value", func(ctx context.Context) error {
-			got, err := c.Etcd(t, member).Get(ctx, oddKey(part, member), clientv3.WithSerializable())
-			if err == nil && (len(got.Kvs) != 1 || string(got.Kvs[0].Value) != oddValue(part, member)) {
+			got, err := c.Etcd(t, member).Get(ctx, differingKey(part, member), clientv3.WithSerializable())
+			if err == nil && (len(got.Kvs) != 1 || string(got.Kvs[0].Value) != differingValue(part, member)) {
 				err = errors.New("it has another one")
 			}
 			return err

@@ -15,7 +15,7 @@ func (x *rescue) mark() {
 }
 
 // Data that is known to differ becomes the data of the cluster only by an approval that knows it, also under the policy Automatic.
-func TestOddDataNeedsAnApproval(t *testing.T) {
+func TestDifferingDataNeedsAnApproval(t *testing.T) {
 	const differs, undecided, alarm = "differs from that of a majority", "no majority has the same", "etcd raised an alarm CORRUPT for member demo-a"
 	for name, test := range map[string]struct {
 		change func(*rescue)
@@ -89,8 +89,8 @@ func TestOddDataNeedsAnApproval(t *testing.T) {
 	}
 }
 
-// The disk of another member is better, although that of the odd member comes first by name.
-func TestOddDiskIsNotTheBest(t *testing.T) {
+// The disk of another member is better, although that of the differing member comes first by name.
+func TestDifferingDiskIsNotTheBest(t *testing.T) {
 	x := newRescue(5)
 	x.d.Recovery.Automatic = true
 	for i := range 5 {
@@ -108,7 +108,7 @@ func TestOddDiskIsNotTheBest(t *testing.T) {
 }
 
 // A mark that comes after the order is noticed before the order is executed.
-func TestOddDataStopsAnAutomaticOrder(t *testing.T) {
+func TestDifferingDataStopsAutomaticOrder(t *testing.T) {
 	x := newRescue(3)
 	x.d.Recovery.Automatic = true
 	x.report(0, leases.DiskIntact)

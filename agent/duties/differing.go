@@ -16,11 +16,11 @@ import (
 	"github.com/etcd-druid/druid/membership"
 )
 
-// oddTable is the name of the decisions about a marked member in the metric of all decisions.
-const oddTable = "membership.oddMembers"
+// differingTable is the name of the decisions about a marked member in the metric of all decisions.
+const differingTable = "membership.differingMembers"
 
-// oddInterval is the pause between two looks at the mark on the own Lease, which costs nothing.
-const oddInterval = time.Second
+// differingInterval is the pause between two looks at the mark on the own Lease, which costs nothing.
+const differingInterval = time.Second
 
 // undecidedOften is how many comparisons in a row may say nothing before the pause between them grows. The first ones
 // follow a start, when the member and those that restart with it do not answer yet.
@@ -29,9 +29,9 @@ const undecidedOften = 5
 // maxUndecidedPause bounds how far that pause grows. A member that is marked meanwhile is replaced that much later at most.
 const maxUndecidedPause = 5 * time.Minute
 
-// OddMember stops the etcd of the agent's own member if its data differs from that of a majority of all voters. The start
+// DifferingMember stops the etcd of the agent's own member if its data differs from that of a majority of all voters. The start
 // decision then moves the data to quarantine, and the member joins again.
-type OddMember struct {
+type DifferingMember struct {
 	Store *leases.Store
 	Dial  membership.Dial
 	// Local is the client endpoint of the agent's own member.
@@ -39,7 +39,7 @@ type OddMember struct {
 	// Self returns the agent's own member and Pod, or false while they are unknown.
 	Self func() (Cluster, bool)
 	// Marked says whether the agent's own Lease had the mark of a member whose data differs when it was last read. Until then,
-	// OddMember sends no requests.
+	// DifferingMember sends no requests.
 	Marked func() bool
 	// Unchecked says whether the data of the running etcd was not compared with that of the other members at its start,
 	// and Compared says that it was compared since.
@@ -55,10 +55,10 @@ type OddMember struct {
 }
 
 // Run follows a running etcd until ctx ends, which must end when etcd does. stop must stop that etcd.
-func (o *OddMember) Run(ctx context.Context, stop func(ctx context.Context, reason string) error) error {
+func (o *DifferingMember) Run(ctx context.Context, stop func(ctx context.Context, reason string) error) error {
 	o.undecided = 0
-	for pause := oddInterval; loop.Sleep(ctx, pause); {
-		pause = oddInterval
+	for pause := differingInterval; loop.Sleep(ctx, pause); {
+		pause = differingInterval
 		if !o.Marked() && !o.Unchecked() {
 			continue
 		}
@@ -71,20 +71,20 @@ func (o *OddMember) Run(ctx context.Context, stop func(ctx context.Context, reas
 		if o.trouble.To(text) && text != "" && ctx.Err() == nil {
 			o.Log.WarnContext(ctx, "replacement of a member whose data differs failed, retrying", "err", err)
 		}
-		pause = oddPause(time.Since(began), o.undecided)
+		pause = differingPause(time.Since(began), o.undecided)
 	}
 	return nil
 }
 
-// oddPause returns the pause after a look that took that long, and after that many comparisons in a row that said nothing.
-func oddPause(took time.Duration, undecided int) time.Duration {
-	pause := max(oddInterval, took*compareShare)
+// differingPause returns the pause after a look that took that long, and after that many comparisons in a row that said nothing.
+func differingPause(took time.Duration, undecided int) time.Duration {
+	pause := max(differingInterval, took*compareShare)
 	return max(pause, min(maxUndecidedPause, pause<<min(max(0, undecided-undecidedOften), maxDoublings)))
 }
 
 // look compares the data of all voters, and takes the next step. The slot on the record is taken before etcd stops: the next
 // start moves the data to quarantine because of the mark and the slot.
-func (o *OddMember) look(ctx context.Context, stop func(ctx context.Context, reason string) error) error {
+func (o *DifferingMember) look(ctx context.Context, stop func(ctx context.Context, reason string) error) error {
 	self, known := o.Self()
 	if !known {
 		return nil
@@ -118,24 +118,24 @@ func (o *OddMember) look(ctx context.Context, stop func(ctx context.Context, rea
 			return nil
 		}
 		return o.resolve(ctx, self, view, found, membership.DecideUnchecked(membership.UncheckedFacts{
-			Authoritative: authoritative, Own: data, OthersDiffer: rules.YesNoOf(found.Verdict == membership.VerdictOdd),
+			Authoritative: authoritative, Own: data, OthersDiffer: rules.YesNoOf(found.Verdict == membership.VerdictDiffering),
 		}))
 	}
 	want := leases.Replacing{Member: self.Member, PodUID: self.PodUID, MemberID: leases.FormatID(self.MemberID)}
-	d := membership.DecideOdd(membership.OddFacts{Authoritative: authoritative, Own: data, Slot: slotOf(record, self.Member)})
+	d := membership.DecideDiffering(membership.DifferingFacts{Authoritative: authoritative, Own: data, Slot: slotOf(record, self.Member)})
 	if o.reported.To(d.Rule) {
-		o.Decisions.WithLabelValues(oddTable, d.Rule).Inc()
+		o.Decisions.WithLabelValues(differingTable, d.Rule).Inc()
 		o.Log.WarnContext(ctx, "data of this member differs", "mode", d.Verdict, "rule", d.Rule, "reason", d.Why, "verdict", string(found.Verdict),
 			"revision", found.Revision, "hashes", hashesOf(view, found.Contents), "silent", silent)
 	}
-	if d.Verdict != membership.OddReplace {
+	if d.Verdict != membership.DifferingReplace {
 		return nil
 	}
 	return o.replace(ctx, record, version, want, listOf(view), func() error { return stop(ctx, d.Why) })
 }
 
 // replace takes the slot of the record, hands leadership over, and stops etcd.
-func (o *OddMember) replace(ctx context.Context, record leases.Record, version leases.Version, want leases.Replacing, list leases.MemberList,
+func (o *DifferingMember) replace(ctx context.Context, record leases.Record, version leases.Version, want leases.Replacing, list leases.MemberList,
 	stop func() error,
 ) error {
 	if record.Replacing == nil || *record.Replacing != want {
@@ -143,9 +143,9 @@ func (o *OddMember) replace(ctx context.Context, record leases.Record, version l
 		if err != nil {
 			return err
 		}
-		crash.Before("take-slot-odd")
+		crash.Before("take-slot-differing")
 		_, err = o.Store.UpdateRecord(ctx, version, taken)
-		crash.After("take-slot-odd")
+		crash.After("take-slot-differing")
 		if err != nil {
 			return fmt.Errorf("write the replacement of member %s to the cluster record: %w", want.MemberID, err)
 		}
