@@ -25,10 +25,10 @@ func TestTheMemberWhoseDataDiffersIsMarked(t *testing.T) {
 // The agents that follow must know whose backups can have the difference, also after that member has another ID.
 func TestDifferedIDsAreReported(t *testing.T) {
 	c := newCompared(t, names)
-	odd := c.followers()[0]
-	lease, err := c.store.Marks(t.Context(), odd)
+	differing := c.followers()[0]
+	lease, err := c.store.Marks(t.Context(), differing)
 	if err == nil {
-		err = c.store.MarkDifference(t.Context(), odd, lease.LeaseVersion, leases.Difference{MemberID: "1f", Hash: "x", Majority: "y"})
+		err = c.store.MarkDifference(t.Context(), differing, lease.LeaseVersion, leases.Difference{MemberID: "1f", Hash: "x", Majority: "y"})
 	}
 	if err != nil {
 		t.Fatal(err)
@@ -80,10 +80,10 @@ func TestNoGoodCopyIsRemoved(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			c := newCompared(t, names)
 			leaves := c.followers()[0]
-			odd := ""
+			differing := ""
 			if test.flip != nil {
-				odd = test.flip(c)
-				c.flip(odd)
+				differing = test.flip(c)
+				c.flip(differing)
 			}
 			d := &drainCluster{cluster: c.cluster}
 			d.ask(leaves, "scale-down")
@@ -93,8 +93,8 @@ func TestNoGoodCopyIsRemoved(t *testing.T) {
 				return
 			}
 			c.eventually("the member whose data differs is marked", func() error {
-				if mark := c.differs(odd); !mark.Of(c.id(odd)) {
-					return fmt.Errorf("the mark of %s is %+v", odd, mark)
+				if mark := c.differs(differing); !mark.Of(c.id(differing)) {
+					return fmt.Errorf("the mark of %s is %+v", differing, mark)
 				}
 				return nil
 			})

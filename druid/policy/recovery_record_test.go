@@ -294,7 +294,7 @@ func TestAPauseWaitsForTheOrder(t *testing.T) {
 	x.o.RecordState, x.o.Record.MemberList = RecordFormed, &leases.MemberList{Members: []leases.ListedMember{{ID: "b", Name: m.Name}}}
 	m.Liveness, m.EtcdReady, m.Reports.Disk = leases.Live, true, nil
 	m.Reports.ID, m.Reports.ClusterID, m.Reports.Epoch, m.Reports.Role = 11, 8, 2, leases.RoleLeader
-	if e := Evaluate(x.d, x.o); e.pause.rule != "pause" || e.recovery.rule != "not-ours" {
+	if e := Evaluate(x.d, x.o); e.pause.rule != "pause" || e.recovery.rule != "not-applicable" {
 		t.Errorf("the pause is decided by rule %s, the recovery by %s", e.pause.rule, e.recovery.rule)
 	}
 }

@@ -105,7 +105,7 @@ var classes = merge(map[class][]string{
 		"membership.LengthenLog", "client/v3.New", "(*client/v3.Client).Close",
 		"(*client/v3.Client).ActiveConnection", "(client/v3.KV).Get", "(client/v3.Maintenance).HashKV", "(client/v3.Cluster).MemberList",
 		"client/v3.NewMaintenanceFromMaintenanceClient", "client/v3.RetryMaintenanceClient", "client/v3.WithCountOnly", "client/v3.WithRev",
-		"(backup/store.Store).Get", "(backup/store.Store).List", "backup/catalog.Read", "backup/catalog.Survey", "backup/catalog.ReadBootstrap",
+		"(backup/store.Store).Get", "(backup/store.Store).List", "backup/catalog.Read", "backup/catalog.Survey", "backup/catalog.ReadBootstrap", "backup/snapshot.ReadTrailer",
 		"backup/restore.CheckFile", "backup/restore.CheckPlan", "backup/delta.AskAlongside",
 		"agent/datadir.AllQuarantined", "agent/datadir.ContentOf", "agent/datadir.Inspect", "agent/datadir.ReadHolding", "agent/datadir.ReadBuilt",
 		"agent/datadir.ReadIdentityFile", "agent/datadir.ReadTail",

@@ -87,7 +87,7 @@ func (p *page) note(event any) {
 	case *runtime.EventConsoleAPICalled:
 		p.problems = append(p.problems, fmt.Sprintf("the console has %s %v", e.Type, e.Args))
 	case *log.EventEntryAdded:
-		if p.mayFail && e.Entry.Source == log.EntrySourceNetwork {
+		if p.mayFail && (e.Entry.Source == log.EntrySourceNetwork || strings.HasPrefix(e.Entry.Text, "Fetch API cannot load")) {
 			return
 		}
 		p.problems = append(p.problems, fmt.Sprintf("the console has: %s %s: %s %s", e.Entry.Source, e.Entry.Level, e.Entry.Text, e.Entry.URL))
