@@ -115,7 +115,7 @@ func (r *comparison) conclude(ctx context.Context, self Cluster, view membership
 	has, mark := r.marks(ctx, view)
 	d := membership.DecideComparison(membership.ComparisonFacts{
 		Authoritative: authoritative, Found: found.Found(), Undecided: rules.YesNoOf(r.record.Undecided != leases.Undecided{}),
-		Ours: rules.YesNoOf(ours), Marked: mark, Quiet: rules.YesNoOf(r.record.Replacing == nil && (r.record.PendingRemoval == nil || r.request.canBeWithdrawn())),
+		Ours: rules.YesNoOf(ours), Marked: mark, Quiet: rules.YesNoOf(r.record.Replacing == nil && !r.request.isClaimed()),
 		Corrupt: rules.YesNoOf(slices.ContainsFunc(raised, func(a membership.Alarm) bool { return a.Type == membership.AlarmCorrupt })),
 	})
 	r.report(found, equal && r.record.Undecided == leases.Undecided{} && mark == rules.No)

@@ -25,8 +25,8 @@ func (r *removalRequest) othersAgree(w witness, desired func(membership.Member) 
 	return agree
 }
 
-// canBeWithdrawn says whether no agent has claimed the removal for the slot, as the Lease was last read.
-func (r *removalRequest) canBeWithdrawn() bool {
-	return r.record.PendingRemoval != nil && r.draining.slot == *r.record.PendingRemoval &&
-		(r.draining.lease.Removal.State == leases.RemovalRequested || r.draining.lease.Removal.State == leases.RemovalNone)
+// isClaimed says whether an agent may have claimed the removal for the slot, as the Lease was last read. druid withdraws only a request.
+func (r *removalRequest) isClaimed() bool {
+	slot, state := r.record.PendingRemoval, r.draining.lease.Removal.State
+	return slot != nil && (r.draining.slot != *slot || state != leases.RemovalRequested && state != leases.RemovalNone)
 }

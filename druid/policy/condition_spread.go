@@ -40,7 +40,8 @@ var spreadRows = rules.New(conditionVerdict{metav1.ConditionUnknown, v1alpha1.Re
 		Verdict: conditionVerdict{metav1.ConditionFalse, v1alpha1.ReasonMembersColocated}},
 	{Name: "not-placed", When: spreadFacts{placement: placementUnclear, paused: rules.No},
 		Verdict: conditionVerdict{metav1.ConditionUnknown, v1alpha1.ReasonMembersNotPlaced}},
-	{Name: "spread", When: spreadFacts{placement: placementApart, paused: rules.No}, Verdict: conditionVerdict{metav1.ConditionTrue, v1alpha1.ReasonMembersSpread}},
+	{Name: "spread",
+		When: spreadFacts{placement: placementApart, paused: rules.No}, Verdict: conditionVerdict{metav1.ConditionTrue, v1alpha1.ReasonMembersSpread}},
 })
 
 // spread is where the voters run: those that share a node, by node, and those without a node.

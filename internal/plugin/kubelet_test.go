@@ -262,7 +262,8 @@ func (s *stage) putDruid(node string) {
 
 // druidLog is a log of druid about the cluster demo of a namespace, and about much else.
 func druidLog(namespace string) string {
-	return `2026-11-24T02:59:00Z {"level":"INFO","msg":"spec accepted","namespace":"` + namespace + `","cluster":"demo","generation":4,"rule":"target-reached"}` + "\n" +
+	return `2026-11-24T02:59:00Z {"level":"INFO","msg":"spec accepted","namespace":"` + namespace + `","cluster":"demo",` +
+		`"generation":4,"rule":"target-reached"}` + "\n" +
 		`2026-11-24T02:59:00.1Z {"level":"INFO","msg":"another cluster","namespace":"` + namespace + `","cluster":"other"}` + "\n" +
 		`2026-11-24T02:59:00.2Z {"level":"INFO","msg":"another namespace","namespace":"elsewhere","cluster":"demo"}` + "\n" +
 		`2026-11-24T02:59:02.6Z {"level":"ERROR","msg":"Reconciler error","controllerKind":"EtcdCluster","namespace":"` + namespace +

@@ -94,7 +94,7 @@ func (k *kube) snapshotStand(ctx context.Context, name string) (stand, error) {
 	s, err := convert[v1alpha1.EtcdSnapshot](*object)
 	switch {
 	case err != nil:
-		return stand{err: err}, nil
+		return stand{err: err}, nil //nolint:nilerr // it never succeeds
 	case s.Status.Phase == v1alpha1.SnapshotFailed:
 		return stand{err: fmt.Errorf("EtcdSnapshot %s/%s failed: %s", s.Namespace, s.Name, s.Status.Message)}, nil
 	default:

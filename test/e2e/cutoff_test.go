@@ -22,7 +22,7 @@ import (
 // them. No acknowledged write is lost, no Pod is replaced by the cut-off, and connections that exist stay open.
 func TestClientsCutOffUntilAdmitted(t *testing.T) {
 	stories.Begin(t)
-	c := rig.Apply(t, withTLSAndAuth, recovers(v1alpha1.RecoverySpec{Policy: v1alpha1.RecoveryAutomatic, MaxDataLoss: &v1alpha1.MaxDataLoss{Seconds: new(int64(3600))}}))
+	c := rig.Apply(t, withTLSAndAuth, recoversItself)
 	view := awaitSecured(t, c, 3)
 	w := harness.Write(t, c.EtcdService(t))
 	w.AwaitWrites(t, 100, scaleWithin)

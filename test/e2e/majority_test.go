@@ -27,7 +27,7 @@ const stopsWithin = 30 * time.Second
 // nodes return, the former raft group stops, its data is kept, and one raft group remains.
 func TestMajorityCutOffFromAPIStops(t *testing.T) {
 	stories.Begin(t)
-	c := rig.Apply(t, withTLSAndAuth, recovers(v1alpha1.RecoverySpec{Policy: v1alpha1.RecoveryAutomatic, MaxDataLoss: &v1alpha1.MaxDataLoss{Seconds: new(int64(3600))}}))
+	c := rig.Apply(t, withTLSAndAuth, recoversItself)
 	view := awaitSecured(t, c, 3)
 	survivor, away, nodes := nearDruid(t, c)
 	w := harness.Write(t, c.Etcd(t, away...))

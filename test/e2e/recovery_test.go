@@ -29,6 +29,11 @@ func recovers(spec v1alpha1.RecoverySpec) harness.Option {
 	}
 }
 
+// recoversItself needs no approval for a loss of up to an hour.
+func recoversItself(c *v1alpha1.EtcdCluster) {
+	recovers(v1alpha1.RecoverySpec{Policy: v1alpha1.RecoveryAutomatic, MaxDataLoss: &v1alpha1.MaxDataLoss{Seconds: new(int64(3600))}})(c)
+}
+
 // withTLSAndAuth turns TLS and authentication on.
 func withTLSAndAuth(c *v1alpha1.EtcdCluster) {
 	harness.TLS(24 * time.Hour)(c)
@@ -144,7 +149,7 @@ func TestMemoryMembersRecovered(t *testing.T) {
 // does, nor the approval of an earlier loss. Members that return later join the new raft group, and their data is kept.
 func TestAwayMembersGivenUpByApproval(t *testing.T) {
 	stories.Begin(t)
-	c := rig.Apply(t, withTLSAndAuth, recovers(v1alpha1.RecoverySpec{Policy: v1alpha1.RecoveryAutomatic, MaxDataLoss: &v1alpha1.MaxDataLoss{Seconds: new(int64(3600))}}))
+	c := rig.Apply(t, withTLSAndAuth, recoversItself)
 	view := awaitSecured(t, c, 3)
 	w := harness.Write(t, c.EtcdService(t))
 	w.AwaitWrites(t, 100, scaleWithin)

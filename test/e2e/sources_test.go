@@ -20,7 +20,7 @@ import (
 // cluster ends healthy, and has every write up to the revision in the plan.
 func TestMostDataUsedWhenAllLogsDamaged(t *testing.T) {
 	stories.Begin(t)
-	c := rig.Apply(t, withTLSAndAuth, recovers(v1alpha1.RecoverySpec{Policy: v1alpha1.RecoveryAutomatic, MaxDataLoss: &v1alpha1.MaxDataLoss{Seconds: new(int64(3600))}}))
+	c := rig.Apply(t, withTLSAndAuth, recoversItself)
 	view := awaitSecured(t, c, 3)
 	w, behind := harness.Write(t, c.Etcd(t)), view.Follower()
 	w.AwaitWrites(t, 200, scaleWithin)

@@ -60,7 +60,7 @@ func (w *lostWorld) statusAfter(before lostStatus, d policy.Desired, o policy.Ob
 
 // appendFacts appends all of a value, so that two values with the same bytes are equal.
 func appendFacts(b []byte, v reflect.Value) []byte {
-	switch v.Kind() {
+	switch v.Kind() { //nolint:exhaustive // facts have no other kinds
 	case reflect.Bool:
 		if v.Bool() {
 			return append(b, 1)
@@ -102,8 +102,8 @@ func appendStruct(b []byte, v reflect.Value) []byte {
 		t := v.Addr().Interface().(*time.Time)
 		return binary.AppendVarint(b, t.UnixNano())
 	}
-	for i := range v.NumField() {
-		b = appendFacts(b, v.Field(i))
+	for _, field := range v.Fields() {
+		b = appendFacts(b, field)
 	}
 	return b
 }
