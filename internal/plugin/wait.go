@@ -115,6 +115,8 @@ func changingStand(c v1alpha1.EtcdCluster) stand {
 	switch {
 	case progressing == nil || progressing.Reason == v1alpha1.ReasonReconciled:
 		return stand{}
+	case progressing.Reason == v1alpha1.ReasonDeadlineExceeded && c.Status.ObservedGeneration < c.Generation:
+		return stand{text: "druid has not read the change yet."} // the condition is about an earlier one
 	case progressing.Reason == v1alpha1.ReasonDeadlineExceeded:
 		return stand{err: fmt.Errorf("druid stopped: %s", progressing.Message)}
 	default:
