@@ -23,7 +23,7 @@ func (a *Agent) newBackups(store *leases.Store) (*backups.Duty, error) {
 	return backups.New(backups.Options{
 		Leases: store, Dial: a.clients.Dial, Listen: a.transport.Listener, Local: a.local(), Self: a.history, Open: open.Open,
 		Equal: a.equal.Load, Differed: func() []uint64 { return *cmp.Or(a.differed.Load(), &[]uint64{}) },
-		Majority: func(ctx context.Context, clusterID uint64) ([]uint64, error) {
+		Majority: func(ctx context.Context, clusterID uint64) ([]uint64, bool, error) {
 			return duties.Majority(ctx, a.clients.Dial, a.local(), clusterID)
 		},
 		MoveLeader: decider{agent: a}.transfer,

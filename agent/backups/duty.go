@@ -81,9 +81,9 @@ type Options struct {
 	// Equal says whether the data of the members is not known to differ, since this agent leads. nil means always. Otherwise no
 	// backup is deleted.
 	Equal func() bool
-	// Majority returns the IDs of the members whose data is now that of a majority of all voters. An error means that no such majority is
-	// known, and that no backup can be verified. nil trusts all members.
-	Majority func(ctx context.Context, clusterID uint64) ([]uint64, error)
+	// Majority returns the IDs of the members whose data is now that of a majority of all voters. With an error, no such majority is known. If
+	// voters differ then, no backup can be verified. nil trusts all members.
+	Majority func(ctx context.Context, clusterID uint64) (ids []uint64, differ bool, err error)
 	// Differed returns the IDs of the members whose data was found to differ, also of members that were replaced since. nil means none.
 	Differed func() []uint64
 	// Open opens a store.

@@ -131,7 +131,7 @@ func (s *session) look(ctx context.Context) error {
 	}
 	known := s.newest.Key
 	err = s.know(h, time.Now())
-	if s.newest.Key != known {
+	if s.newest.Key != known || s.newestBy == 0 && s.newest.Key != "" {
 		s.newestBy = s.madeBy(ctx, s.newest)
 	}
 	return err

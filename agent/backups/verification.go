@@ -148,9 +148,8 @@ func found(before leases.Verification, r verify.Result, self Identity, now time.
 		return v
 	case verify.Broken:
 		v.Verdict, v.Broken = leases.VerdictBroken, r.Object
-		// One of several suspects can be intact, and so is the full backup that was verified. The most likely suspect is the full backup of a
-		// member that is not among the majority.
-		if (len(r.Suspects) <= 1 || r.Untrusted && r.Object == r.Full) && r.Object != before.VerifiedFull {
+		// One of several suspects can be intact, and so is the full backup that was verified.
+		if len(r.Suspects) <= 1 && r.Object != before.VerifiedFull {
 			v.KnownBroken = v.AllBroken()
 		}
 		return v
@@ -220,18 +219,22 @@ func (d *Duty) verifyTarget(ctx context.Context, c config.Backup, self Identity,
 }
 
 // trusted says which members can vouch for backups: those whose data is that of a majority of all voters. A member whose data differs
-// reports the hash of its own error. The hashes of members that compact at that moment cannot be compared, so trusted tries again.
+// reports the hash of its own error. The hashes of members that compact at that moment cannot be compared, so trusted tries again. If the data
+// cannot be compared, nothing is known to differ, and all members are trusted.
 func (d *Duty) trusted(ctx context.Context, self Identity) (func(memberID uint64) bool, error) {
 	if d.Majority == nil {
 		return nil, nil
 	}
 	for try := 1; ; try++ {
-		ids, err := d.Majority(ctx, self.ClusterID)
+		ids, differ, err := d.Majority(ctx, self.ClusterID)
 		switch {
 		case err == nil:
 			return func(memberID uint64) bool { return slices.Contains(ids, memberID) }, nil
-		case ctx.Err() != nil, try == verifyTries:
+		case ctx.Err() != nil, differ:
 			return nil, err
+		case try == verifyTries:
+			d.Log.WarnContext(ctx, "members not compared before a verification", "err", err)
+			return nil, nil
 		}
 		await(ctx, nil, d.verifyPause)
 	}

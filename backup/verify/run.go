@@ -93,10 +93,6 @@ func (c Config) restoreInto(ctx context.Context, path string) Result {
 		}
 		r := c.compare(ctx, path, p, got)
 		r.Full, r.Revision, r.Size = p.Full.Key, got.Revision, got.Size
-		if r.Verdict == Broken && c.Trusted != nil {
-			trailer, err := snapshot.ReadTrailer(ctx, c.Store, p.Full.Key, p.Full.Size)
-			r.Untrusted = err == nil && !c.Trusted(uint64(trailer.MemberID))
-		}
 		return r
 	}
 }
@@ -202,8 +198,6 @@ type Result struct {
 	// Full is the full backup that was restored first, and the last restored revision, 0 for none.
 	Full     string `json:"full,omitempty"`
 	Revision int64  `json:"revision,omitempty"`
-	// Untrusted says that the full backup of a Broken result is of a member that Config.Trusted does not name.
-	Untrusted bool `json:"untrusted,omitempty"`
 	// Checkpoint that was compared, and the key of its delta backup. It is nil if there was none.
 	Checkpoint *Checkpoint `json:"checkpoint,omitempty"`
 	// Compared lists what was compared with the checkpoint and is equal. NotCompared lists what was not compared, and

@@ -267,7 +267,7 @@ func TestOnlyTrustedMembersAreCompared(t *testing.T) {
 	s := newStore(t)
 	c := backups.Make(t, s, prefix, catalog.Formation{Lineage: lineage, ClusterID: "c", Created: time.Now()})
 	itself := verifyBackups(t, s, catalog.Target{})
-	if itself.Verdict != Verified || itself.Untrusted {
+	if itself.Verdict != Verified {
 		t.Fatalf("without a rule, the backups are %+v", itself)
 	}
 	const trusted = 1
@@ -277,22 +277,21 @@ func TestOnlyTrustedMembersAreCompared(t *testing.T) {
 		}
 	}
 	for name, test := range map[string]struct {
-		trusts    uint64
-		ask       func(context.Context, int64) (delta.Checkpoint, error)
-		want      Verdict
-		untrusted bool
-		reason    string
+		trusts uint64
+		ask    func(context.Context, int64) (delta.Checkpoint, error)
+		want   Verdict
+		reason string
 	}{
 		"that member is among the majority":        {trusts: itself.Checkpoint.MemberID, want: Verified},
 		"no trusted member has a hash":             {trusts: trusted, want: Unknown, reason: "no checkpoint"},
 		"only another member has a hash":           {trusts: trusted, ask: of(2, 0), want: Unknown, reason: "is not that of a majority"},
 		"a trusted member has the same data":       {trusts: trusted, ask: of(trusted, itself.HashKV), want: Verified},
-		"a trusted member does not have the error": {trusts: trusted, ask: of(trusted, itself.HashKV+1), want: Broken, untrusted: true, reason: "at revision"},
+		"a trusted member does not have the error": {trusts: trusted, ask: of(trusted, itself.HashKV+1), want: Broken, reason: "at revision"},
 	} {
 		r := Run(t.Context(), Config{
 			Store: s, Catalog: c, Scratch: t.TempDir(), Ask: test.ask, Trusted: func(id uint64) bool { return id == test.trusts },
 		})
-		if r.Verdict != test.want || r.Untrusted != test.untrusted || !strings.Contains(r.Reason, test.reason) || test.untrusted && r.Object != r.Full {
+		if r.Verdict != test.want || !strings.Contains(r.Reason, test.reason) || test.want == Broken && r.Object != r.Full {
 			t.Errorf("%s: %+v, want %s", name, r, test.want)
 		}
 	}
