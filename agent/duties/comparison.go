@@ -9,7 +9,6 @@ import (
 	"time"
 
 	clientv3 "go.etcd.io/etcd/client/v3"
-	"golang.org/x/sync/errgroup"
 
 	"github.com/etcd-druid/druid/internal/crash"
 	"github.com/etcd-druid/druid/internal/rules"
@@ -112,7 +111,7 @@ func (r *comparison) conclude(ctx context.Context, self Cluster, view membership
 		authoritative = rules.No // a superseded agent changes nothing
 	}
 	differing, ours := r.differingOf(view, found)
-	has, mark := r.marks(ctx, view)
+	has, mark, differed := r.marks(ctx, view)
 	d := membership.DecideComparison(membership.ComparisonFacts{
 		Authoritative: authoritative, Found: found.Found(), Undecided: rules.YesNoOf(r.record.Undecided != leases.Undecided{}),
 		Ours: rules.YesNoOf(ours), Marked: mark, Quiet: rules.YesNoOf(r.record.Replacing == nil && !r.request.isClaimed()),
@@ -120,6 +119,7 @@ func (r *comparison) conclude(ctx context.Context, self Cluster, view membership
 	})
 	r.report(found, equal && r.record.Undecided == leases.Undecided{} && mark == rules.No)
 	r.note(ctx, view, found, d)
+	r.reportDiffered(differed, d, differing)
 	switch d.Verdict {
 	case membership.ComparisonMark:
 		return d, markDiffering(ctx, r.Store, differing.Name, differing.ID, found)
@@ -146,35 +146,39 @@ func (r *comparison) differingOf(view membership.View, found membership.Comparis
 	return differing, ours
 }
 
-// marks returns a voter whose Lease says that the data of its present ID differs. It reads the Lease of each desired voter, and reports the
-// IDs in all marks: that of a member stays on its Lease after it was replaced.
-func (r *comparison) marks(ctx context.Context, view membership.View) (found marked, answer rules.Answer) {
+// marks returns a voter whose Lease says that the data of its present ID differs. It reads the Lease of each desired member, and also returns
+// the IDs in all marks: that of a member stays on its Lease after it was replaced.
+func (r *comparison) marks(ctx context.Context, view membership.View) (found marked, answer rules.Answer, differed []uint64) {
 	answer = rules.No
-	var differed []uint64
-	for _, m := range view.Voters() {
-		if !r.record.Lists(m.Name) {
+	for _, name := range r.record.Members {
+		lease, err := r.Store.Marks(ctx, name)
+		if err != nil {
+			answer = rules.Unknown
 			continue
 		}
-		lease, err := r.Store.Marks(ctx, m.Name)
-		switch {
-		case err != nil:
-			answer = rules.Unknown
-		case lease.Differs != leases.Difference{}:
-			if id, err := leases.ParseID(lease.Differs.MemberID); err == nil {
-				differed = append(differed, id)
-			}
-			if lease.Differs.Of(m.ID) && found.name == "" {
-				found = marked{m.Name, lease.LeaseVersion}
-			}
+		id, err := leases.ParseID(lease.Differs.MemberID)
+		if err != nil || id == 0 {
+			continue // no mark
 		}
-	}
-	if r.Differed != nil {
-		r.Differed(differed)
+		differed = append(differed, id)
+		if m, listed := view.Member(id); listed && !m.Learner && found.name == "" {
+			found = marked{name, lease.LeaseVersion}
+		}
 	}
 	if found.name != "" {
 		answer = rules.Yes
 	}
-	return found, answer
+	return found, answer, differed
+}
+
+// reportDiffered reports the IDs of members whose data differs, with that of the member that a decision marks.
+func (r *comparison) reportDiffered(ids []uint64, d rules.Decision[membership.ComparisonVerdict], marks membership.Member) {
+	if d.Verdict == membership.ComparisonMark {
+		ids = append(ids, marks.ID)
+	}
+	if r.Differed != nil {
+		r.Differed(ids)
+	}
 }
 
 // markDiffering writes on the Lease of a member that its data differs, as the comparison found.
@@ -259,90 +263,4 @@ func hashesOf(view membership.View, contents []membership.Content) string {
 	}
 	slices.Sort(words)
 	return strings.Join(words, ", ")
-}
-
-// ErrNoMajority says that no majority of all voters is known to have the same data.
-var ErrNoMajority = errors.New("no majority of all voters is known to have the same data")
-
-// Majority returns the IDs of the voters whose data is that of a majority of all voters. It asks each voter for the hash of its complete
-// data. It returns ErrNoMajority if too many voters do not answer, or if they have different data.
-func Majority(ctx context.Context, dial membership.Dial, local string, clusterID uint64) (ids []uint64, err error) {
-	view, err := membership.Observe(ctx, dial, membership.Query{Endpoints: []string{local}, ClusterID: clusterID, Timeout: callTimeout})
-	if err != nil {
-		return nil, err
-	}
-	found, silent := compareAt(ctx, dial, view, 0)
-	if ids = found.Agreeing(); len(ids) == 0 {
-		return nil, errors.Join(ErrNoMajority, silent)
-	}
-	return ids, nil
-}
-
-// compareVoters asks each voter for the hash of its complete data at a revision that all voters that answer have. If
-// something differs, it asks again at another revision. A voter that does not answer is unknown, never equal. The error names
-// such voters.
-func compareVoters(ctx context.Context, dial membership.Dial, view membership.View) (membership.Comparison, error) {
-	first, err := compareAt(ctx, dial, view, 0)
-	if first.Verdict != membership.VerdictDiffering && first.Verdict != membership.VerdictTie {
-		return first, err
-	}
-	second, err := compareAt(ctx, dial, view, first.Revision)
-	return membership.Confirm(first, second), err
-}
-
-// compareAt compares at the present revision. If that is the revision of an earlier comparison, it takes the revision before.
-func compareAt(ctx context.Context, dial membership.Dial, view membership.View, earlier int64) (membership.Comparison, error) {
-	voters := view.Voters()
-	revisions, contents, errs := make([]int64, len(voters)), make([]membership.Content, len(voters)), make([]error, len(voters))
-	each(voters, func(i int, m membership.Member) {
-		var status membership.Status
-		status, errs[i] = statusOf(ctx, dial, view.ClusterID, m)
-		revisions[i] = status.Revision
-	})
-	revision := int64(0)
-	for i := range voters {
-		if errs[i] == nil && (revision == 0 || revisions[i] < revision) {
-			revision = revisions[i]
-		}
-	}
-	if revision == earlier {
-		revision--
-	}
-	if revision < 1 {
-		return membership.Judge(len(voters), nil), errors.Join(errs...)
-	}
-	each(voters, func(i int, m membership.Member) {
-		if errs[i] == nil {
-			contents[i], errs[i] = contentOf(ctx, dial, view.ClusterID, m, revision)
-		}
-	})
-	answered := slices.DeleteFunc(contents, func(c membership.Content) bool { return c.MemberID == 0 })
-	return membership.Judge(len(voters), answered), errors.Join(errs...)
-}
-
-func each(members []membership.Member, do func(i int, m membership.Member)) {
-	var group errgroup.Group
-	for i, m := range members {
-		group.Go(func() error {
-			do(i, m)
-			return nil
-		})
-	}
-	_ = group.Wait() // do keeps its errors
-}
-
-// contentOf asks one voter for its hash, at its published URL. It rejects the answer of another member.
-func contentOf(ctx context.Context, dial membership.Dial, clusterID uint64, m membership.Member, revision int64) (c membership.Content, err error) {
-	ctx, cancel := context.WithTimeout(ctx, hashTimeout)
-	defer cancel()
-	client, done, err := dial(ctx, m.ClientURLs[0])
-	if err != nil {
-		return membership.Content{}, err
-	}
-	defer func() { done(err) }()
-	c, err = membership.ReadContent(ctx, client, m.ClientURLs[0], clusterID, revision)
-	if err == nil && c.MemberID != m.ID {
-		return membership.Content{}, fmt.Errorf("%w: %s", membership.ErrOtherMember, leases.FormatID(c.MemberID))
-	}
-	return c, err
 }

@@ -11,6 +11,7 @@ import (
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 
 	"github.com/etcd-druid/druid/agent/transport"
+	"github.com/etcd-druid/druid/internal/rules"
 	"github.com/etcd-druid/druid/leases"
 	"github.com/etcd-druid/druid/membership"
 )
@@ -48,21 +49,21 @@ func TestDifferedIDsAreReported(t *testing.T) {
 		return nil
 	})
 	followers := c.followers()
-	majority := func() (ids []uint64, err error) {
+	majority := func() (ids []uint64, differ bool, err error) {
 		cluster := uint64(c.members[followers[0]].Server.Cluster().ID())
-		ids, err = Majority(t.Context(), transport.NewClients(transport.Transport{}).Dial, c.endpoint(followers[0]), cluster)
+		ids, differ, err = Majority(t.Context(), transport.NewClients(transport.Transport{}).Dial, c.endpoint(followers[0]), cluster)
 		slices.Sort(ids)
-		return ids, err
+		return ids, differ, err
 	}
-	ids, err := majority()
+	ids, differ, err := majority()
 	want := []uint64{c.id(followers[0]), c.id(followers[1])}
 	slices.Sort(want)
-	if err != nil || !slices.Equal(ids, want) {
+	if err != nil || differ || !slices.Equal(ids, want) {
 		t.Errorf("the majority is %x (%v), want %x", ids, err, want)
 	}
 	c.stop(followers[1])
-	if ids, err := majority(); !errors.Is(err, ErrNoMajority) {
-		t.Errorf("with two members that differ, the majority is %x (%v)", ids, err)
+	if ids, differ, err := majority(); !errors.Is(err, errNoMajority) || !differ {
+		t.Errorf("with two members that differ, the majority is %x (%t, %v)", ids, differ, err)
 	}
 }
 
@@ -70,10 +71,12 @@ func TestDifferedIDsAreReported(t *testing.T) {
 func TestNoGoodCopyIsRemoved(t *testing.T) {
 	for name, test := range map[string]struct {
 		flip    func(c *compared) string
+		down    bool // the member to remove
 		removed bool
 	}{
 		"the leader differs":     {flip: func(c *compared) string { return c.leader }},
 		"all are equal":          {removed: true},
+		"the member is down":     {down: true, removed: true},
 		"the member differs":     {flip: func(c *compared) string { return c.followers()[0] }, removed: true},
 		"another member differs": {flip: func(c *compared) string { return c.followers()[1] }},
 	} {
@@ -85,11 +88,14 @@ func TestNoGoodCopyIsRemoved(t *testing.T) {
 				differing = test.flip(c)
 				c.flip(differing)
 			}
-			d := &drainCluster{cluster: c.cluster}
+			d, id := &drainCluster{cluster: c.cluster}, c.id(leaves)
+			if test.down {
+				c.stop(leaves)
+			}
 			d.ask(leaves, "scale-down")
 			c.duties(c.leader, "mine")
 			if test.removed {
-				d.done(leaves, "scale-down", c.id(leaves))
+				d.done(leaves, "scale-down", id)
 				return
 			}
 			c.eventually("the member whose data differs is marked", func() error {
@@ -108,6 +114,43 @@ func TestNoGoodCopyIsRemoved(t *testing.T) {
 				t.Errorf("the request is %+v, and etcd lists %x", r, c.listed(c.leader))
 			}
 		})
+	}
+}
+
+// Comparisons without a result must not prevent the removal of a member without an end: what cannot be compared is not known to differ.
+func TestRemovalContinuesWithoutComparison(t *testing.T) {
+	every := func() time.Duration { return time.Hour }
+	w := witness{view: membership.View{Members: []membership.Member{{ID: 1, Name: "a"}, {ID: 2, Name: "b"}, {ID: 3, Name: "c"}}}, member: membership.Member{ID: 3}}
+	content := func(id uint64, hash uint32) membership.Content {
+		return membership.Content{MemberID: id, Revision: 9, Hash: hash}
+	}
+	for name, test := range map[string]struct {
+		never   bool
+		others  othersData
+		regular []membership.Content
+		want    rules.Answer
+	}{
+		"never compared":                     {never: true, want: rules.Yes},
+		"not compared yet":                   {want: rules.Unknown},
+		"without a result":                   {others: othersData{same: rules.Unknown, unanswered: maxUnanswered - 1}, want: rules.Unknown},
+		"without a result, again and again":  {others: othersData{same: rules.Unknown, unanswered: maxUnanswered}, want: rules.Yes},
+		"they differ":                        {others: othersData{same: rules.No}, want: rules.No},
+		"they differ, after no result":       {others: othersData{same: rules.No, unanswered: maxUnanswered}, want: rules.No},
+		"they are equal":                     {others: othersData{same: rules.Yes}, want: rules.Yes},
+		"they differ since":                  {others: othersData{same: rules.Yes}, regular: []membership.Content{content(1, 5), content(2, 6)}, want: rules.No},
+		"the member differs":                 {others: othersData{same: rules.Yes}, regular: []membership.Content{content(1, 5), content(2, 5), content(3, 6)}, want: rules.Yes},
+		"differ by an earlier ID of another": {others: othersData{same: rules.Yes}, regular: []membership.Content{content(1, 5), content(7, 6)}, want: rules.Yes},
+	} {
+		r := &round{Duties: New(Options{Compare: every, PeerURL: func(string) string { return "" }})}
+		if test.never {
+			r.Compare = nil
+		}
+		r.record.Members = []string{"a", "b", "c"}
+		r.comparison = &comparison{round: r, found: membership.Comparison{Contents: test.regular}}
+		request := &removalRequest{round: r, draining: draining{others: test.others}}
+		if got := request.othersAgree(w); got != test.want {
+			t.Errorf("%s: %s, want %s", name, got, test.want)
+		}
 	}
 }
 

@@ -45,6 +45,7 @@ type draining struct {
 	readAt time.Time
 	// hindered is since when a claim is blocked.
 	hindered time.Time
+	others   othersData
 	failures int
 	// last decision, so that a repeated one is reported once.
 	reported loop.Change[string]
@@ -95,6 +96,7 @@ func (r *removalRequest) drainStep(ctx context.Context, self Cluster, view membe
 		}
 	}
 	w := r.witness(ctx, self, view)
+	r.compareOthers(ctx, w)
 	d := membership.DecideDrain(r.drainFacts(w, r.authoritative(self)))
 	if d.Verdict != membership.DrainKeep && d.Verdict != membership.DrainWait {
 		slot := r.draining.slot
@@ -248,9 +250,6 @@ func (r *round) localStatus(ctx context.Context) (status membership.Status, err 
 
 // drainFacts combines the state of etcd with the record and the removal request as last read.
 func (r *removalRequest) drainFacts(w witness, authoritative rules.Answer) membership.DrainFacts {
-	desired := func(m membership.Member) rules.Answer {
-		return membership.Desired(m, r.record.Members, r.PeerURL)
-	}
 	f := membership.DrainFacts{
 		Authoritative: authoritative,
 		Mark:          MarkOf(r.record.PendingRemoval, r.draining.slot.Member, r.draining.lease.Removal, w.self, w.member.ID),
@@ -258,14 +257,14 @@ func (r *removalRequest) drainFacts(w witness, authoritative rules.Answer) membe
 		Entry:         w.entry,
 		Self:          rules.AnswerOf(r.draining.slot.Member == w.self.Member || w.member.ID != 0 && w.member.ID == w.self.MemberID),
 		Quorum:        membership.QuorumWithout(w.view, w.member.ID, w.health),
-		Others:        membership.OthersHealthy(w.view, w.member.ID, w.health, desired),
-		Joining:       membership.OthersJoin(w.view, w.member.ID, desired),
+		Others:        membership.OthersHealthy(w.view, w.member.ID, w.health, r.desired),
+		Joining:       membership.OthersJoin(w.view, w.member.ID, r.desired),
 	}
 	switch {
 	case r.record.Undecided != leases.Undecided{}:
 		f.Others = rules.No // each member may have the good data
 	case f.Others == rules.Yes && w.entry == membership.VoterEntry:
-		f.Others = r.othersAgree(w, desired)
+		f.Others = r.othersAgree(w)
 	}
 	if r.record.Leaving {
 		// All members leave. None waits for another to join or to recover, and only the quorum of the members that

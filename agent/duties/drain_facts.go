@@ -1,6 +1,7 @@
 package duties
 
 import (
+	"context"
 	"time"
 
 	"github.com/etcd-druid/druid/internal/rules"
@@ -8,21 +9,62 @@ import (
 	"github.com/etcd-druid/druid/membership"
 )
 
-// othersAgree says whether the other voters have the same data. It requests a comparison if there was none since the slot was first seen, or
-// if that did not say enough.
-func (r *removalRequest) othersAgree(w witness, desired func(membership.Member) rules.Answer) rules.Answer {
-	c := r.comparison
-	if r.Compare == nil {
+// maxUnanswered is how many comparisons of the other voters may have no result before a removal continues without one: a member that has
+// problems must not prevent its own removal, and the regular comparisons report nothing else.
+const maxUnanswered = 3
+
+// othersData is what is known of the data of the voters that stay. The zero value is not compared yet.
+type othersData struct {
+	same rules.Answer
+	// unanswered counts the comparisons without a result, and next is when another one is due.
+	unanswered int
+	next       time.Time
+}
+
+// compareOthers compares the data of the other desired voters before a voter is removed, if they are healthy. It compares until they have the
+// same data, with pauses: each comparison reads complete databases.
+func (r *removalRequest) compareOthers(ctx context.Context, w witness) {
+	o := &r.draining.others
+	if r.Compare == nil || w.entry != membership.VoterEntry || r.record.Leaving || o.same == rules.Yes || time.Now().Before(o.next) ||
+		!r.draining.slot.Orders(r.draining.slot.Member, r.draining.lease.Removal) ||
+		membership.OthersHealthy(w.view, w.member.ID, w.health, r.desired) != rules.Yes {
+		return
+	}
+	var others []membership.Member
+	for _, m := range w.view.Voters() {
+		if m.ID != w.member.ID && r.desired(m) == rules.Yes {
+			others = append(others, m)
+		}
+	}
+	began := time.Now()
+	found, _ := compareAmong(ctx, r.Dial, w.view, others, 0)
+	if o.same = membership.OthersAgree(w.view, w.member.ID, found.Contents, r.desired); o.same == rules.Unknown {
+		o.unanswered++
+	}
+	r.comparison.now = r.comparison.now || o.same == rules.No // it marks the member whose data differs
+	o.next = time.Now().Add(max(r.comparePause, compareShare*time.Since(began)))
+}
+
+// othersAgree says whether the other voters have the same data, as far as comparisons since the request said.
+func (r *removalRequest) othersAgree(w witness) rules.Answer {
+	o := r.draining.others
+	switch {
+	case r.Compare == nil:
+		return rules.Yes
+	case membership.OthersAgree(w.view, w.member.ID, r.comparison.found.Contents, r.desired) == rules.No:
+		return rules.No
+	case o.same != rules.Yes && o.same != rules.No && o.unanswered < maxUnanswered:
+		return rules.Unknown
+	case o.same == rules.No:
+		return rules.No
+	default:
 		return rules.Yes
 	}
-	agree := rules.Answer(rules.Unknown)
-	if c.comparedAt.After(r.draining.seen) {
-		agree = membership.OthersAgree(w.view, w.member.ID, c.found.Contents, desired)
-	}
-	if agree == rules.Unknown && (c.comparedAt.Before(r.draining.seen) || time.Since(c.comparedAt) >= r.comparePause) {
-		c.now = true
-	}
-	return agree
+}
+
+// desired says whether the record lists a member.
+func (r *removalRequest) desired(m membership.Member) rules.Answer {
+	return membership.Desired(m, r.record.Members, r.PeerURL)
 }
 
 // isClaimed says whether an agent may have claimed the removal for the slot, as the Lease was last read. druid withdraws only a request.
