@@ -176,7 +176,7 @@ func TestALearnerWithMoreThanTheBackup(t *testing.T) {
 		mode   leases.RecoveryMode
 	}{
 		"its disk has more":                 {func(*rescue) {}, "propose", leases.RecoverSurvivor},
-		"its disk has as much":              {func(x *rescue) { x.o.Full.Reports.Revision = 100 }, "propose", leases.RecoverSurvivor},
+		"its disk has as much":              {func(x *rescue) { x.o.Full.Reports.Revision = 100 }, "prepare", leases.RecoverBackup},
 		"the backup has more":               {func(x *rescue) { x.o.Full.Reports.Revision = 101 }, "prepare", leases.RecoverBackup},
 		"its disk is of another lineage":    {func(x *rescue) { x.member(1).Reports.Disk.Lineage = "00000001-bb" }, "prepare", leases.RecoverBackup},
 		"its disk is of another raft group": {func(x *rescue) { x.member(1).Reports.Disk.Cluster = "6" }, "prepare", leases.RecoverBackup},

@@ -44,13 +44,14 @@ type source struct {
 	selected, instead bool
 }
 
-// bestSource is the best disk, or the backup of its lineage if that has more. If no voter has a disk, that of a learner can have more than the
-// backup. A member that is away cannot form a raft group. Under an order, only acknowledged disks count.
+// bestSource is the best disk, or the backup of its lineage if that has more. If no voter has a disk, that of a learner certainly can have more
+// than the backup: a plan from it needs an approval. A member that is away cannot form a raft group. Under an order, only acknowledged disks count.
 func (r *recovery) bestSource(d Desired, o Observed) (source, bool) {
 	disk, hasDisk := r.bestDisk(o, func(p oldVoter) bool { return p.holds != holdsUnknown && (r.order == nil || p.acknowledged) })
 	if d.Backup {
 		backup, hasBackup := r.backupSource(o)
-		if learner, found := r.formerDisk(o); hasBackup && !hasDisk && found && !learner.former && learner.lineage == backup.lineage {
+		learner, found := r.formerDisk(o)
+		if hasBackup && !hasDisk && found && !learner.former && learner.lineage == backup.lineage && learner.kept > backup.revision {
 			disk, hasDisk = learner, true
 		}
 		if hasBackup && (!hasDisk || backup.lineage == disk.lineage && backup.revision > disk.revision) {

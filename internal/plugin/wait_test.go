@@ -86,6 +86,10 @@ func TestStandOfAnUpgrade(t *testing.T) {
 	if s := upgradedStand(c, to); s.ended {
 		t.Error("a change that druid has not seen has ended")
 	}
+	progressing(metav1.ConditionFalse, v1alpha1.ReasonDeadlineExceeded, "an earlier change")(&c)
+	if s := upgradedStand(c, to); s.ended || s.err != nil {
+		t.Errorf("a change that druid has not seen failed: %+v", s)
+	}
 }
 
 func TestStandOfARecovery(t *testing.T) {
