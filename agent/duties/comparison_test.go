@@ -130,15 +130,17 @@ func TestRemovalContinuesWithoutComparison(t *testing.T) {
 		regular []membership.Content
 		want    rules.Answer
 	}{
-		"never compared":                     {never: true, want: rules.Yes},
-		"not compared yet":                   {want: rules.Unknown},
-		"without a result":                   {others: othersData{same: rules.Unknown, unanswered: maxUnanswered - 1}, want: rules.Unknown},
-		"without a result, again and again":  {others: othersData{same: rules.Unknown, unanswered: maxUnanswered}, want: rules.Yes},
-		"they differ":                        {others: othersData{same: rules.No}, want: rules.No},
-		"they differ, after no result":       {others: othersData{same: rules.No, unanswered: maxUnanswered}, want: rules.No},
-		"they are equal":                     {others: othersData{same: rules.Yes}, want: rules.Yes},
-		"they differ since":                  {others: othersData{same: rules.Yes}, regular: []membership.Content{content(1, 5), content(2, 6)}, want: rules.No},
-		"the member differs":                 {others: othersData{same: rules.Yes}, regular: []membership.Content{content(1, 5), content(2, 5), content(3, 6)}, want: rules.Yes},
+		"never compared":                    {never: true, want: rules.Yes},
+		"not compared yet":                  {want: rules.Unknown},
+		"without a result":                  {others: othersData{same: rules.Unknown, unanswered: maxUnanswered - 1}, want: rules.Unknown},
+		"without a result, again and again": {others: othersData{same: rules.Unknown, unanswered: maxUnanswered}, want: rules.Yes},
+		"they differ":                       {others: othersData{same: rules.No}, want: rules.No},
+		"they differ, after no result":      {others: othersData{same: rules.No, unanswered: maxUnanswered}, want: rules.No},
+		"they are equal":                    {others: othersData{same: rules.Yes}, want: rules.Yes},
+		"they differ since":                 {others: othersData{same: rules.Yes}, regular: []membership.Content{content(1, 5), content(2, 6)}, want: rules.No},
+		"the member differs": {
+			others: othersData{same: rules.Yes}, regular: []membership.Content{content(1, 5), content(2, 5), content(3, 6)}, want: rules.Yes,
+		},
 		"differ by an earlier ID of another": {others: othersData{same: rules.Yes}, regular: []membership.Content{content(1, 5), content(7, 6)}, want: rules.Yes},
 	} {
 		r := &round{Duties: New(Options{Compare: every, PeerURL: func(string) string { return "" }})}
