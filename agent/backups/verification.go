@@ -218,7 +218,7 @@ func (d *Duty) verifyTarget(ctx context.Context, c config.Backup, self Identity,
 	return r
 }
 
-// trusted says which members can vouch for backups: those whose data is that of a majority of all voters. A member whose data differs
+// trusted says the hashes of which members count: those whose data is that of a majority of all voters. A member whose data differs
 // reports the hash of its own error. The hashes of members that compact at that moment cannot be compared, so trusted tries again. If the data
 // cannot be compared, nothing is known to differ, and all members are trusted.
 func (d *Duty) trusted(ctx context.Context, self Identity) (func(memberID uint64) bool, error) {

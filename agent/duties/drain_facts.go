@@ -9,8 +9,8 @@ import (
 	"github.com/etcd-druid/druid/membership"
 )
 
-// maxUnanswered is how many comparisons of the other voters may have no result before a removal continues without one: a member that has
-// problems must not prevent its own removal, and the regular comparisons report nothing else.
+// maxUnanswered is how many comparisons of the other voters may end without a result before the removal continues. Three of them take more
+// than half a minute. Data that cannot be compared is not known to differ, and the regular comparisons of such voters have no result either.
 const maxUnanswered = 3
 
 // othersData is what is known of the data of the voters that stay. The zero value is not compared yet.
@@ -53,10 +53,10 @@ func (r *removalRequest) othersAgree(w witness) rules.Answer {
 		return rules.Yes
 	case membership.OthersAgree(w.view, w.member.ID, r.comparison.found.Contents, r.desired) == rules.No:
 		return rules.No
-	case o.same != rules.Yes && o.same != rules.No && o.unanswered < maxUnanswered:
-		return rules.Unknown
 	case o.same == rules.No:
 		return rules.No
+	case o.same != rules.Yes && o.unanswered < maxUnanswered:
+		return rules.Unknown
 	default:
 		return rules.Yes
 	}

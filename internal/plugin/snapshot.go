@@ -43,8 +43,8 @@ func (o *options) snapshotCommand() *cobra.Command {
 			p.line(cell{text: "See the progress: " + again})
 			return p.err
 		}
-		return f.await(cmd, p, fmt.Sprintf("EtcdSnapshot %s/%s", k.namespace, name), again, func(ctx context.Context) (stand, error) {
-			return k.snapshotStand(ctx, name)
+		return f.await(cmd, p, fmt.Sprintf("EtcdSnapshot %s/%s", k.namespace, name), again, func(ctx context.Context) (waitState, error) {
+			return k.snapshotState(ctx, name)
 		})
 	})
 	flags := command.Flags()
@@ -85,20 +85,20 @@ func (k *kube) createSnapshot(ctx context.Context, cluster string, f snapshotFla
 	return created.GetName(), nil
 }
 
-// snapshotStand is the stand of an EtcdSnapshot.
-func (k *kube) snapshotStand(ctx context.Context, name string) (stand, error) {
+// snapshotState is the state of an EtcdSnapshot.
+func (k *kube) snapshotState(ctx context.Context, name string) (waitState, error) {
 	object, err := k.dynamic.Resource(snapshotResource).Namespace(k.namespace).Get(ctx, name, metav1.GetOptions{})
 	if err != nil {
-		return stand{}, fmt.Errorf("get EtcdSnapshot %s/%s: %w", k.namespace, name, err)
+		return waitState{}, fmt.Errorf("get EtcdSnapshot %s/%s: %w", k.namespace, name, err)
 	}
 	s, err := convert[v1alpha1.EtcdSnapshot](*object)
 	switch {
 	case err != nil:
-		return stand{err: err}, nil //nolint:nilerr // it never succeeds
+		return waitState{err: err}, nil //nolint:nilerr // it never succeeds
 	case s.Status.Phase == v1alpha1.SnapshotFailed:
-		return stand{err: fmt.Errorf("EtcdSnapshot %s/%s failed: %s", s.Namespace, s.Name, s.Status.Message)}, nil
+		return waitState{err: fmt.Errorf("EtcdSnapshot %s/%s failed: %s", s.Namespace, s.Name, s.Status.Message)}, nil
 	default:
-		return stand{text: progressOf(s.Status), ended: s.Status.Phase == v1alpha1.SnapshotSucceeded}, nil
+		return waitState{text: progressOf(s.Status), ended: s.Status.Phase == v1alpha1.SnapshotSucceeded}, nil
 	}
 }
 

@@ -109,7 +109,7 @@ func (k *kube) upgrade(cmd *cobra.Command, c v1alpha1.EtcdCluster, u upgrading, 
 	}
 	p.line(cell{text: "See the progress: " + k.invoke(c, "status")})
 	p.line(cell{text: fmt.Sprintf("Request the version of before: %s %s --apply", k.invoke(c, "upgrade"), or(c.Spec.Version))})
-	return w.awaitCluster(cmd, k, p, c, "the change to etcd "+u.To, "status", func(now v1alpha1.EtcdCluster) stand { return upgradedStand(now, u.To) })
+	return w.awaitCluster(cmd, k, p, c, "the change to etcd "+u.To, "status", func(now v1alpha1.EtcdCluster) waitState { return upgradeState(now, u.To) })
 }
 
 // upgrading prints what a change of the version would do.

@@ -34,8 +34,8 @@ func (w *waiting) bind(cmd *cobra.Command, until string) {
 	cmd.Flags().DurationVar(&w.timeout, "timeout", w.timeout, "how long to wait")
 }
 
-// stand is how far something came, at one look. A stand with an error is its end too.
-type stand struct {
+// waitState is how far an operation is, at one look. An error ends it too.
+type waitState struct {
 	text  string
 	ended bool
 	err   error
@@ -49,9 +49,9 @@ func (w waiting) needs(cmd *cobra.Command, flag string) error {
 	return nil
 }
 
-// await prints each change of the stand until the end. An interrupt ends the command, and not what it waits for. again is a command that
+// await prints each change of the state until the end. An interrupt ends the command, and not what it waits for. again is a command that
 // shows the progress later.
-func (w waiting) await(cmd *cobra.Command, p *page, what, again string, look func(ctx context.Context) (stand, error)) error {
+func (w waiting) await(cmd *cobra.Command, p *page, what, again string, look func(ctx context.Context) (waitState, error)) error {
 	ctx, cancel := context.WithTimeout(cmd.Context(), w.timeout)
 	defer cancel()
 	progress := cli.NewProgress(cmd.ErrOrStderr())
@@ -87,20 +87,20 @@ func (w waiting) await(cmd *cobra.Command, p *page, what, again string, look fun
 
 // awaitCluster is await for what druid does to an EtcdCluster. Without --wait it does nothing.
 func (w waiting) awaitCluster(cmd *cobra.Command, k *kube, p *page, c v1alpha1.EtcdCluster, what, verb string,
-	standOf func(v1alpha1.EtcdCluster) stand) error {
+	stateOf func(v1alpha1.EtcdCluster) waitState) error {
 	if !w.wait || p.err != nil {
 		return p.err
 	}
 	what = fmt.Sprintf("%s of EtcdCluster %s/%s", what, c.Namespace, c.Name)
-	return w.await(cmd, p, what, k.invoke(c, verb), func(ctx context.Context) (stand, error) {
+	return w.await(cmd, p, what, k.invoke(c, verb), func(ctx context.Context) (waitState, error) {
 		now, err := k.cluster(ctx, c.Name)
 		switch {
 		case err != nil:
-			return stand{}, err
+			return waitState{}, err
 		case now.UID != c.UID || now.DeletionTimestamp != nil:
-			return stand{err: fmt.Errorf("wait for %s: the EtcdCluster was deleted", what)}, nil
+			return waitState{err: fmt.Errorf("wait for %s: the EtcdCluster was deleted", what)}, nil
 		}
-		s := standOf(now)
+		s := stateOf(now)
 		if s.err != nil {
 			s.err = fmt.Errorf("%s: %w", what, s.err)
 		}
@@ -108,70 +108,70 @@ func (w waiting) awaitCluster(cmd *cobra.Command, k *kube, p *page, c v1alpha1.E
 	})
 }
 
-// changingStand is the stand of a change that druid makes: what it does or waits for. The message of a cluster that matches its spec says nothing
+// changeState is the state of a change that druid makes: what it does or waits for. The message of a cluster that matches its spec says nothing
 // about a change that has not begun.
-func changingStand(c v1alpha1.EtcdCluster) stand {
+func changeState(c v1alpha1.EtcdCluster) waitState {
 	progressing := meta.FindStatusCondition(c.Status.Conditions, v1alpha1.ConditionProgressing)
 	switch {
 	case progressing == nil || progressing.Reason == v1alpha1.ReasonReconciled:
-		return stand{}
+		return waitState{}
 	case progressing.Reason == v1alpha1.ReasonDeadlineExceeded && c.Status.ObservedGeneration < c.Generation:
-		return stand{text: "druid has not read the change yet."} // the condition is about an earlier one
+		return waitState{text: "druid has not read the change yet."} // the condition is about an earlier one
 	case progressing.Reason == v1alpha1.ReasonDeadlineExceeded:
-		return stand{err: fmt.Errorf("druid stopped: %s", progressing.Message)}
+		return waitState{err: fmt.Errorf("druid stopped: %s", progressing.Message)}
 	default:
-		return stand{text: sentence(progressing.Message)}
+		return waitState{text: sentence(progressing.Message)}
 	}
 }
 
-// replacedStand is the stand of the replacement of a member.
-func replacedStand(c v1alpha1.EtcdCluster, member string) stand {
+// replaceState is the state of the replacement of a member.
+func replaceState(c v1alpha1.EtcdCluster, member string) waitState {
 	switch {
 	case !slices.Contains(memberNames(c), member):
-		return stand{text: "Member " + member + " has left.", ended: true}
+		return waitState{text: "Member " + member + " has left.", ended: true}
 	case c.Annotations[v1alpha1.ReplaceAnnotation] != member:
-		return stand{err: errors.New("the request was withdrawn, and the member is still there")}
+		return waitState{err: errors.New("the request was withdrawn, and the member is still there")}
 	case c.Spec.Replicas == 0:
-		return stand{err: errors.New("the EtcdCluster is paused, and no member is replaced before you resume it")}
+		return waitState{err: errors.New("the EtcdCluster is paused, and no member is replaced before you resume it")}
 	default:
-		return changingStand(c)
+		return changeState(c)
 	}
 }
 
-// upgradedStand is the stand of a change of the version.
-func upgradedStand(c v1alpha1.EtcdCluster, to string) stand {
+// upgradeState is the state of a change of the version.
+func upgradeState(c v1alpha1.EtcdCluster, to string) waitState {
 	if c.Spec.Version != to {
-		return stand{err: fmt.Errorf("spec.version is %s now", or(c.Spec.Version))}
+		return waitState{err: fmt.Errorf("spec.version is %s now", or(c.Spec.Version))}
 	}
-	s := changingStand(c)
-	done := len(c.Status.Members) > 0 && s == stand{} && c.Status.ObservedGeneration == c.Generation &&
+	s := changeState(c)
+	done := len(c.Status.Members) > 0 && s == waitState{} && c.Status.ObservedGeneration == c.Generation &&
 		!slices.ContainsFunc(c.Status.Members, func(m v1alpha1.MemberStatus) bool { return m.Version != to })
 	if done {
-		return stand{text: "All members run etcd " + to + ".", ended: true}
+		return waitState{text: "All members run etcd " + to + ".", ended: true}
 	}
 	return s
 }
 
-// recoveredStand is the stand of a recovery or of a restore in place that was approved in the raft group of an epoch.
-func recoveredStand(c v1alpha1.EtcdCluster, epoch int64, hash string) stand {
+// recoverState is the state of a recovery or of a restore in place that was approved in the raft group of an epoch.
+func recoverState(c v1alpha1.EtcdCluster, epoch int64, hash string) waitState {
 	r := c.Status.Recovery
 	switch {
 	case c.Status.Epoch > epoch && (r == nil || r.Phase == v1alpha1.RecoveryRecovered || r.Plan == nil):
-		return stand{text: "The cluster was formed again.", ended: true}
+		return waitState{text: "The cluster was formed again.", ended: true}
 	case r == nil || r.Phase == v1alpha1.RecoveryRecovered:
-		return stand{err: errors.New("there is no plan any more. The quorum returned, or the restore was withdrawn")}
+		return waitState{err: errors.New("there is no plan any more. The quorum returned, or the restore was withdrawn")}
 	case r.Phase == v1alpha1.RecoveryRefused:
-		return stand{err: fmt.Errorf("druid refuses: %s", r.Message)}
+		return waitState{err: fmt.Errorf("druid refuses: %s", r.Message)}
 	case r.Phase == v1alpha1.RecoveryProposed && r.Plan != nil && r.Plan.Hash != hash:
-		return stand{err: fmt.Errorf("druid has another plan now, with the hash %s. Read it before you approve it", r.Plan.Hash)}
+		return waitState{err: fmt.Errorf("druid has another plan now, with the hash %s. Read it before you approve it", r.Plan.Hash)}
 	case r.Phase == v1alpha1.RecoveryProposed && c.Annotations[v1alpha1.RecoverAnnotation] == hash:
-		return stand{} // druid has not seen the approval yet
+		return waitState{} // druid has not seen the approval yet
 	default:
-		return stand{text: string(r.Phase) + ": " + sentence(r.Message)}
+		return waitState{text: string(r.Phase) + ": " + sentence(r.Message)}
 	}
 }
 
 // awaitRecovery waits until a plan was carried out.
 func (w waiting) awaitRecovery(cmd *cobra.Command, k *kube, p *page, c v1alpha1.EtcdCluster, hash string) error {
-	return w.awaitCluster(cmd, k, p, c, "plan "+hash, "recover", func(now v1alpha1.EtcdCluster) stand { return recoveredStand(now, c.Status.Epoch, hash) })
+	return w.awaitCluster(cmd, k, p, c, "plan "+hash, "recover", func(now v1alpha1.EtcdCluster) waitState { return recoverState(now, c.Status.Epoch, hash) })
 }

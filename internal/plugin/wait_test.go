@@ -24,9 +24,9 @@ func progressing(status metav1.ConditionStatus, reason, message string) func(*v1
 	}
 }
 
-// stands checks a stand after each change of a situation. A want is a text, "" for one that says nothing, "end: " and the last text,
+// statesOf checks a state after each change of a situation. A want is a text, "" for one that says nothing, "end: " and the last text,
 // or "error: " and a part of the error.
-func stands(t *testing.T, situated string, of func(v1alpha1.EtcdCluster) stand, begin func(*v1alpha1.EtcdCluster), all map[string]func(*v1alpha1.EtcdCluster)) {
+func statesOf(t *testing.T, situated string, of func(v1alpha1.EtcdCluster) waitState, begin func(*v1alpha1.EtcdCluster), all map[string]func(*v1alpha1.EtcdCluster)) {
 	t.Helper()
 	for want, change := range all {
 		c := situation(t, situated).Cluster
@@ -46,9 +46,9 @@ func stands(t *testing.T, situated string, of func(v1alpha1.EtcdCluster) stand, 
 	}
 }
 
-func TestStandOfAReplacement(t *testing.T) {
+func TestWaitStateOfAReplacement(t *testing.T) {
 	const member = "demo-lgmkl"
-	stands(t, "serving", func(c v1alpha1.EtcdCluster) stand { return replacedStand(c, member) },
+	statesOf(t, "serving", func(c v1alpha1.EtcdCluster) waitState { return replaceState(c, member) },
 		func(c *v1alpha1.EtcdCluster) { c.Annotations = map[string]string{v1alpha1.ReplaceAnnotation: member} },
 		map[string]func(*v1alpha1.EtcdCluster){
 			"":                                     func(*v1alpha1.EtcdCluster) {},
@@ -61,14 +61,14 @@ func TestStandOfAReplacement(t *testing.T) {
 		})
 }
 
-func TestStandOfAnUpgrade(t *testing.T) {
+func TestWaitStateOfAnUpgrade(t *testing.T) {
 	const to = "3.7.3"
 	changed := func(c *v1alpha1.EtcdCluster) {
 		for i := range c.Status.Members {
 			c.Status.Members[i].Version = to
 		}
 	}
-	stands(t, "serving", func(c v1alpha1.EtcdCluster) stand { return upgradedStand(c, to) },
+	statesOf(t, "serving", func(c v1alpha1.EtcdCluster) waitState { return upgradeState(c, to) },
 		func(c *v1alpha1.EtcdCluster) { c.Spec.Version, c.Status.ObservedGeneration = to, c.Generation },
 		map[string]func(*v1alpha1.EtcdCluster){
 			"":                                 func(*v1alpha1.EtcdCluster) {},
@@ -83,21 +83,21 @@ func TestStandOfAnUpgrade(t *testing.T) {
 	c := situation(t, "serving").Cluster
 	changed(&c)
 	c.Spec.Version, c.Status.ObservedGeneration = to, c.Generation-1
-	if s := upgradedStand(c, to); s.ended {
+	if s := upgradeState(c, to); s.ended {
 		t.Error("a change that druid has not seen has ended")
 	}
 	progressing(metav1.ConditionFalse, v1alpha1.ReasonDeadlineExceeded, "an earlier change")(&c)
-	if s := upgradedStand(c, to); s.ended || s.err != nil {
+	if s := upgradeState(c, to); s.ended || s.err != nil {
 		t.Errorf("a change that druid has not seen failed: %+v", s)
 	}
 }
 
-func TestStandOfARecovery(t *testing.T) {
+func TestWaitStateOfARecovery(t *testing.T) {
 	const before = 1
 	in := func(phase v1alpha1.RecoveryPhase, message string) func(*v1alpha1.EtcdCluster) {
 		return func(c *v1alpha1.EtcdCluster) { c.Status.Recovery.Phase, c.Status.Recovery.Message = phase, message }
 	}
-	stands(t, "quorum-lost-with-a-plan", func(c v1alpha1.EtcdCluster) stand { return recoveredStand(c, before, situations.Hash) },
+	statesOf(t, "quorum-lost-with-a-plan", func(c v1alpha1.EtcdCluster) waitState { return recoverState(c, before, situations.Hash) },
 		func(c *v1alpha1.EtcdCluster) {
 			c.Status.Epoch, c.Annotations = before, map[string]string{v1alpha1.RecoverAnnotation: situations.Hash}
 		},
