@@ -87,7 +87,8 @@ func (o *options) replace(cmd *cobra.Command, k *kube, c v1alpha1.EtcdCluster, m
 	p.line(cell{text: "See the progress: " + k.invoke(c, "status")})
 	p.line(cell{text: "Withdraw the request: " + k.invoke(c, "replace") + " --cancel"})
 	p.line(cell{text: replacePage})
-	return w.awaitCluster(cmd, k, p, c, "the replacement of member "+member, "status", func(now v1alpha1.EtcdCluster) waitState { return replaceState(now, member) })
+	return w.awaitCluster(cmd, k, p, c, "the replacement of member "+member, "status",
+		func(now v1alpha1.EtcdCluster) waitState { return replaceState(now, member) })
 }
 
 // claimToo says what happens to the data of a member that was removed. keep says that the user asks for its volume.

@@ -26,7 +26,8 @@ func progressing(status metav1.ConditionStatus, reason, message string) func(*v1
 
 // statesOf checks a state after each change of a situation. A want is a text, "" for one that says nothing, "end: " and the last text,
 // or "error: " and a part of the error.
-func statesOf(t *testing.T, situated string, of func(v1alpha1.EtcdCluster) waitState, begin func(*v1alpha1.EtcdCluster), all map[string]func(*v1alpha1.EtcdCluster)) {
+func statesOf(t *testing.T, situated string, of func(v1alpha1.EtcdCluster) waitState, begin func(*v1alpha1.EtcdCluster),
+	all map[string]func(*v1alpha1.EtcdCluster)) {
 	t.Helper()
 	for want, change := range all {
 		c := situation(t, situated).Cluster
