@@ -96,7 +96,9 @@ func (r *removalRequest) drainStep(ctx context.Context, self Cluster, view membe
 		}
 	}
 	w := r.witness(ctx, self, view)
-	r.compareOthers(ctx, w)
+	if r.compareOthers(ctx, w) {
+		return true, nil
+	}
 	d := membership.DecideDrain(r.drainFacts(w, r.authoritative(self)))
 	if d.Verdict != membership.DrainKeep && d.Verdict != membership.DrainWait {
 		slot := r.draining.slot

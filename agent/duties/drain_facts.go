@@ -22,13 +22,14 @@ type othersData struct {
 }
 
 // compareOthers compares the data of the other desired voters before a voter is removed, if they are healthy. It compares until they have the
-// same data, with pauses: each comparison reads complete databases.
-func (r *removalRequest) compareOthers(ctx context.Context, w witness) {
+// same data, with pauses: each comparison reads complete databases, and can take minutes. It returns whether it compared. The witness is old
+// then, and no step may follow from it.
+func (r *removalRequest) compareOthers(ctx context.Context, w witness) (compared bool) {
 	o := &r.draining.others
 	if r.Compare == nil || w.entry != membership.VoterEntry || r.record.Leaving || o.same == rules.Yes || time.Now().Before(o.next) ||
 		!r.draining.slot.Orders(r.draining.slot.Member, r.draining.lease.Removal) ||
 		membership.OthersHealthy(w.view, w.member.ID, w.health, r.desired) != rules.Yes {
-		return
+		return false
 	}
 	var others []membership.Member
 	for _, m := range w.view.Voters() {
@@ -43,6 +44,7 @@ func (r *removalRequest) compareOthers(ctx context.Context, w witness) {
 	}
 	r.comparison.now = r.comparison.now || o.same == rules.No // it marks the member whose data differs
 	o.next = time.Now().Add(max(r.comparePause, compareShare*time.Since(began)))
+	return true
 }
 
 // othersAgree says whether the other voters have the same data, as far as comparisons since the request said.
